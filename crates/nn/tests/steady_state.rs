@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pagelock_data::{DataLoader, TensorDataset};
-use pagelock_nn::optim::{Adam, Optimizer, Sgd};
+use pagelock_nn::optim::{Adam, Optimizer, RmsProp, Sgd};
 use pagelock_nn::{AvgPool2d, Conv2d, Lambda, Linear, Module, ReLU, Result, Sequential, functional as F, loss_batch};
 use pagelock_tensor::{Int, Tensor, manual_seed, set_num_threads};
 
@@ -102,5 +102,6 @@ fn check<O: Optimizer>(make: impl Fn(&Sequential) -> O) -> Result<()> {
 fn after_the_first_steps_no_step_allocates() -> Result<()> {
     manual_seed(0);
     check(|model| Sgd::new(model.parameters(), 0.1).momentum(0.9))?;
-    check(|model| Adam::new(model.parameters(), 1e-3))
+    check(|model| Adam::new(model.parameters(), 1e-3))?;
+    check(|model| RmsProp::new(model.parameters(), 1e-3).momentum(0.9))
 }

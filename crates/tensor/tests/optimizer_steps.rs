@@ -5,13 +5,21 @@ mod common;
 
 use common::devices;
 use pagelock_tensor::optimizer_steps::{
-    AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
+    AdagradRule, AdamRule, AverageRule, Rate, RmsPropRule, SgdRule, StepTensors, clip_grad_norm_, clip_grad_value_,
 };
 use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
 
 const HALVES: [DType; 2] = [DType::F16, DType::BF16];
-const SGD: SgdRule = SgdRule { momentum: 0.9, dampening: 0.1, nesterov: false, weight_decay: 0.05 };
-const ADAM: AdamRule = AdamRule { betas: [0.9, 0.99], eps: 1e-6, weight_decay: 0.1, is_decoupled: true };
+const SGD: SgdRule = SgdRule {
+    momentum: 0.9,
+    dampening: 0.1,
+    nesterov: false,
+    weight_decay: 0.05,
+    is_decoupled: false,
+    maximize: false,
+};
+const ADAM: AdamRule =
+    AdamRule { betas: [0.9, 0.99], eps: 1e-6, weight_decay: 0.1, is_decoupled: true, amsgrad: false, maximize: false };
 
 fn random(device: &Device, dtype: DType, shape: &[usize], seed: u64) -> Result<Tensor> {
     Tensor::randn_with(shape, &Generator::new(seed))?.to_dtype(dtype)?.to(device)
@@ -31,33 +39,31 @@ fn bits(x: &Tensor) -> Vec<u64> {
 struct Trained {
     master: Tensor,
     half: Tensor,
-    kept: [Tensor; 2],
+    kept: [Tensor; 3],
     grad: Tensor,
 }
 
 impl Trained {
     fn new(device: &Device, half: DType, shape: &[usize], seed: u64) -> Result<Self> {
         let master = random(device, DType::F32, shape, seed)?;
-        let kept = [random(device, DType::F32, shape, seed + 1)?, random(device, DType::F32, shape, seed + 2)?.abs()?];
+        let kept = |more| random(device, DType::F32, shape, seed + more);
+        let kept = [kept(1)?, kept(2)?.abs()?, kept(4)?.abs()?];
         Ok(Self { half: master.to_dtype(half)?, master, kept, grad: random(device, half, shape, seed + 3)? })
     }
 
     /// The same for a step in `f32` alone.
     fn in_f32(&self) -> Result<Self> {
-        let [mean, square] = &self.kept;
+        let [a, b, c] = &self.kept;
         let (master, grad) = (copy(&self.master)?, self.grad.to_dtype(DType::F32)?);
-        Ok(Self { half: self.half.clone(), master, kept: [copy(mean)?, copy(square)?], grad })
+        Ok(Self { half: self.half.clone(), master, kept: [copy(a)?, copy(b)?, copy(c)?], grad })
     }
 
-    fn sgd(&self, half: Option<Tensor>) -> SgdTensors {
-        let (parameter, grad, kept) = (self.master.clone(), self.grad.clone(), Some(self.kept[0].clone()));
-        SgdTensors { parameter, grad, half, kept, is_first: false }
-    }
-
-    fn adam(&self, half: Option<Tensor>, steps: &Tensor) -> AdamTensors {
-        let [mean, square] = self.kept.clone();
-        let (parameter, grad, steps) = (self.master.clone(), self.grad.clone(), steps.clone());
-        AdamTensors { parameter, grad, half, mean, square, steps }
+    /// With the first `n_kept` of what is kept.
+    fn tensors(&self, n_kept: usize, half: Option<Tensor>, clock: Option<&Tensor>) -> StepTensors {
+        let mut kept = self.kept.each_ref().map(|kept| Some(kept.clone()));
+        kept[n_kept..].fill(None);
+        let (parameter, grad, clock) = (self.master.clone(), self.grad.clone(), clock.cloned());
+        StepTensors { parameter, grad, half, kept, clock, is_first: false }
     }
 }
 
@@ -69,8 +75,8 @@ fn all(device: &Device, half: DType) -> Result<Vec<Trained>> {
         all.push(Trained::new(device, half, shape, seed)?);
     }
     let mut image = Trained::new(device, half, &[4, 3, 5, 5], 100)?;
-    let Trained { master, half: rounded, kept: [mean, square], grad } = &mut image;
-    for x in [master, rounded, mean, square, grad] {
+    let Trained { master, half: rounded, kept: [a, b, c], grad } = &mut image;
+    for x in [master, rounded, a, b, c, grad] {
         *x = x.channels_last()?;
     }
     let mut gaps = Trained::new(device, half, &[6, 8], 110)?;
@@ -100,23 +106,39 @@ fn same_bits(device: &Device, half: DType, step: &dyn Fn(&[Trained], bool) -> Re
 fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Result<()> {
     for device in devices() {
         let lr = Rate::new(0.05);
-        let steps = Tensor::on(&device).of(DType::F64).full((), 3.0)?;
+        let clock = Tensor::on(&device).of(DType::F64).full([1], 3.0)?;
         for half in HALVES {
-            for rule in [SGD, SgdRule { nesterov: true, dampening: 0.0, ..SGD }, SgdRule { weight_decay: 0.0, ..SGD }] {
-                same_bits(&device, half, &|all, with_half| {
-                    sgd_step(all.iter().map(|x| x.sgd(with_half.then(|| x.half.clone()))), rule, &lr)
-                })?;
+            let of = |all: &[Trained], with_half: bool, n_kept: usize, clock: Option<&Tensor>| -> Vec<StepTensors> {
+                all.iter().map(|x| x.tensors(n_kept, with_half.then(|| x.half.clone()), clock)).collect()
+            };
+            let ahead = SgdRule { nesterov: true, dampening: 0.0, ..SGD };
+            for rule in [SGD, ahead, SgdRule { weight_decay: 0.0, is_decoupled: false, maximize: true, ..SGD }] {
+                same_bits(&device, half, &|all, with_half| rule.step(of(all, with_half, 1, None), &lr))?;
             }
             let plain = SgdRule { momentum: 0.0, dampening: 0.0, ..SGD };
-            same_bits(&device, half, &|all, with_half| {
-                let tensors = |x: &Trained| SgdTensors { kept: None, ..x.sgd(with_half.then(|| x.half.clone())) };
-                sgd_step(all.iter().map(tensors), plain, &lr)
-            })?;
-            for rule in [ADAM, AdamRule { is_decoupled: false, ..ADAM }] {
-                same_bits(&device, half, &|all, with_half| {
-                    adam_step(all.iter().map(|x| x.adam(with_half.then(|| x.half.clone()), &steps)), rule, &lr)
-                })?;
+            same_bits(&device, half, &|all, with_half| plain.step(of(all, with_half, 0, None), &lr))?;
+            for rule in [ADAM, AdamRule { is_decoupled: false, maximize: true, ..ADAM }] {
+                same_bits(&device, half, &|all, with_half| rule.step(of(all, with_half, 2, Some(&clock)), &lr))?;
             }
+            let amsgrad = AdamRule { amsgrad: true, ..ADAM };
+            same_bits(&device, half, &|all, with_half| amsgrad.step(of(all, with_half, 3, Some(&clock)), &lr))?;
+            let (alpha, eps, weight_decay, maximize) = (0.9, 1e-2, 0.1, false);
+            let rule = RmsPropRule { alpha, eps, weight_decay, momentum: 0.5, centered: false, maximize };
+            same_bits(&device, half, &|all, with_half| {
+                let apart = |x: StepTensors| {
+                    let [square, _, direction] = x.kept;
+                    StepTensors { kept: [square, None, direction], ..x }
+                };
+                rule.step(of(all, with_half, 3, None).into_iter().map(apart), &lr)
+            })?;
+            let rule = AdagradRule { lr_decay: 0.1, eps, weight_decay, maximize };
+            let positive = |all: &[Trained]| all.iter().try_for_each(|x| x.kept[0].mul_(&copy(&x.kept[0])?));
+            same_bits(&device, half, &|all, with_half| {
+                positive(all)?;
+                rule.step(of(all, with_half, 1, Some(&clock)), &lr)
+            })?;
+            let rule = AverageRule { decay: None };
+            same_bits(&device, half, &|all, with_half| rule.step(of(all, with_half, 0, Some(&clock)), &lr))?;
         }
     }
     Ok(())
@@ -131,10 +153,11 @@ fn elements_of_a_half_that_were_changed_are_trained_on_and_others_keep_all_their
             let parameter = master.to_dtype(half)?;
             parameter.copy_(&(&parameter * on(half).new([1.0, 2.0, 1.0, 1.0])?)?)?;
             let grad = on(half).zeros(4)?;
-            let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-            let half_of = Some(parameter.clone());
-            let tensors = SgdTensors { parameter: master.clone(), grad, half: half_of, kept: None, is_first: true };
-            sgd_step([tensors], rule, &Rate::new(0.1))?;
+            let rule = SgdRule { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, ..SGD };
+            let (half_of, kept) = (Some(parameter.clone()), [None, None, None]);
+            let tensors =
+                StepTensors { parameter: master.clone(), grad, half: half_of, kept, clock: None, is_first: true };
+            rule.step([tensors], &Rate::new(0.1))?;
             assert_eq!(master.to_vec::<f32>()?, [1.000_01, 4.0, -3.0, 0.1]);
             assert_eq!(bits(&parameter), bits(&master.to_dtype(half)?));
         }
@@ -145,18 +168,33 @@ fn elements_of_a_half_that_were_changed_are_trained_on_and_others_keep_all_their
 #[test]
 fn a_half_has_the_gradients_precision_and_an_f32_master() -> Result<()> {
     let x = Trained::new(&Device::Cpu, DType::BF16, &[3], 1)?;
-    let refused = |tensors: SgdTensors| {
+    let refused = |tensors: StepTensors| {
         let before = bits(&x.master);
-        let error = sgd_step([tensors], SGD, &Rate::new(0.1)).unwrap_err();
+        let error = SGD.step([tensors], &Rate::new(0.1)).unwrap_err();
         assert!(matches!(error, Error::MixedTypes { .. }), "{error}");
         assert_eq!(bits(&x.master), before);
     };
-    refused(SgdTensors { grad: x.grad.to_dtype(DType::F32)?, ..x.sgd(Some(x.half.clone())) });
-    refused(SgdTensors { grad: x.grad.to_dtype(DType::F16)?, ..x.sgd(Some(x.half.clone())) });
-    refused(x.sgd(None));
-    refused(SgdTensors { kept: Some(x.kept[0].to_dtype(DType::F64)?), ..x.sgd(Some(x.half.clone())) });
+    refused(StepTensors { grad: x.grad.to_dtype(DType::F32)?, ..x.tensors(1, Some(x.half.clone()), None) });
+    refused(StepTensors { grad: x.grad.to_dtype(DType::F16)?, ..x.tensors(1, Some(x.half.clone()), None) });
+    refused(x.tensors(1, None, None));
+    let of = |kept: Tensor| [Some(kept), None, None];
+    refused(StepTensors { kept: of(x.kept[0].to_dtype(DType::F64)?), ..x.tensors(1, Some(x.half.clone()), None) });
     let [parameter, kept] = [&x.master, &x.kept[0]].map(|x| x.to_dtype(DType::F64).unwrap());
-    refused(SgdTensors { parameter, kept: Some(kept), ..x.sgd(Some(x.half.clone())) });
+    refused(StepTensors { parameter, kept: of(kept), ..x.tensors(1, Some(x.half.clone()), None) });
+    Ok(())
+}
+
+#[test]
+fn a_clock_that_a_rule_cannot_read_and_tensors_that_it_does_not_keep_are_refused() -> Result<()> {
+    let x = Trained::new(&Device::Cpu, DType::BF16, &[3], 1)?.in_f32()?;
+    let refused = |clock: Option<&Tensor>| ADAM.step([x.tensors(2, None, clock)], &Rate::new(0.1)).unwrap_err();
+    assert_eq!(refused(None).to_string(), "descent: there is no clock; give a tensor of 1 numbers of f64");
+    assert!(matches!(refused(Some(&Tensor::of(DType::F32).ones(1)?)), Error::MixedTypes { .. }));
+    let error = refused(Some(&Tensor::of(DType::F64).ones(0)?)).to_string();
+    assert!(error.contains("it must have 1 elements in one dimension, without gaps"), "{error}");
+    let clock = Tensor::of(DType::F64).ones(1)?;
+    let error = ADAM.step([x.tensors(1, None, Some(&clock))], &Rate::new(0.1)).unwrap_err().to_string();
+    assert!(error.starts_with("descent: this rule keeps tensors in the places [0, 1]; give one"), "{error}");
     Ok(())
 }
 
@@ -201,6 +239,23 @@ fn clipped_gradients_have_the_norm_and_the_direction() -> Result<()> {
                 assert!((clipped - scaled).abs() <= unit * scaled.abs() + 1e-7, "{clipped} instead of {scaled}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_are_clipped_by_value_and_nan_stays() -> Result<()> {
+    for device in devices() {
+        let (grads, before) = (gradients(&device)?, gradients(&device)?);
+        clip_grad_value_(grads.iter().cloned(), 0.75)?;
+        for (clipped, before) in grads.iter().zip(&before) {
+            let expected: Vec<f64> = before.to_vec::<f64>()?.into_iter().map(|x| x.clamp(-0.75, 0.75)).collect();
+            assert_eq!(clipped.to_vec::<f64>()?, expected, "{} on {device}", before.shape());
+        }
+        let odd = Tensor::new([f32::NAN, f32::INFINITY, f32::NEG_INFINITY])?.to(&device)?;
+        clip_grad_value_([odd.clone()], 2.0)?;
+        let odd = odd.to_vec::<f32>()?;
+        assert!(odd[0].is_nan() && odd[1..] == [2.0, -2.0], "{odd:?} on {device}");
     }
     Ok(())
 }

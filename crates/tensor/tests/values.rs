@@ -6,7 +6,7 @@ use std::str::FromStr;
 use half::{bf16, f16};
 use pagelock_tensor::DType::{BF16, F16, F32, F64};
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, DType, Element, Float, Number, Pool2dOptions, Reduction, Result, Tensor, no_grad,
 };
@@ -210,8 +210,9 @@ fn a_change_by_a_multiple_is_rounded_once() {
 fn optimizers_take_their_rates_unrounded() {
     // 0.01 is 0.01001 in bf16.
     let (parameter, grad) = (numbers(BF16, &[0.0]), numbers(BF16, &[7.0]));
-    let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    let tensors = SgdTensors { parameter: parameter.clone(), grad, half: None, kept: None, is_first: true };
-    sgd_step([tensors], rule, &Rate::new(0.01)).unwrap();
+    let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, is_decoupled: false, maximize: false };
+    let (kept, clock, half) = ([None, None, None], None, None);
+    let tensors = StepTensors { parameter: parameter.clone(), grad, half, kept, clock, is_first: true };
+    rule.step([tensors], &Rate::new(0.01)).unwrap();
     assert_eq!(read(&parameter), read(&numbers(BF16, &[-0.07])));
 }

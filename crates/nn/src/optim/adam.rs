@@ -1,16 +1,16 @@
 //! [`Adam`] and [`AdamW`]: steps scaled by running moments of the gradient.
 //!
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
-//! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>.
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+//! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>;
+//! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
+use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
-use pagelock_tensor::{self as tensor, DType, Tensor};
+use pagelock_tensor::optimizer_steps::{AdamRule, Rate};
+use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
@@ -22,9 +22,14 @@ macro_rules! adam {
         impl $name {
             /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-                let (betas, eps, is_decoupled) = ([0.9, 0.999], 1e-8, $decoupled);
-                let rule = AdamRule { betas, eps, weight_decay: $weight_decay, is_decoupled };
-                Self { groups: Groups::new(AdamMethod { rule }, lr, listed(parameters)) }
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+                let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
+                let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
+                Self { groups: Groups::new(AdamMethod { rule }, lr, parameters) }
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.
@@ -45,6 +50,18 @@ macro_rules! adam {
                 self.set(|rule| rule.weight_decay = weight_decay)
             }
 
+            /// Divides by the root of the largest running square so far, as AMSGrad does.
+            #[must_use]
+            pub fn amsgrad(self, amsgrad: bool) -> Self {
+                self.set(|rule| rule.amsgrad = amsgrad)
+            }
+
+            /// Goes up instead of down.
+            #[must_use]
+            pub fn maximize(self, maximize: bool) -> Self {
+                self.set(|rule| rule.maximize = maximize)
+            }
+
             fn set(self, change: impl Fn(&mut AdamRule)) -> Self {
                 Self { groups: self.groups.set(|method| change(&mut method.rule)) }
             }
@@ -58,7 +75,8 @@ adam! {
     /// Adam, as PyTorch's `optim.Adam`.
     ///
     /// In step `t` with gradient `g` (plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
-    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`.
+    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`. With amsgrad, the largest `v` so far stands
+    /// in place of `v` there; to maximize, `−g` in place of `g`.
     ///
     /// # Examples
     /// ```
@@ -95,98 +113,29 @@ struct AdamMethod<const DECOUPLED: bool> {
 
 impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
     const NAME: &'static str = if DECOUPLED { "AdamW" } else { "Adam" };
-    type State = Moments;
 
     fn check(&self) -> Result<()> {
-        let ([mean, square], name) = (self.rule.betas, Self::NAME);
-        check((0.0..1.0).contains(&mean), name, "the first beta", mean, "at least 0 and below 1")?;
-        check((0.0..1.0).contains(&square), name, "the second beta", square, "at least 0 and below 1")?;
+        let name = Self::NAME;
+        check_betas(name, self.rule.betas)?;
         check(self.rule.eps >= 0.0, name, "eps", self.rule.eps, "at least 0")?;
         check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
     }
 
-    fn keep(&self, slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
-        keep(slots)
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize } = &mut self.rule;
+        show("betas", Field::Numbers(betas));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("amsgrad", Field::Flag(amsgrad));
+        show("maximize", Field::Flag(maximize));
+        show("decoupled_weight_decay", Field::Fixed(*is_decoupled));
     }
 
-    fn apply(&self, slots: &mut [Slot<Moments>], lr: &Rate, call: u64) -> tensor::Result<()> {
-        count(slots, call)?;
-        let tensors = slots.iter().filter_map(|slot| {
-            let Moments { mean, square, steps } = slot.state.as_ref()?;
-            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let (mean, square, steps) = (mean.clone(), square.clone(), steps.taken.clone());
-            Some(AdamTensors { parameter, grad, half, mean, square, steps })
-        });
-        adam_step(tensors, self.rule, lr)
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("exp_avg"), Some("exp_avg_sq"), self.rule.amsgrad.then_some("max_exp_avg_sq")]
     }
-}
 
-/// What is kept for one parameter.
-struct Moments {
-    mean: Tensor,
-    square: Tensor,
-    steps: Arc<Steps>,
-}
-
-/// How many steps some parameters took: one `f64` where they are, so that captured steps count too.
-struct Steps {
-    taken: Tensor,
-    counted_in: AtomicU64, // the latest call of `step` that did
-}
-
-impl Steps {
-    fn new(taken: Tensor) -> Arc<Self> {
-        Arc::new(Self { taken, counted_in: AtomicU64::new(0) })
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.rule.step(step_tensors(slots), lr)
     }
-}
-
-impl State for Moments {
-    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
-        let Self { mean, square, steps } = self;
-        let device = parameter.device();
-        let is_there = steps.taken.device() == device; // then it stays the count of others, too
-        let steps = if is_there { steps.clone() } else { Steps::new(steps.taken.to(&device)?) };
-        Ok(Self { mean: laid_as(parameter, mean)?, square: laid_as(parameter, square)?, steps })
-    }
-}
-
-/// Room for what is kept for every parameter that has a gradient; those that take their first step together are counted
-/// together.
-fn keep(slots: &mut [Slot<Moments>]) -> tensor::Result<()> {
-    let mut beginners = None;
-    let some_rest = slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
-    for slot in slots {
-        if slot.parameter.grad().is_none() {
-            continue;
-        }
-        match &mut slot.state {
-            Some(Moments { steps, .. }) if some_rest && Arc::strong_count(steps) > 1 => {
-                *steps = Steps::new(steps.taken.add_scalar(0)?);
-            }
-            Some(_) => {}
-            None => {
-                let device = slot.parameter.device();
-                let together = beginners.take().filter(|steps: &Arc<Steps>| steps.taken.device() == device);
-                let steps = match together {
-                    Some(steps) => steps,
-                    None => Steps::new(Tensor::on(&device).of(DType::F64).zeros(())?),
-                };
-                beginners = Some(Arc::clone(&steps));
-                let zeros = || slot.weights().zeros_like();
-                slot.state = Some(Moments { mean: zeros()?, square: zeros()?, steps });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Counts a step of every parameter that has a gradient.
-fn count(slots: &[Slot<Moments>], call: u64) -> tensor::Result<()> {
-    for Slot { parameter, state, .. } in slots {
-        let Some(Moments { steps, .. }) = state.as_ref().filter(|_| parameter.grad().is_some()) else { continue };
-        if steps.counted_in.swap(call, Relaxed) != call {
-            steps.taken.add_scalar_(1)?;
-        }
-    }
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::groups::check;
 use crate::{Parameter, Result};
-use pagelock_tensor::{Tensor, optimizer_steps};
+use pagelock_tensor::{Tensor, no_grad, optimizer_steps};
 
 /// Scales the gradients of all parameters down, in place, so that the norm of all of them together, as if they were one vector,
 /// is at most `max_norm`; gives the norm that they had. PyTorch's `nn.utils.clip_grad_norm_`.
@@ -31,4 +31,31 @@ pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm
     check(max_norm >= 0.0, "clip_grad_norm_", "max_norm", max_norm, "at least 0")?;
     let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
     Ok(optimizer_steps::clip_grad_norm_(grads, max_norm)?)
+}
+
+/// Brings every element of the parameters' gradients that is above `clip_value` or below `−clip_value` to there, in place:
+/// PyTorch's `nn.utils.clip_grad_value_`. NaN stays.
+///
+/// Called between `backward` and [`Optimizer::step`](super::Optimizer::step), behind
+/// [`GradScaler::unscale`](super::GradScaler::unscale) where there is one. Nothing waits for a GPU, so it may be part of a
+/// captured step.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Parameter, optim::clip_grad_value_};
+/// use pagelock_tensor::Tensor;
+///
+/// let w = Parameter::new(Tensor::new([3.0, -0.1])?);
+/// w.pow(2.0)?.sum(..)?.backward()?; // a gradient of [6, -0.2]
+/// clip_grad_value_([w.clone()], 1.0)?;
+/// assert_eq!(w.grad().unwrap().to_vec::<f32>()?, [1.0, -0.2]);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](crate::Error::Argument) for a `clip_value` below 0, with nothing changed.
+pub fn clip_grad_value_(parameters: impl IntoIterator<Item = Parameter>, clip_value: f64) -> Result<()> {
+    check(clip_value >= 0.0, "clip_grad_value_", "clip_value", clip_value, "at least 0")?;
+    let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
+    Ok(no_grad(|| optimizer_steps::clip_grad_value_(grads, clip_value))?)
 }

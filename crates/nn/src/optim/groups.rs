@@ -1,9 +1,11 @@
-//! [`Groups`]: what all optimizers have, and [`Method`]: what differs between them.
+//! [`Groups`]: what all optimizers have; what differs between them is their [`Method`].
 //!
 //! An optimizer has groups of parameters, each with settings and a learning rate of its own. In a step all groups make room for
 //! what they keep before any changes something, so that a step that is refused has changed nothing.
 
 use super::master::Master;
+use super::method::Method;
+use super::state::{self, State};
 use crate::{Error, Parameter, Result};
 use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::text::number;
@@ -38,38 +40,15 @@ pub(super) fn listed<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item
     list
 }
 
-/// The formula of an optimizer, with its settings.
-pub(super) trait Method: Clone {
-    /// The optimizer's name, for errors.
-    const NAME: &'static str;
-    /// What is kept for a parameter.
-    type State: State;
-
-    /// Refuses settings outside their ranges.
-    fn check(&self) -> Result<()>;
-
-    /// Makes room for what is kept for every parameter that has a gradient.
-    fn keep(&self, slots: &mut [Slot<Self::State>]) -> tensor::Result<()>;
-
-    /// Changes every parameter that has a gradient. `call` counts the calls of an optimizer's `step`.
-    fn apply(&self, slots: &mut [Slot<Self::State>], lr: &Rate, call: u64) -> tensor::Result<()>;
-}
-
-/// What an optimizer keeps for a parameter.
-pub(super) trait State: Sized {
-    /// The same where the parameter is now, and in its order and precision.
-    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self>;
-}
-
-/// A parameter, with the state `S` that an optimizer keeps for it from the first step on.
-pub(super) struct Slot<S> {
-    name: Option<String>,
+/// A parameter, with the state that an optimizer keeps for it from the first step on.
+pub(super) struct Slot {
+    pub(super) name: Option<String>,
     pub(super) parameter: Parameter,
-    pub(super) state: Option<S>,
-    master: Option<Master>, // what is trained instead, for a parameter of half precision
+    pub(super) state: Option<State>,
+    pub(super) master: Option<Master>, // what is trained instead, for a parameter of half precision
 }
 
-impl<S: State> Slot<S> {
+impl Slot {
     fn new(NamedParameter { name, parameter }: NamedParameter) -> Self {
         Self { name, parameter, state: None, master: None }
     }
@@ -85,7 +64,7 @@ impl<S: State> Slot<S> {
     }
 
     /// Follows the parameter to where it has moved.
-    fn follow(&mut self) -> tensor::Result<()> {
+    pub(super) fn follow(&mut self) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
         if followed.follow() {
             let state = self.state.as_ref().map(|state| state.beside(&followed)).transpose()?;
@@ -97,24 +76,26 @@ impl<S: State> Slot<S> {
 }
 
 /// Parameters with settings of their own.
-struct Group<M: Method> {
-    method: M,
-    lr: Rate,
-    slots: Vec<Slot<M::State>>,
+pub(super) struct Group<M> {
+    pub(super) method: M,
+    pub(super) lr: Rate,
+    pub(super) initial_lr: Option<f64>, // where a schedule noted it
+    pub(super) slots: Vec<Slot>,
 }
 
 /// All parameters of an optimizer.
-pub(super) struct Groups<M: Method> {
-    groups: Vec<Group<M>>, // at least one
-    calls: u64,            // of `step`
-    is_checked: bool,      // whether each parameter was seen to be there once
+pub(super) struct Groups<M> {
+    pub(super) groups: Vec<Group<M>>, // at least one
+    calls: u64,                       // of `step`, by twos
+    is_checked: bool,                 // whether each parameter was seen to be there once
 }
 
 impl<M: Method> Groups<M> {
     /// One group.
     pub(super) fn new(method: M, lr: f64, parameters: Vec<NamedParameter>) -> Self {
         let slots = parameters.into_iter().map(Slot::new).collect();
-        Self { groups: vec![Group { method, lr: Rate::new(lr), slots }], calls: 0, is_checked: false }
+        let group = Group { method, lr: Rate::new(lr), initial_lr: None, slots };
+        Self { groups: vec![group], calls: 0, is_checked: false }
     }
 
     /// The settings of the first group, without a parameter.
@@ -136,32 +117,37 @@ impl<M: Method> Groups<M> {
 
     /// Moves those parameters of the first group to a group of their own.
     pub(super) fn split(mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) -> Self {
-        let belong = |slot: &mut Slot<M::State>| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
+        let belong = |slot: &mut Slot| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
         let moved = self.groups[0].slots.extract_if(.., belong).collect();
         self.push(moved, settings);
         self
     }
 
-    fn push(&mut self, slots: Vec<Slot<M::State>>, settings: Self) {
+    fn push(&mut self, slots: Vec<Slot>, settings: Self) {
         let group = settings.groups.into_iter().next();
-        self.groups.extend(group.map(|Group { method, lr, .. }| Group { method, lr, slots }));
+        self.groups.extend(group.map(|group| Group { slots, ..group }));
         self.is_checked = false;
     }
 
-    fn slots(&self) -> impl Iterator<Item = &Slot<M::State>> {
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
         self.groups.iter().flat_map(|group| &group.slots)
     }
 
     pub(super) fn step(&mut self) -> Result<()> {
         self.check()?;
-        for Group { method, slots, .. } in &mut self.groups {
+        for Group { method, lr, slots, .. } in &mut self.groups {
             slots.iter_mut().try_for_each(Slot::follow)?;
             slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))?;
-            method.keep(slots)?;
+            state::keep(method, slots, lr.get())?;
         }
-        self.calls += 1;
-        for Group { method, lr, slots } in &mut self.groups {
-            no_grad(|| method.apply(slots, lr, self.calls))?;
+        self.calls += 2; // one number for what comes before the step, one for what comes after
+        for Group { method, lr, slots, .. } in &mut self.groups {
+            no_grad(|| {
+                state::each_clock(slots, self.calls, |clock| method.advance(clock))?;
+                method.apply(slots, lr)?;
+                state::each_clock(slots, self.calls + 1, |clock| method.after(clock, lr))
+            })?;
+            state::begin(slots);
         }
         Ok(())
     }
@@ -174,6 +160,9 @@ impl<M: Method> Groups<M> {
         }
         if self.is_checked {
             return Ok(());
+        }
+        for Group { method, slots, .. } in &self.groups {
+            slots.iter().try_for_each(|slot| method.check_parameter(&slot.parameter))?;
         }
         let mut seen = HashSet::new();
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
@@ -208,6 +197,12 @@ impl<M: Method> Groups<M> {
         check_lrs(M::NAME, lrs, self.groups.len())?;
         self.groups.iter().zip(lrs).for_each(|(group, lr)| group.lr.set(*lr));
         Ok(())
+    }
+
+    pub(super) fn set_initial_lrs(&mut self, lrs: &[f64]) {
+        self.groups.iter_mut().zip(lrs).for_each(|(group, lr)| {
+            group.initial_lr.get_or_insert(*lr);
+        });
     }
 
     pub(super) fn zero_grad(&self) {
@@ -253,6 +248,12 @@ pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<(
     Err(Error::Argument(format!(
         "{optimizer}: {given} learning rates were given, and the groups of parameters are {groups}; {fix}"
     )))
+}
+
+/// Refuses shares of running means that are not in their range.
+pub(super) fn check_betas(optimizer: &str, [first, second]: [f64; 2]) -> Result<()> {
+    check((0.0..1.0).contains(&first), optimizer, "the first beta", first, "at least 0 and below 1")?;
+    check((0.0..1.0).contains(&second), optimizer, "the second beta", second, "at least 0 and below 1")
 }
 
 /// Refuses a setting that is not `allowed` (NaN never is).
@@ -337,8 +338,20 @@ macro_rules! optimizer {
                 self.groups.set_lrs(lrs)
             }
 
+            fn set_initial_lrs(&mut self, lrs: &[f64]) {
+                self.groups.set_initial_lrs(lrs);
+            }
+
             fn scale_gradients(&mut self, factor: f64) -> Result<bool> {
                 self.groups.scale_gradients(factor)
+            }
+
+            fn state_dict(&self) -> Result<$crate::optim::OptimizerState> {
+                self.groups.state_dict()
+            }
+
+            fn load_state_dict(&mut self, state: &$crate::optim::OptimizerState) -> Result<()> {
+                self.groups.load_state_dict(state)
             }
         }
     };

@@ -43,6 +43,6 @@ impl Master {
     }
 }
 
-fn is_half(tensor: &Tensor) -> bool {
+pub(super) fn is_half(tensor: &Tensor) -> bool {
     matches!(tensor.dtype(), DType::F16 | DType::BF16)
 }

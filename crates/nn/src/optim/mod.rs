@@ -1,4 +1,6 @@
-//! Optimizers: [`Sgd`], [`Adam`], [`AdamW`], with PyTorch's formulas and defaults.
+//! Optimizers with PyTorch's formulas and defaults: [`Sgd`], [`Adam`], [`AdamW`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adamax`],
+//! [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], and [`Lion`]; averages of weights ([`AveragedModel`]); schedules of learning rates
+//! ([`lr_scheduler`]).
 //!
 //! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
 //! Steps change elements in place outside the autograd graph; their tensors come from the pool.
@@ -7,21 +9,46 @@
 //! State is `f64` for parameters of `f64`, else `f32`. Beside a parameter of half precision an optimizer also keeps its
 //! weights in `f32` (`master.rs`), so that steps smaller than the parameter's precision add up.
 
+mod adadelta;
+mod adagrad;
 mod adam;
+mod adamax;
+mod asgd;
+mod averaged_model;
 mod clip;
+mod group_states;
 mod groups;
+mod lion;
 pub mod lr_scheduler;
 mod master;
+mod method;
+mod muon;
+mod nadam;
+mod radam;
+mod rmsprop;
 mod scaler;
 mod sgd;
+mod state;
+mod state_dict;
 
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
 pub use adam::{Adam, AdamW};
-pub use clip::clip_grad_norm_;
+pub use adamax::Adamax;
+pub use asgd::Asgd;
+pub use averaged_model::AveragedModel;
+pub use clip::{clip_grad_norm_, clip_grad_value_};
 pub use groups::NamedParameter;
+pub use lion::Lion;
+pub use muon::{AdjustLr, Muon};
+pub use nadam::NAdam;
+pub use radam::RAdam;
+pub use rmsprop::RmsProp;
 pub use scaler::GradScaler;
 pub use sgd::Sgd;
+pub use state_dict::{OptimizerState, ParamGroup, Setting};
 
-use crate::Result;
+use crate::{Error, Result};
 
 /// Changes parameters by their gradients.
 ///
@@ -44,8 +71,8 @@ pub trait Optimizer {
     /// Changes every parameter that has a gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is nothing to train, or a setting is outside its range, with nothing changed;
-    /// [`Error::Tensor`](crate::Error::Tensor) if its state does not fit the memory budget.
+    /// [`Error::Argument`] if there is nothing to train, or a setting is outside its range, with nothing changed;
+    /// [`Error::Tensor`] if its state does not fit the memory budget.
     fn step(&mut self) -> Result<()>;
 
     /// Forgets all gradients.
@@ -65,16 +92,52 @@ pub trait Optimizer {
     /// Changes the learning rate of each group.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if these are not as many as there are groups, with nothing changed.
+    /// [`Error::Argument`] if these are not as many as there are groups, with nothing changed.
     fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
         groups::check_lrs("the optimizer", lrs, 1)?;
         lrs.iter().for_each(|lr| self.set_lr(*lr));
         Ok(())
     }
 
+    /// Notes the learning rates that a schedule began with, which state dicts have as `initial_lr`.
+    fn set_initial_lrs(&mut self, lrs: &[f64]) {
+        let _ = lrs;
+    }
+
+    /// Settings and everything that is kept from step to step, as PyTorch's `optimizer.state_dict()`. Its tensors are the
+    /// optimizer's own: a later step changes them.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the optimizer has no state dict, as one that does not implement this;
+    /// [`Error::Tensor`] if a tensor on another device cannot be read.
+    fn state_dict(&self) -> Result<OptimizerState> {
+        Err(no_state_dict())
+    }
+
+    /// Goes on where the optimizer of `state` was, which may be one of PyTorch's: takes over its settings, learning rates among
+    /// them, and copies what it kept, in the precision and on the device of each parameter. A parameter that `state` has nothing
+    /// for begins anew.
+    ///
+    /// A captured step ([`CapturedStep`](pagelock_tensor::CapturedStep)) goes on with what is loaded, but for settings other than the
+    /// learning rate: load before the first step is captured, or let it forget.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names what does not fit: groups, settings, entries that are missing or that the optimizer does not know,
+    /// shapes; [`Error::Tensor`] if it does not fit the memory budget. Nothing was loaded then.
+    fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
+        let _ = state;
+        Err(no_state_dict())
+    }
+
     /// Multiplies every gradient by `factor`, and says whether all are then finite; see [`GradScaler`].
     ///
     /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor) if the gradients cannot be read, as in a captured step, which the host does not wait for.
+    /// [`Error::Tensor`] if the gradients cannot be read, as in a captured step, which the host does not wait for.
     fn scale_gradients(&mut self, factor: f64) -> Result<bool>;
+}
+
+fn no_state_dict() -> Error {
+    Error::Argument(
+        "this optimizer has no state dict; implement `Optimizer::state_dict` and `load_state_dict`".to_owned(),
+    )
 }

@@ -1,14 +1,16 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{Groups, Method, NamedParameter, Slot, State, check, laid_as, listed, optimizer};
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
-use pagelock_tensor::{self as tensor, Tensor};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule};
+use pagelock_tensor::{self as tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
-/// With gradient `g`, `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g` (`b = g` in the
+/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g` (`b = g` in the
 /// first step) and then `g ← b`, or with nesterov `g ← g + momentum · b`; at last `p ← p − lr · g`.
 ///
 /// Momentum: I. Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013,
@@ -30,8 +32,20 @@ pub struct Sgd {
 impl Sgd {
     /// Plain descent: no momentum, no weight decay.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-        Self { groups: Groups::new(SgdMethod { rule }, lr, listed(parameters)) }
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = SgdRule {
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            is_decoupled: false,
+            maximize: false,
+        };
+        Self { groups: Groups::new(SgdMethod { rule }, lr, parameters) }
     }
 
     /// How much of the last step's direction is kept, at least 0.
@@ -58,6 +72,12 @@ impl Sgd {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
     fn set(self, change: impl Fn(&mut SgdRule)) -> Self {
         Self { groups: self.groups.set(|method| change(&mut method.rule)) }
     }
@@ -72,50 +92,30 @@ struct SgdMethod {
 
 impl Method for SgdMethod {
     const NAME: &'static str = "Sgd";
-    type State = Kept;
+    const CLOCK: &'static [&'static str] = &[];
 
     fn check(&self) -> Result<()> {
-        let SgdRule { momentum, dampening, nesterov, weight_decay } = self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = self.rule;
         check(momentum >= 0.0, "Sgd", "momentum", momentum, "at least 0")?;
         check(weight_decay >= 0.0, "Sgd", "weight_decay", weight_decay, "at least 0")?;
         check(!nesterov || momentum > 0.0, "Sgd", "momentum", momentum, "above 0 for nesterov")?;
         check(!nesterov || dampening == 0.0, "Sgd", "dampening", dampening, "0 for nesterov")
     }
 
-    fn keep(&self, slots: &mut [Slot<Kept>]) -> tensor::Result<()> {
-        for slot in slots.iter_mut().filter(|_| self.rule.momentum != 0.0) {
-            if slot.state.is_none() && slot.parameter.grad().is_some() {
-                slot.state = Some(Kept { direction: slot.weights().zeros_like()?, is_first: true });
-            }
-        }
-        Ok(())
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize, .. } = &mut self.rule;
+        show("momentum", Field::Number(momentum));
+        show("dampening", Field::Number(dampening));
+        show("weight_decay", Field::Number(weight_decay));
+        show("nesterov", Field::Flag(nesterov));
+        show("maximize", Field::Flag(maximize));
     }
 
-    fn apply(&self, slots: &mut [Slot<Kept>], lr: &Rate, _call: u64) -> tensor::Result<()> {
-        let tensors = slots.iter().filter_map(|slot| {
-            let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-            let is_first = slot.state.as_ref().is_some_and(|kept| kept.is_first);
-            let kept = slot.state.as_ref().map(|kept| kept.direction.clone());
-            Some(SgdTensors { parameter, grad, half, kept, is_first })
-        });
-        sgd_step(tensors, self.rule, lr)?;
-        for Slot { parameter, state, .. } in slots {
-            if let Some(kept) = state.as_mut().filter(|_| parameter.grad().is_some()) {
-                kept.is_first = false;
-            }
-        }
-        Ok(())
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [(self.rule.momentum != 0.0).then_some("momentum_buffer"), None, None]
     }
-}
 
-/// What is kept for one parameter.
-struct Kept {
-    direction: Tensor, // `b`
-    is_first: bool,    // whether nothing was kept yet, and it is zero
-}
-
-impl State for Kept {
-    fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
-        Ok(Self { direction: laid_as(parameter, &self.direction)?, is_first: self.is_first })
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.rule.step(step_tensors(slots), lr)
     }
 }

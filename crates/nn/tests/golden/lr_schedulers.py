@@ -15,6 +15,7 @@ import warnings
 import torch
 from torch import optim
 from torch.optim import lr_scheduler as lr
+from torch.optim import swa_utils
 
 warnings.filterwarnings("ignore")
 STEPS = 1000
@@ -56,6 +57,9 @@ SCHEDULES = {
     "sequence": lambda o: lr.SequentialLR(o, [lr.ConstantLR(o, 0.5, 3), lr.ExponentialLR(o, 0.99), lr.CosineAnnealingWarmRestarts(o, 9),
                                              lr.MultiplicativeLR(o, lambda step: 1 - 1 / (step + 3))], [10, 300, 700]),
     "chained": lambda o: lr.ChainedScheduler([lr.LinearLR(o, 0.2, total_iters=20), lr.ExponentialLR(o, 0.995), lr.StepLR(o, 100, gamma=0.5)]),
+    "swa": lambda o: swa_utils.SWALR(o, 0.05, anneal_epochs=40),
+    "swa_linear": lambda o: swa_utils.SWALR(o, 0.7, anneal_epochs=13, anneal_strategy="linear"),
+    "swa_at_once": lambda o: swa_utils.SWALR(o, 0.05, anneal_epochs=0),
     "plateau": lambda o: lr.ReduceLROnPlateau(o, factor=0.5, patience=3),
     "plateau_max": lambda o: lr.ReduceLROnPlateau(o, "max", factor=0.9, patience=2, threshold=0.01, threshold_mode="abs", cooldown=4, min_lr=0.02),
 }

@@ -3,7 +3,7 @@
 use pagelock_nn::optim::lr_scheduler::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicLr, CyclicMode,
     ExponentialLr, LambdaLr, LinearLr, LrScheduler, MultiStepLr, MultiplicativeLr, OneCycleLr, PlateauMode,
-    PolynomialLr, ReduceLrOnPlateau, Schedule, SequentialLr, StepLr, Threshold,
+    PolynomialLr, ReduceLrOnPlateau, Schedule, SequentialLr, StepLr, SwaLr, Threshold,
 };
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{Error, Parameter};
@@ -51,6 +51,9 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
         ("cyclic", Box::new(cyclic(60))),
         ("cyclic_2", Box::new(cyclic(17).step_size_down(40).mode(CyclicMode::Triangular2))),
         ("cyclic_exp", Box::new(cyclic(50).mode(CyclicMode::ExpRange(0.999)))),
+        ("swa", Box::new(SwaLr::new(0.05).anneal_epochs(40))),
+        ("swa_linear", Box::new(SwaLr::new(0.7).anneal_epochs(13).anneal_strategy(Anneal::Linear))),
+        ("swa_at_once", Box::new(SwaLr::new(0.05).anneal_epochs(0))),
         ("one_cycle", Box::new(OneCycleLr::new(0.4, 1000))),
         ("one_cycle_linear", Box::new(linear.div_factor(7.0).final_div_factor(33.0))),
         ("one_cycle_3", Box::new(OneCycleLr::new(0.4, 1000).pct_start(0.4).three_phase(true))),

@@ -1,5 +1,6 @@
 //! The tests of pagelock-nn, in one binary: what PyTorch does is in `../golden`, written by `make.py` there.
 
+mod averaged_models;
 mod checkpoints;
 mod derive;
 mod files;
@@ -12,6 +13,8 @@ mod moving;
 #[path = "../networks/mod.rs"]
 mod networks;
 mod normalizing;
+mod optimizer_settings;
+mod optimizer_states;
 mod optimizers;
 mod precision;
 mod printing;

@@ -369,6 +369,25 @@ impl Tensor {
         })
     }
 
+    /// Every element, brought to `min` if it is below, and to `max` if it is above. NaN stays.
+    ///
+    /// # Errors
+    /// As [`Tensor::fill_`].
+    pub fn clamp_(&self, min: f64, max: f64) -> Result<()> {
+        change! { "clamp_", [to], [min, max], "to < min ? min : to > max ? max : to" }
+        let target = self.raw();
+        change(target, "clamp_", [], &FORMULA, &[min.into(), max.into()], &mut |to, _| {
+            by_real!(target.dtype(), R => {
+                let (min, max) = (R::from_f64(min), R::from_f64(max));
+                to.update(
+                    [],
+                    #[inline(always)]
+                    move |to, []| *to = if *to < min { min } else if *to > max { max } else { *to },
+                )
+            })
+        })
+    }
+
     /// The square root of every element.
     ///
     /// # Errors

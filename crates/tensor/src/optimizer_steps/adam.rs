@@ -1,17 +1,18 @@
 //! Adam and AdamW: steps scaled by running moments of the gradient.
 
-use super::cpu::{self, by_rounding};
-use super::groups::{Batch, Group, MOST, PLACES, Places};
-use super::{Rate, cuda};
-use crate::device::Device;
-use crate::element::{DType, Real};
+use super::Rate;
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors};
+use crate::cuda::Code;
+use crate::element::Real;
 use crate::error::Result;
-use crate::tensor::Tensor;
 
-/// How a step goes down; the formulas are PyTorch's.
+/// How a step of Adam goes down; the formulas are PyTorch's.
 ///
-/// In step `t` with gradient `g` (plus `weight_decay · p`, unless that is decoupled): `m ← β₁ m + (1 − β₁) g`,
-/// `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`.
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled): `m ← β₁ m + (1 − β₁) g`,
+/// `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`; with amsgrad, the
+/// largest `v` so far in place of `v` there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamRule {
     /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
@@ -22,112 +23,119 @@ pub struct AdamRule {
     pub weight_decay: f64,
     /// Whether it shrinks, as in AdamW: `p ← p · (1 − lr · weight_decay)` first.
     pub is_decoupled: bool,
-}
-
-/// A parameter and what its step needs, all of one shape but `steps`, and on one device.
-#[derive(Debug, Clone)]
-pub struct AdamTensors {
-    /// What is changed: `p`.
-    pub parameter: Tensor,
-    /// Its gradient: `g`.
-    pub grad: Tensor,
-    /// The parameter in half precision, of which `parameter` is the `f32` master: the step takes over the elements in which it
-    /// differs from the master, rounded, and rounds the master into it at last. Its precision is the gradient's.
-    pub half: Option<Tensor>,
-    /// The running mean `m`, which is changed too.
-    pub mean: Tensor,
-    /// The running square `v`, which is changed too.
-    pub square: Tensor,
-    /// How many steps there were, this one among them: one element.
-    pub steps: Tensor,
-}
-
-/// One step of the optimizer for all of the tensors.
-///
-/// # Errors
-/// As [`sgd_step`](super::sgd_step).
-///
-/// # Examples
-/// ```
-/// use pagelock_tensor::optimizer_steps::{AdamRule, AdamTensors, Rate, adam_step};
-/// use pagelock_tensor::{DType, Tensor};
-///
-/// let (parameter, grad) = (Tensor::new([3.0])?, Tensor::new([0.2])?);
-/// let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
-/// let tensors = AdamTensors {
-///     parameter: parameter.clone(),
-///     grad,
-///     half: None,
-///     mean: Tensor::zeros([1])?,
-///     square: Tensor::zeros([1])?,
-///     steps: Tensor::of(DType::F64).ones(())?,
-/// };
-/// adam_step([tensors], rule, &Rate::new(0.5))?;
-/// assert!((parameter.item::<f32>()? - 2.5).abs() < 1e-6);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub fn adam_step(tensors: impl IntoIterator<Item = AdamTensors>, rule: AdamRule, lr: &Rate) -> Result<()> {
-    let launch = |groups: &[Option<AdamTensors>]| match groups {
-        [Some(group)] if group.parameter.device() == Device::Cpu => rule.step(group, lr.get()),
-        groups => cuda::adam(groups, rule, lr),
-    };
-    let mut batch = Batch::new();
-    tensors.into_iter().try_for_each(|group| batch.add(group, launch))?;
-    batch.finish(launch)
-}
-
-impl Group for AdamTensors {
-    fn most(&self) -> usize {
-        if self.half.is_some() { MOST - 2 } else { MOST - 1 } // as many as a kernel has arguments for
-    }
-
-    fn tensors(&self) -> Places<'_> {
-        [Some(&self.parameter), Some(&self.mean), Some(&self.square), self.half.as_ref(), Some(&self.grad)]
-    }
-
-    fn with(&self, [parameter, mean, square, half, grad]: [Option<Tensor>; PLACES]) -> Self {
-        Self {
-            parameter: parameter.unwrap_or_else(|| self.parameter.clone()),
-            grad: grad.unwrap_or_else(|| self.grad.clone()),
-            half,
-            mean: mean.unwrap_or_else(|| self.mean.clone()),
-            square: square.unwrap_or_else(|| self.square.clone()),
-            steps: self.steps.clone(),
-        }
-    }
-
-    fn fits(&self, other: &Self) -> bool {
-        self.steps.shares_storage(&other.steps)
-    }
+    /// Whether to divide by the root of the largest running square so far.
+    pub amsgrad: bool,
+    /// Whether to go up.
+    pub maximize: bool,
 }
 
 impl AdamRule {
-    /// On the CPU.
-    fn step(&self, group: &AdamTensors, lr: f64) -> Result<()> {
-        by_rounding!(group.parameter.dtype(), rounded => self.step_as(group, lr, rounded))
+    /// One step for all of the tensors. Kept are the running mean `m`, the running square `v`, and with amsgrad the largest `v`; the
+    /// clock counts steps.
+    ///
+    /// # Errors
+    /// As [`SgdRule::step`](super::SgdRule::step).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::optimizer_steps::{AdamRule, Rate, StepTensors};
+    /// use pagelock_tensor::{DType, Tensor};
+    ///
+    /// let (parameter, grad) = (Tensor::new([3.0])?, Tensor::new([0.2])?);
+    /// let (weight_decay, is_decoupled, amsgrad, maximize) = (0.0, false, false, false);
+    /// let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay, is_decoupled, amsgrad, maximize };
+    /// let tensors = StepTensors {
+    ///     parameter: parameter.clone(),
+    ///     grad,
+    ///     half: None,
+    ///     kept: [Some(Tensor::zeros([1])?), Some(Tensor::zeros([1])?), None],
+    ///     clock: Some(Tensor::of(DType::F64).ones([1])?),
+    ///     is_first: true,
+    /// };
+    /// rule.step([tensors], &Rate::new(0.5))?;
+    /// assert!((parameter.item::<f32>()? - 2.5).abs() < 1e-6);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn step(&self, tensors: impl IntoIterator<Item = StepTensors>, lr: &Rate) -> Result<()> {
+        step::step(tensors, self, lr)
+    }
+}
+
+static CODE: Code = Code { name: "adam", text: concat!(include_str!("adam.cu"), include_str!("steps.cu")) };
+
+impl Formula for AdamRule {
+    const CODE: &'static Code = &CODE;
+
+    fn prelude(&self) -> Prelude {
+        let Self { maximize, weight_decay, is_decoupled, .. } = *self;
+        Prelude { maximize, weight_decay, is_decoupled }
     }
 
-    fn step_as<R: Real>(&self, group: &AdamTensors, lr: f64, rounded: impl Fn(R) -> R + Sync + Copy) -> Result<()> {
-        let steps: f64 = group.steps.item()?;
-        let [mean_share, square_share] = self.betas.map(|beta| 1.0 - beta.powi(steps as i32));
-        let [keep_mean, keep_square] = self.betas.map(R::from_f64);
-        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
-        let (shrink, decay) = (R::from_f64(1.0 - lr * self.weight_decay), R::from_f64(self.weight_decay));
-        let unbias = R::from_f64(1.0 / square_share.sqrt());
-        let (rate, eps) = (R::from_f64(-lr / mean_share), R::from_f64(self.eps));
-        let shrinks = self.weight_decay != 0.0 && self.is_decoupled;
-        let decays = self.weight_decay != 0.0 && !self.is_decoupled;
-        cpu::change::<_, R, 2>(
-            group,
-            #[inline(always)]
-            |p, [m, v], g| {
-                let p = if shrinks { rounded(p * shrink) } else { p };
-                let g = if decays { rounded(g + p * decay) } else { g };
-                let m = rounded(rounded(m * keep_mean) + g * new_mean);
-                let v = rounded(rounded(v * keep_square) + new_square * g * g);
-                let root = rounded(rounded(rounded(v.sqrt()) * unbias) + eps);
-                (p + rate * m / root, [m, v])
-            },
-        )
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, true, self.amsgrad]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.betas[0], self.betas[1], self.eps])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let moments = Moments::<R>::new(self, now);
+        match self.amsgrad {
+            false => change(
+                group,
+                self.prelude(),
+                now,
+                #[inline(always)]
+                |x, [m, v], g| {
+                    let (m, v) = moments.next(m, v, g);
+                    (moments.moved(x, m, v), [m, v])
+                },
+            ),
+            true => change(
+                group,
+                self.prelude(),
+                now,
+                #[inline(always)]
+                |x, [m, v, most], g| {
+                    let (m, v) = moments.next(m, v, g);
+                    let most = most.extreme::<true>(v);
+                    (moments.moved(x, m, most), [m, v, most])
+                },
+            ),
+        }
+    }
+}
+
+/// What all elements of a step have in common.
+#[derive(Clone, Copy)]
+struct Moments<R> {
+    keep: [R; 2],
+    new: [R; 2],
+    unbias: R,
+    rate: R,
+    eps: R,
+}
+
+impl<R: Real> Moments<R> {
+    fn new(rule: &AdamRule, Now { lr, clock }: Now) -> Self {
+        let [mean_share, square_share] = rule.betas.map(|beta| 1.0 - beta.powi(clock[0] as i32));
+        Self {
+            keep: rule.betas.map(R::from_f64),
+            new: rule.betas.map(|beta| R::from_f64(1.0 - beta)),
+            unbias: R::from_f64(1.0 / square_share.sqrt()),
+            rate: R::from_f64(-lr / mean_share),
+            eps: R::from_f64(rule.eps),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&self, m: R, v: R, g: R) -> (R, R) {
+        (m * self.keep[0] + g * self.new[0], v * self.keep[1] + self.new[1] * g * g)
+    }
+
+    #[inline(always)]
+    fn moved(&self, x: R, m: R, v: R) -> R {
+        x + self.rate * m / (v.sqrt() * self.unbias + self.eps)
     }
 }

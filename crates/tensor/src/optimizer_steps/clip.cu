@@ -1,7 +1,8 @@
-// Clipping by the norm of all gradients: some of them at once, each contiguous; blockIdx.y says which. Read `sums.cu` first.
+// Clipping by the norm of all gradients, and by value: some of them at once, each contiguous; blockIdx.y says which. Read `sums.cu` first.
 //
 // squares   partial[number, block] = Σ x² of the block's part of the gradient of that number
 // scale     x ← x · min(1, most / (norm + 1e-6))
+// clamp     x ← min(max(x, -most), most); NaN stays
 
 #define TENSORS 6 // of one launch, at most
 #define UNROLL 4 // elements that a thread reads at once
@@ -72,6 +73,28 @@ INLINE void scaled(T* x, u64 n, R by) {
 extern "C" __global__ void scale(T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, const f64* norm, Scale settings) {
     begin();
     f64 by = settings.most / (*norm + 1e-6); // NaN stays NaN
+    EACH
+}
+#endif
+
+#ifdef KERNEL_clamp
+struct Clamp { Lengths n; f64 most; };
+
+INLINE void clamped(T* x, u64 n, R most) {
+    each_few(n, [&](const u64 (&at)[UNROLL], int count) {
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) {
+            if (k >= count) continue;
+            R one = real(x[at[k]]);
+            if (one > most) x[at[k]] = to<T>(most);
+            if (one < -most) x[at[k]] = to<T>(-most);
+        }
+    });
+}
+
+#define ONE(k) case k: return clamped(x##k, settings.n.of[k], R(settings.most))
+extern "C" __global__ void clamp(T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, Clamp settings) {
+    begin();
     EACH
 }
 #endif

@@ -1,4 +1,4 @@
-//! Clipping by the norm of all gradients together.
+//! Clipping by the norm of all gradients together, and by value.
 
 use super::cuda::Kernel;
 use super::groups::{Batch, Group, MOST, PLACES, Places};
@@ -22,7 +22,7 @@ const BLOCKS: usize = 1024;
 /// at a time, and nothing waits for the device.
 ///
 /// # Errors
-/// As [`sgd_step`](super::sgd_step).
+/// As [`SgdRule::step`](super::SgdRule::step).
 ///
 /// # Examples
 /// ```
@@ -56,6 +56,37 @@ pub fn clip_grad_norm_(grads: impl IntoIterator<Item = Tensor>, max_norm: f64) -
     })
 }
 
+/// Brings every element of gradients that is above `clip_value` or below `−clip_value` to there, in place, as PyTorch's
+/// `clip_grad_value_`. NaN stays. On a GPU a few gradients are changed by one kernel, and nothing waits for the device.
+///
+/// # Errors
+/// As [`SgdRule::step`](super::SgdRule::step).
+///
+/// # Examples
+/// ```
+/// use pagelock_tensor::{Tensor, optimizer_steps::clip_grad_value_};
+///
+/// let grad = Tensor::new([3.0, -0.5, -2.0])?;
+/// clip_grad_value_([grad.clone()], 1.0)?;
+/// assert_eq!(grad.to_vec::<f32>()?, [1.0, -0.5, -1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn clip_grad_value_(grads: impl IntoIterator<Item = Tensor>, clip_value: f64) -> Result<()> {
+    let clamp = |groups: &[Option<Gradient>]| clamp(groups, clip_value);
+    let mut batch = Batch::new();
+    grads.into_iter().try_for_each(|grad| batch.add(Gradient { grad, is_changed: true }, clamp))?;
+    batch.finish(clamp)
+}
+
+fn clamp(groups: &[Option<Gradient>], most: f64) -> Result<()> {
+    let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
+    let Device::Cuda(device) = first.grad.device() else {
+        return groups.iter().flatten().try_for_each(|group| group.grad.clamp_(-most, most));
+    };
+    let kernel = Kernel { code: &CODE, name: "clamp", places: CHANGED, blocks: BLOCKS };
+    kernel.launch(&device, groups, &[], None, &[most.to_bits()])
+}
+
 /// The sum of the squares of all elements, one `f64`.
 fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
     let Device::Cuda(cuda) = device else {
@@ -73,7 +104,7 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
         let mut locked = partial.storage().lock_mut();
         let to = locked.cuda(partial.layout(), DType::F64).into_argument();
         let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
-        kernel.launch(cuda, groups, [], Some(to), &[first as u64, BLOCKS as u64])
+        kernel.launch(cuda, groups, &[], Some(to), &[first as u64, BLOCKS as u64])
     })?;
     partial.sum(..)
 }
@@ -89,7 +120,7 @@ fn scale(device: &Device, grads: &[Tensor], norm: &Tensor, max_norm: f64) -> Res
 
 fn scale_on(device: &CudaDevice, groups: &[Option<Gradient>], norm: &Tensor, max_norm: f64) -> Result<()> {
     let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED, blocks: BLOCKS };
-    kernel.launch(device, groups, [norm], None, &[max_norm.to_bits()])
+    kernel.launch(device, groups, &[Some(norm)], None, &[max_norm.to_bits()])
 }
 
 /// Launches for a few gradients at a time.
@@ -111,8 +142,8 @@ struct Gradient {
 }
 
 /// Where a [`Gradient`] is among the places of a group.
-const CHANGED: [bool; PLACES] = [true, false, false, false, false];
-const READ: [bool; PLACES] = [false, false, false, false, true];
+const CHANGED: [bool; PLACES] = [true, false, false, false, false, false];
+const READ: [bool; PLACES] = [false, false, false, false, false, true];
 
 impl Group for Gradient {
     fn most(&self) -> usize {

@@ -1,9 +1,10 @@
-//! Steps on the CPU: one walk over the elements of a group, rounded where `optimizer_steps.cu` rounds.
+//! Steps on the CPU: one walk over the elements of a group, as `steps.cu` walks.
 
 use arrayvec::ArrayVec;
 
-use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_all};
-use crate::cpu::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_one};
+use super::step::{Now, Prelude, StepTensors};
+use crate::cpu::math::half::Half;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
 use crate::element::Real;
 use crate::error::Result;
@@ -23,9 +24,26 @@ struct Elements<'a, R, const N: usize> {
     grad: Stored<'a, R>,
 }
 
+/// A prelude, in numbers.
+#[derive(Clone, Copy)]
+struct Before<R> {
+    decays: bool,
+    sign: R,
+    decay: R,
+    shrink: R,
+}
+
+impl<R: Real> Before<R> {
+    #[inline(always)]
+    fn of(&self, x: R, grad: R) -> (R, R) {
+        let (x, grad) = (x * self.shrink, grad * self.sign);
+        (x, if self.decays { grad + x * self.decay } else { grad })
+    }
+}
+
 impl<R: Real, const N: usize> Elements<'_, R, N> {
-    /// Changes each element of the parameter and of what is kept by `f` of them and the gradient's.
-    fn change(&mut self, f: impl Fn(R, [R; N], R) -> (R, [R; N])) {
+    /// Changes each element of the parameter and of what is kept by `f` of them and the gradient's, after what comes before.
+    fn change(&mut self, before: Before<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
         let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
             let len = PIECE.min(self.parameter.len() - start);
@@ -38,16 +56,7 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
                 kept.iter_mut().zip(&mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
             let mut opened: [&mut [R]; N] = std::array::from_fn(|_| rooms.next().unwrap_or_default());
             let grad = self.grad.part(start, len).widened(&mut grad);
-            vectorized(
-                #[inline(always)]
-                || {
-                    for i in 0..len {
-                        let (x, new) = f(parameter[i], std::array::from_fn(|k| opened[k][i]), grad[i]);
-                        parameter[i] = x;
-                        opened.iter_mut().zip(new).for_each(|(kept, new)| kept[i] = new);
-                    }
-                },
-            );
+            each(parameter, &mut opened, grad, before, f);
             if let Some((bits, half)) = &mut self.half {
                 half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
@@ -55,6 +64,31 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
             kept.iter_mut().zip(&mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
         }
     }
+}
+
+/// Changes element after element. What the loop uses belongs to it and has one length, which the compiler must see to use vectors.
+fn each<R: Real, const N: usize>(
+    parameter: &mut [R],
+    kept: &mut [&mut [R]; N],
+    grad: &[R],
+    before: Before<R>,
+    f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy,
+) {
+    let len = parameter.len();
+    let (kept, grad) = (kept.each_mut().map(|kept| &mut kept[..len]), &grad[..len]);
+    vectorized(
+        #[inline(always)]
+        move || {
+            for i in 0..len {
+                let (x, grad) = before.of(parameter[i], grad[i]);
+                let (x, new) = f(x, std::array::from_fn(|k| kept[k][i]), grad);
+                parameter[i] = x;
+                for k in 0..N {
+                    kept[k][i] = new[k];
+                }
+            }
+        },
+    );
 }
 
 /// As many elements as `room` has, from number `start` on: where they lie, or widened in `room`.
@@ -87,16 +121,24 @@ fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
     }
 }
 
-/// Changes the parameter and what is kept for it, `N` tensors, by `f` of an element of each and of the gradient.
-pub(super) fn change<G: Group, R: Real, const N: usize>(
-    group: &G,
+/// Changes the parameter and what is kept for it, the first `N` tensors that are there, by `f` of an element of each and of the
+/// gradient, after the prelude.
+pub(super) fn change<R: Real, const N: usize>(
+    group: &StepTensors,
+    prelude: Prelude,
+    now: Now,
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
 ) -> Result<()> {
-    let groups = [Some(group.clone())];
-    let [mut locks, ..] = lock_all(&groups, &[]);
-    let Some(group) = &groups[0] else { unreachable!("it was put there") };
-    let mut parts = parts(elements::<G, R, N>(group, &mut locks)?);
-    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(f)));
+    let [sign, decay, shrink] = prelude.numbers();
+    let before = Before::<R> {
+        decays: decay != 0.0,
+        sign: R::from_f64(sign),
+        decay: R::from_f64(decay),
+        shrink: R::from_f64(1.0 - now.lr * shrink),
+    };
+    let mut locks = lock_one(group);
+    let mut parts = parts(elements::<_, R, N>(group, &mut locks)?);
+    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(before, f)));
     Ok(())
 }
 
@@ -142,39 +184,4 @@ fn elements<'a, G: Group, R: Real, const N: usize>(
     let mut written = written.into_iter();
     let mut next = || written.next().unwrap_or(StoredMut::Plain(&mut []));
     Ok(Elements { parameter: next(), kept: std::array::from_fn(|_| next()), half, grad })
-}
-
-/// `$body` with `$rounded`, which rounds to the precision of tensors of `$dtype` what was computed with them.
-macro_rules! by_rounding {
-    ($dtype:expr, $rounded:ident => $body:expr) => {
-        match $dtype {
-            DType::F64 => {
-                let $rounded = |x: f64| x;
-                $body
-            }
-            DType::F16 => {
-                let $rounded = $crate::optimizer_steps::cpu::rounded_to_f16;
-                $body
-            }
-            DType::BF16 => {
-                let $rounded = $crate::optimizer_steps::cpu::rounded_to_bf16;
-                $body
-            }
-            _ => {
-                let $rounded = |x: f32| x;
-                $body
-            }
-        }
-    };
-}
-pub(super) use by_rounding;
-
-#[inline(always)]
-pub(super) fn rounded_to_f16(x: f32) -> f32 {
-    f16_to_f32(f32_to_f16(x))
-}
-
-#[inline(always)]
-pub(super) fn rounded_to_bf16(x: f32) -> f32 {
-    bf16_to_f32(f32_to_bf16(x))
 }

@@ -1,56 +1,42 @@
-//! The kernels of `optimizer_steps.cu`, and how they are launched.
+//! The kernels of `steps.cu`, and how they are launched.
 
 use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
 
-use super::groups::{GRAD, Group, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of};
-use super::{AdamRule, AdamTensors, Rate, SgdRule, SgdTensors};
+use super::Rate;
+use super::groups::{
+    GRAD, Group, HALF, KEPT, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
+};
+use super::step::{Formula, MOST_NUMBERS, StepTensors};
 use crate::cuda::{Arguments, Code, CudaDevice};
-use crate::device::{Device, common_device};
+use crate::device::Device;
 use crate::element::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tensor::Tensor;
-
-/// `kernels.bin` knows it by this name.
-static CODE: Code = Code { name: "descent", text: include_str!("optimizer_steps.cu") };
 
 const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1024;
 
-pub(super) fn sgd(groups: &[Option<SgdTensors>], rule: SgdRule, lr: &Rate) -> Result<()> {
+/// The kernels of `steps.cu`, by places of what is kept, without and with halves.
+const NAMES: [[&str; 2]; KEPT] =
+    [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
+
+/// The step of some groups at once.
+pub(super) fn step<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     let (device, lr) = on_device(&first.parameter, lr)?;
-    let numbers = [rule.momentum, rule.share(first.is_first), rule.weight_decay].map(f64::to_bits);
-    let flags = [first.kept.is_some(), first.is_first, rule.nesterov].map(u64::from);
-    let has_half = first.half.is_some();
-    let name = if has_half { "sgd_of_halves" } else { "sgd" };
-    let kernel = Kernel { code: &CODE, name, places: [true, true, false, has_half, true], blocks: MOST_BLOCKS };
-    kernel.launch(&device, groups, [&lr], None, [numbers, flags].as_flattened())
-}
-
-pub(super) fn adam(groups: &[Option<AdamTensors>], rule: AdamRule, lr: &Rate) -> Result<()> {
-    let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
-    check_steps(first)?;
-    let (device, lr) = on_device(&first.parameter, lr)?;
-    let [keep_mean, keep_square] = rule.betas;
-    let numbers = [keep_mean, keep_square, rule.eps, rule.weight_decay].map(f64::to_bits);
-    let rule = [&numbers[..], &[rule.is_decoupled.into()]].concat();
-    let has_half = first.half.is_some();
-    let name = if has_half { "adam_of_halves" } else { "adam" };
-    let kernel = Kernel { code: &CODE, name, places: [true, true, true, has_half, true], blocks: MOST_BLOCKS };
-    kernel.launch(&device, groups, [&lr, &first.steps], None, &rule)
-}
-
-fn check_steps(AdamTensors { parameter, steps, .. }: &AdamTensors) -> Result<()> {
-    common_device(OP, &[parameter.raw(), steps.raw()])?;
-    if steps.dtype() != DType::F64 {
-        return Err(Error::MixedTypes { op: OP, left: DType::F64, right: steps.dtype(), wider: DType::F64 });
-    }
-    if steps.len() == 1 {
-        return Ok(());
-    }
-    let expected = "it must have one element".to_owned();
-    Err(Error::wrong_shape(OP, "steps", steps.shape(), expected))
+    let (has_half, n_kept) = (first.half.is_some(), first.places());
+    let name = NAMES[n_kept - 1][usize::from(has_half)];
+    let places = std::array::from_fn(|place| match place {
+        HALF => has_half,
+        place => place <= n_kept || place == GRAD,
+    });
+    let (rule, len) = formula.numbers(first);
+    let mut settings = ArrayVec::<u64, MOST_SETTINGS>::new();
+    settings.extend(formula.prelude().numbers().map(f64::to_bits));
+    settings.extend(rule.into_iter().take(len));
+    let kernel = Kernel { code: F::CODE, name, places, blocks: MOST_BLOCKS };
+    kernel.launch(&device, groups, &[Some(&lr), first.clock.as_ref()], None, &settings)
 }
 
 fn on_device(parameter: &Tensor, lr: &Rate) -> Result<(CudaDevice, Tensor)> {
@@ -69,20 +55,20 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Launches the kernel. Its arguments are pointers to the places of each group (null behind the last), the scalars, the
-    /// result, and the groups' lengths before `settings`.
-    pub(super) fn launch<G: Group, const N: usize>(
+    /// Launches the kernel. Its arguments are pointers to the places of each group (null behind the last), the scalars (null
+    /// where there is none), the result, and the groups' lengths before `settings`.
+    pub(super) fn launch<G: Group>(
         &self,
         device: &CudaDevice,
         groups: &[Option<G>],
-        scalars: [&Tensor; N],
+        scalars: &[Option<&Tensor>],
         result: Option<Argument<'_>>,
         settings: &[u64],
     ) -> Result<()> {
         let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
-        let scalars = unchanged(groups, scalars)?;
+        let (has, scalars) = (scalars, unchanged(groups, scalars)?);
         let mut locks = lock_all(groups, &scalars);
-        let mut numbers = [0; MOST + MOST_NUMBERS];
+        let mut numbers = [0; MOST + MOST_SETTINGS];
         for (number, group) in numbers.iter_mut().zip(groups) {
             *number = tensors_of(group).into_iter().flatten().next().map_or(0, |tensor| tensor.len() as u64);
         }
@@ -95,7 +81,8 @@ impl Kernel {
             let taken = places.filter_map(|(place, is_taken)| is_taken.then_some(place));
             taken.map(|(lock, tensor)| tensor.map_or(Argument::Value(&NULL), |tensor| lock.argument(tensor)))
         });
-        let scalars = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
+        let mut there = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
+        let scalars = has.iter().map(|scalar| scalar.and_then(|_| there.next()).unwrap_or(Argument::Value(&NULL)));
         let settings = bytemuck::cast_slice(&numbers[..MOST + settings.len()]);
         let arguments: Arguments<'_> =
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
@@ -107,13 +94,13 @@ impl Kernel {
     }
 }
 
-/// The scalars, copied where they are in a storage that the kernel changes.
-fn unchanged<G: Group, const N: usize>(groups: &[Option<G>], scalars: [&Tensor; N]) -> Result<ArrayVec<Tensor, N>> {
-    let unchanged = scalars.map(|scalar| match groups.iter().any(|group| shares_storage_with(group, scalar)) {
+/// The scalars that are there, copied where they are in a storage that the kernel changes.
+fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Result<ArrayVec<Tensor, PLACES>> {
+    let unchanged = |scalar: &Tensor| match groups.iter().any(|group| shares_storage_with(group, scalar)) {
         true => scalar.deep_copy(OP),
         false => Ok(scalar.clone()),
-    });
-    unchanged.into_iter().collect()
+    };
+    scalars.iter().flatten().map(|scalar| unchanged(scalar)).collect()
 }
 
 /// Of the parameter, and of the gradient.
@@ -134,4 +121,4 @@ impl Lock<'_> {
 }
 
 const NULL: [u8; 8] = [0; 8];
-const MOST_NUMBERS: usize = 6; // of settings
+const MOST_SETTINGS: usize = 3 + MOST_NUMBERS; // a prelude and a rule

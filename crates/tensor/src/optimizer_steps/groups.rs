@@ -11,14 +11,16 @@ use crate::op::same_precision;
 use crate::storage::{Locked, LockedMut};
 use crate::tensor::Tensor;
 
-/// Groups of one launch, at most: `TENSORS` of `optimizer_steps.cu`.
+/// Groups of one launch, at most: `TENSORS` of `steps.cu`.
 pub(super) const MOST: usize = 6;
+/// Tensors that are kept for a parameter, at most.
+pub(super) const KEPT: usize = 3;
 /// Tensors of a group, at most.
-pub(super) const PLACES: usize = 5;
+pub(super) const PLACES: usize = KEPT + 3;
 /// Where a group has them: what is kept for the parameter lies between it and its half.
-pub(super) const HALF: usize = 3;
+pub(super) const HALF: usize = KEPT + 1;
 /// Those before it are changed.
-pub(super) const GRAD: usize = 4;
+pub(super) const GRAD: usize = KEPT + 2;
 
 /// What is in each place, if anything is.
 pub(super) type Places<'a> = [Option<&'a Tensor>; PLACES];
@@ -28,7 +30,7 @@ pub(super) trait Group: Clone {
     /// How many groups like this one a launch takes.
     fn most(&self) -> usize;
 
-    /// The parameter, two that are kept for it, its half, and its gradient.
+    /// The parameter, what is kept for it, its half, and its gradient.
     fn tensors(&self) -> Places<'_>;
 
     /// The same, with these for the ones that are there.
@@ -162,6 +164,16 @@ pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tens
     let all = of_groups.chain(scalars.iter().enumerate().map(|(k, tensor)| (tensor, SCALARS, k)));
     order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
     lock_each(order)
+}
+
+/// Locks the storages of one group.
+pub(super) fn lock_one<G: Group>(group: &G) -> [Lock<'_>; PLACES] {
+    let mut order = [None; PLACES * (MOST + 1)];
+    for (place, (to, tensor)) in order.iter_mut().zip(group.tensors()).enumerate() {
+        *to = tensor.map(|tensor| (tensor, 0, place));
+    }
+    let [locks, ..] = lock_each(order);
+    locks
 }
 
 /// Locks tensors for their group and place in it. (Not generic: a sort takes long to compile.)

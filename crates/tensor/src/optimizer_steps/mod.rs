@@ -3,16 +3,38 @@
 //!
 //! Kernels read what may change between replays of a captured step when they run: the learning rate from a [`Rate`], the
 //! number of steps from a tensor on the device.
+//!
+//! A method is a file of Rust beside one of CUDA: its rule, and one function of an element on either side (`step.rs`).
 
+mod adadelta;
+mod adagrad;
 mod adam;
+mod adamax;
+mod asgd;
+mod average;
 mod clip;
 mod cpu;
 mod cuda;
 mod groups;
+mod lion;
+mod nadam;
+mod radam;
 mod rate;
+mod rmsprop;
 mod sgd;
+mod step;
 
-pub use adam::{AdamRule, AdamTensors, adam_step};
-pub use clip::clip_grad_norm_;
+pub use adadelta::AdadeltaRule;
+pub use adagrad::AdagradRule;
+pub use adam::AdamRule;
+pub use adamax::AdamaxRule;
+pub use asgd::AsgdRule;
+pub use average::AverageRule;
+pub use clip::{clip_grad_norm_, clip_grad_value_};
+pub use lion::LionRule;
+pub use nadam::NAdamRule;
+pub use radam::RAdamRule;
 pub use rate::Rate;
-pub use sgd::{SgdRule, SgdTensors, sgd_step};
+pub use rmsprop::RmsPropRule;
+pub use sgd::SgdRule;
+pub use step::StepTensors;

@@ -1,7 +1,7 @@
 //! Every operation of the table, in every precision that it has, forward and backward, and what else takes memory by
 //! tensors: files, maps, text, optimizers.
 
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule, SgdTensors, sgd_step};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
 use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor, TensorMap, no_grad};
 
 use super::common::{self, FLOATS, INTS};
@@ -78,9 +78,10 @@ fn filled<K: Kind>(dtype: DType, shape: &[usize]) -> Result<Tensor<K>> {
 
 fn sgd(dtype: DType, n: usize) -> Result<()> {
     let [parameter, grad, kept] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
-    let tensors = SgdTensors { parameter, grad, half: None, kept: Some(kept), is_first: true };
-    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    no_grad(|| sgd_step([tensors], rule, &Rate::new(0.1)))
+    let kept = [Some(kept), None, None];
+    let tensors = StepTensors { parameter, grad, half: None, kept, clock: None, is_first: true };
+    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0, is_decoupled: false, maximize: false };
+    no_grad(|| rule.step([tensors], &Rate::new(0.1)))
 }
 
 /// As many as there is room for.

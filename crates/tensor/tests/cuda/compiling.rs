@@ -1,7 +1,8 @@
 //! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
 
 use pagelock_tensor::optimizer_steps::{
-    AdamRule, AdamTensors, Rate, SgdRule, SgdTensors, adam_step, clip_grad_norm_, sgd_step,
+    AdadeltaRule, AdagradRule, AdamRule, AdamaxRule, AsgdRule, AverageRule, LionRule, NAdamRule, RAdamRule, Rate,
+    RmsPropRule, SgdRule, StepTensors, clip_grad_norm_, clip_grad_value_,
 };
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
@@ -131,18 +132,45 @@ fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
     if dtype.size() == 2 {
         steps(some()?.to_dtype(DType::F32)?, Some(some()?), some()?)?;
     }
+    clip_grad_value_([some()?, some()?], 1.0)?;
     clip_grad_norm_([some()?, some()?], 1.0).map(drop)
 }
 
 fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
-    let (device, some, lr) = (parameter.device(), || parameter.ones_like(), Rate::new(0.1));
-    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0 };
-    let (to, by, half_of) = (parameter.clone(), grad.clone(), half.clone());
-    sgd_step([SgdTensors { parameter: to, grad: by, half: half_of, kept: Some(some()?), is_first: false }], rule, &lr)?;
-    let rule = AdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false };
-    let steps = Tensor::on(&device).of(DType::F64).ones(())?;
-    let (mean, square) = (some()?, some()?);
-    adam_step([AdamTensors { parameter, grad, half, mean, square, steps }], rule, &lr)
+    let (device, lr) = (parameter.device(), Rate::new(0.1));
+    let clock = Tensor::on(&device).of(DType::F64).ones([3])?;
+    let keeping = |keeps: [bool; 3]| -> Result<[StepTensors; 1]> {
+        let mut kept = [const { None }; 3];
+        for (kept, _) in kept.iter_mut().zip(keeps).filter(|(_, keeps)| *keeps) {
+            *kept = Some(parameter.ones_like()?);
+        }
+        let (parameter, grad, half, clock) = (parameter.clone(), grad.clone(), half.clone(), Some(clock.clone()));
+        Ok([StepTensors { parameter, grad, half, kept, clock, is_first: false }])
+    };
+    let (one, two) = (|| keeping([true, false, false]), || keeping([true, true, false]));
+    let (betas, eps, weight_decay, is_decoupled, maximize) = ([0.9, 0.999], 1e-8, 0.1, false, false);
+    SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize }
+        .step(one()?, &lr)?;
+    for amsgrad in [false, true] {
+        let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize };
+        rule.step(keeping([true, true, amsgrad])?, &lr)?;
+    }
+    for (centered, momentum) in [(false, 0.0), (true, 0.0), (true, 0.9)] {
+        let rule = RmsPropRule { alpha: 0.99, eps, weight_decay, momentum, centered, maximize };
+        rule.step(keeping([true, centered, momentum > 0.0])?, &lr)?;
+    }
+    AdagradRule { lr_decay: 0.1, eps, weight_decay, maximize }.step(one()?, &lr)?;
+    AdadeltaRule { rho: 0.9, eps, weight_decay, maximize }.step(two()?, &lr)?;
+    AdamaxRule { betas, eps, weight_decay, maximize }.step(two()?, &lr)?;
+    let nadam = NAdamRule { betas, eps, weight_decay, is_decoupled, momentum_decay: 0.004, maximize };
+    nadam.advance(&clock)?;
+    nadam.step(two()?, &lr)?;
+    RAdamRule { betas, eps, weight_decay, is_decoupled, maximize }.step(two()?, &lr)?;
+    let asgd = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1.0, weight_decay, maximize };
+    asgd.step(one()?, &lr)?;
+    asgd.anneal(&clock, &lr)?;
+    LionRule { betas, weight_decay, maximize }.step(one()?, &lr)?;
+    AverageRule { decay: None }.step(keeping([false; 3])?, &lr)
 }
 
 fn floats(device: &Device, dtype: DType) -> Result<()> {
@@ -165,6 +193,7 @@ fn floats(device: &Device, dtype: DType) -> Result<()> {
     x.addcmul_(&x, &x, 2.0)?;
     x.addcdiv_(&x, &x, 2.0)?;
     x.sqrt_()?;
+    x.clamp_(-1.0, 1.0)?;
     x.div_(&x)
 }
 

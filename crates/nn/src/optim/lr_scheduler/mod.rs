@@ -12,6 +12,7 @@
 //! | `CyclicLR`, `OneCycleLR` | the same, with `cycle_momentum=False`, in `cycle.rs` |
 //! | `SequentialLR`, `ChainedScheduler` | the same, of schedules, in `composed.rs` |
 //! | `ReduceLROnPlateau` | the same, in `plateau.rs` |
+//! | `swa_utils.SWALR` | the same, in `swa.rs` |
 
 mod composed;
 mod cosine;
@@ -19,6 +20,7 @@ mod cycle;
 mod decay;
 mod factor;
 mod plateau;
+mod swa;
 
 pub use composed::{ChainedScheduler, SequentialLr};
 pub use cosine::{CosineAnnealingLr, CosineAnnealingWarmRestarts};
@@ -26,6 +28,7 @@ pub use cycle::{Anneal, CyclicLr, CyclicMode, OneCycleLr};
 pub use decay::{ExponentialLr, MultiStepLr, PolynomialLr, StepLr};
 pub use factor::{ConstantLr, LambdaLr, LinearLr, MultiplicativeLr};
 pub use plateau::{PlateauMode, PlateauState, ReduceLrOnPlateau, Threshold};
+pub use swa::SwaLr;
 
 use super::Optimizer;
 use super::groups::{check, check_lrs};
@@ -137,6 +140,7 @@ impl<S: Schedule> LrScheduler<S> {
         let base = optimizer.lrs();
         let lrs: Vec<f64> = base.iter().map(|&base| schedule.first(base, base)).collect();
         optimizer.set_lrs(&lrs)?;
+        optimizer.set_initial_lrs(&base);
         Ok(Self { schedule, state: LrState { step: 0, base, lrs } })
     }
 

@@ -1,0 +1,97 @@
+//! [`Adadelta`]: steps in the units of the parameter.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{AdadeltaRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// Adadelta, as PyTorch's `optim.Adadelta`.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← ρ v + (1 − ρ) g²`, `d = √(u + eps) / √(v + eps) · g`,
+/// `u ← ρ u + (1 − ρ) d²`, `p ← p − lr · d`.
+///
+/// M. Zeiler, "ADADELTA: an adaptive learning rate method", 2012, <https://arxiv.org/abs/1212.5701>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::Adadelta};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = Adadelta::new(model.parameters(), 1.0).rho(0.95);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Adadelta {
+    groups: Groups<AdadeltaRule>,
+}
+
+impl Adadelta {
+    /// PyTorch's other defaults: rho 0.9, eps 1e-6. Its learning rate is 1.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much of the running squares is kept, from 0 to 1; 0.9 by default.
+    #[must_use]
+    pub fn rho(self, rho: f64) -> Self {
+        self.set(|rule| rule.rho = rho)
+    }
+
+    /// What the first steps come from, and what keeps them finite, at least 0; 1e-6 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|rule| rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut AdadeltaRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { Adadelta }
+
+impl Method for AdadeltaRule {
+    const NAME: &'static str = "Adadelta";
+
+    fn check(&self) -> Result<()> {
+        check((0.0..=1.0).contains(&self.rho), "Adadelta", "rho", self.rho, "from 0 to 1")?;
+        check(self.eps >= 0.0, "Adadelta", "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, "Adadelta", "weight_decay", self.weight_decay, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AdadeltaRule { rho, eps, weight_decay, maximize } = self;
+        show("rho", Field::Number(rho));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("square_avg"), Some("acc_delta"), None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

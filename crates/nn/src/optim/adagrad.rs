@@ -1,0 +1,117 @@
+//! [`Adagrad`]: steps divided by the root of the sum of all squares.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{AdagradRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// Adagrad, as PyTorch's `optim.Adagrad`.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `s ← s + g²`,
+/// `p ← p − lr / (1 + (t − 1) · lr_decay) · g / (√s + eps)`.
+///
+/// J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011,
+/// <https://jmlr.org/papers/v12/duchi11a.html>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::Adagrad};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = Adagrad::new(model.parameters(), 0.01).initial_accumulator_value(0.1);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Adagrad {
+    groups: Groups<AdagradMethod>,
+}
+
+impl Adagrad {
+    /// PyTorch's other defaults: eps 1e-10, sums that begin at 0. Its learning rate is 0.01.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
+        Self { groups: Groups::new(AdagradMethod { rule, start: 0.0 }, lr, parameters) }
+    }
+
+    /// By how much the learning rate falls from step to step, at least 0; 0 by default.
+    #[must_use]
+    pub fn lr_decay(self, lr_decay: f64) -> Self {
+        self.set(|method| method.rule.lr_decay = lr_decay)
+    }
+
+    /// What keeps the step finite where gradients vanish, at least 0; 1e-10 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|method| method.rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|method| method.rule.weight_decay = weight_decay)
+    }
+
+    /// What sums of squares begin with, at least 0; 0 by default.
+    #[must_use]
+    pub fn initial_accumulator_value(self, initial_accumulator_value: f64) -> Self {
+        self.set(|method| method.start = initial_accumulator_value)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|method| method.rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut AdagradMethod)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { Adagrad }
+
+#[derive(Clone)]
+struct AdagradMethod {
+    rule: AdagradRule,
+    start: f64,
+}
+
+impl Method for AdagradMethod {
+    const NAME: &'static str = "Adagrad";
+
+    fn check(&self) -> Result<()> {
+        let AdagradRule { lr_decay, eps, weight_decay, .. } = self.rule;
+        check(lr_decay >= 0.0, "Adagrad", "lr_decay", lr_decay, "at least 0")?;
+        check(eps >= 0.0, "Adagrad", "eps", eps, "at least 0")?;
+        check(weight_decay >= 0.0, "Adagrad", "weight_decay", weight_decay, "at least 0")?;
+        check(self.start >= 0.0, "Adagrad", "initial_accumulator_value", self.start, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AdagradRule { lr_decay, eps, weight_decay, maximize } = &mut self.rule;
+        show("lr_decay", Field::Number(lr_decay));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("initial_accumulator_value", Field::Number(&mut self.start));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("sum"), None, None]
+    }
+
+    fn start(&self) -> f64 {
+        self.start
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.rule.step(step_tensors(slots), lr)
+    }
+}

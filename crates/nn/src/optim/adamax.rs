@@ -1,0 +1,97 @@
+//! [`Adamax`]: Adam with the largest gradient in place of the root of squares.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{AdamaxRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// Adamax, as PyTorch's `optim.Adamax`.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`,
+/// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr / (1 − β₁ᵗ) · m / u`.
+///
+/// D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>, section 7.1.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::Adamax};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = Adamax::new(model.parameters(), 2e-3).betas(0.9, 0.99);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Adamax {
+    groups: Groups<AdamaxRule>,
+}
+
+impl Adamax {
+    /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8. Its learning rate is 2e-3.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much of the running mean and of the largest gradient is kept, each in `0..1`; 0.9 and 0.999 by default.
+    #[must_use]
+    pub fn betas(self, mean: f64, square: f64) -> Self {
+        self.set(|rule| rule.betas = [mean, square])
+    }
+
+    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|rule| rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut AdamaxRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { Adamax }
+
+impl Method for AdamaxRule {
+    const NAME: &'static str = "Adamax";
+
+    fn check(&self) -> Result<()> {
+        check_betas("Adamax", self.betas)?;
+        check(self.eps >= 0.0, "Adamax", "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, "Adamax", "weight_decay", self.weight_decay, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AdamaxRule { betas, eps, weight_decay, maximize } = self;
+        show("betas", Field::Numbers(betas));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("exp_avg"), Some("exp_inf"), None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

@@ -1,0 +1,112 @@
+//! [`Asgd`]: descent whose parameters are averaged.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method, Start};
+use super::state::{Clock, step_tensors};
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{AsgdRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// Averaged stochastic gradient descent, as PyTorch's `optim.ASGD`.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`, `a ← a + μ · (p − a)`. After step `t`,
+/// `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the first, `η` is the learning rate, `μ` is 1. The
+/// averages `a` are in [`state_dict`](Optimizer::state_dict), as `ax`.
+///
+/// B. Polyak, A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992, <https://doi.org/10.1137/0330046>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::Asgd};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = Asgd::new(model.parameters(), 0.01).t0(1e4);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Asgd {
+    groups: Groups<AsgdRule>,
+}
+
+impl Asgd {
+    /// PyTorch's other defaults: lambd 1e-4, alpha 0.75, t0 1e6. Its learning rate is 0.01.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much parameters shrink; 1e-4 by default.
+    #[must_use]
+    pub fn lambd(self, lambd: f64) -> Self {
+        self.set(|rule| rule.lambd = lambd)
+    }
+
+    /// How fast the learning rate falls; 0.75 by default.
+    #[must_use]
+    pub fn alpha(self, alpha: f64) -> Self {
+        self.set(|rule| rule.alpha = alpha)
+    }
+
+    /// From which step on parameters are averaged; 1e6 by default.
+    #[must_use]
+    pub fn t0(self, t0: f64) -> Self {
+        self.set(|rule| rule.t0 = t0)
+    }
+
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut AsgdRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { Asgd }
+
+impl Method for AsgdRule {
+    const NAME: &'static str = "Asgd";
+    const CLOCK: &'static [&'static str] = &["step", "eta", "mu"];
+
+    fn check(&self) -> Result<()> {
+        check(self.weight_decay >= 0.0, "Asgd", "weight_decay", self.weight_decay, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let AsgdRule { lambd, alpha, t0, weight_decay, maximize } = self;
+        show("lambd", Field::Number(lambd));
+        show("alpha", Field::Number(alpha));
+        show("t0", Field::Number(t0));
+        show("weight_decay", Field::Number(weight_decay));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("ax"), None, None]
+    }
+
+    fn clock_start(&self, lr: f64) -> Start {
+        Start::new(&[0.0, lr, 1.0])
+    }
+
+    fn after(&self, clock: &Clock, lr: &Rate) -> tensor::Result<()> {
+        self.anneal(&clock.numbers, lr)
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

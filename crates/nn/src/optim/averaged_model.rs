@@ -1,0 +1,156 @@
+//! [`AveragedModel`]: a model whose weights are averages of another's over its training.
+
+use crate::{Counter, Error, Forward, Module, Result};
+use pagelock_tensor::optimizer_steps::{AverageRule, Rate, StepTensors};
+use pagelock_tensor::{self as tensor, AnyTensor, DType, Tensor, copy_all_, no_grad};
+
+/// Averages of a model's weights, as PyTorch's `torch.optim.swa_utils.AveragedModel`: their mean (stochastic weight averaging), or an
+/// exponential average ([`ema`](Self::ema)). They often generalize better than the last weights.
+///
+/// The first [`update_parameters`](Self::update_parameters) copies the weights `w`; the one after `n` others does
+/// `a ← a + (w − a) / (n + 1)`, or `a ← a + (1 − decay) · (w − a)`, for many tensors in one kernel, without waiting for a GPU, so it may be
+/// part of a captured step. Buffers, such as running means of norms, are copied, unless
+/// [`use_buffers`](Self::use_buffers) averages them too.
+///
+/// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", 2018,
+/// <https://arxiv.org/abs/1803.05407>. [`SwaLr`](super::lr_scheduler::SwaLr) is the schedule that belongs to it.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, Linear, Module, optim::{AveragedModel, Optimizer, Sgd}};
+/// use pagelock_tensor::Tensor;
+///
+/// let model = Linear::new(3, 1)?;
+/// let averaged = AveragedModel::new(Linear::new(3, 1)?)?.ema(0.99); // of another model like it
+/// let mut opt = Sgd::new(model.parameters(), 0.1);
+/// for _ in 0..10 {
+///     model.forward(&Tensor::ones([4, 3])?)?.pow(2.0)?.mean(..)?.backward()?;
+///     opt.step()?;
+///     opt.zero_grad();
+///     averaged.update_parameters(&model)?;
+/// }
+/// let y = averaged.forward(&Tensor::ones([4, 3])?)?;
+/// # assert_eq!(y.dims(), [4, 1]);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+#[derive(Module)]
+pub struct AveragedModel<M: Module> {
+    /// The model with the averages.
+    pub module: M,
+    /// How many weights were averaged.
+    pub n_averaged: Counter,
+    #[module(skip)]
+    how: How,
+}
+
+/// How averages follow.
+struct How {
+    decay: Option<f64>,
+    use_buffers: bool,
+    rate: Rate, // kernels read one, whatever it is
+}
+
+impl<M: Module> AveragedModel<M> {
+    /// The mean of weights, in `module`: a model of its own, made like the one to average. Its weights are overwritten.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if a count does not fit the memory budget.
+    pub fn new(module: M) -> Result<Self> {
+        let how = How { decay: None, use_buffers: false, rate: Rate::new(0.0) };
+        Ok(Self { module, n_averaged: Counter::new()?, how })
+    }
+
+    /// An exponential average, of which `decay`, from 0 to 1, is kept in each update.
+    #[must_use]
+    pub fn ema(mut self, decay: f64) -> Self {
+        self.how.decay = Some(decay);
+        self
+    }
+
+    /// Averages buffers of floats too.
+    #[must_use]
+    pub fn use_buffers(mut self, use_buffers: bool) -> Self {
+        self.how.use_buffers = use_buffers;
+        self
+    }
+
+    /// Averages the weights that `model` has now.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the models have other parameters or buffers, or the decay is not from 0 to 1;
+    /// [`Error::Tensor`] if copies between devices do not fit. Nothing has changed then.
+    pub fn update_parameters<N: Module>(&self, model: &N) -> Result<()> {
+        let own = Weights { parameters: all(&self.module), buffers: self.module.named_buffers() };
+        let new = Weights { parameters: all(model), buffers: model.named_buffers() };
+        self.how.update(own, new, &self.n_averaged)
+    }
+}
+
+impl<M: Module + Forward> Forward for AveragedModel<M> {
+    fn forward(&self, x: &Tensor) -> tensor::Result<Tensor> {
+        self.module.forward(x)
+    }
+}
+
+fn all<M: Module>(model: &M) -> Vec<(String, AnyTensor)> {
+    let mut all = Vec::new();
+    for (name, parameter) in model.named_parameters() {
+        all.push((name, parameter.as_tensor().into()));
+    }
+    all
+}
+
+/// The tensors of a model, by name.
+struct Weights {
+    parameters: Vec<(String, AnyTensor)>,
+    buffers: Vec<(String, AnyTensor)>,
+}
+
+impl How {
+    fn update(&self, own: Weights, new: Weights, count: &Counter) -> Result<()> {
+        if let Some(decay) = self.decay {
+            super::groups::check((0.0..=1.0).contains(&decay), "AveragedModel", "decay", decay, "from 0 to 1")?;
+        }
+        let mut pairs = paired("parameters", &own.parameters, &new.parameters)?;
+        let mut copied = paired("buffers", &own.buffers, &new.buffers)?;
+        if self.use_buffers {
+            pairs.extend(copied.extract_if(.., |(own, _)| own.dtype().is_float()));
+        }
+        no_grad(|| {
+            let clock = count.to_float_of(DType::F64)?.reshape([1])?;
+            let tensors = pairs.into_iter().map(|(own, new)| averaged(own, new, &clock));
+            let tensors = tensors.collect::<tensor::Result<Vec<_>>>()?;
+            AverageRule { decay: self.decay }.step(tensors, &self.rate)?;
+            copy_all_(&copied)
+        })?;
+        Ok(count.increment()?)
+    }
+}
+
+/// What a step needs to average `new` in `own`.
+fn averaged(own: &AnyTensor, new: &AnyTensor, clock: &Tensor) -> tensor::Result<StepTensors> {
+    let parameter = own.float()?;
+    let grad = new.float()?.detach().to_dtype(parameter.dtype())?.to(&parameter.device())?;
+    let clock = Some(clock.to(&parameter.device())?);
+    Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock, is_first: false })
+}
+
+/// Tensors of both models in pairs, if names and shapes are the same.
+fn paired<'a>(
+    what: &str,
+    own: &'a [(String, AnyTensor)],
+    new: &'a [(String, AnyTensor)],
+) -> Result<Vec<(&'a AnyTensor, &'a AnyTensor)>> {
+    let fix = "average a model that is made like it";
+    if own.len() != new.len() {
+        let (n_own, n_new) = (own.len(), new.len());
+        let problem = format!("the averaged model has {n_own} {what}, and the model {n_new}");
+        return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
+    }
+    let pairs = own.iter().zip(new);
+    if let Some(((name, own), (other, new))) = pairs.clone().find(|((_, own), (_, new))| own.shape() != new.shape()) {
+        let problem = format!("`{name}` is {}, and the model's `{other}` {}", own.shape(), new.shape());
+        return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
+    }
+    Ok(pairs.map(|((_, own), (_, new))| (own, new)).collect())
+}

@@ -1,0 +1,328 @@
+//! State dicts of [`Groups`]: written, and loaded in two passes.
+//!
+//! The first pass reads everything and makes tensors as each parameter needs them, which may fail; the second changes the
+//! optimizer. Tensors that the optimizer has already are copied into, since a captured step uses them.
+
+use super::groups::{Group, Groups, Slot, check, laid_as};
+use super::master::{Master, is_half};
+use super::method::{Field, KEPT, Method, Start};
+use super::state::{Clock, State};
+use super::{OptimizerState, ParamGroup, Setting};
+use crate::{Error, Result, StateDict};
+use pagelock_tensor::{self as tensor, Tensor, no_grad};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+const MASTER: &str = "master_weight";
+const LR: &str = "lr";
+const INITIAL_LR: &str = "initial_lr";
+/// Settings of PyTorch's that say how it computes, not what.
+const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
+
+impl<M: Method> Groups<M> {
+    pub(super) fn state_dict(&self) -> Result<OptimizerState> {
+        let mut dict = OptimizerState::default();
+        let mut number = 0;
+        for group in &self.groups {
+            let first = number;
+            for slot in &group.slots {
+                no_grad(|| insert::<M>(&mut dict.state, number, group.method.kept(), slot))?;
+                number += 1;
+            }
+            dict.param_groups.push(ParamGroup { settings: settings(group), params: (first..number).collect() });
+        }
+        Ok(dict)
+    }
+
+    pub(super) fn load_state_dict(&mut self, dict: &OptimizerState) -> Result<()> {
+        let (given, groups) = (dict.param_groups.len(), self.groups.len());
+        if given != groups {
+            let fix = "make the optimizer with the groups that it was saved with";
+            return Err(misfit::<M>(&format!(
+                "it has {given} groups of parameters, and the optimizer {groups}; {fix}"
+            )));
+        }
+        let mut entries = Entries::of::<M>(&dict.state)?;
+        let mut read = Vec::new();
+        for (i, (group, given)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {
+            read.push(no_grad(|| Read::new(i, group, given, &mut entries))?);
+        }
+        if let Some((number, entry)) = entries.any() {
+            let fix = "remove it, or load into the optimizer that it was saved from";
+            return Err(misfit::<M>(&format!("`{number}.{entry}` belongs to no parameter, or twice to one; {fix}")));
+        }
+        let loaded = self.groups.iter_mut().zip(read);
+        no_grad(|| loaded.into_iter().try_for_each(|(group, read)| read.load(group)))?;
+        Ok(())
+    }
+}
+
+/// What the state dict does not fit in.
+fn misfit<M: Method>(problem: &str) -> Error {
+    Error::Argument(format!("{}: the state dict does not fit, and nothing was loaded: {problem}", M::NAME))
+}
+
+fn settings<M: Method>(group: &Group<M>) -> BTreeMap<String, Setting> {
+    let mut all = BTreeMap::from([(LR.to_owned(), Setting::Number(group.lr.get()))]);
+    all.extend(group.initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
+    group.method.clone().settings(&mut |name, field| {
+        let setting = match field {
+            Field::Number(number) => Setting::Number(*number),
+            Field::Numbers(numbers) => Setting::Numbers(numbers.to_vec()),
+            Field::Integer(number) => Setting::Integer(*number),
+            Field::Flag(flag) => Setting::Flag(*flag),
+            Field::Choice(place, names) => Setting::Text(names[*place].to_owned()),
+            Field::Fixed(flag) => Setting::Flag(flag),
+        };
+        all.insert(name.to_owned(), setting);
+    });
+    all
+}
+
+/// Adds what is kept for a parameter.
+fn insert<M: Method>(
+    dict: &mut StateDict,
+    number: usize,
+    names: [Option<&'static str>; KEPT],
+    slot: &Slot,
+) -> tensor::Result<()> {
+    let Some(State { kept, clock, .. }) = &slot.state else { return insert_master(dict, number, slot) };
+    for (name, kept) in names.iter().zip(kept) {
+        if let (Some(name), Some(kept)) = (name, kept) {
+            dict.insert(format!("{number}.{name}"), kept);
+        }
+    }
+    if let Some(clock) = clock {
+        for (i, name) in M::CLOCK.iter().enumerate() {
+            dict.insert(format!("{number}.{name}"), clock.numbers.select(0, i as isize)?);
+        }
+    }
+    insert_master(dict, number, slot)
+}
+
+fn insert_master(dict: &mut StateDict, number: usize, slot: &Slot) -> tensor::Result<()> {
+    if let Some(master) = &slot.master {
+        dict.insert(format!("{number}.{MASTER}"), &master.weights);
+    }
+    Ok(())
+}
+
+/// The entries of `state` by number and name.
+struct Entries {
+    by_number: BTreeMap<usize, HashMap<String, Tensor>>,
+}
+
+impl Entries {
+    fn of<M: Method>(state: &StateDict) -> Result<Self> {
+        let mut by_number: BTreeMap<usize, HashMap<String, Tensor>> = BTreeMap::new();
+        for (name, tensor) in state.iter() {
+            let parts = name.split_once('.').and_then(|(number, entry)| Some((number.parse().ok()?, entry)));
+            let (Some((number, entry)), Ok(tensor)) = (parts, tensor.float()) else {
+                let fix = "name entries as `0.exp_avg`, the parameter's number first, and give floats";
+                let problem = format!("`{name}` ({}) is no entry of a state; {fix}", tensor.dtype());
+                return Err(misfit::<M>(&problem));
+            };
+            by_number.entry(number).or_default().insert(entry.to_owned(), tensor);
+        }
+        Ok(Self { by_number })
+    }
+
+    fn any(&self) -> Option<(usize, &str)> {
+        let (number, entries) = self.by_number.first_key_value()?;
+        Some((*number, entries.keys().next()?))
+    }
+}
+
+/// What a group is after loading.
+struct Read<M> {
+    method: M,
+    lr: f64,
+    initial_lr: Option<f64>,
+    slots: Vec<ReadSlot>,
+}
+
+/// What a parameter has after loading: tensors of its own.
+#[derive(Default)]
+struct ReadSlot {
+    kept: [Option<Tensor>; KEPT],
+    clock: Option<Start>,
+    master: Option<Tensor>,
+    is_there: bool,
+}
+
+impl<M: Method> Read<M> {
+    fn new(i: usize, group: &mut Group<M>, given: &ParamGroup, entries: &mut Entries) -> Result<Self> {
+        let (n_given, n_slots) = (given.params.len(), group.slots.len());
+        if n_given != n_slots {
+            let fix = "make the optimizer with the parameters that it was saved with";
+            let problem = format!("group {i} has {n_given} parameters, and the optimizer's has {n_slots}; {fix}");
+            return Err(misfit::<M>(&problem));
+        }
+        let mut method = group.method.clone();
+        let (lr, initial_lr) = read_settings(i, &mut method, given)?;
+        let mut slots = Vec::new();
+        for (slot, number) in group.slots.iter_mut().zip(&given.params) {
+            slot.follow()?;
+            let own = entries.by_number.remove(number);
+            slots.push(own.map_or(Ok(ReadSlot::default()), |own| ReadSlot::new(*number, &method, slot, own))?);
+        }
+        Ok(Self { method, lr, initial_lr, slots })
+    }
+
+    /// The second pass.
+    fn load(self, group: &mut Group<M>) -> tensor::Result<()> {
+        group.method = self.method;
+        group.lr.set(self.lr);
+        group.initial_lr = self.initial_lr;
+        let mut clocks = Clocks { claimed: Vec::new() };
+        for (slot, read) in group.slots.iter_mut().zip(self.slots) {
+            let device = slot.parameter.device();
+            match (&slot.master, read.master) {
+                (Some(own), Some(read)) => own.weights.copy_(&read)?,
+                (Some(own), None) => own.weights.copy_(&laid_as(&slot.parameter, &slot.parameter.detach())?)?,
+                (None, read) => slot.master = read.map(|weights| Master { weights }),
+            }
+            let mut own = slot.state.take().unwrap_or(State { kept: Default::default(), clock: None, is_first: false });
+            if !read.is_there {
+                continue;
+            }
+            for (own, read) in own.kept.iter_mut().zip(read.kept) {
+                match (own.as_ref(), read) {
+                    (Some(own), Some(read)) => own.copy_(&read)?,
+                    (_, read) => *own = read,
+                }
+            }
+            let clock = read.clock.map(|start| clocks.of(own.clock.take(), start, &device)).transpose()?;
+            slot.state = Some(State { clock, is_first: false, ..own });
+        }
+        Ok(())
+    }
+}
+
+/// Which clock has which numbers after loading.
+struct Clocks {
+    claimed: Vec<(Arc<Clock>, Start)>,
+}
+
+impl Clocks {
+    /// The parameter's own clock, if no other has it with other numbers; else another that has them, or a new one.
+    fn of(&mut self, own: Option<Arc<Clock>>, start: Start, device: &tensor::Device) -> tensor::Result<Arc<Clock>> {
+        let has = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == *device && at.bits() == start.bits();
+        if let Some(own) = own {
+            match self.claimed.iter().find(|(clock, _)| Arc::ptr_eq(clock, &own)) {
+                Some((_, at)) if has(&own, at) => return Ok(own),
+                Some(_) => {}
+                None => {
+                    let numbers = Clock::of(start.as_slice(), device)?;
+                    own.numbers.copy_(&numbers.numbers)?;
+                    self.claimed.push((own.clone(), start));
+                    return Ok(own);
+                }
+            }
+        }
+        if let Some((clock, _)) = self.claimed.iter().find(|(clock, at)| has(clock, at)) {
+            return Ok(clock.clone());
+        }
+        let made = Clock::of(start.as_slice(), device)?;
+        self.claimed.push((made.clone(), start));
+        Ok(made)
+    }
+}
+
+impl ReadSlot {
+    fn new<M: Method>(number: usize, method: &M, slot: &Slot, mut entries: HashMap<String, Tensor>) -> Result<Self> {
+        let mut read = Self { is_there: true, ..Self::default() };
+        if is_half(&slot.parameter) {
+            let master = entries.remove(MASTER);
+            read.master = master.map(|master| own_copy::<M>(number, MASTER, slot, &master)).transpose()?;
+        }
+        let names = method.kept();
+        if read.master.is_some() && entries.is_empty() && names[0].is_none() && M::CLOCK.is_empty() {
+            read.is_there = false; // a method that keeps nothing but the weights
+            return Ok(read);
+        }
+        let missing = |name: &str| {
+            let fix = "give all that the optimizer keeps for a parameter, or nothing";
+            misfit::<M>(&format!("it has no `{number}.{name}`; {fix}"))
+        };
+        for (to, name) in read.kept.iter_mut().zip(names) {
+            let Some(name) = name else { continue };
+            let tensor = entries.remove(name).ok_or_else(|| missing(name))?;
+            *to = Some(own_copy::<M>(number, name, slot, &tensor)?);
+        }
+        if !M::CLOCK.is_empty() {
+            let mut numbers = [0.0; 3];
+            for (to, name) in numbers.iter_mut().zip(M::CLOCK) {
+                *to = entries.remove(*name).ok_or_else(|| missing(name))?.item()?;
+            }
+            read.clock = Some(Start::new(&numbers[..M::CLOCK.len()]));
+        }
+        match entries.keys().next() {
+            None => Ok(read),
+            Some(other) => {
+                let fix = "remove it, or load into the optimizer that it was saved from";
+                Err(misfit::<M>(&format!("the optimizer does not know `{number}.{other}`; {fix}")))
+            }
+        }
+    }
+}
+
+/// A copy as the parameter needs it.
+fn own_copy<M: Method>(number: usize, name: &str, slot: &Slot, tensor: &Tensor) -> Result<Tensor> {
+    let parameter = slot.parameter.as_tensor();
+    if tensor.shape() != parameter.shape() {
+        let (given, wanted) = (tensor.shape(), parameter.shape());
+        let problem = format!("`{number}.{name}` is {given}, and its parameter is {wanted}");
+        return Err(misfit::<M>(&format!("{problem}; give the parameters in the order in which they were saved")));
+    }
+    let laid = laid_as(parameter, tensor)?;
+    let own = laid.zeros_like()?;
+    own.copy_(&laid)?;
+    Ok(own)
+}
+
+/// Settings into `method`; the learning rates.
+fn read_settings<M: Method>(i: usize, method: &mut M, given: &ParamGroup) -> Result<(f64, Option<f64>)> {
+    let mut rest: BTreeMap<&str, &Setting> = given.settings.iter().map(|(name, setting)| (&**name, setting)).collect();
+    rest.retain(|name, _| !HOW.contains(name));
+    let (mut lr, mut initial_lr, mut wrong) = (0.0, 0.0, None);
+    read(&mut rest, LR, Field::Number(&mut lr), &mut wrong);
+    let has_initial = rest.contains_key(INITIAL_LR);
+    if has_initial {
+        read(&mut rest, INITIAL_LR, Field::Number(&mut initial_lr), &mut wrong);
+    }
+    method.settings(&mut |name, field| read(&mut rest, name, field, &mut wrong));
+    if let Some(wrong) = wrong {
+        return Err(misfit::<M>(&format!("in group {i} {wrong}")));
+    }
+    if let Some(other) = rest.keys().next() {
+        let fix = "remove it, or load into the optimizer that it was saved from";
+        return Err(misfit::<M>(&format!("group {i} has the setting `{other}`, which the optimizer has not; {fix}")));
+    }
+    check(lr >= 0.0, M::NAME, "lr", lr, "at least 0")?;
+    method.check()?;
+    Ok((lr, has_initial.then_some(initial_lr)))
+}
+
+/// Reads a setting into a field, or notes what is wrong. A flag that is missing is off, as in PyTorch's older files.
+fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
+    let given = rest.remove(name);
+    match (field, given) {
+        (Field::Number(to), Some(Setting::Number(number))) => *to = *number,
+        (Field::Numbers(to), Some(Setting::Numbers(numbers))) if numbers.len() == to.len() => {
+            to.copy_from_slice(numbers)
+        }
+        (Field::Integer(to), Some(Setting::Integer(number))) => *to = *number,
+        (Field::Choice(to, names), Some(Setting::Text(name))) if names.contains(&&**name) => {
+            *to = names.iter().position(|known| known == name).unwrap_or_default();
+        }
+        (Field::Choice(to, _), None) => *to = 0,
+        (Field::Flag(to), Some(Setting::Flag(flag))) => *to = *flag,
+        (Field::Flag(to), None) => *to = false,
+        (Field::Fixed(to), Some(Setting::Flag(flag))) if to == *flag => {}
+        (Field::Fixed(_), None) => {}
+        (_, None) => *wrong = Some(format!("the setting `{name}` is missing; add it")),
+        (Field::Fixed(to), _) => *wrong = Some(format!("`{name}` is not {to}, as it always is for this optimizer")),
+        (_, Some(other)) => *wrong = Some(format!("`{name}` is {other:?}, which this optimizer's is not")),
+    }
+}

@@ -1,0 +1,219 @@
+//! [`Muon`]: steps along the nearest orthogonal matrix.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use crate::{Error, Parameter, Result};
+use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
+use pagelock_tensor::{self as tensor, DType, Tensor};
+
+/// Muon, as PyTorch's `optim.Muon`, for the matrices inside a network; give embeddings, biases, norms and the last layer to
+/// [`AdamW`](super::AdamW).
+///
+/// With gradient `g`: `b ← momentum · b + (1 − momentum) · g`, `u = b` or with nesterov `u = momentum · b + (1 − momentum) · g`; first
+/// `p ← p · (1 − lr · weight_decay)`, then `p ← p − lr · s · O`, where `O` is about the orthogonal matrix nearest to `u`, and `s` depends
+/// on the shape ([`AdjustLr`]). `O` comes of `ns_steps` Newton-Schulz steps in `bf16`: `X ← a X + (b A + c A²) X` with `A = X Xᵀ`,
+/// from `u` divided by its norm.
+///
+/// K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, <https://kellerjordan.github.io/posts/muon/>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::{AdamW, Muon}};
+///
+/// let model = Linear::new(784, 10)?;
+/// let (matrices, rest): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.rank() == 2);
+/// let opt = (Muon::new(matrices, 0.02), AdamW::new(rest, 3e-4));
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct Muon {
+    groups: Groups<MuonMethod>,
+}
+
+/// By what [`Muon`] multiplies the learning rate for a matrix of `rows` and `columns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AdjustLr {
+    /// By `√max(1, rows / columns)`, as its author does: `"original"`.
+    #[default]
+    Original,
+    /// By `0.2 · √max(rows, columns)`, so that steps are as long as AdamW's: `"match_rms_adamw"`.
+    MatchRmsAdamW,
+    /// By `√(rows / columns)`: `"spectral_unclamped"`.
+    SpectralUnclamped,
+}
+
+impl AdjustLr {
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::Original, "original"),
+        (Self::MatchRmsAdamW, "match_rms_adamw"),
+        (Self::SpectralUnclamped, "spectral_unclamped"),
+    ];
+
+    fn factor(self, rows: usize, columns: usize) -> f64 {
+        let (rows, columns) = (rows as f64, columns as f64);
+        match self {
+            Self::Original => (rows / columns).max(1.0).sqrt(),
+            Self::MatchRmsAdamW => 0.2 * rows.max(columns).sqrt(),
+            Self::SpectralUnclamped => (rows / columns).sqrt(),
+        }
+    }
+}
+
+impl Muon {
+    /// PyTorch's other defaults: momentum 0.95, nesterov, weight decay 0.1, 5 steps. Its learning rate is 1e-3.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let method = MuonMethod {
+            weight_decay: 0.1,
+            momentum: 0.95,
+            nesterov: true,
+            ns_coefficients: [3.4445, -4.775, 2.0315],
+            eps: 1e-7,
+            ns_steps: 5,
+            adjust_lr: AdjustLr::Original,
+        };
+        Self { groups: Groups::new(method, lr, parameters) }
+    }
+
+    /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.1 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|method| method.weight_decay = weight_decay)
+    }
+
+    /// How much of the last step's direction is kept, at least 0; 0.95 by default.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> Self {
+        self.set(|method| method.momentum = momentum)
+    }
+
+    /// Whether to look ahead by one step, as it does by default.
+    #[must_use]
+    pub fn nesterov(self, nesterov: bool) -> Self {
+        self.set(|method| method.nesterov = nesterov)
+    }
+
+    /// `a`, `b` and `c` of the Newton-Schulz steps.
+    #[must_use]
+    pub fn ns_coefficients(self, ns_coefficients: [f64; 3]) -> Self {
+        self.set(|method| method.ns_coefficients = ns_coefficients)
+    }
+
+    /// The least norm that a direction is divided by, at least 0; 1e-7 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|method| method.eps = eps)
+    }
+
+    /// How many Newton-Schulz steps, below 100; 5 by default.
+    #[must_use]
+    pub fn ns_steps(self, ns_steps: u32) -> Self {
+        self.set(|method| method.ns_steps = ns_steps.into())
+    }
+
+    /// By what the learning rate is multiplied.
+    #[must_use]
+    pub fn adjust_lr(self, adjust_lr: AdjustLr) -> Self {
+        self.set(|method| method.adjust_lr = adjust_lr)
+    }
+
+    fn set(self, change: impl Fn(&mut MuonMethod)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { Muon }
+
+#[derive(Clone)]
+struct MuonMethod {
+    weight_decay: f64,
+    momentum: f64,
+    nesterov: bool,
+    ns_coefficients: [f64; 3],
+    eps: f64,
+    ns_steps: u64,
+    adjust_lr: AdjustLr,
+}
+
+impl Method for MuonMethod {
+    const NAME: &'static str = "Muon";
+    const CLOCK: &'static [&'static str] = &[];
+
+    fn check(&self) -> Result<()> {
+        check(self.momentum >= 0.0, "Muon", "momentum", self.momentum, "at least 0")?;
+        check(self.weight_decay >= 0.0, "Muon", "weight_decay", self.weight_decay, "at least 0")?;
+        check(self.eps >= 0.0, "Muon", "eps", self.eps, "at least 0")?;
+        check(self.ns_steps < 100, "Muon", "ns_steps", self.ns_steps as f64, "below 100")
+    }
+
+    fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
+        if parameter.rank() == 2 {
+            return Ok(());
+        }
+        let fix = "give it to another optimizer, such as AdamW";
+        Err(Error::Argument(format!("Muon: a parameter is {}, and no matrix; {fix}", parameter.shape())))
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        show("weight_decay", Field::Number(&mut self.weight_decay));
+        show("momentum", Field::Number(&mut self.momentum));
+        show("nesterov", Field::Flag(&mut self.nesterov));
+        show("ns_coefficients", Field::Numbers(&mut self.ns_coefficients));
+        show("eps", Field::Number(&mut self.eps));
+        show("ns_steps", Field::Integer(&mut self.ns_steps));
+        let place = AdjustLr::ALL.iter().position(|(adjust, _)| *adjust == self.adjust_lr);
+        let mut place = place.unwrap_or_default();
+        show("adjust_lr_fn", Field::Choice(&mut place, &AdjustLr::ALL.map(|(_, name)| name)));
+        self.adjust_lr = AdjustLr::ALL[place].0;
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("momentum_buffer"), None, None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        let (maximize, is_decoupled, weight_decay) = (false, true, self.weight_decay);
+        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize };
+        let tensors = slots.iter().filter_map(|slot| self.tensors(slot).transpose());
+        rule.step(tensors.collect::<tensor::Result<Vec<_>>>()?, lr)
+    }
+}
+
+impl MuonMethod {
+    /// The step of a parameter, if it has a gradient: of plain descent, with the orthogonal matrix as its gradient.
+    fn tensors(&self, slot: &Slot) -> tensor::Result<Option<StepTensors>> {
+        let direction = slot.state.as_ref().and_then(|state| state.kept[0].as_ref());
+        let (Some(direction), Some(grad)) = (direction, slot.parameter.grad()) else { return Ok(None) };
+        let wide = grad.to_dtype(direction.dtype())?;
+        direction.lerp_(&wide, 1.0 - self.momentum)?;
+        let update = match self.nesterov {
+            true => wide.add(&direction.sub(&wide)?.mul_scalar(self.momentum)?)?,
+            false => direction.clone(),
+        };
+        let factor = self.adjust_lr.factor(grad.dims()[0], grad.dims()[1]);
+        let step = self.orthogonal(&update)?.to_dtype(direction.dtype())?.mul_scalar(factor)?;
+        let (parameter, half) = (slot.weights().clone(), slot.half());
+        let grad = step.to_dtype(grad.dtype())?;
+        Ok(Some(StepTensors { parameter, grad, half, kept: [None, None, None], clock: None, is_first: true }))
+    }
+
+    /// About the orthogonal matrix nearest to `x`, by Newton-Schulz steps on the side that is shorter.
+    fn orthogonal(&self, x: &Tensor) -> tensor::Result<Tensor> {
+        let ([a, b, c], is_tall) = (self.ns_coefficients, x.dims()[0] > x.dims()[1]);
+        let half = x.to_dtype(DType::BF16)?;
+        let wide = half.to_dtype(DType::F32)?;
+        let norm = wide.mul(&wide)?.sum(..)?.sqrt()?.to_dtype(DType::BF16)?;
+        let half = half.div(&norm.maximum(&norm.full_like(self.eps)?)?)?;
+        let mut x = if is_tall { half.t()? } else { half };
+        for _ in 0..self.ns_steps {
+            let gram = x.matmul(&x.t()?)?;
+            let by = gram.mul_scalar(b)?.add(&gram.matmul(&gram)?.mul_scalar(c)?)?;
+            x = x.mul_scalar(a)?.add(&by.matmul(&x)?)?;
+        }
+        if is_tall { x.t() } else { Ok(x) }
+    }
+}

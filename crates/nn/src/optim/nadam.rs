@@ -1,0 +1,129 @@
+//! [`NAdam`]: Adam with Nesterov's momentum.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::method::{Field, KEPT, Method, Start};
+use super::state::{Clock, step_tensors};
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{NAdamRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// NAdam, as PyTorch's `optim.NAdam`.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled) and momenta
+/// `μₜ = β₁ (1 − ½ · 0.96^(t · momentum_decay))`: `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
+/// `d = √(v / (1 − β₂ᵗ)) + eps`, `p ← p − lr · ((1 − μₜ) / (1 − Πₜ) · g + μₜ₊₁ / (1 − Πₜ₊₁) · m) / d`, where `Πₜ = μ₁ · … · μₜ`.
+///
+/// T. Dozat, "Incorporating Nesterov momentum into Adam", 2016, <https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::NAdam};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = NAdam::new(model.parameters(), 2e-3).weight_decay(0.1).decoupled_weight_decay(true);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct NAdam {
+    groups: Groups<NAdamRule>,
+}
+
+impl NAdam {
+    /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8, momentum decay 4e-3. Its learning rate is 2e-3.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule = NAdamRule {
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            weight_decay: 0.0,
+            is_decoupled: false,
+            momentum_decay: 4e-3,
+            maximize: false,
+        };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.
+    #[must_use]
+    pub fn betas(self, mean: f64, square: f64) -> Self {
+        self.set(|rule| rule.betas = [mean, square])
+    }
+
+    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|rule| rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, or by how much it shrinks if decoupled, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// Shrinks parameters by `lr · weight_decay` instead of adding weight decay to gradients.
+    #[must_use]
+    pub fn decoupled_weight_decay(self, decoupled_weight_decay: bool) -> Self {
+        self.set(|rule| rule.is_decoupled = decoupled_weight_decay)
+    }
+
+    /// By how much the momentum rises from step to step, at least 0; 4e-3 by default.
+    #[must_use]
+    pub fn momentum_decay(self, momentum_decay: f64) -> Self {
+        self.set(|rule| rule.momentum_decay = momentum_decay)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut NAdamRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { NAdam }
+
+impl Method for NAdamRule {
+    const NAME: &'static str = "NAdam";
+    const CLOCK: &'static [&'static str] = &["step", "mu_product"];
+
+    fn check(&self) -> Result<()> {
+        check_betas("NAdam", self.betas)?;
+        check(self.eps >= 0.0, "NAdam", "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, "NAdam", "weight_decay", self.weight_decay, "at least 0")?;
+        check(self.momentum_decay >= 0.0, "NAdam", "momentum_decay", self.momentum_decay, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let NAdamRule { betas, eps, weight_decay, is_decoupled, momentum_decay, maximize } = self;
+        show("betas", Field::Numbers(betas));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("decoupled_weight_decay", Field::Flag(is_decoupled));
+        show("momentum_decay", Field::Number(momentum_decay));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("exp_avg"), Some("exp_avg_sq"), None]
+    }
+
+    fn clock_start(&self, _: f64) -> Start {
+        Start::new(&[0.0, 1.0])
+    }
+
+    fn advance(&self, clock: &Clock) -> tensor::Result<()> {
+        NAdamRule::advance(self, &clock.numbers)
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

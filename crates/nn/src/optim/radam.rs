@@ -1,0 +1,107 @@
+//! [`RAdam`]: Adam whose first steps are those of momentum, until squares are known well enough.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{RAdamRule, Rate};
+use pagelock_tensor::{self as tensor};
+
+/// RAdam, as PyTorch's `optim.RAdam`.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
+/// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `m̂ = m / (1 − β₁ᵗ)`, `ρ∞ = 2 / (1 − β₂) − 1`,
+/// `ρₜ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)`. For `ρₜ > 5`, `p ← p − lr · m̂ · r · √(1 − β₂ᵗ) / (√v + eps)` with
+/// `r = √((ρₜ − 4)(ρₜ − 2) ρ∞ / ((ρ∞ − 4)(ρ∞ − 2) ρₜ))`, else `p ← p − lr · m̂`.
+///
+/// L. Liu et al., "On the variance of the adaptive learning rate and beyond", 2019, <https://arxiv.org/abs/1908.03265>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::RAdam};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = RAdam::new(model.parameters(), 1e-3).weight_decay(0.1).decoupled_weight_decay(true);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct RAdam {
+    groups: Groups<RAdamRule>,
+}
+
+impl RAdam {
+    /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8. Its learning rate is 1e-3.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule =
+            RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.
+    #[must_use]
+    pub fn betas(self, mean: f64, square: f64) -> Self {
+        self.set(|rule| rule.betas = [mean, square])
+    }
+
+    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|rule| rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, or by how much it shrinks if decoupled, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// Shrinks parameters by `lr · weight_decay` instead of adding weight decay to gradients.
+    #[must_use]
+    pub fn decoupled_weight_decay(self, decoupled_weight_decay: bool) -> Self {
+        self.set(|rule| rule.is_decoupled = decoupled_weight_decay)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut RAdamRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { RAdam }
+
+impl Method for RAdamRule {
+    const NAME: &'static str = "RAdam";
+
+    fn check(&self) -> Result<()> {
+        check_betas("RAdam", self.betas)?;
+        check(self.eps >= 0.0, "RAdam", "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, "RAdam", "weight_decay", self.weight_decay, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let RAdamRule { betas, eps, weight_decay, is_decoupled, maximize } = self;
+        show("betas", Field::Numbers(betas));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("decoupled_weight_decay", Field::Flag(is_decoupled));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        [Some("exp_avg"), Some("exp_avg_sq"), None]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

@@ -1,0 +1,116 @@
+//! [`RmsProp`]: steps divided by the root of a running mean of squares.
+
+use super::Optimizer;
+use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::method::{Field, KEPT, Method};
+use super::state::step_tensors;
+use crate::{Parameter, Result};
+use pagelock_tensor::optimizer_steps::{Rate, RmsPropRule};
+use pagelock_tensor::{self as tensor};
+
+/// RMSprop, as PyTorch's `optim.RMSprop`.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← α v + (1 − α) g²`; `d = √v + eps`, or if centered
+/// `d = √(v − a²) + eps` with `a ← α a + (1 − α) g`. Then `p ← p − lr · g / d`, or with momentum `b ← momentum · b + g / d` and
+/// `p ← p − lr · b`.
+///
+/// G. Hinton, "Neural networks for machine learning", lecture 6, 2012; centered as in A. Graves, "Generating sequences with
+/// recurrent neural networks", 2013, <https://arxiv.org/abs/1308.0850>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, optim::RmsProp};
+///
+/// let model = Linear::new(784, 10)?;
+/// let opt = RmsProp::new(model.parameters(), 0.01).momentum(0.9).centered(true);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub struct RmsProp {
+    groups: Groups<RmsPropRule>,
+}
+
+impl RmsProp {
+    /// PyTorch's other defaults: alpha 0.99, eps 1e-8, no momentum. Its learning rate is 0.01.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let rule =
+            RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false };
+        Self { groups: Groups::new(rule, lr, parameters) }
+    }
+
+    /// How much of the running square is kept, at least 0; 0.99 by default.
+    #[must_use]
+    pub fn alpha(self, alpha: f64) -> Self {
+        self.set(|rule| rule.alpha = alpha)
+    }
+
+    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        self.set(|rule| rule.eps = eps)
+    }
+
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
+    #[must_use]
+    pub fn weight_decay(self, weight_decay: f64) -> Self {
+        self.set(|rule| rule.weight_decay = weight_decay)
+    }
+
+    /// How much of the last step's direction is kept, at least 0; 0 by default.
+    #[must_use]
+    pub fn momentum(self, momentum: f64) -> Self {
+        self.set(|rule| rule.momentum = momentum)
+    }
+
+    /// Divides by the deviation of gradients from their running mean.
+    #[must_use]
+    pub fn centered(self, centered: bool) -> Self {
+        self.set(|rule| rule.centered = centered)
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(self, maximize: bool) -> Self {
+        self.set(|rule| rule.maximize = maximize)
+    }
+
+    fn set(self, change: impl Fn(&mut RmsPropRule)) -> Self {
+        Self { groups: self.groups.set(change) }
+    }
+}
+
+optimizer! { RmsProp }
+
+impl Method for RmsPropRule {
+    const NAME: &'static str = "RmsProp";
+
+    fn check(&self) -> Result<()> {
+        check(self.alpha >= 0.0, "RmsProp", "alpha", self.alpha, "at least 0")?;
+        check(self.eps >= 0.0, "RmsProp", "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, "RmsProp", "weight_decay", self.weight_decay, "at least 0")?;
+        check(self.momentum >= 0.0, "RmsProp", "momentum", self.momentum, "at least 0")
+    }
+
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let RmsPropRule { alpha, eps, weight_decay, momentum, centered, maximize } = self;
+        show("alpha", Field::Number(alpha));
+        show("eps", Field::Number(eps));
+        show("weight_decay", Field::Number(weight_decay));
+        show("momentum", Field::Number(momentum));
+        show("centered", Field::Flag(centered));
+        show("maximize", Field::Flag(maximize));
+    }
+
+    fn kept(&self) -> [Option<&'static str>; KEPT] {
+        let momentum = (self.momentum > 0.0).then_some("momentum_buffer");
+        [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]
+    }
+
+    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
+        self.step(step_tensors(slots), lr)
+    }
+}

@@ -1,0 +1,60 @@
+//! Adadelta: steps in the units of the parameter.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of Adadelta goes down; the formulas are PyTorch's.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← ρ v + (1 − ρ) g²`, `d = √(u + eps) / √(v + eps) · g`,
+/// `u ← ρ u + (1 − ρ) d²`, `p ← p − lr · d`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdadeltaRule {
+    /// How much of the running squares is kept: `ρ`.
+    pub rho: f64,
+    /// What the first steps come from, and what keeps them finite.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { AdadeltaRule, "Kept are the running squares of gradients `v` and of steps `u`." }
+
+static CODE: Code = Code { name: "adadelta", text: concat!(include_str!("adadelta.cu"), include_str!("steps.cu")) };
+
+impl Formula for AdadeltaRule {
+    const CODE: &'static Code = &CODE;
+    const CLOCK: usize = 0;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, true, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.rho, self.eps])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].map(R::from_f64);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [square, moved]: [R; 2], g| {
+                let square = square * keep + new * g * g;
+                let delta = (moved + eps).sqrt() / (square + eps).sqrt() * g;
+                (x + delta * rate, [square, moved * keep + new * delta * delta])
+            },
+        )
+    }
+}

@@ -1,0 +1,59 @@
+//! Adagrad: steps divided by the root of the sum of all squares.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of Adagrad goes down; the formulas are PyTorch's.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `s ← s + g²`,
+/// `p ← p − lr / (1 + (t − 1) · lr_decay) · g / (√s + eps)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdagradRule {
+    /// By how much the learning rate falls from step to step.
+    pub lr_decay: f64,
+    /// What keeps the step finite where gradients vanish.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { AdagradRule, "Kept is the sum `s`; the clock counts steps." }
+
+static CODE: Code = Code { name: "adagrad", text: concat!(include_str!("adagrad.cu"), include_str!("steps.cu")) };
+
+impl Formula for AdagradRule {
+    const CODE: &'static Code = &CODE;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, false, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.lr_decay, self.eps])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let rate = -now.lr / (1.0 + (now.clock[0] - 1.0) * self.lr_decay);
+        let [rate, eps] = [rate, self.eps].map(R::from_f64);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [sum]: [R; 1], g| {
+                let sum = sum + g * g;
+                (x + rate * g / (sum.sqrt() + eps), [sum])
+            },
+        )
+    }
+}

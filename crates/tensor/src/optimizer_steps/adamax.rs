@@ -1,0 +1,59 @@
+//! Adamax: Adam with the largest gradient in place of the root of squares.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of Adamax goes down; the formulas are PyTorch's.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`,
+/// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr / (1 − β₁ᵗ) · m / u`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamaxRule {
+    /// How much of the running mean and of the largest gradient is kept: `β₁` and `β₂`.
+    pub betas: [f64; 2],
+    /// What keeps the step finite where gradients vanish.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { AdamaxRule, "Kept are the running mean `m` and the largest gradient `u`; the clock counts steps." }
+
+static CODE: Code = Code { name: "adamax", text: concat!(include_str!("adamax.cu"), include_str!("steps.cu")) };
+
+impl Formula for AdamaxRule {
+    const CODE: &'static Code = &CODE;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, true, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.betas[0], self.betas[1], self.eps])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
+        let [new_mean, keep, eps, rate] = [1.0 - self.betas[0], self.betas[1], self.eps, rate].map(R::from_f64);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [m, u]: [R; 2], g| {
+                let (m, u) = (m + new_mean * (g - m), (u * keep).extreme::<true>(g.magnitude() + eps));
+                (x + rate * m / u, [m, u])
+            },
+        )
+    }
+}

@@ -1,0 +1,80 @@
+//! ASGD: descent whose parameters are averaged.
+
+use super::Rate;
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+/// How a step of ASGD goes down; the formulas are PyTorch's.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`, `a ← a + μ · (p − a)`. After step `t`,
+/// `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the first, `η` is the learning rate, `μ` is 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AsgdRule {
+    /// How much parameters shrink.
+    pub lambd: f64,
+    /// How fast the learning rate falls.
+    pub alpha: f64,
+    /// From which step on parameters are averaged.
+    pub t0: f64,
+    /// How much of each parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { AsgdRule, "Kept is the average `a`; the clock has the number of steps, `η` and `μ`." }
+
+static CODE: Code = Code { name: "asgd", text: concat!(include_str!("asgd.cu"), include_str!("steps.cu")) };
+
+impl Formula for AsgdRule {
+    const CODE: &'static Code = &CODE;
+    const CLOCK: usize = 3;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, false, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.lambd])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let [_, eta, mu] = now.clock;
+        let [shrink, rate, share] = [1.0 - self.lambd * eta, -eta, mu].map(R::from_f64);
+        let is_copied = mu == 1.0;
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [average]: [R; 1], g| {
+                let x = x * shrink + g * rate;
+                (x, [if is_copied { x } else { average + (x - average) * share }])
+            },
+        )
+    }
+}
+
+impl AsgdRule {
+    /// Brings `η` and `μ` of the clock to the next step, after the one that the clock counts.
+    ///
+    /// # Errors
+    /// As [`Tensor::add_`].
+    pub fn anneal(&self, clock: &Tensor, lr: &Rate) -> Result<()> {
+        let (steps, eta, mu) = (clock.select(0, 0)?, clock.select(0, 1)?, clock.select(0, 2)?);
+        let lr = lr.on(&clock.device())?;
+        let falls = steps.mul(&lr)?.mul_scalar(self.lambd)?.add_scalar(1.0)?;
+        eta.copy_(&lr.div(&falls.pow(self.alpha)?)?)?;
+        let one = steps.full_like(1.0)?;
+        mu.copy_(&one.div(&steps.add_scalar(-self.t0)?.maximum(&one)?)?)
+    }
+}

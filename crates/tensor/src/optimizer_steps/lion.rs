@@ -1,0 +1,61 @@
+//! Lion: steps of one size, in the direction of a running mean.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of Lion goes down.
+///
+/// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then `p ← p − lr · sign(β₁ m + (1 − β₁) g)`,
+/// `m ← β₂ m + (1 − β₂) g`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LionRule {
+    /// How much of the running mean counts in the step, and how much of it is kept: `β₁` and `β₂`.
+    pub betas: [f64; 2],
+    /// By how much parameters shrink, relative to the learning rate.
+    pub weight_decay: f64,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { LionRule, "Kept is the running mean `m`; it has no clock." }
+
+static CODE: Code = Code { name: "lion", text: concat!(include_str!("lion.cu"), include_str!("steps.cu")) };
+
+impl Formula for LionRule {
+    const CODE: &'static Code = &CODE;
+    const CLOCK: usize = 0;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: true }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, false, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers(self.betas)
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let [keep, keep_mean] = self.betas.map(R::from_f64);
+        let [new, new_mean] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let (rate, zero) = (R::from_f64(-now.lr), R::ZERO);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [m]: [R; 1], g| {
+                let direction = m * keep + g * new;
+                let step = if direction > zero { rate } else { -rate };
+                let step = if direction == zero { zero } else { step };
+                (x + if direction.is_nan() { direction } else { step }, [m * keep_mean + g * new_mean])
+            },
+        )
+    }
+}

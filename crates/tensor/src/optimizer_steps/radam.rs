@@ -1,0 +1,79 @@
+//! RAdam: Adam whose first steps are those of momentum, until squares are known well enough.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of RAdam goes down; the formulas are PyTorch's.
+///
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
+/// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `m̂ = m / (1 − β₁ᵗ)`, `ρ∞ = 2 / (1 − β₂) − 1`,
+/// `ρₜ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)`. For `ρₜ > 5`, `p ← p − lr · m̂ · r · √(1 − β₂ᵗ) / (√v + eps)` with
+/// `r = √((ρₜ − 4)(ρₜ − 2) ρ∞ / ((ρ∞ − 4)(ρ∞ − 2) ρₜ))`, else `p ← p − lr · m̂`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RAdamRule {
+    /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
+    pub betas: [f64; 2],
+    /// What keeps the step finite where gradients vanish.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    pub weight_decay: f64,
+    /// Whether it shrinks: `p ← p · (1 − lr · weight_decay)` first.
+    pub is_decoupled: bool,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { RAdamRule, "Kept are the running mean `m` and the running square `v`; the clock counts steps." }
+
+static CODE: Code = Code { name: "radam", text: concat!(include_str!("radam.cu"), include_str!("steps.cu")) };
+
+impl Formula for RAdamRule {
+    const CODE: &'static Code = &CODE;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, true, false]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.betas[0], self.betas[1], self.eps])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
+        let rectified = self.rectified(now.clock[0]);
+        let is_known = rectified.is_some();
+        let [rate, eps] = [rate * rectified.unwrap_or(1.0), self.eps].map(R::from_f64);
+        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let keep_square = R::from_f64(self.betas[1]);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, [m, v]: [R; 2], g| {
+                let (m, v) = (m + new_mean * (g - m), v * keep_square + new_square * g * g);
+                let step = rate * m;
+                (x + if is_known { step / (v.sqrt() + eps) } else { step }, [m, v])
+            },
+        )
+    }
+}
+
+impl RAdamRule {
+    /// `r · √(1 − β₂ᵗ)`, if `ρₜ > 5`.
+    fn rectified(&self, steps: f64) -> Option<f64> {
+        let power = self.betas[1].powi(steps as i32);
+        let most = 2.0 / (1.0 - self.betas[1]) - 1.0;
+        let rho = most - 2.0 * steps * power / (1.0 - power);
+        let square = (rho - 4.0) * (rho - 2.0) * most / ((most - 4.0) * (most - 2.0) * rho);
+        (rho > 5.0).then(|| square.sqrt() * (1.0 - power).sqrt())
+    }
+}

@@ -1,0 +1,87 @@
+//! RMSprop: steps divided by the root of a running mean of squares.
+
+use super::cpu::change;
+use super::groups::KEPT;
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use crate::cuda::Code;
+use crate::element::Real;
+use crate::error::Result;
+
+/// How a step of RMSprop goes down; the formulas are PyTorch's.
+///
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← α v + (1 − α) g²`; `d = √v + eps`, or if centered
+/// `d = √(v − a²) + eps` with `a ← α a + (1 − α) g`. Then `p ← p − lr · g / d`, or with momentum `b ← momentum · b + g / d` and
+/// `p ← p − lr · b`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RmsPropRule {
+    /// How much of the running square is kept: `α`.
+    pub alpha: f64,
+    /// What keeps the step finite where gradients vanish.
+    pub eps: f64,
+    /// How much of each parameter is added to its gradient.
+    pub weight_decay: f64,
+    /// How much of the last step's direction is kept.
+    pub momentum: f64,
+    /// Whether to divide by the deviation of gradients from their running mean.
+    pub centered: bool,
+    /// Whether to go up.
+    pub maximize: bool,
+}
+
+steps! { RmsPropRule, "Kept are the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
+
+static CODE: Code = Code { name: "rmsprop", text: concat!(include_str!("rmsprop.cu"), include_str!("steps.cu")) };
+
+impl Formula for RmsPropRule {
+    const CODE: &'static Code = &CODE;
+    const CLOCK: usize = 0;
+
+    fn prelude(&self) -> Prelude {
+        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        [true, self.centered, self.momentum > 0.0]
+    }
+
+    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        step::numbers([self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))])
+    }
+
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        match (self.centered, self.momentum > 0.0) {
+            (false, false) => self.step_keeping::<R, 1>(group, now),
+            (true, true) => self.step_keeping::<R, 3>(group, now),
+            _ => self.step_keeping::<R, 2>(group, now),
+        }
+    }
+}
+
+impl RmsPropRule {
+    /// With `N` tensors: the square, then those of mean and direction that are there.
+    fn step_keeping<R: Real, const N: usize>(&self, group: &StepTensors, now: Now) -> Result<()> {
+        let [keep, new, eps, momentum, rate] =
+            [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].map(R::from_f64);
+        let (centered, has_momentum) = (self.centered, self.momentum > 0.0);
+        change(
+            group,
+            self.prelude(),
+            now,
+            #[inline(always)]
+            |x: R, mut kept: [R; N], g| {
+                kept[0] = kept[0] * keep + new * g * g;
+                let mut square = kept[0];
+                if centered {
+                    kept[1] = kept[1] + new * (g - kept[1]);
+                    square = square - kept[1] * kept[1];
+                }
+                let mut direction = g / (square.sqrt() + eps);
+                if has_momentum {
+                    kept[N - 1] = kept[N - 1] * momentum + direction;
+                    direction = kept[N - 1];
+                }
+                (x + rate * direction, kept)
+            },
+        )
+    }
+}

@@ -1,0 +1,197 @@
+//! [`StepTensors`]: what a step needs for one parameter; [`Formula`]: what differs between methods.
+//!
+//! ```text
+//! rule.step(tensors, lr) ─▶ Batch (groups.rs): those that one launch takes ─┬─ CPU:  Formula::on_cpu ─▶ cpu::change
+//!                                                                           └─ CUDA: cuda::step ─▶ <method>.cu + steps.cu
+//! ```
+
+use super::groups::{Batch, Group, KEPT, MOST, OP, PLACES, Places};
+use super::{Rate, cuda};
+use crate::cuda::Code;
+use crate::device::{Device, common_device};
+use crate::element::{DType, Real};
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A parameter and what its step needs, all of one shape but `clock`, and on one device.
+#[derive(Debug, Clone)]
+pub struct StepTensors {
+    /// What is changed: `p`.
+    pub parameter: Tensor,
+    /// Its gradient: `g`.
+    pub grad: Tensor,
+    /// The parameter in half precision, of which `parameter` is the `f32` master: the step takes over the elements in which it
+    /// differs from the master, rounded, and rounds the master into it at last. Its precision is the gradient's.
+    pub half: Option<Tensor>,
+    /// What is kept from step to step, which is changed too: the rule says what, and in which place.
+    pub kept: [Option<Tensor>; 3],
+    /// Numbers (`f64`, one dimension) that change from step to step: how many steps there were, this one among them, and what else
+    /// the rule says. None for rules that need none.
+    pub clock: Option<Tensor>,
+    /// Whether nothing was kept yet.
+    pub is_first: bool,
+}
+
+/// What all rules do to gradient and parameter before their formula.
+#[derive(Clone, Copy)]
+pub(super) struct Prelude {
+    /// Whether to go up: the gradient is taken with the other sign.
+    pub(super) maximize: bool,
+    /// How much of the parameter is added to the gradient, or by how much it shrinks.
+    pub(super) weight_decay: f64,
+    /// Whether it shrinks, relative to the learning rate.
+    pub(super) is_decoupled: bool,
+}
+
+impl Prelude {
+    /// Sign, decay, shrink: as `Settings` of `steps.cu` has them.
+    pub(super) fn numbers(&self) -> [f64; 3] {
+        let sign = if self.maximize { -1.0 } else { 1.0 };
+        if self.is_decoupled { [sign, 0.0, self.weight_decay] } else { [sign, self.weight_decay, 0.0] }
+    }
+}
+
+/// Numbers of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Now {
+    pub(super) lr: f64,
+    /// Those that the rule needs; 0 behind them.
+    pub(super) clock: [f64; KEPT],
+}
+
+/// The formula of a method, with its settings.
+pub(super) trait Formula: Copy {
+    /// Its kernel: the method's text, then `steps.cu`.
+    const CODE: &'static Code;
+    /// Numbers of the clock that it reads.
+    const CLOCK: usize = 1;
+
+    fn prelude(&self) -> Prelude;
+
+    /// In which places it keeps something.
+    fn keeps(&self) -> [bool; KEPT];
+
+    /// `Rule` of its kernel, and how many numbers that has.
+    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize);
+
+    /// The step of one group, on the CPU: [`change`](super::cpu::change) with the method's function of an element.
+    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()>;
+}
+
+/// Numbers of a rule, at most.
+pub(super) const MOST_NUMBERS: usize = 6;
+
+/// Numbers for a kernel, filled up.
+pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MOST_NUMBERS], usize) {
+    let mut filled = [0; MOST_NUMBERS];
+    filled.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_bits());
+    (filled, N)
+}
+
+/// One step for all of the tensors.
+pub(super) fn step<F: Formula>(tensors: impl IntoIterator<Item = StepTensors>, formula: &F, lr: &Rate) -> Result<()> {
+    let launch = |groups: &[Option<StepTensors>]| launch(groups, formula, lr);
+    let mut batch = Batch::new();
+    tensors.into_iter().try_for_each(|group| batch.add(group, launch))?;
+    batch.finish(launch)
+}
+
+/// `step` of a rule.
+macro_rules! steps {
+    ($rule:ident, $kept:literal) => {
+        impl $rule {
+            /// One step for all of the tensors.
+            #[doc = $kept]
+            ///
+            /// # Errors
+            /// As [`SgdRule::step`](super::SgdRule::step).
+            pub fn step(
+                &self,
+                tensors: impl IntoIterator<Item = $crate::optimizer_steps::StepTensors>,
+                lr: &$crate::optimizer_steps::Rate,
+            ) -> Result<()> {
+                step::step(tensors, self, lr)
+            }
+        }
+    };
+}
+pub(super) use steps;
+
+fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
+    let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
+    first.check(formula.keeps(), F::CLOCK)?;
+    if first.parameter.device() != Device::Cpu {
+        return cuda::step(groups, formula, lr);
+    }
+    let mut now = Now { lr: lr.get(), clock: [0.0; KEPT] };
+    if let Some(clock) = first.clock.as_ref().filter(|_| F::CLOCK > 0) {
+        for (i, number) in now.clock.iter_mut().take(F::CLOCK).enumerate() {
+            *number = clock.select(0, i as isize)?.item()?;
+        }
+    }
+    groups.iter().flatten().try_for_each(|group| match group.parameter.dtype() {
+        DType::F64 => formula.on_cpu::<f64>(group, now),
+        _ => formula.on_cpu::<f32>(group, now),
+    })
+}
+
+impl StepTensors {
+    /// Places of what is kept that a kernel takes, from the first on: 1 to 3.
+    pub(super) fn places(&self) -> usize {
+        self.kept.iter().rposition(Option::is_some).map_or(1, |last| last + 1)
+    }
+
+    /// What is kept and the clock are as a rule needs them.
+    fn check(&self, keeps: [bool; KEPT], n_numbers: usize) -> Result<()> {
+        if self.kept.each_ref().map(Option::is_some) != keeps {
+            let wanted: Vec<usize> = (0..KEPT).filter(|&place| keeps[place]).collect();
+            let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
+            return Err(Error::Argument(format!("{OP}: this rule keeps tensors in the places {wanted:?}; {fix}")));
+        }
+        if n_numbers == 0 {
+            return Ok(());
+        }
+        let Some(clock) = &self.clock else {
+            let fix = format!("give a tensor of {n_numbers} numbers of f64");
+            return Err(Error::Argument(format!("{OP}: there is no clock; {fix}")));
+        };
+        common_device(OP, &[self.parameter.raw(), clock.raw()])?;
+        if clock.dtype() != DType::F64 {
+            return Err(Error::MixedTypes { op: OP, left: DType::F64, right: clock.dtype(), wider: DType::F64 });
+        }
+        if clock.rank() == 1 && clock.len() >= n_numbers && clock.is_contiguous() {
+            return Ok(());
+        }
+        let expected = format!("it must have {n_numbers} elements in one dimension, without gaps");
+        Err(Error::wrong_shape(OP, "the clock", clock.shape(), expected))
+    }
+}
+
+impl Group for StepTensors {
+    fn most(&self) -> usize {
+        const MOST_POINTERS: usize = 20; // that a kernel of `steps.cu` takes for its groups
+        (MOST_POINTERS / (2 + self.places() + usize::from(self.half.is_some()))).min(MOST)
+    }
+
+    fn tensors(&self) -> Places<'_> {
+        let [a, b, c] = self.kept.each_ref().map(Option::as_ref);
+        [Some(&self.parameter), a, b, c, self.half.as_ref(), Some(&self.grad)]
+    }
+
+    fn with(&self, [parameter, a, b, c, half, grad]: [Option<Tensor>; PLACES]) -> Self {
+        Self {
+            parameter: parameter.unwrap_or_else(|| self.parameter.clone()),
+            grad: grad.unwrap_or_else(|| self.grad.clone()),
+            half,
+            kept: [a, b, c],
+            clock: self.clock.clone(),
+            is_first: self.is_first,
+        }
+    }
+
+    fn fits(&self, other: &Self) -> bool {
+        let clocks = self.clock.as_ref().zip(other.clock.as_ref());
+        let is_one_clock = self.clock.is_some() == other.clock.is_some();
+        self.is_first == other.is_first && is_one_clock && clocks.is_none_or(|(one, other)| one.shares_storage(other))
+    }
+}
