@@ -133,10 +133,11 @@ INLINE f64 sum_of_segments(const f64* partial, u64 i, u32 segments) {
 
 #if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
 // What distances of a channel's elements are added up from: its first element, as far from the mean as there are elements
-// times the deviation, at most. So the square of the distance between leaves f64 enough digits of the variance.
+// times the deviation, at most. So the square of the distance between leaves f64 enough digits of the variance. Zero where
+// distances from it could overflow.
 INLINE R center_of(const T* x, const Geometry& g, u64 channel) {
     R first = real(x[min(channel, g.channels - 1) * g.inner]);
-    return first - first == 0 ? first : R(0);
+    return f64(first) < 1e150 && f64(first) > -1e150 ? first : R(0); // NaN is neither, and only f64 has larger numbers
 }
 #endif
 #ifdef KERNEL_statistics
@@ -191,8 +192,7 @@ combine_statistics(R* y, const f64* partial, const T* x, Geometry g, u32 segment
     if (channel >= g.channels) return;
     f64 n = g.outer * g.inner, shift = sum_of_segments(partial, channel, segments) / n;
     f64 squares = sum_of_segments(partial, g.channels + channel, segments);
-    squares = multiply_add(-shift * n, shift, squares);
-    if (squares < 0) squares = 0;
+    if (squares - squares == 0) squares = max(multiply_add(-shift * n, shift, squares), f64(0)); // else it is infinite, or NaN
     if (threadIdx.x % WARP > 0) return;
     y[channel] = R(center_of(x, g, channel) + shift);
     y[g.channels + channel] = R(squares / n);
