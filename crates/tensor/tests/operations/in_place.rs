@@ -76,6 +76,15 @@ pub(crate) fn entries() -> Vec<Operation> {
             part(),
         )
         .special(of_triples),
+        change::<1>(
+            "clamp_",
+            "x.clamp_(low, high)",
+            run! { floats |c| {
+                c.changed(c.x().clamp_(c.float("low"), c.float("high")))
+            } },
+            json!({ "low": 0.75, "high": 1.5 }),
+        )
+        .special(|dtype| special::with(special::numbers(dtype), &[json!({ "low": -1.5, "high": 2.5 })])),
         change::<1>("sqrt_", "x.sqrt_()", run! { floats |c| c.changed(c.x().sqrt_()) }, json!({}))
             .special(special::numbers),
     ]
