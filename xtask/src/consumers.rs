@@ -35,7 +35,10 @@ const CRATES: &[Crate] = &[
 
 /// Packages that must not appear anywhere below a crate.
 const FORBIDDEN: &[(&str, &[&str])] = &[
-    ("pagelock-files", &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn", "pagelock-board"]),
+    (
+        "pagelock-files",
+        &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn", "pagelock-board"],
+    ),
     ("pagelock-memory", &["rayon", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-cuda", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
     ("pagelock-tensor", &["pagelock-data", "pagelock-nn"]),

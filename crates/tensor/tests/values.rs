@@ -210,7 +210,14 @@ fn a_change_by_a_multiple_is_rounded_once() {
 fn optimizers_take_their_rates_unrounded() {
     // 0.01 is 0.01001 in bf16.
     let (parameter, grad) = (numbers(BF16, &[0.0]), numbers(BF16, &[7.0]));
-    let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay: 0.0, is_decoupled: false, maximize: false };
+    let rule = SgdRule {
+        momentum: 0.0,
+        dampening: 0.0,
+        nesterov: false,
+        weight_decay: 0.0,
+        is_decoupled: false,
+        maximize: false,
+    };
     let (kept, clock, half) = ([None, None, None], None, None);
     let tensors = StepTensors { parameter: parameter.clone(), grad, half, kept, clock, is_first: true };
     rule.step([tensors], &Rate::new(0.01)).unwrap();

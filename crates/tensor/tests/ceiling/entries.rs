@@ -80,7 +80,14 @@ fn sgd(dtype: DType, n: usize) -> Result<()> {
     let [parameter, grad, kept] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
     let kept = [Some(kept), None, None];
     let tensors = StepTensors { parameter, grad, half: None, kept, clock: None, is_first: true };
-    let rule = SgdRule { momentum: 0.9, dampening: 0.0, nesterov: false, weight_decay: 0.0, is_decoupled: false, maximize: false };
+    let rule = SgdRule {
+        momentum: 0.9,
+        dampening: 0.0,
+        nesterov: false,
+        weight_decay: 0.0,
+        is_decoupled: false,
+        maximize: false,
+    };
     no_grad(|| rule.step([tensors], &Rate::new(0.1)))
 }
 
