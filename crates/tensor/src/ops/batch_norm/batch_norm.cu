@@ -90,113 +90,102 @@ INLINE f64 wide_sum_of_lanes(f64 x) {
     return x;
 }
 
-#if defined(KERNEL_statistics) || defined(KERNEL_sums)
-// Writes what the threads of a block have of two sums: partial[2, channel, segment].
-template <typename S> INLINE void add_up_block(f64* partial, const S (&all)[2][OWN], const Geometry& g) {
-    u64 kinds = g.channels * gridDim.y;
-#if PLANES
-    __shared__ f64 parts[2][THREADS / WARP];
-    for (int kind = 0; kind < 2; kind++) {
-        f64 sum = wide_sum_of_lanes(all[kind][0]);
-        if (threadIdx.x % WARP == 0) parts[kind][threadIdx.x / WARP] = sum;
-    }
-    __syncthreads();
-    if (threadIdx.x >= 2) return;
-    f64 sum = parts[threadIdx.x][0];
-    for (int warp = 1; warp < THREADS / WARP; warp++) sum += parts[threadIdx.x][warp];
-    partial[threadIdx.x * kinds + u64(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
-#else
-    __shared__ f64 parts[2][DOWN][ACROSS];
-    for (int v = 0; v < V; v++) {
-        for (int kind = 0; kind < 2; kind++) parts[kind][threadIdx.x / ACROSS][threadIdx.x % ACROSS] = all[kind][v];
-        __syncthreads();
-        u64 channel = first_channel() + v;
-        u32 kind = threadIdx.x / ACROSS;
-        if (kind < 2 && channel < g.channels) { // there are at least two rows of threads
-            f64 sum = parts[kind][0][threadIdx.x % ACROSS];
-            for (int down = 1; down < DOWN; down++) sum += parts[kind][down][threadIdx.x % ACROSS];
-            partial[kind * kinds + channel * gridDim.y + blockIdx.y] = sum;
-        }
-        __syncthreads();
-    }
-#endif
-}
-#endif
-#if defined(KERNEL_combine_statistics) || defined(KERNEL_combine_sums)
-// Σ partial[i, segment], by the lanes of a warp.
-INLINE f64 sum_of_segments(const f64* partial, u64 i, u32 segments) {
-    f64 sum = 0;
-    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) sum += partial[i * segments + s];
-    return wide_sum_of_lanes(sum);
-}
-#endif
-
 #if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
-// What distances of a channel's elements are added up from: its first element, as far from the mean as there are elements
-// times the deviation, at most. So the square of the distance between leaves f64 enough digits of the variance. Zero where
-// distances from it could overflow.
-INLINE R center_of(const T* x, const Geometry& g, u64 channel) {
-    R first = real(x[min(channel, g.channels - 1) * g.inner]);
-    return f64(first) < 1e150 && f64(first) > -1e150 ? first : R(0); // NaN is neither, and only f64 has larger numbers
+// How many numbers, their sum, and the sum of their squared deviations from their mean (Chan, Golub and LeVeque 1979).
+struct Moments { f64 count, sum, squares; };
+INLINE Moments both(Moments a, Moments b) {
+    if (a.count == 0) return b;
+    if (b.count == 0) return a;
+    f64 count = a.count + b.count;
+    if constexpr (sizeof(R) < 8) { // one division instead of three; products of f32 sums and counts do not overflow in f64
+        f64 d = b.sum * a.count - a.sum * b.count;
+        return {count, a.sum + b.sum, a.squares + b.squares + d * (d / (a.count * b.count * count))};
+    }
+    f64 d = b.sum / b.count - a.sum / a.count;
+    return {count, a.sum + b.sum, a.squares + b.squares + d * (d * (a.count * (b.count / count)))};
+}
+INLINE Moments from_lane(Moments m, u32 other) {
+    return {wide_from_lane(m.count, other), wide_from_lane(m.sum, other), wide_from_lane(m.squares, other)};
+}
+// Halves are combined with halves, so that all lanes get the same.
+INLINE Moments of_warp(Moments m) {
+    for (u32 other = WARP / 2; other > 0; other /= 2) {
+        Moments there = from_lane(m, other);
+        m = threadIdx.x & other ? both(there, m) : both(m, there);
+    }
+    return m;
 }
 #endif
 #ifdef KERNEL_statistics
-// The sum of what f adds to one for those of n packs that belong to channel number `own`, in type S: each pack by itself, so
-// that additions do not wait for each other.
-template <typename S, typename F> INLINE S sum_in(const R (&values)[UNROLL][V], int n, int own, F f) {
-    S sums[UNROLL] = {};
+// The sum of those of n packs that belong to channel number `own`, added up in type S.
+template <typename S> INLINE f64 sum_in(const R (&values)[UNROLL][V], int n, int own) {
+    S sum = 0;
     #pragma unroll
-    for (int v = own; v < V; v += OWN)
+    for (int k = 0; k < UNROLL; k++)
         #pragma unroll
-        for (int k = 0; k < UNROLL; k++)
-            if (k < n) sums[k] = f(sums[k], values[k][v]);
-    S sum = sums[0];
-    #pragma unroll
-    for (int k = 1; k < UNROLL; k++) sum += sums[k];
+        for (int v = own; v < V; v += OWN)
+            if (k < n) sum += values[k][v];
     return sum;
 }
-// The sums of the distances from the center, and of their squares. Of the elements that a thread reads at once, the squares
-// around their own mean are added up in R.
-extern "C" __global__ void __launch_bounds__(THREADS) statistics(f64* partial, const T* x, Geometry g) {
-    f64 all[2][OWN] = {};
-    R center[OWN];
-    #pragma unroll
-    for (int own = 0; own < OWN; own++) center[own] = center_of(x, g, first_channel() + own);
+// partial[channel, segment]
+extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partial, const T* x, Geometry g) {
+    f64 seen = 0, sums[OWN] = {}, squares[OWN] = {};
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V];
         #pragma unroll
         for (int k = 0; k < UNROLL; k++)
             if (k < n) read_pack(x + at[k], values[k]);
-        int count = PLANES ? n * V : n;
-        R one = R(1) / R(count);
+        // These few by themselves, in two passes, then together with those seen so far.
+        f64 count = PLANES ? n * V : n, one = R(1) / R(count);
+        f64 weight = seen > 0 ? 1 / (seen * count * (seen + count)) : 0;
         #pragma unroll
         for (int own = 0; own < OWN; own++) {
-            f64 sum = sum_in<R>(values, n, own, [](R sum, R x) { return sum + x; });
-            if (sum - sum != 0) // too large for R
-                sum = sum_in<f64>(values, n, own, [](f64 sum, R x) { return sum + f64(x); });
-            R mean = R(sum * one);
-            R squares = sum_in<R>(values, n, own, [&](R sum, R x) { return multiply_add(x - mean, x - mean, sum); });
-            f64 distance = multiply_add(-f64(center[own]), f64(count), sum);
-            all[0][own] += distance;
-            all[1][own] += multiply_add(distance * one, distance, f64(squares));
+            f64 sum = sum_in<R>(values, n, own);
+            if (sum - sum != 0) sum = sum_in<f64>(values, n, own); // too large for R
+            R mean = R(sum * one), here = 0;
+            #pragma unroll
+            for (int k = 0; k < UNROLL; k++)
+                #pragma unroll
+                for (int v = own; v < V; v += OWN)
+                    if (k < n) here = multiply_add(values[k][v] - mean, values[k][v] - mean, here);
+            f64 d = multiply_add(sum, seen, -(sums[own] * count)); // of the means, times seen · count
+            squares[own] += here + d * (d * weight);
+            sums[own] += sum;
         }
+        seen += count;
     });
-    add_up_block(partial, all, g);
+#if PLANES
+    __shared__ Moments parts[THREADS / WARP];
+    Moments m = of_warp({seen, sums[0], squares[0]});
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = m;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int warp = 1; warp < THREADS / WARP; warp++) m = both(m, parts[warp]);
+    partial[u64(blockIdx.x) * gridDim.y + blockIdx.y] = m;
+#else
+    __shared__ Moments parts[DOWN][ACROSS * V];
+    for (int v = 0; v < V; v++) parts[threadIdx.x / ACROSS][threadIdx.x % ACROSS * V + v] = {seen, sums[v], squares[v]};
+    __syncthreads();
+    u64 channel = u64(blockIdx.x) * (ACROSS * V) + threadIdx.x;
+    if (threadIdx.x >= ACROSS * V || channel >= g.channels) return;
+    Moments m = parts[0][threadIdx.x];
+    for (int down = 1; down < DOWN; down++) m = both(m, parts[down][threadIdx.x]);
+    partial[channel * gridDim.y + blockIdx.y] = m;
+#endif
 }
 #endif
 #ifdef KERNEL_combine_statistics
 // y: [3, channels]: m, q and u.   A warp for each channel, 8 to a block.
-extern "C" __global__ void __launch_bounds__(THREADS)
-combine_statistics(R* y, const f64* partial, const T* x, Geometry g, u32 segments) {
+extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, const Moments* partial, u64 channels, u32 segments) {
     u64 channel = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
-    if (channel >= g.channels) return;
-    f64 n = g.outer * g.inner, shift = sum_of_segments(partial, channel, segments) / n;
-    f64 squares = sum_of_segments(partial, g.channels + channel, segments);
-    if (squares - squares == 0) squares = max(multiply_add(-shift * n, shift, squares), f64(0)); // else it is infinite, or NaN
+    if (channel >= channels) return;
+    Moments m = {};
+    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) m = both(m, partial[channel * segments + s]);
+    m = of_warp(m);
     if (threadIdx.x % WARP > 0) return;
-    y[channel] = R(center_of(x, g, channel) + shift);
-    y[g.channels + channel] = R(squares / n);
-    y[2 * g.channels + channel] = R(squares / (n - 1));
+    y[channel] = R(m.sum / m.count);
+    y[channels + channel] = R(m.squares / m.count);
+    y[2 * channels + channel] = R(m.squares / (m.count - 1));
 }
 #endif
 
@@ -274,7 +263,33 @@ sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* s
             all[0][own] += dot, all[1][own] += sum;
         }
     });
-    add_up_block(partial, all, g);
+    u64 kinds = g.channels * gridDim.y;
+#if PLANES
+    __shared__ f64 parts[2][THREADS / WARP];
+    for (int kind = 0; kind < 2; kind++) {
+        f64 sum = wide_sum_of_lanes(all[kind][0]);
+        if (threadIdx.x % WARP == 0) parts[kind][threadIdx.x / WARP] = sum;
+    }
+    __syncthreads();
+    if (threadIdx.x >= 2) return;
+    f64 sum = parts[threadIdx.x][0];
+    for (int warp = 1; warp < THREADS / WARP; warp++) sum += parts[threadIdx.x][warp];
+    partial[threadIdx.x * kinds + u64(blockIdx.x) * gridDim.y + blockIdx.y] = sum;
+#else
+    __shared__ f64 parts[2][DOWN][ACROSS];
+    for (int v = 0; v < V; v++) {
+        for (int kind = 0; kind < 2; kind++) parts[kind][threadIdx.x / ACROSS][threadIdx.x % ACROSS] = all[kind][v];
+        __syncthreads();
+        u64 channel = first_channel() + v;
+        u32 kind = threadIdx.x / ACROSS;
+        if (kind < 2 && channel < g.channels) { // there are at least two rows of threads
+            f64 sum = parts[kind][0][threadIdx.x % ACROSS];
+            for (int down = 1; down < DOWN; down++) sum += parts[kind][down][threadIdx.x % ACROSS];
+            partial[kind * kinds + channel * gridDim.y + blockIdx.y] = sum;
+        }
+        __syncthreads();
+    }
+#endif
 }
 #endif
 #ifdef KERNEL_combine_sums
@@ -282,7 +297,9 @@ sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* s
 extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const f64* partial, u64 n, u32 segments) {
     u64 i = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (i >= n) return;
-    f64 sum = sum_of_segments(partial, i, segments);
+    f64 sum = 0;
+    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) sum += partial[i * segments + s];
+    sum = wide_sum_of_lanes(sum);
     if (threadIdx.x % WARP == 0) y[i] = R(sum);
 }
 #endif

@@ -97,17 +97,17 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
     let (op, dtype) = ("batch_norm", x.dtype());
     let failed = |source| Error::cuda(op, source);
     let plan = Plan::new(channels, dtype, |bytes| x.is_aligned(bytes));
-    let n_sums = 2 * channels.channels * plan.segments;
-    let mut partial = device.stream().allocate::<u8>(n_sums * size_of::<f64>()).map_err(failed)?;
+    let n_moments = channels.channels * plan.segments;
+    let mut partial = device.stream().allocate::<u8>(n_moments * 3 * size_of::<f64>()).map_err(failed)?;
     let constants = plan.constants(false, true);
     let arguments = [Argument::Write(partial.view_mut()), x.argument(), plan.geometry()];
     let kernel = ([dtype; 2], "statistics");
-    // SAFETY: the kernel takes these; x has outer · channels · inner elements, `partial` two numbers for each channel and
-    // segment.
+    // SAFETY: the kernel takes these; x has outer · channels · inner elements, `partial` three numbers for each channel
+    // and segment.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
-    let segments = plan.segments();
-    let segments = Argument::Value(&segments);
-    let arguments = [out.argument(), Argument::Read(partial.view()), x.argument(), plan.geometry(), segments];
+    let (n, segments) = ((channels.channels as u64).to_ne_bytes(), plan.segments());
+    let [n, segments] = [&n[..], &segments].map(Argument::Value);
+    let arguments = [out.argument(), Argument::Read(partial.view()), n, segments];
     let (kernel, launch) = (([dtype; 2], "combine_statistics"), Plan::combining(op, channels.channels)?);
     // SAFETY: the kernel takes these; `out` has three numbers for each channel.
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
