@@ -51,7 +51,11 @@ pub fn named(name: impl fmt::Display) -> String {
 /// assert_eq!((type_name::<Vec<String>>(), type_name::<str>()), ("Vec", "str"));
 /// ```
 pub fn type_name<T: ?Sized>() -> &'static str {
-    let path = std::any::type_name::<T>();
+    last_part(std::any::type_name::<T>())
+}
+
+/// Not generic, so that programs need not compile it again.
+fn last_part(path: &'static str) -> &'static str {
     let path = path.split('<').next().unwrap_or(path);
     path.rsplit("::").next().unwrap_or(path)
 }
