@@ -38,6 +38,7 @@ pub mod functional;
 pub mod init;
 mod layers;
 mod loss;
+pub mod metrics;
 mod module;
 mod moving;
 pub mod optim;

@@ -8,6 +8,7 @@ mod fit;
 mod init;
 mod lr_schedulers;
 mod masters;
+mod metrics;
 mod modules;
 mod moving;
 #[path = "../networks/mod.rs"]

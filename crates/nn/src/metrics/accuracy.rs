@@ -1,0 +1,128 @@
+//! [`Accuracy`]: how often the label is among the largest scores.
+
+use pagelock_tensor::{self as tensor, DType, Int, Tensor, no_grad};
+
+use super::{Constants, Labels, check_counts, read, rows_of_scores};
+use crate::{Buffer, Error, Module, Result};
+
+/// The share of samples whose label has the largest score, or one of the `k` largest.
+///
+/// Of equal scores the first counts as larger, as [`argmax`](Tensor::argmax) has it; a NaN is larger than any number, and a
+/// label whose own score is NaN is never among the largest `k > 1`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::metrics::Accuracy;
+/// use pagelock_tensor::Tensor;
+///
+/// let (scores, labels) = (Tensor::new([[0.1, 0.3, 0.6], [0.5, 0.3, 0.2]])?, Tensor::new([1, 0])?);
+/// let (top1, top2) = (Accuracy::new()?, Accuracy::new()?.top_k(2));
+/// top1.update(&scores, &labels)?;
+/// top2.update(&scores, &labels)?;
+/// assert_eq!((top1.compute()?, top2.compute()?), (0.5, 1.0));
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+#[derive(Module)]
+#[module(details = Accuracy::details)]
+pub struct Accuracy {
+    correct: Buffer<Int>,
+    total: Buffer<Int>,
+    #[module(skip)]
+    top_k: usize,
+    #[module(skip)]
+    ignore_index: Option<i64>,
+    #[module(skip)]
+    places: Constants<Int>,
+}
+
+impl Accuracy {
+    /// Counts labels with the largest score.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if two counts do not fit the memory budget.
+    pub fn new() -> Result<Self> {
+        let zero = || Tensor::full((), 0_i64).map(Buffer::new);
+        Ok(Self { correct: zero()?, total: zero()?, top_k: 1, ignore_index: None, places: Constants::new() })
+    }
+
+    /// Counts labels that are among the `k` largest scores; 1 by default.
+    #[must_use]
+    pub fn top_k(mut self, k: usize) -> Self {
+        self.top_k = k;
+        self
+    }
+
+    /// Leaves out samples with this label, such as padding.
+    #[must_use]
+    pub fn ignore_index(mut self, label: i64) -> Self {
+        self.ignore_index = Some(label);
+        self
+    }
+
+    /// Counts a batch. `scores`: `[.., classes]`, logits or probabilities; `labels`: `[..]`, each in `0..classes`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes do not fit, or there are fewer classes than `k`; [`Error::Tensor`] if the metric is on
+    /// another device. Nothing was counted then.
+    pub fn update(&self, scores: &Tensor, labels: &Tensor<Int>) -> Result<()> {
+        let scores = rows_of_scores("Accuracy", scores, labels)?;
+        let (n_classes, k) = (scores.dims()[1], self.top_k);
+        if !(1..=n_classes).contains(&k) {
+            return Err(Error::Argument(format!(
+                "Accuracy: top_k is {k}; with {n_classes} classes it is 1 to {n_classes}"
+            )));
+        }
+        no_grad(|| {
+            let labels = Labels::new(labels, self.ignore_index)?;
+            let right = if k == 1 {
+                scores.argmax(-1)?.eq(&labels.labels)?.to_int()?
+            } else {
+                let places = self.places.numbers_below(n_classes, &scores.device())?;
+                are_among_largest(&scores, &labels.labels, &places, k)?
+            };
+            self.correct.add_(&labels.counted(right)?.sum(..)?)?;
+            Ok(labels.add_count_to(&self.total)?)
+        })
+    }
+
+    /// The share of samples counted so far, from 0 to 1. Waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if no sample was counted.
+    pub fn compute(&self) -> Result<f64> {
+        let (correct, total) = (read(&self.correct)?, read(&self.total)?);
+        check_counts("Accuracy", total, total, 0)?;
+        Ok(correct as f64 / total as f64)
+    }
+
+    /// Begins anew.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the device failed.
+    pub fn reset(&self) -> Result<()> {
+        Ok(no_grad(|| self.correct.zero_().and_then(|()| self.total.zero_()))?)
+    }
+
+    fn details(&self) -> String {
+        let ignored = self.ignore_index.map_or_else(String::new, |label| format!(", ignore_index={label}"));
+        format!("top_k={}{ignored}", self.top_k)
+    }
+}
+
+/// 1 for each row of scores in which fewer than `k` scores are larger than the label's, and 0 for the others.
+fn are_among_largest(
+    scores: &Tensor,
+    labels: &Tensor<Int>,
+    places: &Tensor<Int>,
+    k: usize,
+) -> tensor::Result<Tensor<Int>> {
+    let labels = labels.unsqueeze(1)?;
+    let own = scores.gather(1, &labels)?;
+    let number = |truth: Tensor<_>| truth.to_float_of(DType::F32);
+    // Those that are not larger; a comparison with NaN is false, so a NaN counts as larger.
+    let smaller = number(scores.lt(&own)?)?;
+    let equal_and_not_before = (number(scores.eq(&own)?)? * number(places.ge(&labels)?)?)?;
+    let not_larger = (smaller + equal_and_not_before)?.sum_keepdim(1)?;
+    let enough = not_larger.gt(&not_larger.full_like((places.len() - k) as f64)?)?;
+    enough.to_int()?.reshape([-1])
+}
