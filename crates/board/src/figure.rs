@@ -57,7 +57,7 @@ const FONTS: [&MonoFont<'_>; 9] =
 pub struct Figure(Pixels);
 
 impl Figure {
-    /// A figure of so many pixels.
+    /// A white figure, `width` pixels wide and `height` high.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if a side has no pixel, or more than 16,384.

@@ -3,12 +3,12 @@
 //! ```text
 //! program   append ── append ── … ── append (waits while the queue is full) ── flush (waits until it is written)
 //! queue     bytes of each file, at most `limit_bytes` in all; those that the worker is writing count too
-//! worker    sleeps ── takes all that is there: after `interval`, when half full, or when somebody waits ── writes it
+//! worker    sleeps until `interval` is over, the queue is half full or a `flush` waits ── takes all records ── writes them
 //! ```
 //!
 //! Invariant: a file consists of whole records, in the order of the calls. Bytes leave the queue when they are in the
 //! file; where writing fails, the file is cut back to its last whole record, the bytes stay with the worker, and the
-//! error goes to the next call. The worker does not try again before somebody has seen the error.
+//! error goes to the next call. The worker tries again only after a call has returned the error.
 //!
 //! An `append` wakes the worker only when it makes the queue not empty or half full: waking a thread costs
 //! microseconds, appending a tenth of one.

@@ -246,8 +246,8 @@ impl SummaryWriter {
     /// [`flush`](Self::flush), then ends the worker thread.
     ///
     /// # Errors
-    /// [`Error::Write`](crate::Error::Write). What is then still queued is tried once more and given up; `flush` until
-    /// it works where that is not wanted.
+    /// [`Error::Write`](crate::Error::Write). Records that are still queued are then tried once more, and lost if
+    /// that fails; to keep them, call `flush` until it succeeds.
     pub fn close(self) -> Result<()> {
         self.flush()
     }

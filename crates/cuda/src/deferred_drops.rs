@@ -79,7 +79,7 @@ impl DeferredDrops {
         let at_most = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
         for _ in 0..at_most {
             let Some(next) = queue.pop_front() else { break };
-            // SAFETY: the event was recorded before it was deferred, and nobody else has it.
+            // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
             let answer = unsafe { shared.driver.query_event(next.event) };
             if answer == Ok(true) {
                 done.push(next);
@@ -98,7 +98,7 @@ impl DeferredDrops {
     /// Waits for the oldest entries until the queue holds at most `most_bytes`.
     pub(crate) fn wait_down_to(&self, shared: &DeviceShared, most_bytes: usize) {
         while let Some(Deferred { event, held }) = self.take_first_above(most_bytes) {
-            // SAFETY: the event was recorded before it was deferred, and nobody else has it.
+            // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
             let reached = unsafe { shared.driver.synchronize_event(event) };
             if reached.is_err() {
                 return self.defer_until(event, held); // the driver cannot say

@@ -13,7 +13,7 @@ use crate::queue::{FileId, FileSink, Queue, Sink};
 /// Never, as far as a test is concerned.
 const NEVER: Duration = Duration::from_secs(100_000);
 
-/// A file in memory, which fails so many times.
+/// A file in memory, whose next writes fail, as many as the number says.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
 

@@ -86,7 +86,7 @@ impl Ring {
     /// Whether the device still uses a slot of a call that has ended.
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let state = lock(&self.state);
-        // SAFETY: the event was recorded before it was left here, and nobody else has it.
+        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
         state.in_flight.back().is_some_and(|last| unsafe { shared.driver.query_event(last.event) } != Ok(true))
     }
 
@@ -169,7 +169,7 @@ impl Ring {
     }
 
     fn wait_for_device(&self, in_flight: InFlight, shared: &DeviceShared) -> Result<Slot> {
-        // SAFETY: the event was recorded before it was left here, and nobody else has it.
+        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
         let reached = unsafe { shared.driver.synchronize_event(in_flight.event) };
         let done = reached.or_else(|failure| shared.driver.synchronize().map_err(|_| failure));
         shared.keep_event(in_flight.event, EventTiming::Untimed);
@@ -226,7 +226,7 @@ impl State {
     /// The oldest slot of ended calls, if the device is done with it.
     fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
-        // SAFETY: the event was recorded before it was left here, and nobody else has it.
+        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
         let done = unsafe { shared.driver.query_event(oldest.event) };
         let finished = if done == Ok(true) { self.in_flight.pop_front() } else { None }?;
         shared.keep_event(finished.event, EventTiming::Untimed);
