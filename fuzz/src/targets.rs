@@ -17,7 +17,7 @@ use crate::corpus;
 use crate::mutate::{Random, damage};
 
 /// All targets.
-pub(crate) const NAMES: [&str; 15] = [
+pub(crate) const NAMES: [&str; 16] = [
     "png",
     "jpeg",
     "csv",
@@ -30,6 +30,7 @@ pub(crate) const NAMES: [&str; 15] = [
     "raw",
     "safetensors",
     "state_dict",
+    "torch",
     "loader",
     "kernels",
     "caches",
@@ -114,6 +115,7 @@ impl Target {
             }
             "safetensors" => safetensors(path),
             "state_dict" => pagelock_nn::load_safetensors(path).is_ok(),
+            "torch" => pagelock_nn::TorchValue::load(path).is_ok(),
             "loader" => {
                 let text = String::from_utf8_lossy(input);
                 text.parse::<LoaderState>().is_ok()

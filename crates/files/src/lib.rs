@@ -41,7 +41,7 @@ mod leftovers;
 mod tests;
 
 use std::fs::{self, File, Permissions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 #[cfg(unix)]
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -156,6 +156,13 @@ impl Write for NewFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.temporary.as_file_mut().flush()
+    }
+}
+
+/// Over what was written so far, as archives do that note lengths behind the fact.
+impl Seek for NewFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.temporary.as_file_mut().seek(to)
     }
 }
 

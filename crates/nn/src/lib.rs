@@ -46,6 +46,7 @@ mod parameter;
 mod print;
 mod safetensors_file;
 mod state_dict;
+mod torch_file;
 mod train;
 mod walk;
 
@@ -66,6 +67,7 @@ pub use parameter::{Buffer, Parameter};
 pub use print::{Tree, print};
 pub use safetensors_file::{load_safetensors, save_safetensors};
 pub use state_dict::StateDict;
+pub use torch_file::{TorchValue, load_torch, save_torch};
 pub use train::{Epoch, evaluate, fit, fit_with, loss_batch};
 
 /// The examples of the README.

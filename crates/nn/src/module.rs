@@ -6,7 +6,7 @@
 
 use crate::state_dict::StateDict;
 use crate::walk::{self, Of, OfMut};
-use crate::{Parameter, Result, moving};
+use crate::{Misfit, Parameter, Result, moving};
 use pagelock_tensor::text::type_name;
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -261,6 +261,28 @@ pub trait Module {
     /// [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. Nothing has been loaded then.
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         walk::load_state_dict(&Of(self), dict)
+    }
+
+    /// As [`load_state_dict`](Self::load_state_dict), for the names that both have; PyTorch's `strict=False`. Returns which names
+    /// only the model has (`missing`), and which only `dict` has (`unexpected`). To load under other names, see
+    /// [`StateDict::renamed`].
+    ///
+    /// # Errors
+    /// [`Error::StateDict`](crate::Error::StateDict) if a name that both have differs in shape or kind;
+    /// [`Error::Argument`](crate::Error::Argument) as there. Nothing has been loaded then.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module};
+    ///
+    /// let mut dict = Linear::new(3, 2)?.state_dict();
+    /// dict.remove("bias");
+    /// let misfit = Linear::new(3, 2)?.load_state_dict_partly(&dict)?;
+    /// assert_eq!((misfit.missing, misfit.unexpected.len()), (vec!["bias".to_owned()], 0));
+    /// # Ok::<(), pagelock_nn::Error>(())
+    /// ```
+    fn load_state_dict_partly(&self, dict: &StateDict) -> Result<Misfit> {
+        walk::load_state_dict_partly(&Of(self), dict)
     }
 }
 

@@ -200,6 +200,23 @@ impl StateDict {
         if !misfit.is_empty() {
             return Err(Error::StateDict(Box::new(misfit)));
         }
+        self.copy_common(model)
+    }
+
+    /// The same with the names that both have; the names that only one has.
+    pub(crate) fn copy_partly_into(&self, model: &Self) -> Result<Misfit> {
+        self.check_names()?;
+        model.check_names()?;
+        let misfit = self.misfit(model);
+        if !misfit.misshapen.is_empty() || !misfit.mistyped.is_empty() {
+            return Err(Error::StateDict(Box::new(misfit)));
+        }
+        self.copy_common(model)?;
+        Ok(misfit)
+    }
+
+    /// Copies what both have, which fits.
+    fn copy_common(&self, model: &Self) -> Result<()> {
         no_grad(|| {
             let pairs = model.iter().filter_map(|(name, target)| Some((target, self.get_any(name)?)));
             let pairs = pairs.map(|(target, value)| Ok((target, of_kind_of(target, value)?)));

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use pagelock_tensor::AnyTensor;
 
 use crate::module::{VisitEvent, Visitor, VisitorMut};
-use crate::{Module, Parameter, Result, StateDict};
+use crate::{Misfit, Module, Parameter, Result, StateDict};
 
 /// What a walk knows of a module, whatever its type.
 pub(crate) trait Walked {
@@ -115,4 +115,8 @@ pub(crate) fn state_dict(visit: Visit<'_>) -> StateDict {
 
 pub(crate) fn load_state_dict(visit: Visit<'_>, dict: &StateDict) -> Result<()> {
     dict.copy_into(&state_dict(visit))
+}
+
+pub(crate) fn load_state_dict_partly(visit: Visit<'_>, dict: &StateDict) -> Result<Misfit> {
+    dict.copy_partly_into(&state_dict(visit))
 }

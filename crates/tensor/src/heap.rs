@@ -42,6 +42,14 @@ impl CountedHeap {
         CountedHeap { len_bytes }
     }
 
+    /// The same, if the budget grants it.
+    ///
+    /// # Errors
+    /// [`Error::WorkingMemory`].
+    pub fn granted(op: &'static str, purpose: &'static str, len_bytes: usize) -> std::result::Result<Self, Error> {
+        keep(op, purpose, len_bytes)
+    }
+
     /// What it takes from now on.
     pub fn set(&mut self, len_bytes: usize) {
         *self = CountedHeap::new(len_bytes);

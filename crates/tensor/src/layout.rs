@@ -47,6 +47,46 @@ impl Layout {
             || [batch, channels, height, width].into_iter().enumerate().all(|(dim, size)| fits(dim, size))
     }
 
+    /// Any view of a storage of so many elements.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if an element would be outside, or be named twice, except by a stride of 0.
+    pub(crate) fn in_storage(shape: Shape, given: &[usize], offset: usize, n_elements: usize) -> Result<Layout> {
+        let refused = |problem: String| {
+            let fix = "check shape, strides and offset";
+            let view = format!("{shape} with strides {given:?} from element {offset}");
+            Err(Error::Argument(format!("as_strided: {view} {problem}; {fix}")))
+        };
+        if given.len() != shape.rank() {
+            return refused(format!("has {} sizes and {} strides", shape.rank(), given.len()));
+        }
+        let whole = Layout::contiguous(shape);
+        if shape.elements() == 0 {
+            return Ok(whole); // its strides lead nowhere
+        }
+        let mut strides = whole.strides; // those of dimensions of one index lead nowhere, too
+        let mut steps = Vec::with_capacity(shape.rank());
+        for (dim, &size) in shape.iter().enumerate().filter(|(_, size)| **size > 1) {
+            strides[dim] = given[dim];
+            steps.push((given[dim], (size - 1).saturating_mul(given[dim])));
+        }
+        steps.sort_unstable();
+        let mut last = 0_usize;
+        let mut is_twice = false;
+        for (stride, reach) in steps {
+            is_twice |= stride != 0 && stride <= last;
+            last = last.saturating_add(reach);
+        }
+        let end = last.saturating_add(offset);
+        if end >= n_elements {
+            return refused(format!("ends at element {end}, and the storage has {n_elements}"));
+        }
+        if is_twice {
+            return refused("names an element twice".to_owned());
+        }
+        Ok(Layout::strided(shape, strides, offset))
+    }
+
     /// Views without elements start at the storage's first, wherever they were cut out: it may have no other.
     fn strided(shape: Shape, strides: [usize; MAX_RANK], offset: usize) -> Layout {
         let offset = if shape.elements() == 0 { 0 } else { offset };

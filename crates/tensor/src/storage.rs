@@ -260,6 +260,14 @@ pub(crate) fn sort_by_place(order: &mut [(LockPlace, usize)]) {
 pub(crate) struct Locked<'a>(RwLockReadGuard<'a, Memory>);
 
 impl Locked<'_> {
+    /// How many bytes there are, wherever they are.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match &*self.0 {
+            Memory::Host(buffer) => buffer.len_bytes(),
+            Memory::Cuda(buffer) => buffer.len(),
+        }
+    }
+
     /// The memory on the host, if it is there.
     #[inline]
     pub(crate) fn host(&self) -> Option<&HostBuffer> {

@@ -3,6 +3,7 @@
 mod arrays;
 mod pictures;
 mod tables;
+mod torch;
 
 use anyhow::Result;
 use pagelock_data::LoaderState;
@@ -22,6 +23,7 @@ pub(crate) fn of(target: &str) -> Result<Vec<Vec<u8>>> {
         "npy" => Ok(arrays::npy()),
         "raw" => Ok(vec![vec![1; 64], (0..=255).map(|byte| byte & 1).collect()]),
         "safetensors" | "state_dict" => Ok(arrays::safetensors()),
+        "torch" => Ok(torch::files()),
         "loader" => Ok(states()),
         "kernels" => kernels(),
         _ => caches(),
@@ -34,6 +36,8 @@ pub(crate) fn mend(target: &str, bytes: &mut [u8]) {
         "png" => pictures::mend_png(bytes),
         "tar" => arrays::mend_tar(bytes),
         "npz" => arrays::mend_zip(bytes),
+        "torch" if bytes.starts_with(b"PK") => arrays::mend_zip(bytes),
+        "torch" => arrays::mend_tar(bytes),
         "caches" if bytes.len() >= 32 => {
             let (hash, contents) = bytes.split_at_mut(32);
             hash.copy_from_slice(&Sha256::digest(contents));

@@ -309,6 +309,7 @@ fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong
     let given = rest.remove(name);
     match (field, given) {
         (Field::Number(to), Some(Setting::Number(number))) => *to = *number,
+        (Field::Number(to), Some(Setting::Integer(number))) => *to = *number as f64, // Python's `weight_decay=0`
         (Field::Numbers(to), Some(Setting::Numbers(numbers))) if numbers.len() == to.len() => {
             to.copy_from_slice(numbers)
         }

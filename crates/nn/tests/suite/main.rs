@@ -21,5 +21,6 @@ mod precision;
 mod printing;
 mod pytorch;
 mod replay;
+mod torch_files;
 
 use networks::cnn;

@@ -6,9 +6,10 @@ use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Float, Int, Kind};
+use crate::layout::Layout;
 use crate::op::same_precision;
 use crate::ops::{cat, stack};
-use crate::shape::Shape;
+use crate::shape::{IntoShape, Shape};
 use crate::tensor::{Raw, Tensor, by_kind};
 use crate::transfer::many;
 
@@ -124,6 +125,48 @@ impl AnyTensor {
     /// How many bytes the elements are.
     pub fn len_bytes(&self) -> usize {
         self.shape().elements() * self.dtype().size()
+    }
+
+    /// As [`Tensor::strides`].
+    pub fn strides(&self) -> &[usize] {
+        self.raw.layout.strides()
+    }
+
+    /// How many elements of the storage are before the first one of this tensor.
+    pub fn storage_offset(&self) -> usize {
+        self.raw.layout.offset()
+    }
+
+    /// A number that tensors have in common if they are views of one storage, for as long as one of them is there.
+    pub fn storage_id(&self) -> usize {
+        self.raw.storage.address().addr()
+    }
+
+    /// Another view of the storage: element `[i0, i1, …]` is the storage's `offset + i0·strides[0] + i1·strides[1] + …`.
+    /// It has no gradient. See [`storage_offset`](Self::storage_offset).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if an element would be outside the storage, or two indices would name the same element, except by
+    /// a stride of 0; as [`Shape::new`].
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::{AnyTensor, Tensor};
+    ///
+    /// let numbers = AnyTensor::from(Tensor::new([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?);
+    /// let columns = numbers.as_strided([2, 3], &[1, 2], 0)?.float()?;
+    /// assert_eq!(columns.to_vec::<f32>()?, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
+    /// assert_eq!(
+    ///     numbers.as_strided([2, 3], &[1, 3], 0).unwrap_err().to_string(),
+    ///     "as_strided: [2, 3] with strides [1, 3] from element 0 ends at element 8, and the storage has 6; check shape, strides \
+    ///      and offset",
+    /// );
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn as_strided(&self, shape: impl IntoShape, strides: &[usize], offset: usize) -> Result<AnyTensor> {
+        let len_bytes = self.raw.storage.lock().len_bytes();
+        let layout = Layout::in_storage(shape.into_shape()?, strides, offset, len_bytes / self.dtype().size())?;
+        Ok(AnyTensor::new(self.raw.with_layout(layout)))
     }
 
     /// As [`Tensor::select`].

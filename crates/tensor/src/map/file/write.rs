@@ -69,6 +69,26 @@ impl TensorFile {
     }
 }
 
+impl AnyTensor {
+    /// Writes the elements in row-major order, as this machine has them in memory; those of a device come down first.
+    ///
+    /// # Errors
+    /// The outer ones are as [`Tensor::to`](crate::Tensor::to), the inner ones those of `out`.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::{AnyTensor, Tensor};
+    ///
+    /// let mut bytes = Vec::new();
+    /// AnyTensor::from(Tensor::full([2], 3)?).write_elements(&mut bytes)??;
+    /// assert_eq!(bytes, [3_i64.to_ne_bytes(); 2].concat());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn write_elements(&self, out: &mut dyn Write) -> Result<io::Result<()>> {
+        by_dtype!(self.dtype(), T => write::<T>(self.raw(), out))
+    }
+}
+
 fn save(path: &Path, mut tensors: Vec<(&str, &AnyTensor)>, batches: &[(String, &Shape)]) -> Result<()> {
     let failed = |source| Error::io("write", path, source);
     tensors.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size())); // so that all are aligned
@@ -82,8 +102,7 @@ fn save(path: &Path, mut tensors: Vec<(&str, &AnyTensor)>, batches: &[(String, &
     let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
     file.write_all(&header).map_err(failed)?;
     for (name, tensor) in tensors {
-        let written = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut file));
-        written.map_err(|source| Error::at(name, source))?.map_err(failed)?;
+        tensor.write_elements(&mut file).map_err(|source| Error::at(name, source))?.map_err(failed)?;
     }
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
     file.commit().map_err(failed)
@@ -94,7 +113,7 @@ const HEADER_BYTES: usize = 1_000;
 const MADE: usize = 4;
 
 /// The elements in row-major order; what the file says, apart from what the tensor says.
-fn write<T: Element>(tensor: &Raw, file: &mut impl Write) -> Result<io::Result<()>> {
+fn write<T: Element>(tensor: &Raw, file: &mut dyn Write) -> Result<io::Result<()>> {
     let here = readable(tensor)?.gap_free()?;
     let reading = here.read::<T>("save")?;
     Ok(file.write_all(bytemuck::cast_slice(reading.of(&here.layout))))

@@ -1,0 +1,286 @@
+//! [`Graph`]: what pickles hold, before it is a tree; storages and tensors are claims, whose bytes nobody has read.
+
+use std::collections::HashMap;
+
+use pagelock_tensor::MAX_RANK;
+
+use super::fault::{Fault, damaged};
+use super::globals::{Elements, Global};
+use super::pickle::Text;
+
+/// The number of a node.
+pub(super) type Id = u32;
+
+#[derive(Debug)]
+pub(super) enum Node {
+    None,
+    Bool(bool),
+    Int(i64),
+    LongInt(Box<[u8]>), // little-endian
+    Float(f64),
+    Text(Text),
+    Bytes(Box<[u8]>),
+    Sequence(Sequence, Vec<Id>),
+    Dict(Vec<(Id, Id)>),
+    Global(Global),
+    Storage(StorageClaim),
+    Tensor(Box<TensorClaim>),
+}
+
+impl Node {
+    /// What a call that made this took over from its arguments.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        let bytes = match self {
+            Self::Sequence(_, items) => size_of_val(&items[..]),
+            Self::Dict(entries) => size_of_val(&entries[..]),
+            Self::Bytes(bytes) | Self::LongInt(bytes) => bytes.len(),
+            Self::Text(text) => text.len(),
+            _ => 0,
+        };
+        bytes as u64
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sequence {
+    List,
+    Tuple,
+    Set,
+}
+
+/// A storage, or a part of one, as a pickle names it.
+#[derive(Debug, Clone)]
+pub(super) struct StorageClaim {
+    pub(super) key: Text,
+    pub(super) elements: Elements,
+    /// How many elements all of the storage has.
+    pub(super) len: u64,
+    /// Elements before the part.
+    pub(super) start: u64,
+    /// Elements of the part.
+    pub(super) part_len: u64,
+}
+
+/// A view of a storage.
+#[derive(Debug, Clone)]
+pub(super) struct TensorClaim {
+    pub(super) storage: StorageClaim,
+    pub(super) elements: Elements,
+    pub(super) offset: u64,
+    pub(super) shape: Vec<u64>,
+    pub(super) strides: Vec<u64>,
+}
+
+pub(super) fn too_many_dims(rank: usize) -> Fault {
+    Fault::Unreadable(format!(
+        "it has a tensor of {rank} dimensions, and {MAX_RANK} are the most; save one that is reshaped"
+    ))
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: Vec<Node>,
+    /// What an archive of the oldest form has before its pickle, by its number.
+    numbered: HashMap<i64, Numbered>,
+}
+
+pub(super) enum Numbered {
+    Storage(StorageClaim),
+    Tensor(TensorClaim),
+}
+
+impl Graph {
+    pub(super) fn with(numbered: HashMap<i64, Numbered>) -> Self {
+        Self { nodes: Vec::new(), numbered }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A pickle of more than 4 billion instructions is refused where memory is.
+    pub(super) fn add(&mut self, node: Node) -> Id {
+        self.nodes.push(node);
+        (self.nodes.len() - 1) as Id
+    }
+
+    pub(super) fn node(&self, id: Id) -> &Node {
+        &self.nodes[id as usize]
+    }
+
+    pub(super) fn node_mut(&mut self, id: Id) -> &mut Node {
+        &mut self.nodes[id as usize]
+    }
+
+    /// What a function makes of its arguments.
+    pub(super) fn call(&self, function: Id, arguments: Id) -> Result<Node, Fault> {
+        let (Node::Global(function), Node::Sequence(Sequence::Tuple, arguments)) =
+            (self.node(function), self.node(arguments))
+        else {
+            return Err(damaged("a pickle calls what is no function, or without arguments"));
+        };
+        self.made(*function, arguments, false)
+    }
+
+    fn made(&self, function: Global, arguments: &[Id], is_inner: bool) -> Result<Node, Fault> {
+        let unlike = || damaged(format!("`{function:?}` has arguments that it does not take"));
+        match (function, arguments) {
+            (Global::OrderedDict | Global::Counter, []) => Ok(Node::Dict(Vec::new())),
+            (Global::OrderedDict | Global::Counter, [from]) => self.dict_of(*from),
+            (Global::Size, [sizes]) => Ok(Node::Sequence(Sequence::Tuple, self.sequence(*sizes)?.to_vec())),
+            (Global::Set, []) => Ok(Node::Sequence(Sequence::Set, Vec::new())),
+            (Global::Set, [items]) => Ok(Node::Sequence(Sequence::Set, self.sequence(*items)?.to_vec())),
+            (Global::Device, [kind]) => Ok(Node::Text(self.text(*kind)?)),
+            (Global::Device, [kind, number]) => {
+                Ok(Node::Text(format!("{}:{}", self.text(*kind)?, self.size(*number)?).into()))
+            }
+            (Global::Encode, [text, _]) => self.encoded(*text),
+            (Global::ByteArray, []) => Ok(Node::Bytes(Box::default())),
+            (Global::ByteArray, [bytes]) => match self.node(*bytes) {
+                Node::Bytes(bytes) => Ok(Node::Bytes(bytes.clone())),
+                _ => Err(unlike()),
+            },
+            (Global::RebuildTensor, [storage, offset, shape, strides])
+            | (Global::RebuildTensorV2, [storage, offset, shape, strides, ..]) => {
+                self.tensor(*storage, *offset, *shape, *strides, None)
+            }
+            (Global::RebuildTensorV3, [storage, offset, shape, strides, _, _, dtype, ..]) => {
+                self.tensor(*storage, *offset, *shape, *strides, Some(*dtype))
+            }
+            (Global::Parameter | Global::RebuildParameter | Global::RebuildParameterWithState, [tensor, ..]) => {
+                match self.node(*tensor) {
+                    Node::Tensor(claim) => Ok(Node::Tensor(claim.clone())),
+                    _ => Err(unlike()),
+                }
+            }
+            (Global::RebuildFromType, [function, _, arguments, _]) if !is_inner => {
+                match (self.node(*function), self.node(*arguments)) {
+                    (Node::Global(function), Node::Sequence(_, arguments)) => self.made(*function, arguments, true),
+                    _ => Err(unlike()),
+                }
+            }
+            _ => Err(unlike()),
+        }
+    }
+
+    /// Gives an object its attributes, of which a dict's have no meaning here.
+    pub(super) fn build(&self, object: Id, _state: Id) -> Result<(), Fault> {
+        match self.node(object) {
+            Node::Dict(_) | Node::Tensor(_) => Ok(()),
+            _ => Err(damaged("a pickle gives attributes to what has none")),
+        }
+    }
+
+    /// What a file has beside its pickle: a storage, or what the oldest form numbers.
+    pub(super) fn persistent(&self, id: Id) -> Result<Node, Fault> {
+        if let Some(number) = self.number(id) {
+            return match self.numbered.get(&number) {
+                Some(Numbered::Storage(claim)) => Ok(Node::Storage(claim.clone())),
+                Some(Numbered::Tensor(claim)) => Ok(Node::Tensor(Box::new(claim.clone()))),
+                None => Err(damaged(format!("nothing has the number {number}"))),
+            };
+        }
+        let Node::Sequence(Sequence::Tuple, parts) = self.node(id) else {
+            return Err(damaged("a pickle asks for what is no storage"));
+        };
+        match parts[..] {
+            [kind, class, key, _, len] => self.storage(kind, class, key, len, None),
+            [kind, class, key, _, len, view] => self.storage(kind, class, key, len, Some(view)),
+            _ => Err(damaged("a pickle asks for what is no storage")),
+        }
+    }
+
+    fn storage(&self, kind: Id, class: Id, key: Id, len: Id, view: Option<Id>) -> Result<Node, Fault> {
+        if &*self.text(kind)? != "storage" {
+            let fix = "save a state dict: torch.save(model.state_dict(), path)";
+            return Err(Fault::Unreadable(format!("it holds a whole module, which needs its Python code; {fix}")));
+        }
+        let &Node::Global(Global::Storage(elements)) = self.node(class) else {
+            return Err(damaged("a storage has no type"));
+        };
+        let (key, len) = (self.text(key)?, self.size(len)?);
+        let (mut start, mut part_len) = (0, len);
+        if let Some(view) = view.filter(|&view| !matches!(self.node(view), Node::None)) {
+            let [_, from, n_elements] = self.sequence(view)?[..] else {
+                return Err(damaged("a part of a storage is none"));
+            };
+            (start, part_len) = (self.size(from)?, self.size(n_elements)?);
+            if start.checked_add(part_len).is_none_or(|end| end > len) {
+                return Err(damaged(format!("a part of storage `{key}` ends behind its {len} elements")));
+            }
+        }
+        Ok(Node::Storage(StorageClaim { key, elements, len, start, part_len }))
+    }
+
+    fn tensor(&self, storage: Id, offset: Id, shape: Id, strides: Id, dtype: Option<Id>) -> Result<Node, Fault> {
+        let Node::Storage(storage) = self.node(storage) else { return Err(damaged("a tensor has no storage")) };
+        let elements = match dtype.map(|dtype| self.node(dtype)) {
+            None if storage.elements == Elements::Untyped => {
+                return Err(damaged("a tensor does not say what its elements are"));
+            }
+            None => storage.elements,
+            Some(Node::Global(Global::DType(name))) => Global::dtype_of(name),
+            Some(_) => return Err(damaged("a tensor does not say what its elements are")),
+        };
+        let sizes = |id| match self.sequence(id)? {
+            sizes if sizes.len() > MAX_RANK => Err(too_many_dims(sizes.len())),
+            sizes => sizes.iter().map(|&size| self.size(size)).collect::<Result<Vec<_>, _>>(),
+        };
+        let (offset, shape, strides) = (self.size(offset)?, sizes(shape)?, sizes(strides)?);
+        Ok(Node::Tensor(Box::new(TensorClaim { storage: storage.clone(), elements, offset, shape, strides })))
+    }
+
+    /// A dict of another one, or of pairs.
+    fn dict_of(&self, from: Id) -> Result<Node, Fault> {
+        if let Node::Dict(entries) = self.node(from) {
+            return Ok(Node::Dict(entries.clone()));
+        }
+        let pair = |&pair: &Id| match self.sequence(pair)? {
+            [key, value] => Ok((*key, *value)),
+            _ => Err(damaged("a dict is made of what are no pairs")),
+        };
+        Ok(Node::Dict(self.sequence(from)?.iter().map(pair).collect::<Result<_, _>>()?))
+    }
+
+    /// Bytes, which protocol 2 has as a text of the letters of Latin 1.
+    fn encoded(&self, text: Id) -> Result<Node, Fault> {
+        let bytes: Result<Box<[u8]>, _> =
+            self.text(text)?.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
+        Ok(Node::Bytes(bytes.map_err(|_| damaged("a byte is none"))?))
+    }
+
+    pub(super) fn sequence(&self, id: Id) -> Result<&[Id], Fault> {
+        match self.node(id) {
+            Node::Sequence(_, items) => Ok(items),
+            _ => Err(damaged("there is no list where one should be")),
+        }
+    }
+
+    /// A text, or the bytes that Python 2 had for one, or a number as a text.
+    pub(super) fn text(&self, id: Id) -> Result<Text, Fault> {
+        match self.node(id) {
+            Node::Text(text) => Ok(text.clone()),
+            Node::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into()),
+            Node::Int(number) => Ok(number.to_string().into()),
+            _ => Err(damaged("there is no text where one should be")),
+        }
+    }
+
+    pub(super) fn size(&self, id: Id) -> Result<u64, Fault> {
+        match self.node(id) {
+            Node::Int(number) => u64::try_from(*number).map_err(|_| damaged(format!("a size is {number}"))),
+            _ => Err(damaged("there is no size where one should be")),
+        }
+    }
+
+    /// A number, or a text that is one.
+    pub(super) fn number(&self, id: Id) -> Option<i64> {
+        match self.node(id) {
+            Node::Int(number) => Some(*number),
+            Node::Text(text) => text.parse().ok(),
+            Node::Bytes(bytes) => std::str::from_utf8(bytes).ok()?.parse().ok(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! [`Unpickler`]: Python's pickles, as far as PyTorch's own `weights_only` reader reads them. Nothing is ever called: an
+//! instruction makes a [`Node`] of a graph, and a global is one of the list in `globals.rs`, or refused by its name.
+//!
+//! An instruction makes one node at most, so that the graph is bounded by the length of the pickle; nodes refer to others by
+//! number, so that what is shared, or refers to itself, costs nothing more. The budget is asked while it grows.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::Arc;
+
+use pagelock_tensor::CountedHeap;
+
+use super::fault::{Fault, damaged, granted, reserve};
+use super::globals::Global;
+use super::graph::{Graph, Id, Node, Sequence, TensorClaim};
+
+/// Room for a node, in the graph, on the stack and in the memo.
+const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
+/// Nodes that the budget is asked for at a time.
+const STEP: usize = 4_096;
+
+/// Reads one pickle after another.
+pub(super) struct Unpickler<'a> {
+    source: &'a mut dyn Read,
+    /// Where the source is, in bytes.
+    at: u64,
+    /// Where it ends at the latest.
+    end: u64,
+    pub(super) graph: Graph,
+    stack: Vec<Id>,
+    marks: Vec<usize>, // the stack's lengths
+    memo: HashMap<u32, Id>,
+    counted: Vec<CountedHeap>,
+    copied: u64, // bytes that calls took over from their arguments
+}
+
+impl<'a> Unpickler<'a> {
+    pub(super) fn new(source: &'a mut dyn Read, end: u64, graph: Graph) -> Self {
+        let (stack, marks, memo, counted) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        Self { source, at: 0, end, graph, stack, marks, memo, counted, copied: 0 }
+    }
+
+    /// How many bytes were read.
+    pub(super) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// What a pickle holds.
+    pub(super) fn load(&mut self) -> Result<Id, Fault> {
+        self.stack.clear();
+        self.marks.clear();
+        self.memo.clear();
+        loop {
+            if let Some(result) = self.instruction()? {
+                return Ok(result);
+            }
+            if self.graph.len() + self.marks.len() >= self.counted.len() * STEP {
+                if self.graph.len() >= Id::MAX as usize - STEP {
+                    return Err(damaged("a pickle has more than 4 billion values"));
+                }
+                self.counted.push(granted(STEP * NODE_BYTES)?);
+            }
+        }
+    }
+
+    /// Does one instruction; the result of the pickle if it was the last.
+    fn instruction(&mut self) -> Result<Option<Id>, Fault> {
+        let [code] = self.bytes()?;
+        match code {
+            b'.' => return self.pop().map(Some),
+            b'\x80' => drop(self.bytes::<1>()?), // the version
+            b'(' => self.marks.push(self.stack.len()),
+            b'c' => self.global()?,
+            b'R' | b'\x81' => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                let made = self.graph.call(function, arguments)?;
+                self.pay(made.copied_bytes())?;
+                self.push(made);
+            }
+            b'b' => {
+                let (state, object) = (self.pop()?, self.pop()?);
+                self.graph.build(object, state)?;
+                self.stack.push(object);
+            }
+            b'Q' => {
+                let id = self.pop()?;
+                let made = self.graph.persistent(id)?;
+                self.push(made);
+            }
+            b'q' | b'r' => self.put(code == b'r')?,
+            b'h' | b'j' => self.get(code == b'j')?,
+            b'a' | b'e' | b's' | b'u' => self.fill(code)?,
+            b't' | b'\x85' | b'\x86' | b'\x87' => self.tuple(code)?,
+            _ => {
+                let node = self.plain(code)?;
+                self.push(node);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A call whose arguments are shared takes them over each time: in all, a multiple of what was read.
+    fn pay(&mut self, copied: u64) -> Result<(), Fault> {
+        const MOST_COPIED: u64 = 8;
+        self.copied += copied;
+        let is_little = self.copied <= MOST_COPIED * self.at + (64 << 10);
+        if is_little { Ok(()) } else { Err(damaged("a pickle says the same too often")) }
+    }
+
+    /// A value that is written in the pickle.
+    fn plain(&mut self, code: u8) -> Result<Node, Fault> {
+        Ok(match code {
+            b'N' => Node::None,
+            b'\x88' => Node::Bool(true),
+            b'\x89' => Node::Bool(false),
+            b'K' => Node::Int(i64::from(self.bytes::<1>()?[0])),
+            b'M' => Node::Int(i64::from(u16::from_le_bytes(self.bytes()?))),
+            b'J' => Node::Int(i64::from(i32::from_le_bytes(self.bytes()?))),
+            b'\x8a' => self.long()?,
+            b'G' => Node::Float(f64::from_be_bytes(self.bytes()?)),
+            b'X' => {
+                let len = u32::from_le_bytes(self.bytes()?);
+                let text = String::from_utf8(self.take(u64::from(len))?);
+                Node::Text(text.map_err(|_| damaged("a text is no UTF-8"))?.into())
+            }
+            b'U' => {
+                let [len] = self.bytes()?;
+                Node::Bytes(self.take(u64::from(len))?.into())
+            }
+            b')' => Node::Sequence(Sequence::Tuple, Vec::new()),
+            b']' => Node::Sequence(Sequence::List, Vec::new()),
+            b'\x8f' => Node::Sequence(Sequence::Set, Vec::new()),
+            b'}' => Node::Dict(Vec::new()),
+            _ => {
+                let problem =
+                    format!("instruction {code:#04x} at byte {} of a pickle is none of a PyTorch file", self.at - 1);
+                return Err(damaged(problem));
+            }
+        })
+    }
+
+    /// An integer of up to 255 bytes; one of more than 8 stays bytes.
+    fn long(&mut self) -> Result<Node, Fault> {
+        let [len] = self.bytes()?;
+        let mut bytes = self.take(u64::from(len))?;
+        let sign = if bytes.last().is_some_and(|last| last & 0x80 != 0) { 0xFF } else { 0 };
+        let is_long = bytes.get(8..).is_some_and(|more| more.iter().any(|&byte| byte != sign))
+            || bytes.len() > 8 && (bytes[7] ^ sign) & 0x80 != 0;
+        if is_long {
+            return Ok(Node::LongInt(bytes.into()));
+        }
+        bytes.resize(8, sign);
+        Ok(Node::Int(bytes.iter().rev().fold(0, |number, &byte| number << 8 | i64::from(byte))))
+    }
+
+    fn global(&mut self) -> Result<(), Fault> {
+        let (module, name) = (self.line()?, self.line()?);
+        let global = Global::find(&module, &name).ok_or_else(|| Fault::Forbidden(format!("{module}.{name}")))?;
+        self.push(Node::Global(global));
+        Ok(())
+    }
+
+    fn line(&mut self) -> Result<String, Fault> {
+        const LONGEST: usize = 1_000; // of a name
+        let mut line = Vec::new();
+        loop {
+            match self.bytes()? {
+                [b'\n'] => return String::from_utf8(line).map_err(|_| damaged("a name is no UTF-8")),
+                [_] if line.len() == LONGEST => return Err(damaged("a name does not end")),
+                [byte] => line.push(byte),
+            }
+        }
+    }
+
+    fn put(&mut self, is_long: bool) -> Result<(), Fault> {
+        let number = self.number(is_long)?;
+        let &top = self.stack.last().ok_or_else(empty)?;
+        self.memo.insert(number, top);
+        Ok(())
+    }
+
+    fn get(&mut self, is_long: bool) -> Result<(), Fault> {
+        let number = self.number(is_long)?;
+        let known = self
+            .memo
+            .get(&number)
+            .ok_or_else(|| damaged(format!("a pickle recalls {number}, which it never noted")))?;
+        self.stack.push(*known);
+        if self.stack.len() > self.graph.len() + self.counted.len() * STEP {
+            self.counted.push(granted(STEP * NODE_BYTES)?); // many of few
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, is_long: bool) -> Result<u32, Fault> {
+        Ok(if is_long { u32::from_le_bytes(self.bytes()?) } else { u32::from(self.bytes::<1>()?[0]) })
+    }
+
+    /// Puts what is on top of the stack into what is below.
+    fn fill(&mut self, code: u8) -> Result<(), Fault> {
+        let items = match code {
+            b'a' => vec![self.pop()?],
+            b's' => {
+                let (value, key) = (self.pop()?, self.pop()?);
+                vec![key, value]
+            }
+            _ => self.pop_mark()?,
+        };
+        let &target = self.stack.last().filter(|_| self.is_above_mark()).ok_or_else(empty)?;
+        match (self.graph.node_mut(target), code) {
+            (Node::Sequence(Sequence::List, list), b'a' | b'e') => list.extend(items),
+            (Node::Dict(entries), b's' | b'u') if items.len().is_multiple_of(2) => {
+                entries.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+            }
+            _ => return Err(damaged("a pickle fills what is no list or dict")),
+        }
+        Ok(())
+    }
+
+    fn tuple(&mut self, code: u8) -> Result<(), Fault> {
+        let items = match code {
+            b't' => self.pop_mark()?,
+            code => {
+                let mut items = (0..code - b'\x84').map(|_| self.pop()).collect::<Result<Vec<_>, _>>()?;
+                items.reverse();
+                items
+            }
+        };
+        self.push(Node::Sequence(Sequence::Tuple, items));
+        Ok(())
+    }
+
+    fn push(&mut self, node: Node) {
+        let id = self.graph.add(node);
+        self.stack.push(id);
+    }
+
+    fn is_above_mark(&self) -> bool {
+        self.stack.len() > self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn pop(&mut self) -> Result<Id, Fault> {
+        let is_there = self.is_above_mark();
+        self.stack.pop().filter(|_| is_there).ok_or_else(empty)
+    }
+
+    fn pop_mark(&mut self) -> Result<Vec<Id>, Fault> {
+        let mark = self.marks.pop().ok_or_else(empty)?;
+        Ok(self.stack.split_off(mark.min(self.stack.len())))
+    }
+
+    pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        let mut bytes = [0; N];
+        self.read(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// So many bytes, if the source has them.
+    fn take(&mut self, len: u64) -> Result<Vec<u8>, Fault> {
+        if len > self.end.saturating_sub(self.at) {
+            return Err(damaged(format!("a text of {len} bytes does not fit into it")));
+        }
+        let _room = reserve(len as usize)?;
+        let mut bytes = vec![0; len as usize];
+        self.read(&mut bytes)?;
+        if len > STEP as u64 {
+            self.counted.push(granted(len as usize)?);
+        }
+        Ok(bytes)
+    }
+
+    /// Goes on behind so many bytes.
+    pub(super) fn skip(&mut self, len: u64) -> Result<(), Fault> {
+        let skipped = std::io::copy(&mut (&mut *self.source).take(len), &mut std::io::sink())?;
+        self.at += skipped;
+        if skipped == len { Ok(()) } else { Err(cut_short()) }
+    }
+
+    fn read(&mut self, out: &mut [u8]) -> Result<(), Fault> {
+        self.source.read_exact(out).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => cut_short(),
+            _ => error.into(),
+        })?;
+        self.at += out.len() as u64;
+        Ok(())
+    }
+}
+
+fn cut_short() -> Fault {
+    damaged("it was cut short")
+}
+
+fn empty() -> Fault {
+    damaged("a pickle takes more values than it has")
+}
+
+/// A text of the graph.
+pub(super) type Text = Arc<str>;

@@ -1,0 +1,225 @@
+//! [`Tree`]: from the graph of a file to values, and from its claims to tensors. Each storage is read once, into memory of the
+//! host's budget; the tensors of a storage are views of it, as in PyTorch.
+
+use std::collections::HashMap;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use half::{bf16, f16};
+use pagelock_tensor::{AnyTensor, CountedHeap, DType, Device, Element, FileElements, Shape, Tensor};
+
+use super::container::{Opened, unknown};
+use super::fault::{Fault, damaged, granted};
+use super::globals::{Elements, Global};
+use super::graph::{Id, Node, Sequence, StorageClaim, TensorClaim};
+use super::pickle::Text;
+use super::value::TorchValue;
+use crate::Result;
+
+/// So deep are values nested, at most.
+const DEEPEST: usize = 100;
+/// Values that the budget is asked for at a time.
+const STEP: u64 = 4_096;
+/// What is shared in a file is there several times in a tree: in all at most so often.
+const MOST_SHARED: u64 = 4;
+
+/// What the file at `path` holds.
+pub(super) fn read(path: &Path) -> Result<TorchValue> {
+    let read = || {
+        let opened = Opened::open(path)?;
+        let mut tree =
+            Tree { path, opened: &opened, storages: HashMap::new(), read_bytes: 0, n_values: 0, room: Vec::new() };
+        tree.value(opened.root, 0)
+    };
+    read().map_err(|fault: Fault| fault.of(path))
+}
+
+struct Tree<'a> {
+    path: &'a Path,
+    opened: &'a Opened,
+    storages: HashMap<(Text, DType), AnyTensor>,
+    read_bytes: u64, // of storages
+    n_values: u64,
+    room: Vec<CountedHeap>,
+}
+
+impl Tree<'_> {
+    fn value(&mut self, id: Id, depth: usize) -> Result<TorchValue, Fault> {
+        if depth > DEEPEST {
+            return Err(damaged(format!("its values are nested more than {DEEPEST} deep")));
+        }
+        let opened = self.opened;
+        let node = opened.graph.node(id);
+        self.pay(1 + node.copied_bytes() / size_of::<TorchValue>() as u64)?;
+        Ok(match node {
+            Node::None => TorchValue::None,
+            Node::Bool(flag) => TorchValue::Bool(*flag),
+            Node::Int(number) => TorchValue::Int(*number),
+            Node::Float(number) => TorchValue::Float(*number),
+            Node::Text(text) => TorchValue::Text(text.to_string()),
+            Node::Bytes(bytes) => TorchValue::Bytes(bytes.to_vec()),
+            Node::Sequence(kind, items) => {
+                let items = items.iter().map(|&item| self.value(item, depth + 1)).collect::<Result<_, _>>()?;
+                if *kind == Sequence::Tuple { TorchValue::Tuple(items) } else { TorchValue::List(items) }
+            }
+            Node::Dict(entries) => TorchValue::Dict(self.dict(entries, depth + 1)?),
+            Node::Global(Global::DType(name)) => TorchValue::DType((*name).to_owned()),
+            Node::Tensor(claim) => TorchValue::Tensor(Box::new(self.tensor(claim)?)),
+            Node::LongInt(_) => return Err(Fault::Unreadable("it has an integer of more than 64 bits".to_owned())),
+            Node::Global(global) => return Err(damaged(format!("`{global:?}` stands where a value should"))),
+            Node::Storage(claim) => {
+                let fix = "save the tensor";
+                return Err(Fault::Unreadable(format!("it has storage `{}` without a tensor; {fix}", claim.key)));
+            }
+        })
+    }
+
+    /// The last of entries with the same name or number counts, at the first one's place.
+    fn dict(&mut self, entries: &[(Id, Id)], depth: usize) -> Result<Vec<(TorchValue, TorchValue)>, Fault> {
+        let mut dict: Vec<(TorchValue, TorchValue)> = Vec::new();
+        let mut places: HashMap<Key, usize> = HashMap::new();
+        for &(key, value) in entries {
+            let (key, value) = (self.value(key, depth)?, self.value(value, depth)?);
+            let place = Key::of(&key).map(|key| *places.entry(key).or_insert(dict.len()));
+            match place.and_then(|place| dict.get_mut(place)) {
+                Some(entry) => entry.1 = value,
+                None => dict.push((key, value)),
+            }
+        }
+        Ok(dict)
+    }
+
+    /// For values that a tree gets.
+    fn pay(&mut self, n_values: u64) -> Result<(), Fault> {
+        self.n_values += n_values;
+        if self.n_values > MOST_SHARED * self.opened.graph.len() as u64 + STEP {
+            return Err(damaged("it says the same too often, or a value holds itself"));
+        }
+        if self.n_values / STEP >= self.room.len() as u64 {
+            self.room.push(granted(STEP as usize * 2 * size_of::<(TorchValue, TorchValue)>())?);
+        }
+        Ok(())
+    }
+
+    fn tensor(&mut self, claim: &TensorClaim) -> Result<AnyTensor, Fault> {
+        let Elements::Of(dtype) = claim.elements else { return Err(unknown(claim.elements)) };
+        let StorageClaim { key, start, part_len, .. } = &claim.storage;
+        let as_size = |size: &u64| usize::try_from(*size).map_err(|_| damaged(format!("a size is {size}")));
+        let sizes: Vec<usize> = claim.shape.iter().map(as_size).collect::<Result<_, _>>()?;
+        let strides: Vec<usize> = claim.strides.iter().map(as_size).collect::<Result<_, _>>()?;
+        let wrong = |error: pagelock_tensor::Error| damaged(format!("a tensor of storage `{key}`: {error}"));
+        let shape = Shape::new(&sizes).map_err(wrong)?;
+        let storage = self.storage(&claim.storage, dtype)?;
+        let is_part = *part_len != claim.storage.len;
+        let reach = claim.offset.checked_add(if is_part { claim.reach() } else { 0 });
+        if shape.elements() > 0 && is_part && reach.is_none_or(|end| end > *part_len) {
+            return Err(damaged(format!("a tensor ends behind its part of storage `{key}`")));
+        }
+        let offset = start.saturating_add(claim.offset).try_into().unwrap_or(usize::MAX);
+        storage.as_strided(&sizes[..], &strides, offset).map_err(wrong)
+    }
+
+    /// All elements of a storage, in one dimension.
+    fn storage(&mut self, claim: &StorageClaim, dtype: DType) -> Result<AnyTensor, Fault> {
+        let StorageClaim { key, len, elements, .. } = claim;
+        if let Some(read) = self.storages.get(&(key.clone(), dtype)) {
+            return Ok(read.clone());
+        }
+        let size = if *elements == Elements::Untyped { 1 } else { dtype.size() as u64 };
+        let opened = self.opened;
+        let &(start, len_bytes) =
+            opened.storages.get(key).ok_or_else(|| damaged(format!("storage `{key}` is missing")))?;
+        if len.checked_mul(size) != Some(len_bytes) {
+            return Err(damaged(format!("storage `{key}` of {len} elements of {dtype} has {len_bytes} bytes")));
+        }
+        let end = start.checked_add(len_bytes).filter(|end| *end <= opened.len_bytes);
+        self.read_bytes += len_bytes;
+        if end.is_none() || self.read_bytes > opened.len_bytes {
+            return Err(damaged(format!("storage `{key}` is not within it, or lies over another")));
+        }
+        let n_elements = (len_bytes / dtype.size() as u64) as usize;
+        let from = FileElements { file: &opened.file, path: self.path, start };
+        let read =
+            if opened.is_big_endian { swapped(&from, dtype, n_elements)? } else { plain(&from, dtype, n_elements)? };
+        self.storages.insert((key.clone(), dtype), read.clone());
+        Ok(read)
+    }
+}
+
+impl TensorClaim {
+    /// How many elements of the storage it touches at most, from its first on.
+    fn reach(&self) -> u64 {
+        let steps = self.shape.iter().zip(&self.strides);
+        steps.fold(1_u64, |reach, (&size, &stride)| reach.saturating_add(size.saturating_sub(1).saturating_mul(stride)))
+    }
+}
+
+/// Keys that can be told apart quickly.
+#[derive(PartialEq, Eq, Hash)]
+enum Key {
+    Text(String),
+    Int(i64),
+}
+
+impl Key {
+    fn of(key: &TorchValue) -> Option<Self> {
+        match key {
+            TorchValue::Text(text) => Some(Self::Text(text.clone())),
+            TorchValue::Int(number) => Some(Self::Int(*number)),
+            _ => None,
+        }
+    }
+}
+
+/// `$body` with the type of elements.
+macro_rules! by_type {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        by_type!($dtype, $T => $body; F32: f32, F64: f64, F16: f16, BF16: bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
+    };
+    ($dtype:expr, $T:ident => $body:expr; $($name:ident: $type:ty),+) => {
+        match $dtype {
+            $(DType::$name => { type $T = $type; $body })+
+            other => return Err(unknown(Elements::Unknown(other.name()))),
+        }
+    };
+}
+
+fn plain(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
+    by_type!(dtype, T => Ok(from.to::<T>([n_elements], &Device::Cpu)?.into()))
+}
+
+/// Elements of the other byte order.
+fn swapped(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
+    match dtype {
+        DType::F32 => built(from, n_elements, f32::from_be_bytes),
+        DType::F64 => built(from, n_elements, f64::from_be_bytes),
+        DType::F16 => built(from, n_elements, f16::from_be_bytes),
+        DType::BF16 => built(from, n_elements, bf16::from_be_bytes),
+        DType::I64 => built(from, n_elements, i64::from_be_bytes),
+        DType::I32 => built(from, n_elements, i32::from_be_bytes),
+        _ => plain(from, dtype, n_elements), // bytes have none
+    }
+}
+
+fn built<T: Element, const N: usize>(
+    from: &FileElements<'_>,
+    n_elements: usize,
+    of_bytes: fn([u8; N]) -> T,
+) -> Result<AnyTensor, Fault> {
+    let mut result = Ok(());
+    let tensor = Tensor::build([n_elements], |out: &mut [T]| {
+        let mut bytes = [0; 4_096];
+        for (at, out) in out.chunks_mut(bytes.len() / N).enumerate() {
+            let bytes = &mut bytes[..out.len() * N];
+            let read = from.file.read_exact_at(bytes, from.start + (at * 4_096) as u64);
+            if let Err(error) = read {
+                result = Err(error);
+                return;
+            }
+            let (numbers, _) = bytes.as_chunks::<N>();
+            out.iter_mut().zip(numbers).for_each(|(out, number)| *out = of_bytes(*number));
+        }
+    })?;
+    result?;
+    Ok(tensor.into())
+}

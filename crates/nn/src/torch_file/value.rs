@@ -1,0 +1,361 @@
+//! [`TorchValue`]: what a file of PyTorch holds, and how state dicts are found in it and made to it.
+
+use std::path::Path;
+
+use pagelock_tensor::{AnyTensor, DType, Tensor};
+
+use super::{read, write};
+use crate::optim::{OptimizerState, ParamGroup, Setting};
+use crate::{Error, Result, StateDict};
+
+/// What a file of PyTorch holds: a tensor, a number, a text, or lists and dicts of such; from [`TorchValue::load`].
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, TorchValue};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("checkpoint.pt");
+/// let model = Linear::new(3, 2)?;
+/// let dict = model.state_dict().to_torch()?;
+/// TorchValue::dict([("model", dict), ("epoch", 3.into()), ("note", "first".into())]).save(&path)?;
+///
+/// let checkpoint = TorchValue::load(&path)?; // or what torch.save({"model": …, "epoch": 3, …}, path) wrote
+/// assert_eq!(checkpoint.get("epoch").and_then(TorchValue::as_int), Some(3));
+/// model.load_state_dict(&checkpoint.at("model")?.to_state_dict()?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum TorchValue {
+    /// Python's `None`.
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// An integer of up to 64 bits.
+    Int(i64),
+    /// A number.
+    Float(f64),
+    /// A text; also a device, such as `cuda:0`.
+    Text(String),
+    /// Bytes; also a text of Python 2.
+    Bytes(Vec<u8>),
+    /// An element type, by PyTorch's name: `float32`.
+    DType(String),
+    /// A tensor, or a parameter.
+    Tensor(Box<AnyTensor>),
+    /// A list, or a set.
+    List(Vec<TorchValue>),
+    /// A tuple, or a `torch.Size`.
+    Tuple(Vec<TorchValue>),
+    /// A dict, an `OrderedDict` or a `Counter`, in its order; no name or number is there twice.
+    Dict(Vec<(TorchValue, TorchValue)>),
+}
+
+impl TorchValue {
+    /// Reads a file that `torch.save` wrote: the zip archives of today, the row of pickles before, and the tar archives of 2016.
+    ///
+    /// Its pickle is read by the rules of `torch.load(weights_only=True)`, and never executed. Each storage is read once, into
+    /// memory of the host's budget, wherever it was when it was saved; tensors that share a storage share it here.
+    ///
+    /// # Errors
+    /// In [`Error::Tensor`]: `Io`; `Content` if it is no whole file of PyTorch, names a function that weights do not need, or has
+    /// elements that no tensor has; `Memory` and `WorkingMemory` if the budget refuses.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        read::read(path.as_ref())
+    }
+
+    /// Writes a file that `torch.load(path)` reads, also with `weights_only=True`, in place of what was there. Tensors that share
+    /// a storage share it there; of a storage, what its tensors show is written. A dict of tensors becomes an `OrderedDict`.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`], with `Io` for what the system refuses, or as [`Tensor::to`] for tensors on a device. What was there
+    /// before is still there then. [`Error::Argument`] for values that are nested more than 100 deep.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        write::save(self, path.as_ref())
+    }
+
+    /// A dict with these names.
+    pub fn dict(entries: impl IntoIterator<Item = (impl Into<String>, TorchValue)>) -> Self {
+        Self::Dict(entries.into_iter().map(|(name, value)| (Self::Text(name.into()), value)).collect())
+    }
+
+    /// The value of a name, if this is a dict that has it.
+    pub fn get(&self, name: &str) -> Option<&TorchValue> {
+        let is_it = |(key, _): &&(Self, Self)| key.as_text() == Some(name);
+        self.entries().iter().find(is_it).map(|(_, value)| value)
+    }
+
+    /// The value of a name.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names what is there instead.
+    pub fn at(&self, name: &str) -> Result<&TorchValue> {
+        self.get(name).ok_or_else(|| Error::Argument(format!("there is no `{name}`; there is {}", self.names())))
+    }
+
+    /// What a dict has, in its order; nothing of other values.
+    pub fn entries(&self) -> &[(TorchValue, TorchValue)] {
+        if let Self::Dict(entries) = self { entries } else { &[] }
+    }
+
+    /// The integer, if it is one.
+    pub fn as_int(&self) -> Option<i64> {
+        if let Self::Int(number) = self { Some(*number) } else { None }
+    }
+
+    /// The number, also of an integer or of a tensor of one float.
+    pub fn as_number(&self) -> Option<f64> {
+        match self {
+            Self::Float(number) => Some(*number),
+            Self::Int(number) => Some(*number as f64),
+            Self::Tensor(tensor) if tensor.shape().elements() == 1 => tensor.float().ok()?.item().ok(),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is one; bytes of Python 2 too.
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// The tensor, if it is one.
+    pub fn as_tensor(&self) -> Option<&AnyTensor> {
+        if let Self::Tensor(tensor) = self { Some(tensor) } else { None }
+    }
+
+    /// The state dict that this is: a dict of nothing but tensors with names.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names what is no tensor.
+    pub fn to_state_dict(&self) -> Result<StateDict> {
+        let Self::Dict(entries) = self else {
+            return Err(Error::Argument(format!(
+                "there is no state dict, but {}; name the entry that is one",
+                self.names()
+            )));
+        };
+        let mut dict = StateDict::new();
+        for (key, value) in entries {
+            let (Some(name), Some(tensor)) = (key.as_text(), value.as_tensor()) else {
+                let fix = "load it with `TorchValue::load`, and take the entry that is a state dict";
+                return Err(Error::Argument(format!(
+                    "a state dict holds tensors, and this has {}; {fix}",
+                    self.names()
+                )));
+            };
+            dict.insert(name, tensor.clone());
+        }
+        Ok(dict)
+    }
+
+    /// Whether it is a dict of nothing but tensors with names.
+    pub(super) fn is_state_dict(&self) -> bool {
+        let is_tensor = |(key, value): &(Self, Self)| key.as_text().is_some() && value.as_tensor().is_some();
+        matches!(self, Self::Dict(entries) if entries.iter().all(is_tensor))
+    }
+
+    /// The state of an optimizer, as PyTorch's `optimizer.state_dict()` has it. Settings that are `None`, as those that were not
+    /// chosen, are left out, and numbers beside the tensors become tensors.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names what is missing or no part of such a state.
+    pub fn to_optimizer_state(&self) -> Result<OptimizerState> {
+        let mut optimizer = OptimizerState::default();
+        for (number, kept) in self.at("state")?.entries() {
+            let number = number.as_int().ok_or_else(|| no_part("state", "a parameter without a number"))?;
+            for (name, value) in kept.entries() {
+                let name = name.as_text().ok_or_else(|| no_part("state", "an entry without a name"))?;
+                let tensor = match value {
+                    Self::None => continue,
+                    Self::Tensor(tensor) => (**tensor).clone(),
+                    value => {
+                        let value = value.as_number().ok_or_else(|| no_part(name, value.kind()))?;
+                        Tensor::of(DType::F64).full((), value)?.into()
+                    }
+                };
+                optimizer.state.insert(format!("{number}.{name}"), tensor);
+            }
+        }
+        let (Self::List(groups) | Self::Tuple(groups)) = self.at("param_groups")? else {
+            return Err(no_part("param_groups", "no list"));
+        };
+        optimizer.param_groups = groups.iter().map(Self::to_group).collect::<Result<_>>()?;
+        Ok(optimizer)
+    }
+
+    fn to_group(&self) -> Result<ParamGroup> {
+        let mut group = ParamGroup::default();
+        for (name, value) in self.entries() {
+            let name = name.as_text().ok_or_else(|| no_part("param_groups", "a setting without a name"))?;
+            match (name, value) {
+                ("params", Self::List(numbers) | Self::Tuple(numbers)) => {
+                    let number = |value: &Self| value.as_int().and_then(|number| number.try_into().ok());
+                    let numbers: Option<Vec<usize>> = numbers.iter().map(number).collect();
+                    group.params = numbers.ok_or_else(|| no_part("params", "what is no number"))?;
+                }
+                (_, Self::None) | ("param_names", _) => {}
+                (name, value) => {
+                    let setting = value.to_setting().ok_or_else(|| no_part(name, value.kind()))?;
+                    group.settings.insert(name.to_owned(), setting);
+                }
+            }
+        }
+        Ok(group)
+    }
+
+    fn to_setting(&self) -> Option<Setting> {
+        Some(match self {
+            Self::Bool(flag) => Setting::Flag(*flag),
+            Self::Int(number) if *number >= 0 => Setting::Integer(*number as u64),
+            Self::List(numbers) | Self::Tuple(numbers) => {
+                Setting::Numbers(numbers.iter().map(Self::as_number).collect::<Option<_>>()?)
+            }
+            Self::Text(text) => Setting::Text(text.clone()),
+            value => Setting::Number(value.as_number()?),
+        })
+    }
+
+    /// What it is, for errors.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::Bool(_) => "a truth value",
+            Self::Int(_) => "an integer",
+            Self::Float(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::Bytes(_) => "bytes",
+            Self::DType(_) => "an element type",
+            Self::Tensor(_) => "a tensor",
+            Self::List(_) => "a list",
+            Self::Tuple(_) => "a tuple",
+            Self::Dict(_) => "a dict",
+        }
+    }
+
+    /// What is in it, for errors: the first ten names and what they are.
+    pub(super) fn names(&self) -> String {
+        let Self::Dict(entries) = self else { return self.kind().to_owned() };
+        let named = |(key, value): &(Self, Self)| {
+            let name = key.as_text().map_or_else(|| key.kind().to_owned(), pagelock_tensor::text::shortened);
+            format!("`{name}` ({})", value.kind())
+        };
+        let mut shown: Vec<String> = entries.iter().take(10).map(named).collect();
+        if entries.len() > 10 {
+            shown.push(format!("{} more", entries.len() - 10));
+        }
+        if shown.is_empty() { "an empty dict".to_owned() } else { shown.join(", ") }
+    }
+}
+
+fn no_part(name: &str, what: &str) -> Error {
+    let name = pagelock_tensor::text::shortened(name);
+    Error::Argument(format!("`{name}` of an optimizer's state has {what}; give what `optimizer.state_dict()` has"))
+}
+
+impl From<f64> for TorchValue {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<i64> for TorchValue {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<bool> for TorchValue {
+    fn from(flag: bool) -> Self {
+        Self::Bool(flag)
+    }
+}
+
+impl From<&str> for TorchValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<AnyTensor> for TorchValue {
+    fn from(tensor: AnyTensor) -> Self {
+        Self::Tensor(Box::new(tensor))
+    }
+}
+
+impl StateDict {
+    /// The same for a file of PyTorch.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if two tensors of the model have one name.
+    ///
+    /// # Examples
+    /// See [`TorchValue`].
+    pub fn to_torch(&self) -> Result<TorchValue> {
+        self.check_names()?;
+        Ok(TorchValue::dict(self.iter().map(|(name, tensor)| (name, tensor.clone().into()))))
+    }
+}
+
+impl OptimizerState {
+    /// The same for a file of PyTorch, whose `optimizer.load_state_dict` takes it; [`TorchValue::to_optimizer_state`] is the way
+    /// back.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] names an entry of the state without a number.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Parameter, TorchValue, optim::{Optimizer, Sgd}};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let folder = tempfile::tempdir()?;
+    /// let path = folder.path().join("optimizer.pt");
+    /// let opt = Sgd::new([Parameter::new(Tensor::new([3.0])?)], 0.1).momentum(0.9);
+    /// opt.state_dict()?.to_torch()?.save(&path)?;
+    ///
+    /// let mut resumed = Sgd::new([Parameter::new(Tensor::new([3.0])?)], 0.0).momentum(0.0);
+    /// resumed.load_state_dict(&TorchValue::load(&path)?.to_optimizer_state()?)?;
+    /// assert_eq!(resumed.lr(), 0.1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_torch(&self) -> Result<TorchValue> {
+        let mut state: Vec<(TorchValue, TorchValue)> = Vec::new();
+        for (name, tensor) in self.state.iter() {
+            let parts = name.split_once('.').and_then(|(number, name)| Some((number.parse::<i64>().ok()?, name)));
+            let (number, name) = parts.ok_or_else(|| no_part(name, "no number before its name"))?;
+            let entry = (TorchValue::from(name), TorchValue::from(torch_form(name, tensor)?));
+            match state.last_mut() {
+                Some((TorchValue::Int(last), TorchValue::Dict(entries))) if *last == number => entries.push(entry),
+                _ => state.push((number.into(), TorchValue::Dict(vec![entry]))),
+            }
+        }
+        let groups = self.param_groups.iter().map(ParamGroup::to_torch).collect();
+        Ok(TorchValue::dict([("state", TorchValue::Dict(state)), ("param_groups", TorchValue::List(groups))]))
+    }
+}
+
+/// PyTorch counts steps in `f32`.
+fn torch_form(name: &str, tensor: &AnyTensor) -> Result<AnyTensor> {
+    let is_count = name == "step" && tensor.dtype().is_float();
+    Ok(if is_count { tensor.to_dtype(DType::F32)? } else { tensor.clone() })
+}
+
+impl ParamGroup {
+    fn to_torch(&self) -> TorchValue {
+        let setting = |setting: &Setting| match setting {
+            Setting::Number(number) => (*number).into(),
+            Setting::Numbers(numbers) => TorchValue::Tuple(numbers.iter().map(|&number| number.into()).collect()),
+            Setting::Integer(number) => (*number as i64).into(),
+            Setting::Flag(flag) => (*flag).into(),
+            Setting::Text(text) => text.as_str().into(),
+        };
+        let settings = self.settings.iter().map(|(name, value)| (name.as_str(), setting(value)));
+        let params = TorchValue::List(self.params.iter().map(|&number| (number as i64).into()).collect());
+        TorchValue::dict(settings.chain([("params", params)]))
+    }
+}

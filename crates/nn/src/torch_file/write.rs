@@ -1,0 +1,242 @@
+//! Writing: a pickle of protocol 2 in an archive whose members are not packed and lie at multiples of 64, as `torch.save`
+//! writes it.
+
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use pagelock_files::NewFile;
+use pagelock_tensor::{self as tensor, AnyTensor};
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::fault::{Fault, granted};
+use super::globals::storage_name;
+use super::value::TorchValue;
+use crate::{Error, Result};
+
+/// Storages lie at multiples of this.
+const ALIGN: u16 = 64;
+/// So deep are values nested, at most, as when they are read.
+const DEEPEST: usize = 100;
+
+pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
+    let mut storages = Storages::default();
+    storages.add(value, 0)?;
+    let mut pickle = Pickle { out: b"\x80\x02".to_vec(), globals: HashMap::new(), storages: &storages };
+    pickle.value(value);
+    pickle.out.push(b'.');
+    let _counted = granted(pickle.out.len()).map_err(|fault| fault.of(path))?;
+    write(&pickle.out, &storages, path).map_err(|fault| match fault {
+        Fault::Io(source) => tensor::Error::Io { action: "write", path: path.to_owned(), source }.into(),
+        fault => fault.of(path),
+    })
+}
+
+fn write(pickle: &[u8], storages: &Storages<'_>, path: &Path) -> Result<(), Fault> {
+    let mut archive = ZipWriter::new(BufWriter::new(NewFile::create(path)?));
+    let small = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).with_alignment(ALIGN);
+    let order: &[u8] = if cfg!(target_endian = "big") { b"big" } else { b"little" };
+    let members: [(&str, &[u8]); 4] =
+        [("data.pkl", pickle), (".format_version", b"1"), (".storage_alignment", b"64"), ("byteorder", order)];
+    for (name, content) in members {
+        archive.start_file(format!("archive/{name}"), small).map_err(of_zip)?;
+        archive.write_all(content)?;
+    }
+    for (key, group) in storages.groups.iter().enumerate() {
+        let large = small.large_file(group.len_bytes() >= u64::from(u32::MAX));
+        archive.start_file(format!("archive/data/{key}"), large).map_err(of_zip)?;
+        group.elements()?.write_elements(&mut archive)??;
+    }
+    archive.start_file("archive/version", small).map_err(of_zip)?;
+    archive.write_all(b"3\n")?;
+    let file = archive.finish().map_err(of_zip)?;
+    file.into_inner().map_err(|error| error.into_error())?.commit()?;
+    Ok(())
+}
+
+fn of_zip(error: zip::result::ZipError) -> Fault {
+    match error {
+        zip::result::ZipError::Io(source) => Fault::Io(source),
+        error => Fault::Io(std::io::Error::other(error.to_string())),
+    }
+}
+
+/// What tensors show of one storage.
+struct Group<'a> {
+    any: &'a AnyTensor,
+    start: usize, // elements, in the storage that the tensors are of
+    end: usize,
+}
+
+impl Group<'_> {
+    fn len_bytes(&self) -> u64 {
+        ((self.end - self.start) * self.any.dtype().size()) as u64
+    }
+
+    fn elements(&self) -> Result<AnyTensor, Fault> {
+        Ok(self.any.as_strided([self.end - self.start], &[1], self.start)?)
+    }
+}
+
+/// The storages of a value, in the order in which they are met.
+#[derive(Default)]
+struct Storages<'a> {
+    groups: Vec<Group<'a>>,
+    by_id: HashMap<usize, usize>,
+}
+
+impl<'a> Storages<'a> {
+    fn add(&mut self, value: &'a TorchValue, depth: usize) -> Result<()> {
+        if depth > DEEPEST {
+            return Err(Error::Argument(format!("values are nested more than {DEEPEST} deep; make them flatter")));
+        }
+        match value {
+            TorchValue::Tensor(tensor) => self.add_tensor(tensor),
+            TorchValue::List(items) | TorchValue::Tuple(items) => {
+                items.iter().try_for_each(|item| self.add(item, depth + 1))?;
+            }
+            TorchValue::Dict(entries) => {
+                for (key, value) in entries {
+                    self.add(key, depth + 1)?;
+                    self.add(value, depth + 1)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add_tensor(&mut self, tensor: &'a AnyTensor) {
+        let start = tensor.storage_offset();
+        let end = if tensor.shape().elements() == 0 { start } else { start + span(tensor) };
+        let place = *self.by_id.entry(tensor.storage_id()).or_insert(self.groups.len());
+        match self.groups.get_mut(place) {
+            Some(group) => (group.start, group.end) = (group.start.min(start), group.end.max(end)),
+            None => self.groups.push(Group { any: tensor, start, end }),
+        }
+    }
+
+    /// The key of a tensor's storage.
+    fn of(&self, tensor: &AnyTensor) -> Option<(usize, &Group<'a>)> {
+        let &place = self.by_id.get(&tensor.storage_id())?;
+        Some((place, self.groups.get(place)?))
+    }
+}
+
+/// How many elements of its storage a tensor that has some may touch, from its first on.
+fn span(tensor: &AnyTensor) -> usize {
+    1 + tensor.dims().iter().zip(tensor.strides()).map(|(size, stride)| (size - 1) * stride).sum::<usize>()
+}
+
+struct Pickle<'a> {
+    out: Vec<u8>,
+    globals: HashMap<String, u32>, // where the memo has them
+    storages: &'a Storages<'a>,
+}
+
+impl Pickle<'_> {
+    fn value(&mut self, value: &TorchValue) {
+        match value {
+            TorchValue::None => self.out.push(b'N'),
+            TorchValue::Bool(flag) => self.out.push(if *flag { b'\x88' } else { b'\x89' }),
+            TorchValue::Int(number) => self.int(*number),
+            TorchValue::Float(number) => {
+                self.out.push(b'G');
+                self.out.extend(number.to_be_bytes());
+            }
+            TorchValue::Text(text) => self.text(text),
+            TorchValue::Bytes(bytes) => {
+                self.global("_codecs", "encode");
+                self.text(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>());
+                self.text("latin1");
+                self.out.extend(b"\x86R");
+            }
+            TorchValue::DType(name) => self.global("torch", name),
+            TorchValue::Tensor(tensor) => self.tensor(tensor),
+            TorchValue::List(items) => {
+                self.out.extend(b"](");
+                items.iter().for_each(|item| self.value(item));
+                self.out.push(b'e');
+            }
+            TorchValue::Tuple(items) => {
+                self.out.push(b'(');
+                items.iter().for_each(|item| self.value(item));
+                self.out.push(b't');
+            }
+            TorchValue::Dict(entries) => {
+                if value.is_state_dict() {
+                    self.ordered_dict()
+                } else {
+                    self.out.push(b'}')
+                }
+                self.out.push(b'(');
+                for (key, value) in entries {
+                    self.value(key);
+                    self.value(value);
+                }
+                self.out.push(b'u');
+            }
+        }
+    }
+
+    fn tensor(&mut self, tensor: &AnyTensor) {
+        let Some((key, group)) = self.storages.of(tensor) else { unreachable!("all tensors were met before") };
+        self.global("torch._utils", "_rebuild_tensor_v2");
+        self.out.extend(b"((");
+        self.text("storage");
+        self.global("torch", storage_name(tensor.dtype()));
+        self.text(&key.to_string());
+        self.text("cpu");
+        self.int((group.end - group.start) as i64);
+        self.out.extend(b"tQ");
+        let is_empty = tensor.shape().elements() == 0;
+        self.int(if is_empty { 0 } else { (tensor.storage_offset() - group.start) as i64 });
+        for sizes in [tensor.dims(), tensor.strides()] {
+            self.out.push(b'(');
+            sizes.iter().for_each(|&size| self.int(size as i64));
+            self.out.push(b't');
+        }
+        self.out.push(b'\x89'); // needs no gradient
+        self.ordered_dict(); // has no hooks
+        self.out.extend(b"tR");
+    }
+
+    fn ordered_dict(&mut self) {
+        self.global("collections", "OrderedDict");
+        self.out.extend(b")R");
+    }
+
+    /// Written once, and recalled from the memo.
+    fn global(&mut self, module: &str, name: &str) {
+        let (full, next) = (format!("{module}\n{name}\n"), self.globals.len() as u32);
+        if let Some(number) = self.globals.get(&full) {
+            self.out.push(b'j');
+            self.out.extend(number.to_le_bytes());
+            return;
+        }
+        self.out.push(b'c');
+        self.out.extend(full.as_bytes());
+        self.out.push(b'r');
+        self.out.extend(next.to_le_bytes());
+        self.globals.insert(full, next);
+    }
+
+    fn int(&mut self, number: i64) {
+        if let Ok(small) = i32::try_from(number) {
+            self.out.push(b'J');
+            self.out.extend(small.to_le_bytes());
+        } else {
+            self.out.extend(b"\x8a\x08");
+            self.out.extend(number.to_le_bytes());
+        }
+    }
+
+    /// Texts of 4 GiB and more are cut.
+    fn text(&mut self, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(u32::MAX as usize)];
+        self.out.push(b'X');
+        self.out.extend((text.len() as u32).to_le_bytes());
+        self.out.extend(text);
+    }
+}
