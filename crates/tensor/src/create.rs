@@ -13,6 +13,7 @@ use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
+use crate::profiler;
 use crate::ops::cast;
 use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
@@ -512,6 +513,7 @@ fn eye(n: usize, dtype: DType) -> Result<Raw> {
 }
 
 fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: Scalar) -> Result<Raw> {
+    let _running = profiler::op(op);
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
@@ -565,6 +567,7 @@ fn drawn(
     generator: &Generator,
 ) -> Result<Raw> {
     let op = distribution.name();
+    let _running = profiler::op(op);
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;

@@ -94,6 +94,7 @@ mod ops;
 pub mod optimizer_steps;
 mod parallel;
 mod precision;
+pub mod profiler;
 mod random;
 mod scratch;
 mod shape;
