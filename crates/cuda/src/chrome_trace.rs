@@ -58,9 +58,7 @@ impl ChromeTrace {
     pub fn counter(&mut self, name: &str, process: u64, at: Duration, series: &[(&str, u64)]) {
         let series: Vec<_> = series.iter().map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
         let (name, at, series) = (quoted(name), micros(at), series.join(","));
-        self.add(&format!(
-            "{{\"name\":{name},\"ph\":\"C\",\"pid\":{process},\"ts\":{at:.3},\"args\":{{{series}}}}}"
-        ));
+        self.add(&format!("{{\"name\":{name},\"ph\":\"C\",\"pid\":{process},\"ts\":{at:.3},\"args\":{{{series}}}}}"));
     }
 
     /// The JSON.

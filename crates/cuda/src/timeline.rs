@@ -195,7 +195,8 @@ impl Timeline {
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn spans(&self) -> Result<Vec<Span>> {
         let marks = lock(&self.shared.recorded).marks.clone(); // waiting happens without the lock
-        let mut spans: Vec<Span> = marks.into_iter().enumerate().map(|(number, marks)| marks.into_span(number)).collect::<Result<_>>()?;
+        let mut spans: Vec<Span> =
+            marks.into_iter().enumerate().map(|(number, marks)| marks.into_span(number)).collect::<Result<_>>()?;
         spans.sort_by_key(|span| (span.start, span.end));
         Ok(spans)
     }

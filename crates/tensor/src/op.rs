@@ -351,11 +351,8 @@ fn queue<const N: usize>(
     mut out: FreshCuda<'_>,
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
-    let queued = profiler::on_stream(
-        op,
-        || cuda.stream(),
-        || with_locked(inputs, &mut |inputs| kernel(inputs, out.out())),
-    );
+    let queued =
+        profiler::on_stream(op, || cuda.stream(), || with_locked(inputs, &mut |inputs| kernel(inputs, out.out())));
     queued.map_err(|error| error.with_inputs(&inputs))?;
     Ok(out.share())
 }

@@ -96,7 +96,7 @@ pub(crate) struct Node<F: ?Sized + GradFn = dyn GradFn> {
     dtype: DType,
     shape: Shape,
     keeps_grad: AtomicBool,
-    scope: u32, // the module that it was made in, if that was recorded
+    scope: u32,          // the module that it was made in, if that was recorded
     state: Mutex<State>, // guards what users may change while the graph is shared
     function: F,
 }

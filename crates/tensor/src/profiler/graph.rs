@@ -215,7 +215,10 @@ impl<'m> GraphRecorder<'m> {
     /// # Errors
     /// Those of `forward`; [`Error::Argument`] inside another `record`, or if there are more than 100,000 nodes;
     /// [`Error::WorkingMemory`] if the graph does not fit the budget.
-    pub fn record<O: Tensors, E: From<Error>>(self, forward: impl FnOnce() -> Result<O, E>) -> Result<RecordedGraph, E> {
+    pub fn record<O: Tensors, E: From<Error>>(
+        self,
+        forward: impl FnOnce() -> Result<O, E>,
+    ) -> Result<RecordedGraph, E> {
         let recording = Recording::begin(self.nodes, self.names)?;
         let outputs = forward()?;
         let mut all = Vec::new();
@@ -249,7 +252,8 @@ impl Recording {
             nodes.add(format!("output/output.{}", i + 1), NodeSource::Output, vec![input], output);
         }
         if nodes.is_full {
-            let text = format!("record: the graph has more than {MOST_NODES} nodes; record a smaller part of the program");
+            let text =
+                format!("record: the graph has more than {MOST_NODES} nodes; record a smaller part of the program");
             return Err(Error::Argument(text));
         }
         crate::heap::check_for_node("record")?;

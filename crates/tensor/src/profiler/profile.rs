@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use pagelock_cuda::{ChromeTrace, Span, Track};
 
+use super::Category;
 use super::memory::{self, MemorySample};
 use super::scopes::Scope;
 use super::session::{Ended, Event, Log, NONE};
 use super::table::KeyAverages;
-use super::Category;
 
 /// What a program did between the start and the stop of a profiler. Printed, it is the table of [`key_averages`](Self::key_averages).
 pub struct Profile {

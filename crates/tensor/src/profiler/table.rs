@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use pagelock_memory::ByteSize;
 
-use super::profile::{FunctionEvent, Profile};
 use super::Category;
+use super::profile::{FunctionEvent, Profile};
 
 /// The sums of a profile's events of one name, and perhaps of one module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

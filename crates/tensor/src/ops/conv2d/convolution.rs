@@ -10,8 +10,8 @@ use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::profiler;
 use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_real};
 
