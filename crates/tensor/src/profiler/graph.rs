@@ -198,7 +198,8 @@ impl<'m> GraphRecorder<'m> {
         self.nodes.add(format!("input/{name}"), NodeSource::Input, Vec::new(), tensor.raw());
     }
 
-    /// Names a parameter or a buffer, with the modules that it is in: `Net/Conv2d[conv1]/weight`.
+    /// Names a parameter or a buffer, with the modules that it is in: `Net/Conv2d[conv1]/weight`. It is left out of the graph if
+    /// nothing uses it.
     pub fn parameter<K: Kind>(&mut self, name: &str, tensor: &Tensor<K>) {
         self.nodes.add(name.to_owned(), NodeSource::Parameter, Vec::new(), tensor.raw());
     }
@@ -257,8 +258,23 @@ impl Recording {
             return Err(Error::Argument(text));
         }
         crate::heap::check_for_node("record")?;
-        Ok(RecordedGraph { nodes: nodes.all })
+        Ok(RecordedGraph { nodes: without_unused_parameters(nodes.all) })
     }
+}
+
+fn without_unused_parameters(mut nodes: Vec<RecordedNode>) -> Vec<RecordedNode> {
+    let mut is_kept: Vec<bool> = nodes.iter().map(|node| node.source != NodeSource::Parameter).collect();
+    nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| is_kept[input] = true);
+    let mut n_kept = 0;
+    let place = |&is_kept: &bool| {
+        n_kept += usize::from(is_kept);
+        n_kept - usize::from(is_kept)
+    };
+    let places: Vec<usize> = is_kept.iter().map(place).collect();
+    let mut is_kept = is_kept.into_iter();
+    nodes.retain(|_| is_kept.next() == Some(true));
+    nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(|input| *input = places[*input]);
+    nodes
 }
 
 impl Drop for Recording {

@@ -68,7 +68,7 @@ pub enum Category {
     Module,
     /// What a loader does, or the program waiting for it.
     Loader,
-    /// A step of an optimizer.
+    /// A step of an optimizer, by whose name the event is called: `Optimizer.step#Sgd`.
     Optimizer,
     /// What the program named with [`record_function`].
     User,
