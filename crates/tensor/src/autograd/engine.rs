@@ -41,7 +41,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
             RootGradient::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
             RootGradient::One(make) => {
                 let function = root.function();
-                let _running = profiler::backward(root.name(), root.scope());
+                let running = profiler::backward(root.name(), root.scope());
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
                     true => {
                         if !walk.retain_graph {
@@ -49,7 +49,10 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
                         }
                         Ok(())
                     }
-                    false => pending.arrive(root, make()?),
+                    false => {
+                        running.discard(); // there will be another
+                        pending.arrive(root, make()?)
+                    }
                 }
             }
         };

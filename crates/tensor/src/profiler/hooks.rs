@@ -42,6 +42,13 @@ impl Running {
         }
     }
 
+    /// Records nothing of it, if nothing went on inside.
+    pub(crate) fn discard(mut self) {
+        if let Some(open) = self.open.take() {
+            open.discard();
+        }
+    }
+
     #[cold]
     fn end(&mut self) {
         if self.is_in_graph {

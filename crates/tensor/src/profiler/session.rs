@@ -289,6 +289,18 @@ pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open>
 }
 
 impl Open {
+    /// Takes it back, if nothing was recorded since.
+    pub(super) fn discard(self) {
+        let mut log = lock(&self.local.log);
+        let is_last = log.len() == self.at as usize + 1 && log.open == self.at;
+        if !is_last {
+            drop(log);
+            return self.end();
+        }
+        let ended = log.chunks.last_mut().and_then(Vec::pop);
+        log.open = ended.map_or(NONE, |event| event.parent);
+    }
+
     /// Ends it.
     pub(super) fn end(self) {
         let now = self.local.session.now();
