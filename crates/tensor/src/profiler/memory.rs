@@ -57,11 +57,9 @@ impl MemoryLog {
         MemoryLog { is_on, next: AtomicU64::new(0), samples: Mutex::new(samples) }
     }
 
-    /// Takes a sample if one is due; times are in nanoseconds since the profile began.
-    pub(super) fn sample_now_and_then(&self, now: u64) {
-        if now >= self.next.load(Relaxed) {
-            self.sample(now);
-        }
+    /// Whether it is time for a sample; times are in nanoseconds since the profile began.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.is_on && now >= self.next.load(Relaxed)
     }
 
     pub(super) fn sample(&self, now: u64) {

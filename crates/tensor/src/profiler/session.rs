@@ -5,7 +5,8 @@
 //!                       │ room for 1024 events at a time, from Session::grant: the limit, and the host budget
 //! ```
 //!
-//! A thread writes its own log, under a lock that only the end of the profile takes besides.
+//! A thread writes its own log, under a lock that only the end of the profile takes besides. When the profile is over, logs are empty
+//! and have no session, so a thread that lives on keeps nothing of it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -38,20 +39,21 @@ thread_local! {
     static LOCAL: RefCell<Option<Local>> = const { RefCell::new(None) };
 }
 
-#[derive(Clone)]
 struct Local {
-    number: u64,
-    session: Arc<Session>,
-    log: Arc<Mutex<Log>>,
+    number: u64, // of the session
+    log: SharedLog,
 }
+
+type SharedLog = Arc<Mutex<Log>>;
 
 /// A profile that is being recorded.
 pub(super) struct Session {
+    number: u64,
     timeline: Timeline,
     limit: usize,
     granted: AtomicUsize, // events that logs have room for
     stopped: OnceLock<String>,
-    logs: Mutex<Vec<Arc<Mutex<Log>>>>,
+    logs: Mutex<Vec<SharedLog>>,
     memory: MemoryLog,
 }
 
@@ -63,7 +65,7 @@ pub(super) struct Log {
     open: u32,               // the innermost event that has not ended
     /// Spans on streams, by their numbers in the timeline, and the events that they are parts of.
     pub(super) on_streams: Vec<(usize, u32)>,
-    is_closed: bool,
+    session: Option<Arc<Session>>, // none when it is over
     reserved: Vec<HeapReservation>,
 }
 
@@ -128,7 +130,7 @@ impl Log {
     }
 
     fn close(&mut self, now: u64) {
-        self.is_closed = true;
+        self.session = None;
         while self.open != NONE {
             self.end_innermost(now);
         }
@@ -148,6 +150,7 @@ impl Session {
             return Err(Error::Argument(text.to_owned()));
         }
         let session = Arc::new(Session {
+            number: NUMBER.fetch_add(1, Relaxed) + 1,
             timeline: Timeline::new(),
             limit,
             granted: AtomicUsize::new(0),
@@ -156,7 +159,6 @@ impl Session {
             memory: MemoryLog::new(with_memory),
         });
         *current = Some(session.clone());
-        NUMBER.fetch_add(1, Relaxed);
         switch::begin(switch::PROFILE);
         names.publish();
         session.memory.sample(0);
@@ -173,8 +175,8 @@ impl Session {
         let logs = logs.iter().map(|log| {
             let mut log = lock(log);
             log.close(now);
-            let closed = Log::new(log.thread, log.name.clone());
-            std::mem::replace(&mut *log, Log { is_closed: true, ..closed })
+            let closed = Log::new(log.thread, log.name.clone(), None);
+            std::mem::replace(&mut *log, closed)
         });
         let logs = logs.collect();
         let (scope_base, scopes) = scopes::all();
@@ -229,45 +231,49 @@ pub(super) struct Ended {
 }
 
 impl Log {
-    fn new(thread: ThreadId, name: Option<String>) -> Log {
+    fn new(thread: ThreadId, name: Option<String>, session: Option<Arc<Session>>) -> Log {
         let (chunks, on_streams, reserved) = (Vec::new(), Vec::new(), Vec::new());
-        Log { thread, name, chunks, open: NONE, on_streams, is_closed: false, reserved }
+        Log { thread, name, chunks, open: NONE, on_streams, session, reserved }
     }
 }
 
 /// This thread's log in the session that is going on.
-fn local() -> Option<Local> {
+fn local() -> Option<SharedLog> {
     let number = NUMBER.load(Relaxed);
-    LOCAL
-        .try_with(|local| {
-            let mut local = local.try_borrow_mut().ok()?;
-            if local.as_ref().is_none_or(|local| local.number != number) {
-                *local = None; // the logs of an earlier session go
-                let session = lock(&SESSION).clone()?;
-                let thread = thread::current();
-                let log = Arc::new(Mutex::new(Log::new(thread.id(), thread.name().map(str::to_owned))));
-                lock(&session.logs).push(log.clone());
-                *local = Some(Local { number, session, log });
-            }
-            local.clone()
-        })
-        .ok()?
+    let found = LOCAL.try_with(|local| {
+        let mut local = local.try_borrow_mut().ok()?;
+        if local.as_ref().is_none_or(|local| local.number != number) {
+            *local = None;
+            let session = lock(&SESSION).clone()?;
+            *local = Some(session.log_of_this_thread());
+        }
+        local.as_ref().map(|local| local.log.clone())
+    });
+    found.ok()? // an error while the thread ends
+}
+
+impl Session {
+    #[cold]
+    fn log_of_this_thread(self: Arc<Self>) -> Local {
+        let (thread, number) = (thread::current(), self.number);
+        let name = thread.name().map(str::to_owned);
+        let log = Arc::new(Mutex::new(Log::new(thread.id(), name, Some(self.clone()))));
+        lock(&self.logs).push(log.clone());
+        Local { number, log }
+    }
 }
 
 /// An event that goes on.
 pub(super) struct Open {
-    local: Local,
+    log: SharedLog,
     at: u32,
 }
 
 /// Begins an event; none if there is no room, or if it is an operation inside another of the same name, of which it is a part.
 #[cold]
 pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open> {
-    let local = local()?;
-    let mut log = lock(&local.log);
-    if log.is_closed {
-        return None;
-    }
+    let shared = local()?;
+    let mut log = lock(&shared);
     if category == Category::Operation {
         let open = log.event(log.open);
         if open.is_some_and(|open| open.category == category && open.name == name) {
@@ -275,23 +281,24 @@ pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open>
         }
     }
     if !log.has_room() {
+        let session = log.session.clone()?;
         drop(log); // the budget may ask pools for what they keep
-        let reserved = local.session.grant()?;
-        log = lock(&local.log);
+        let reserved = session.grant()?;
+        log = lock(&shared);
         log.reserved.push(reserved);
         log.chunks.push(Vec::with_capacity(CHUNK));
     }
+    let start = log.session.as_ref()?.now();
     let (parent, scope) = (log.open, scopes::current());
-    let event = Event { name, start: local.session.now(), end: 0, bytes: 0, flops: 0, scope, parent, category };
-    let at = log.push(event);
+    let at = log.push(Event { name, start, end: 0, bytes: 0, flops: 0, scope, parent, category });
     drop(log);
-    Some(Open { local, at })
+    Some(Open { log: shared, at })
 }
 
 impl Open {
     /// Takes it back, if nothing was recorded since.
     pub(super) fn discard(self) {
-        let mut log = lock(&self.local.log);
+        let mut log = lock(&self.log);
         let is_last = log.len() == self.at as usize + 1 && log.open == self.at;
         if !is_last {
             drop(log);
@@ -303,10 +310,14 @@ impl Open {
 
     /// Ends it.
     pub(super) fn end(self) {
-        let now = self.local.session.now();
-        lock(&self.local.log).end(self.at, now);
-        if switch::is_profiling() {
-            self.local.session.memory.sample_now_and_then(now);
+        let mut log = lock(&self.log);
+        let Some(session) = &log.session else { return };
+        let now = session.now();
+        let due = session.memory.is_due(now).then(|| session.clone());
+        log.end(self.at, now);
+        drop(log);
+        if let Some(session) = due {
+            session.memory.sample(now);
         }
     }
 }
@@ -314,8 +325,8 @@ impl Open {
 /// Adds to what the innermost event of this thread counts: bytes and floating-point operations.
 #[cold]
 pub(super) fn count(bytes: u64, flops: u64) {
-    let Some(local) = local() else { return };
-    let mut log = lock(&local.log);
+    let Some(log) = local() else { return };
+    let mut log = lock(&log);
     let open = log.open;
     if let Some(event) = log.event_mut(open) {
         event.bytes += bytes;
@@ -325,7 +336,7 @@ pub(super) fn count(bytes: u64, flops: u64) {
 
 /// A span on a stream that goes on.
 pub(crate) struct Timed {
-    local: Local,
+    log: SharedLog,
     span: StreamSpan,
 }
 
@@ -335,18 +346,19 @@ pub(super) fn begin_on(stream: &Stream) -> Option<Timed> {
     if capture::number() != 0 {
         return None;
     }
-    let local = local()?;
-    let span = local.session.timeline.begin(stream).ok()?;
-    Some(Timed { local, span })
+    let log = local()?;
+    let session = lock(&log).session.clone()?;
+    let span = session.timeline.begin(stream).ok()?;
+    Some(Timed { log, span })
 }
 
 impl Timed {
     /// Ends it: it is a part of the innermost event of this thread.
     pub(super) fn end(self, name: &'static str) {
         let Ok(number) = self.span.end(name) else { return };
-        let mut log = lock(&self.local.log);
+        let mut log = lock(&self.log);
         let open = log.open;
-        if open != NONE && !log.is_closed {
+        if open != NONE {
             log.on_streams.push((number, open));
         }
     }
