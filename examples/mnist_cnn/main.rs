@@ -19,7 +19,9 @@ use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use pagelock::nn::functional as F;
+use pagelock::nn::module_names;
 use pagelock::prelude::*;
+use pagelock::tensor::profiler::Profiler;
 
 use interrupt::Interrupt;
 use model::Arch;
@@ -54,6 +56,9 @@ struct Args {
     /// Threads to compute with [default: all cores]
     #[arg(long, value_parser = between(1, 256))]
     threads: Option<usize>,
+    /// Profile the training: prints the table, and writes trace.json and memory.svg to this folder
+    #[arg(long, value_name = "DIR")]
+    profile: Option<PathBuf>,
     /// Folder for the results
     #[arg(long, default_value = "runs/mnist_cnn")]
     out: PathBuf,
@@ -104,6 +109,8 @@ fn main() -> Result<ExitCode> {
     let mut step = CapturedStep::new(&device); // on a GPU: recorded once, then launched as a whole
     let mut report = Report::new(&args, &digits, &device);
     let interrupt = Interrupt::watch()?;
+    let profiler =
+        args.profile.as_ref().map(|_| Profiler::new().with_modules(module_names(&model)).start()).transpose()?;
     for epoch in 0..args.epochs {
         opt.set_lr(schedule(epoch));
         let bar = progress_bar(epoch, args.epochs, train_dl.n_samples());
@@ -148,6 +155,9 @@ fn main() -> Result<ExitCode> {
             val_seconds: begin.elapsed().as_secs_f64(),
         });
         report.print_epoch(epoch, train_dl.n_samples());
+    }
+    if let (Some(profiler), Some(folder)) = (profiler, &args.profile) {
+        report::save_profile(&profiler.stop()?, folder)?;
     }
     if interrupt.came() {
         return stopped(&args, &report, &model, args.epochs);

@@ -6,6 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use pagelock::prelude::*;
+use pagelock::tensor::profiler::Profile;
 use serde::Serialize;
 
 use crate::Args;
@@ -121,4 +122,14 @@ fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// Prints the table of a profile, and writes its trace and its picture of memory.
+pub(crate) fn save_profile(profile: &Profile, folder: &Path) -> Result<()> {
+    crate::common::make_folder(folder)?;
+    println!("\n{}", profile.key_averages().row_limit(30));
+    profile.export_chrome_trace(folder.join("trace.json"))?;
+    profile.export_memory_timeline(folder.join("memory.svg"))?;
+    println!("trace.json, for chrome://tracing or ui.perfetto.dev, and memory.svg are in {}", folder.display());
+    Ok(())
 }

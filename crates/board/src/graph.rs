@@ -1,5 +1,6 @@
 //! The graph of a model, from a description of its nodes.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use prost::Message;
@@ -74,13 +75,41 @@ impl GraphNode {
     }
 }
 
+/// A graph of nodes: slices and vectors of [`GraphNode`]s, and graphs that `pagelock-tensor` recorded (feature `tensors`).
+pub trait ToGraph {
+    /// The nodes.
+    fn to_graph(&self) -> Cow<'_, [GraphNode]>;
+}
+
+impl ToGraph for [GraphNode] {
+    fn to_graph(&self) -> Cow<'_, [GraphNode]> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl<const N: usize> ToGraph for [GraphNode; N] {
+    fn to_graph(&self) -> Cow<'_, [GraphNode]> {
+        Cow::Borrowed(self)
+    }
+}
+
+impl ToGraph for Vec<GraphNode> {
+    fn to_graph(&self) -> Cow<'_, [GraphNode]> {
+        Cow::Borrowed(self)
+    }
+}
+
 impl SummaryWriter {
     /// Adds the graph of a model. TensorBoard shows the last one of a run.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if there is no node, a name or kind is empty, two nodes have one
     /// name, or an input is the name of no node; [`Error::Write`](crate::Error::Write).
-    pub fn add_graph(&self, nodes: &[GraphNode]) -> Result<()> {
+    pub fn add_graph(&self, graph: &(impl ToGraph + ?Sized)) -> Result<()> {
+        self.add_nodes(&graph.to_graph())
+    }
+
+    fn add_nodes(&self, nodes: &[GraphNode]) -> Result<()> {
         check(nodes)?;
         let node = nodes.iter().map(node_def).collect();
         let graph = GraphDef { node, versions: Some(Versions { producer: PRODUCER }) };

@@ -83,7 +83,7 @@ pub use embedding::Embedding;
 pub use error::{Error, Result};
 #[cfg(feature = "figures")]
 pub use figure::{Figure, FigureBackend};
-pub use graph::GraphNode;
+pub use graph::{GraphNode, ToGraph};
 pub use grid::{GridOptions, make_grid};
 pub use histogram::Bins;
 pub use hparams::{HParam, HParams};

@@ -1,11 +1,13 @@
-//! Tensors as values.
+//! Tensors as values, and graphs of operations on them.
 
 use std::borrow::Cow;
 
-use pagelock_tensor::{Bool, DType, Int, Tensor};
+use pagelock_tensor::profiler::{NodeSource, RecordedGraph, RecordedNode};
+use pagelock_tensor::{Bool, DType, Device, Int, Tensor};
 
 use crate::array::{Array, ToArray, ToScalar, Values};
 use crate::error::Result;
+use crate::graph::{GraphNode, ToGraph};
 
 impl ToArray for Tensor {
     fn to_array(&self) -> Result<Array<'_>> {
@@ -46,4 +48,45 @@ impl ToScalar for Tensor<Int> {
     fn to_scalar(&self) -> Result<f64> {
         Ok(self.item::<i64>()? as f64)
     }
+}
+
+/// A forward pass as `pagelock_tensor` recorded it; `record_graph` of `pagelock-nn` does so for a model.
+///
+/// # Examples
+/// ```
+/// use pagelock_board::SummaryWriter;
+/// use pagelock_tensor::{Tensor, profiler::GraphRecorder};
+///
+/// let folder = tempfile::tempdir()?;
+/// let writer = SummaryWriter::new(folder.path())?;
+/// let (x, w) = (Tensor::ones([4, 3])?, Tensor::ones([3, 2])?);
+/// let mut recorder = GraphRecorder::new();
+/// recorder.input("x", &x);
+/// recorder.parameter("net/weight", &w);
+/// writer.add_graph(&recorder.record(|| x.matmul(&w)?.relu())?)?;
+/// writer.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+impl ToGraph for RecordedGraph {
+    fn to_graph(&self) -> Cow<'_, [GraphNode]> {
+        Cow::Owned(self.nodes.iter().map(|node| graph_node(node, &self.nodes)).collect())
+    }
+}
+
+/// One of the recorded nodes. Inputs and outputs of the program are `IO Node`s, as PyTorch has them.
+fn graph_node(node: &RecordedNode, all: &[RecordedNode]) -> GraphNode {
+    let op = match node.source {
+        NodeSource::Operation(op) => op,
+        NodeSource::Parameter => "Parameter",
+        NodeSource::Input | NodeSource::Output => "IO Node",
+        _ => "Constant",
+    };
+    let device = match &node.device {
+        Device::Cpu => "/device:CPU:0".to_owned(),
+        Device::Cuda(cuda) => format!("/device:GPU:{}", cuda.ordinal()),
+        other => other.to_string(),
+    };
+    let node_of = GraphNode::new(&node.name, op).shape(node.shape.to_vec()).device(device);
+    let inputs = node.inputs.iter().map(|&input| all[input].name.as_str());
+    inputs.fold(node_of.attributes(format!("dtype: {}", node.dtype)), GraphNode::input)
 }

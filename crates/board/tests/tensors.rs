@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use pagelock_board::{Array, Embedding, Error, GridOptions, Result, Step, SummaryWriter, ToArray, make_grid};
+use pagelock_board::{
+    Array, Embedding, Error, GraphNode, GridOptions, Result, Step, SummaryWriter, ToArray, ToGraph, make_grid,
+};
+use pagelock_tensor::profiler::GraphRecorder;
 use pagelock_tensor::{Bool, DType, Int, Tensor};
 
 fn at(step: i32) -> Step {
@@ -71,4 +74,28 @@ fn a_tensor_with_one_element_is_a_scalar_and_another_is_refused() {
     let writer = SummaryWriter::new(folder.path()).unwrap();
     let error = writer.add_scalar("loss", Tensor::new([0.5, 0.25]).unwrap(), 0).unwrap_err();
     assert!(matches!(error, Error::Tensor(_)), "{error}");
+}
+
+#[test]
+fn a_recorded_graph_becomes_nodes_with_shapes_and_devices() {
+    let (x, w) = (Tensor::ones([4, 3]).unwrap(), Tensor::ones([3, 2]).unwrap());
+    let mut recorder = GraphRecorder::new();
+    recorder.input("x", &x);
+    recorder.parameter("net/weight", &w);
+    recorder.parameter("net/unused", &Tensor::ones([1]).unwrap());
+    let graph = recorder.record(|| (x.matmul(&w)? + 1.0)?.add(&Tensor::ones([2])?)).unwrap();
+
+    let node = |name: &str, op: &str, shape: &[usize]| {
+        GraphNode::new(name, op).shape(shape).attributes("dtype: float32").device("/device:CPU:0")
+    };
+    let expected = [
+        node("input/x", "IO Node", &[4, 3]),
+        node("net/weight", "Parameter", &[3, 2]),
+        node("matmul", "matmul", &[4, 2]).input("input/x").input("net/weight"),
+        node("add", "add", &[4, 2]).input("matmul"),
+        node("Constant", "Constant", &[2]),
+        node("add_1", "add", &[4, 2]).input("add").input("Constant"),
+        node("output/output.1", "IO Node", &[4, 2]).input("add_1"),
+    ];
+    assert_eq!(*graph.to_graph(), expected);
 }

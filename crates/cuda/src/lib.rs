@@ -58,6 +58,7 @@
 // `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
 
 mod buffer;
+mod chrome_trace;
 mod copy;
 mod deferred_drops;
 mod device;
@@ -88,6 +89,7 @@ mod timeline;
 mod user_cache;
 
 pub use buffer::{DeviceBuffer, DeviceView, DeviceViewMut, Parts};
+pub use chrome_trace::ChromeTrace;
 pub use copy::{HostSource, HostTarget, InRows, Packed, RowLayout, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use device_copy::DeviceCopy;
@@ -104,7 +106,7 @@ pub use pool::DevicePoolStats;
 pub use sanitize::{Here, HostAccess, Race, RaceKind, here};
 pub use stream::{Priority, Stream};
 pub use ticket::{Refused, Ticket};
-pub use timeline::{Span, Timeline, Track};
+pub use timeline::{Span, StreamSpan, Timeline, Track};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -6,8 +6,8 @@
 
 use std::{
     borrow::Cow,
-    fmt::{self, Write as _},
-    io,
+    fmt, io,
+    ops::Range,
     path::Path,
     sync::Arc,
     thread::{self, ThreadId},
@@ -15,6 +15,7 @@ use std::{
 };
 
 use crate::{
+    chrome_trace::ChromeTrace,
     device::Device,
     error::Result,
     event::Event,
@@ -75,7 +76,7 @@ enum Ends {
 }
 
 /// An event of a device, and when the host knows it to have been reached.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Clock {
     device: Device,
     event: Event,
@@ -114,6 +115,18 @@ pub struct Span {
     pub start: Duration,
     /// When it ended.
     pub end: Duration,
+    /// How many spans the timeline had before it was noted.
+    pub number: usize,
+}
+
+/// A span on a stream that has begun; see [`Timeline::begin`].
+#[derive(Debug)]
+#[must_use = "a span that does not end is not in the timeline"]
+pub struct StreamSpan {
+    timeline: Timeline,
+    stream: Stream,
+    start: Event,
+    clock: Clock,
 }
 
 impl Timeline {
@@ -124,9 +137,9 @@ impl Timeline {
 
     /// Does some work on this thread, and notes when.
     pub fn on_host<R>(&self, name: impl Into<Cow<'static, str>>, work: impl FnOnce() -> R) -> R {
-        let start = self.now();
+        let start = self.elapsed();
         let result = work();
-        let (thread, end) = (thread::current(), self.now());
+        let (thread, end) = (thread::current(), self.elapsed());
         let track = Track::Host { thread: thread.id(), name: thread.name().map(str::to_owned) };
         self.add(Marks { name: name.into(), track, ends: Ends::Host(start, end) });
         result
@@ -142,13 +155,38 @@ impl Timeline {
         stream: &Stream,
         work: impl FnOnce() -> R,
     ) -> Result<R> {
-        let clock = self.clock(stream.device())?;
-        let start = stream.record_timed()?;
+        let span = self.begin(stream)?;
         let result = work();
-        let end = stream.record_timed()?;
-        let track = Track::Stream { device: stream.device().properties().ordinal, stream: stream.core().id() };
-        self.add(Marks { name: name.into(), track, ends: Ends::Device(start, end, clock) });
+        span.end(name)?;
         Ok(result)
+    }
+
+    /// Begins a span on the stream before what is queued next; where a closure as [`on_stream`](Self::on_stream) takes it
+    /// does not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, Timeline, software::Config};
+    ///
+    /// let (device, timeline) = (Device::software(Config::default())?, Timeline::new());
+    /// let stream = device.stream()?;
+    /// let span = timeline.begin(&stream)?;
+    /// let numbers = stream.zeros::<f32>(1_000)?;
+    /// assert_eq!(span.end("zeros")?, 0);
+    /// assert_eq!(timeline.spans()?[0].name, "zeros");
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) if an event cannot be recorded.
+    pub fn begin(&self, stream: &Stream) -> Result<StreamSpan> {
+        let clock = self.clock(stream.device())?;
+        Ok(StreamSpan { timeline: self.clone(), stream: stream.clone(), start: stream.record_timed()?, clock })
+    }
+
+    /// How long ago the timeline was made: what times of spans count from.
+    pub fn elapsed(&self) -> Duration {
+        self.shared.start.elapsed()
     }
 
     /// All spans, in the order in which they began; waits for those that streams have not finished.
@@ -157,7 +195,8 @@ impl Timeline {
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn spans(&self) -> Result<Vec<Span>> {
         let marks = lock(&self.shared.recorded).marks.clone(); // waiting happens without the lock
-        let mut spans: Vec<Span> = marks.into_iter().map(Marks::into_span).collect::<Result<_>>()?;
+        let mut spans: Vec<Span> =
+            marks.into_iter().enumerate().map(|(number, marks)| marks.into_span(number)).collect::<Result<_>>()?;
         spans.sort_by_key(|span| (span.start, span.end));
         Ok(spans)
     }
@@ -168,18 +207,13 @@ impl Timeline {
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn chrome_trace(&self) -> Result<String> {
-        let spans = self.spans()?;
-        let mut rows: Vec<&Track> = Vec::new();
-        let mut events = Vec::new();
-        for span in &spans {
-            let row = rows.iter().position(|track| *track == &span.track).unwrap_or_else(|| {
-                rows.push(&span.track);
-                rows.len() - 1
-            });
-            events.push(span.chrome_event(row));
-        }
-        let names = rows.iter().enumerate().flat_map(|(row, track)| track.chrome_names(row));
-        Ok(format!("{{\"traceEvents\":[{}]}}", names.chain(events).collect::<Vec<_>>().join(",\n")))
+        Ok(self.trace()?.finish())
+    }
+
+    fn trace(&self) -> Result<ChromeTrace> {
+        let mut trace = ChromeTrace::new();
+        self.spans()?.iter().for_each(|span| trace.span(span, &[]));
+        Ok(trace)
     }
 
     /// Writes the Chrome trace to a file.
@@ -187,26 +221,20 @@ impl Timeline {
     /// # Errors
     /// What the system says of the file, which is named; [`Error::Driver`](crate::Error::Driver) in the same form.
     pub fn write_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
-        let (path, trace) = (path.as_ref(), self.chrome_trace().map_err(io::Error::other)?);
-        pagelock_files::replace(path, trace).map_err(|error| {
-            let text =
-                format!("cannot write the trace {}: {error}; name a file in a folder that exists", path.display());
-            io::Error::new(error.kind(), text)
-        })
+        self.trace().map_err(io::Error::other)?.write(path)
     }
 
-    fn now(&self) -> Duration {
-        self.shared.start.elapsed()
-    }
-
-    fn add(&self, marks: Marks) {
-        lock(&self.shared.recorded).marks.push(marks);
+    /// Notes a span; returns its number.
+    fn add(&self, marks: Marks) -> usize {
+        let marks_so_far = &mut lock(&self.shared.recorded).marks;
+        marks_so_far.push(marks);
+        marks_so_far.len() - 1
     }
 
     /// Compares the device's clock with the host's, unless that was done a moment ago.
     fn clock(&self, device: &Device) -> Result<Clock> {
         const GOOD_FOR: Duration = Duration::from_secs(5);
-        let now = self.now();
+        let now = self.elapsed();
         let is_good = |clock: &&Clock| clock.device == *device && clock.reached + GOOD_FOR > now;
         if let Some(known) = lock(&self.shared.recorded).clocks.iter().find(is_good) {
             return Ok(known.clone());
@@ -214,7 +242,7 @@ impl Timeline {
         let idle = device.stream()?; // the event is reached at once there
         let event = idle.record_timed()?;
         event.wait()?;
-        let clock = Clock { device: device.clone(), event, reached: self.now() };
+        let clock = Clock { device: device.clone(), event, reached: self.elapsed() };
         let mut recorded = lock(&self.shared.recorded);
         recorded.clocks.retain(|clock| clock.device != *device);
         recorded.clocks.push(clock.clone());
@@ -234,8 +262,21 @@ impl fmt::Debug for Timeline {
     }
 }
 
+impl StreamSpan {
+    /// Ends the span behind what was queued last; returns its [number](Span::number).
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) if an event cannot be recorded.
+    pub fn end(self, name: impl Into<Cow<'static, str>>) -> Result<usize> {
+        let Self { timeline, stream, start, clock } = self;
+        let end = stream.record_timed()?;
+        let track = Track::Stream { device: stream.device().properties().ordinal, stream: stream.core().id() };
+        Ok(timeline.add(Marks { name: name.into(), track, ends: Ends::Device(start, end, clock) }))
+    }
+}
+
 impl Marks {
-    fn into_span(self) -> Result<Span> {
+    fn into_span(self, number: usize) -> Result<Span> {
         let (start, end) = match self.ends {
             Ends::Host(start, end) => (start, end),
             Ends::Device(start, end, clock) => {
@@ -243,77 +284,26 @@ impl Marks {
                 (begun, begun + end.elapsed_since(&start)?)
             }
         };
-        Ok(Span { name: self.name, track: self.track, start, end })
+        Ok(Span { name: self.name, track: self.track, start, end, number })
     }
 }
 
 impl Span {
+    /// A span that no timeline has, with the number 0: for a [`ChromeTrace`].
+    pub fn new(name: impl Into<Cow<'static, str>>, track: Track, time: Range<Duration>) -> Self {
+        Self { name: name.into(), track, start: time.start, end: time.end, number: 0 }
+    }
+
     /// How long it took.
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
     }
-
-    fn chrome_event(&self, row: usize) -> String {
-        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
-        format!(
-            "{{\"name\":{},\"ph\":\"X\",\"pid\":{},\"tid\":{row},\"ts\":{:.3},\"dur\":{:.3}}}",
-            quoted(&self.name),
-            self.track.process(),
-            micros(self.start),
-            micros(self.duration()),
-        )
-    }
-}
-
-impl Track {
-    /// The process that stands for the host or the device.
-    fn process(&self) -> u64 {
-        match self {
-            Track::Host { .. } => 0,
-            Track::Stream { device, .. } => u64::from(*device) + 1,
-        }
-    }
-
-    fn chrome_names(&self, row: usize) -> [String; 2] {
-        let (process, name) = match self {
-            Track::Host { thread, name } => ("host".to_owned(), name.clone().unwrap_or_else(|| format!("{thread:?}"))),
-            Track::Stream { device, stream } => (format!("device {device}"), format!("stream {stream}")),
-        };
-        let named = |what: &str, name: &str| {
-            let pid = self.process();
-            let name = quoted(name);
-            format!("{{\"name\":\"{what}\",\"ph\":\"M\",\"pid\":{pid},\"tid\":{row},\"args\":{{\"name\":{name}}}}}")
-        };
-        [named("process_name", &process), named("thread_name", &name)]
-    }
-}
-
-/// A JSON string.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control < ' ' => {
-                let _ = write!(quoted, "\\u{:04x}", control as u32);
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::software::Config;
-
-    #[test]
-    fn names_become_json_whatever_is_in_them() {
-        assert_eq!(quoted("a\"b\\c\nd é"), "\"a\\\"b\\\\c\\u000ad é\"");
-    }
 
     #[test]
     fn spans_of_streams_and_threads_share_a_clock() {

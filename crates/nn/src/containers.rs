@@ -1,6 +1,6 @@
 //! Modules made of modules: `Vec`, arrays, `Option`, `Box`, tuples. Positions become names: `"0"`, `"1"`, as in PyTorch.
 
-use crate::{Forward, Module, Visitor, VisitorMut};
+use crate::{Forward, Module, VisitEvent, Visitor, VisitorMut};
 use pagelock_tensor::{Result, Tensor};
 
 /// As PyTorch's `ModuleList`.
@@ -41,6 +41,7 @@ impl<M: Module, const N: usize> Module for [M; N] {
 impl<M: Module> Module for Option<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         if let Some(module) = self {
+            visitor.report(VisitEvent::Inside { address: std::ptr::from_ref(module).addr() });
             module.visit(visitor);
         }
     }
@@ -63,6 +64,7 @@ impl<M: Module> Module for Option<M> {
 /// The module under the same name.
 impl<M: Module + ?Sized> Module for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.report(VisitEvent::Inside { address: std::ptr::from_ref(&**self).cast::<()>().addr() });
         (**self).visit(visitor);
     }
 

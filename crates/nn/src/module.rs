@@ -308,6 +308,11 @@ pub enum VisitEvent<'a> {
     BoolBuffer(&'a Tensor<Bool>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
+    /// The child that began last, a box or an option, has its module at this address.
+    Inside {
+        /// Where it is.
+        address: usize,
+    },
 }
 
 impl VisitEvent<'_> {

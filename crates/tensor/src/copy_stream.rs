@@ -53,6 +53,7 @@ impl CopyStream {
     }
 
     fn upload_raw(&self, tensor: Raw) -> Result<Raw> {
+        let _running = crate::profiler::op("to");
         match &self.stream {
             Some(stream) if tensor.storage.device().is_cpu() => {
                 let dense = if tensor.layout.is_dense() { tensor } else { tensor.contiguous()? };

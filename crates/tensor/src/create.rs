@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::kind::{Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
 use crate::ops::cast;
+use crate::profiler;
 use crate::random::{self, Draw, Generator};
 use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
@@ -512,6 +513,7 @@ fn eye(n: usize, dtype: DType) -> Result<Raw> {
 }
 
 fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: Scalar) -> Result<Raw> {
+    let _running = profiler::op(op);
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
@@ -520,11 +522,14 @@ fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: 
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
-            if value.is_positive_zero() {
-                cuda.stream().fill(out.out().into_bytes(), 0).map_err(|source| Error::cuda(op, source))?;
-            } else {
-                FULL.run(cuda, op, &[], &[constant(dtype, value)], out.out())?;
-            }
+            profiler::on_stream(
+                op,
+                || cuda.stream(),
+                || match value.is_positive_zero() {
+                    true => cuda.stream().fill(out.out().into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
+                    false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out.out()),
+                },
+            )?;
             Ok(out.share())
         }
     }
@@ -565,6 +570,7 @@ fn drawn(
     generator: &Generator,
 ) -> Result<Raw> {
     let op = distribution.name();
+    let _running = profiler::op(op);
     match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
@@ -577,10 +583,11 @@ fn drawn(
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
-            Draw::make(generator, shape.elements(), dtype, |draw| match distribution {
+            let draw = |draw: Draw| match distribution {
                 Distribution::Uniform => draw.uniform_on(cuda, out.out()),
                 Distribution::Normal => draw.normal_on(cuda, out.out()),
-            })?;
+            };
+            profiler::on_stream(op, || cuda.stream(), || Draw::make(generator, shape.elements(), dtype, draw))?;
             Ok(out.share())
         }
     }

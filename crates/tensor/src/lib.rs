@@ -48,6 +48,7 @@
 //! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
 //! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
+//! - **Profiles**: where time and memory go, as a table, a trace and a picture: [`profiler`].
 
 // # Reading order
 // 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
@@ -59,8 +60,9 @@
 //    `autocast.rs`: how exactly.
 // 7. `free_lists.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
 //    cost.
-// 8. `map/`: named tensors that move, are cut and are stored together.
-// 9. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
+// 8. `profiler/`: profiles, and graphs of models.
+// 9. `map/`: named tensors that move, are cut and are stored together.
+// 10. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //
 // # Files with `unsafe`
 // `non_temporal.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
@@ -94,6 +96,7 @@ mod ops;
 pub mod optimizer_steps;
 mod parallel;
 mod precision;
+pub mod profiler;
 mod random;
 mod scratch;
 mod shape;

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::heap;
 use crate::kind::Kind;
 use crate::layout::Layout;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Locked, StorageRef, lock_order};
 use crate::tensor::{Raw, Tensor};
@@ -78,6 +79,11 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     /// The result's shape, that of the first input unless said otherwise: the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
         Ok(*inputs[0])
+    }
+
+    /// Floating-point operations, for profiles, where that is usual to say: in products.
+    fn flops(&self, _: [&Shape; N]) -> u64 {
+        0
     }
 
     /// The element type of the result on a device; `usual`: that of [`CpuKernel`].
@@ -241,6 +247,7 @@ trait Compute<const N: usize> {
     fn properties(&self) -> (&'static str, Inputs, bool);
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape>;
     fn out_dtype(&self, input: DType) -> DType;
+    fn flops(&self, inputs: [&Shape; N]) -> u64;
     fn cuda_dtype(&self, usual: DType) -> DType;
     fn cpu(&self, inputs: &LockedInputs<'_, N>, out: &mut Fresh) -> Result<()>;
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
@@ -259,6 +266,10 @@ impl<O: Op<N>, const N: usize> Compute<N> for O {
         PerType::out_dtype(self, input)
     }
 
+    fn flops(&self, inputs: [&Shape; N]) -> u64 {
+        Op::flops(self, inputs)
+    }
+
     fn cuda_dtype(&self, usual: DType) -> DType {
         Op::cuda_dtype(self, usual)
     }
@@ -275,6 +286,8 @@ impl<O: Op<N>, const N: usize> Compute<N> for O {
 /// The inputs as the kernel took them, if that is in another form than they have, and the result, unrecorded.
 fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Option<[Raw; N]>, Raw)> {
     let (name, form, is_elementwise) = op.properties();
+    let running = profiler::op(name);
+    let given = inputs;
     let device = common_device(name, &inputs)?;
     let shape = op.out_shape(inputs.map(Raw::shape))?;
     let prepared = match form {
@@ -291,9 +304,11 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
             if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
-            queue(inputs.map(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
+            queue(name, cuda, inputs.map(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
         }
     };
+    profiler::count_flops(|| op.flops(inputs.map(Raw::shape)));
+    running.made(&given.map(Some), &out, name);
     Ok((prepared, out))
 }
 
@@ -304,9 +319,12 @@ pub(crate) fn on_cpu<const N: usize>(
     (shape, dtype): (Shape, DType),
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, &mut Fresh) -> Result<()>,
 ) -> Result<Raw> {
+    let running = profiler::op(op);
     let mut out = Fresh::allocate(op, shape, dtype)?;
     with_locked(inputs, &mut |inputs| kernel(inputs, &mut out))?;
-    Ok(out.share())
+    let out = out.share();
+    running.made(&inputs, &out, op);
+    Ok(out)
 }
 
 /// Queues a kernel on the device where the first tensor is, and all others that are there, unrecorded. A result without
@@ -318,17 +336,23 @@ pub(crate) fn on_cuda<const N: usize>(
     (shape, dtype): (Shape, DType),
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
+    let running = profiler::op(op);
     let device = Device::Cuda(cuda.clone());
     let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?;
-    if shape.elements() == 0 { Ok(out.share()) } else { queue(inputs, out, kernel) }
+    let out = if shape.elements() == 0 { out.share() } else { queue(op, cuda, inputs, out, kernel)? };
+    running.made(&inputs, &out, op);
+    Ok(out)
 }
 
 fn queue<const N: usize>(
+    op: &'static str,
+    cuda: &CudaDevice,
     inputs: [Option<&Raw>; N],
     mut out: FreshCuda<'_>,
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
-    let queued = with_locked(inputs, &mut |inputs| kernel(inputs, out.out()));
+    let queued =
+        profiler::on_stream(op, || cuda.stream(), || with_locked(inputs, &mut |inputs| kernel(inputs, out.out())));
     queued.map_err(|error| error.with_inputs(&inputs))?;
     Ok(out.share())
 }
@@ -541,6 +565,8 @@ pub(crate) fn apply_view<K: Kind, V: View>(op: V, input: &Tensor<K>) -> Result<T
 /// [`apply_view`] of a tensor without its kind.
 pub(crate) fn view_raw<V: View>(op: V, input: &Raw) -> Result<Raw> {
     heap::check_for_node(V::NAME)?;
+    let running = profiler::op(V::NAME);
     let out = input.with_layout(op.layout(&input.layout)?);
+    running.made(&[Some(input)], &out, V::NAME);
     Ok(autograd::record_view(op, input, out))
 }

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::free_lists::{self, Slot};
 use crate::heap::{self, CountedHeap};
 use crate::layout::Layout;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::{Raw, by_bits, by_dtype};
 
@@ -388,6 +389,7 @@ impl Fresh {
         let refused = |source| Error::Memory { op, shape, dtype, source };
         heap::check().map_err(refused)?;
         let memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;
+        profiler::count_bytes(memory.len_bytes());
         Ok(Fresh { memory, shape, dtype })
     }
 
@@ -488,6 +490,7 @@ impl<'d> FreshCuda<'d> {
         let refused = |source| Error::DeviceMemory { op, shape, dtype, source };
         heap::check().map_err(|source| refused(source.into()))?;
         let memory = stream.allocate(shape.elements() * dtype.size()).map_err(refused)?;
+        profiler::count_bytes(memory.len());
         Ok(FreshCuda { memory, layout: Layout::contiguous(shape), dtype, device })
     }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::kind::{Float, Kind};
 use crate::layout::Layout;
 use crate::ops::cast;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Locked, Reading, StorageRef, UploadedBlock};
 use crate::transfer;
@@ -113,15 +114,21 @@ impl Raw {
     /// A contiguous copy in a storage of its own, outside the graph.
     pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Raw> {
         let device = self.storage.device();
+        let running = profiler::op("copy");
         let Device::Cuda(cuda) = device else {
             let mut out = Fresh::allocate(op, *self.shape(), self.dtype())?;
             by_bits!(self.dtype(), B => cpu::copy(self.host(op)?.bits::<B>(&self.layout), out.bits()));
-            return Ok(out.share());
+            let out = out.share();
+            running.made(&[Some(self)], &out, "copy");
+            return Ok(out);
         };
         let mut out = FreshCuda::allocate(op, *self.shape(), self.dtype(), device, cuda)?;
         let locked = self.storage.lock();
-        COPY.run(cuda, op, &[locked.cuda(&self.layout, self.dtype())], &[], out.out())?;
-        Ok(out.share())
+        let views = [locked.cuda(&self.layout, self.dtype())];
+        profiler::on_stream("copy", || cuda.stream(), || COPY.run(cuda, op, &views, &[], out.out()))?;
+        let out = out.share();
+        running.made(&[Some(self)], &out, "copy");
+        Ok(out)
     }
 
     /// On the host, in that precision; waits for a device that computes it.

@@ -214,6 +214,21 @@ impl Device {
         result.map_err(Error::from).map(|()| ByteSize(freed))
     }
 
+    /// What buffers hold now, rounded up as the pool does: the `live` of [`pool_stats`](Self::pool_stats), in a nanosecond.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let _buffer = device.stream()?.allocate::<u8>(1_000)?;
+    /// assert_eq!(device.live_memory(), device.pool_stats().live);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn live_memory(&self) -> ByteSize {
+        ByteSize(self.core().shared().live.bytes.load(Relaxed))
+    }
+
     /// What the device's pool holds and how often it could serve.
     pub fn pool_stats(&self) -> DevicePoolStats {
         let shared = self.core().shared();

@@ -4,6 +4,8 @@ use std::marker::PhantomData;
 use std::mem;
 use std::time::{Duration, Instant};
 
+use pagelock_tensor::profiler::{self, Category};
+
 use super::core::Core;
 use super::device::Uploads;
 use super::maker::{Maker, Readers};
@@ -155,7 +157,11 @@ impl<'a> AnyBatches<'a> {
             return None;
         }
         let start = Instant::now();
-        let Some((mut made, position)) = self.load() else {
+        let loaded = {
+            let _waiting = profiler::span("DataLoader.next", Category::Loader);
+            self.load()
+        };
+        let Some((mut made, position)) = loaded else {
             self.core.progress().next = self.start.start_of_next_epoch();
             return mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
         };

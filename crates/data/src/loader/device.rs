@@ -10,6 +10,7 @@ use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
 use pagelock_cuda::Timeline;
+use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::{AnyTensor, CopyStream, Device};
 
 use super::batches::Batches;
@@ -139,6 +140,7 @@ impl Uploads {
 
     /// Starts to copy the batch `number` of the epoch; a panic is an error too.
     pub(super) fn send(&self, number: usize, mut batch: AnyBatch) -> Result<AnyBatch> {
+        let _uploading = profiler::span("DataLoader upload", Category::Loader);
         let mut send = || Error::catch(None, None, None, || (self.to.move_tensors)(&mut batch, &Slots::new(self)));
         match (&self.to.timeline, self.stream.stream()) {
             (Some(timeline), Some(stream)) => timeline

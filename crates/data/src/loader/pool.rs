@@ -31,6 +31,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{Reservation, taken_by_thread};
+use pagelock_tensor::profiler::{self, Category};
 
 use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
@@ -337,7 +338,9 @@ impl Shared {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
             };
+            let making = profiler::span("DataLoader worker", Category::Loader);
             let result = self.recipe.make(&readers, position, refusal, &mut maker, &mut batch);
+            drop(making);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;
             let finished = Finished { batch, made: maker.made(result), reserved };
             let unwanted = self.finish(worker, position, finished, batch_bytes);

@@ -1,7 +1,7 @@
 //! Layers without parameters that change each element alone.
 
 use super::debug_is_display;
-use crate::{Forward, Module};
+use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
 macro_rules! activation {
@@ -12,6 +12,7 @@ macro_rules! activation {
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
                 x.$method()
             }
 

@@ -1,7 +1,7 @@
 //! [`Conv2d`]: kernels that slide over images.
 
 use super::{Pair, debug_is_display};
-use crate::{Forward, Module, Parameter, init};
+use crate::{Forward, Module, Parameter, init, module_scope};
 use pagelock_tensor::{self as tensor, Error, Generator, Result, Tensor, default_generator};
 
 /// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
@@ -147,10 +147,12 @@ impl Conv2d {
 
 impl Forward for Conv2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         x.conv2d(&self.weight, self.bias.as_deref(), self.geometry)
     }
 
     fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         x.conv2d_relu(&self.weight, self.bias.as_deref(), self.geometry)
     }
 }

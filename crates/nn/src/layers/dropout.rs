@@ -1,7 +1,7 @@
 //! [`Dropout`]: forgets a part of what it is given, while training.
 
 use super::{debug_is_display, number};
-use crate::{Forward, Mode, Module, functional};
+use crate::{Forward, Mode, Module, functional, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
@@ -47,6 +47,7 @@ impl Dropout {
 
 impl Forward for Dropout {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         match &self.generator {
             Some(generator) => functional::dropout(x, self.p, self.mode.is_training(), generator),
             None => functional::dropout(x, self.p, self.mode.is_training(), default_generator()),

@@ -1,7 +1,7 @@
 //! [`Flatten`]: several dimensions become one.
 
 use super::debug_is_display;
-use crate::{Forward, Module};
+use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
 /// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
@@ -45,6 +45,7 @@ impl Default for Flatten {
 
 impl Forward for Flatten {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         x.flatten(self.start, self.end)
     }
 }

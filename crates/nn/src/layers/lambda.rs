@@ -1,7 +1,7 @@
 //! [`Lambda`]: a closure as a layer.
 
 use super::debug_is_display;
-use crate::{Forward, Module};
+use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
 /// A function of a tensor as a layer without parameters.
@@ -31,6 +31,7 @@ impl Lambda {
 
 impl Forward for Lambda {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         (self.function)(x)
     }
 }

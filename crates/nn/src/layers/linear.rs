@@ -1,7 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of every input.
 
 use super::{debug_is_display, python};
-use crate::{Forward, Module, Parameter, functional, init};
+use crate::{Forward, Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
 /// `x · weightᵀ + bias`, as PyTorch's `nn.Linear`.
@@ -65,6 +65,7 @@ impl Linear {
 
 impl Forward for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         functional::linear(x, &self.weight, self.bias.as_deref())
     }
 }

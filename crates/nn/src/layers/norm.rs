@@ -1,7 +1,7 @@
 //! Layers that normalize: [`LayerNorm`], [`BatchNorm1d`], [`BatchNorm2d`].
 
 use super::{debug_is_display, number, python};
-use crate::{Buffer, Counter, Forward, Mode, Module, Parameter};
+use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{BatchNormOptions, Error, IntoShape, Result, Shape, Tensor};
 
 /// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
@@ -82,6 +82,7 @@ impl LayerNorm {
 
 impl Forward for LayerNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         x.layer_norm(self.normalized, self.weight.as_deref(), self.bias.as_deref(), self.eps)
     }
 }
@@ -228,10 +229,12 @@ macro_rules! batch_norm {
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
                 self.run(x, false)
             }
 
             fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
                 self.run(x, true)
             }
         }

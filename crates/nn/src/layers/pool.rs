@@ -1,7 +1,7 @@
 //! Layers that make images smaller: [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`].
 
 use super::{Pair, debug_is_display, short};
-use crate::{Forward, Module};
+use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Pool2dOptions, Result, Tensor};
 
 macro_rules! pool {
@@ -36,6 +36,7 @@ macro_rules! pool {
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
                 x.$method(self.geometry)
             }
         }
@@ -120,6 +121,7 @@ impl AdaptiveAvgPool2d {
 
 impl Forward for AdaptiveAvgPool2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         x.adaptive_avg_pool2d(self.size)
     }
 }

@@ -1,6 +1,7 @@
 //! [`Sequential`]: layers one after the other.
 
 use super::debug_is_display;
+use crate::profiling::{child_scope, module_scope};
 use crate::{Forward, Layer, Module, Visitor, VisitorMut, print};
 use pagelock_tensor::{Result, Tensor};
 use std::fmt;
@@ -82,9 +83,11 @@ impl Module for Sequential {
 
 impl Forward for Sequential {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let (mut x, mut layers) = (x.clone(), self.layers.iter().peekable());
-        while let Some(layer) = layers.next() {
-            x = match layers.next_if(|next| next.is_relu()) {
+        let _scope = module_scope(self);
+        let (mut x, mut layers) = (x.clone(), self.layers.iter().enumerate().peekable());
+        while let Some((position, layer)) = layers.next() {
+            let _scope = child_scope(&**layer, position);
+            x = match layers.next_if(|(_, next)| next.is_relu()) {
                 Some(_) => layer.forward_relu(&x)?,
                 None => layer.forward(&x)?,
             };

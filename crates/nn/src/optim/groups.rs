@@ -8,6 +8,7 @@ use super::method::Method;
 use super::state::{self, State};
 use crate::{Error, Parameter, Result};
 use pagelock_tensor::optimizer_steps::Rate;
+use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 use std::collections::HashSet;
@@ -134,6 +135,7 @@ impl<M: Method> Groups<M> {
     }
 
     pub(super) fn step(&mut self) -> Result<()> {
+        let _running = profiler::span(M::NAME, Category::Optimizer);
         self.check()?;
         for Group { method, lr, slots, .. } in &mut self.groups {
             slots.iter_mut().try_for_each(Slot::follow)?;

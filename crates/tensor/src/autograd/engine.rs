@@ -13,6 +13,7 @@ use super::node::{GradFn, Node, NodeRef};
 use crate::autocast;
 use crate::error::Result;
 use crate::kind::Float;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -40,6 +41,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
             RootGradient::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
             RootGradient::One(make) => {
                 let function = root.function();
+                let running = profiler::backward(root.name(), root.scope());
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
                     true => {
                         if !walk.retain_graph {
@@ -47,7 +49,10 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
                         }
                         Ok(())
                     }
-                    false => pending.arrive(root, make()?),
+                    false => {
+                        running.discard(); // there will be another
+                        pending.arrive(root, make()?)
+                    }
                 }
             }
         };
@@ -94,6 +99,7 @@ fn propagate(
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
+            let _running = (!node.is_leaf()).then(|| profiler::backward(node.name(), node.scope()));
             if !pending.add_part(function, &grad, walk)? {
                 function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
             }

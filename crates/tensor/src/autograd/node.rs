@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::free_lists::{self, AnySlot, Slot};
 use crate::layout::Layout;
 use crate::ops::cast;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -95,6 +96,7 @@ pub(crate) struct Node<F: ?Sized + GradFn = dyn GradFn> {
     dtype: DType,
     shape: Shape,
     keeps_grad: AtomicBool,
+    scope: u32,          // the module that it was made in, if that was recorded
     state: Mutex<State>, // guards what users may change while the graph is shared
     function: F,
 }
@@ -111,7 +113,8 @@ impl<F: GradFn> Node<F> {
     fn new(dtype: DType, shape: Shape, function: F) -> Node<F> {
         // Relaxed: only the order within a thread matters, and passing a tensor to another thread orders the rest.
         let seq = NEXT_SEQ.fetch_add(1, Ordering::Relaxed);
-        Node { seq, dtype, shape, keeps_grad: AtomicBool::new(false), state: Mutex::default(), function }
+        let scope = profiler::current_scope();
+        Node { seq, dtype, shape, keeps_grad: AtomicBool::new(false), scope, state: Mutex::default(), function }
     }
 }
 
@@ -127,6 +130,11 @@ impl Node {
 
     pub(crate) fn name(&self) -> &'static str {
         self.function.name()
+    }
+
+    /// The module that it was made in, for profiles.
+    pub(crate) fn scope(&self) -> u32 {
+        self.scope
     }
 
     pub(crate) fn function(&self) -> &dyn GradFn {

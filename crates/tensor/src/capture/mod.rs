@@ -22,6 +22,7 @@ pub use self::tensors::Tensors;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::profiler;
 use crate::storage::StorageRef;
 use crate::transfer::many::{room_for, upload_to};
 
@@ -139,6 +140,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
         self.drop_given();
         let device = self.device.clone();
+        let _running = profiler::op(NAME);
         let Some((cuda, copies, turn)) = self.turn(&inputs)? else {
             return Ok(step(&inputs.on(&device)?)?.detached());
         };
@@ -254,7 +256,9 @@ impl<O: Tensors> Replay<O> {
     }
 
     fn launch(&self, device: &CudaDevice) -> Result<O> {
-        self.graph.launch(&device.stream()).map_err(|source| Error::cuda(NAME, source))?;
+        let stream = device.stream();
+        let launched = profiler::on_stream(NAME, || stream.clone(), || self.graph.launch(&stream));
+        launched.map_err(|source| Error::cuda(NAME, source))?;
         self.written.iter().for_each(|storage| storage.note_write());
         Ok(self.outputs.tensors.clone())
     }

@@ -63,6 +63,12 @@ impl CudaDevice {
         Ok(CudaDevice { core })
     }
 
+    /// All that are in use.
+    pub(crate) fn known() -> Vec<CudaDevice> {
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter().filter_map(Weak::upgrade).map(|core| CudaDevice { core }).collect()
+    }
+
     /// Its number among the devices of its driver.
     pub fn ordinal(&self) -> u32 {
         self.cuda().properties().ordinal

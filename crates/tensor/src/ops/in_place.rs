@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::kind::{Kind, Number, Numeric};
 use crate::op::{LockedInputs, first_of_storage};
 use crate::ops::cast;
+use crate::profiler;
 use crate::shape::MAX_RANK;
 use crate::storage::{Locked, LockedMut, lock_order};
 use crate::tensor::{Raw, Tensor, by_bits, by_dtype, by_num, by_real};
@@ -170,6 +171,7 @@ fn change<const N: usize>(
     constants: &[Scalar],
     cpu: &mut dyn FnMut(&mut Target<'_, '_>, &LockedInputs<'_, N>) -> Result<()>,
 ) -> Result<()> {
+    let _running = profiler::op(op);
     target.check_writable(op, sources)?;
     let mut expanded = sources.map(Raw::clone);
     for (expanded, source) in expanded.iter_mut().zip(sources) {
@@ -185,7 +187,8 @@ fn change<const N: usize>(
             let mut values = [0; MOST_CONSTANTS];
             values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(dtype, of));
             let (values, out) = (&values[..constants.len()], writing.cuda(&target.layout, dtype));
-            formula.run(device, op, &inputs.cuda_views(), values, out)
+            let views = inputs.cuda_views();
+            profiler::on_stream(op, || device.stream(), || formula.run(device, op, &views, values, out))
         }
     }
 }

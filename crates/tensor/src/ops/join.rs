@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::widest;
+use crate::profiler;
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_bits};
@@ -84,6 +85,7 @@ fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
         return join(&tensors.iter().collect::<Vec<_>>(), shape, dim);
     }
     let device = common_device("cat", tensors)?;
+    let running = profiler::op("cat");
     let out = match device {
         Device::Cpu => {
             let mut out = Fresh::allocate("cat", shape, dtype)?;
@@ -92,10 +94,11 @@ fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
         }
         Device::Cuda(cuda) => {
             let mut out = FreshCuda::allocate("cat", shape, dtype, device, cuda)?;
-            fill_on(cuda, &mut out, tensors, &shape, dim)?;
+            profiler::on_stream("cat", || cuda.stream(), || fill_on(cuda, &mut out, tensors, &shape, dim))?;
             out.share()
         }
     };
+    running.made(&tensors.iter().copied().map(Some).collect::<Vec<_>>(), &out, "cat");
     Ok(record_cat(out, tensors, dim))
 }
 

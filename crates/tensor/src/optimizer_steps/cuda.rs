@@ -12,6 +12,7 @@ use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
+use crate::profiler;
 use crate::tensor::Tensor;
 
 const THREADS: u32 = 128;
@@ -88,9 +89,12 @@ impl Kernel {
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
         let blocks = longest.div_ceil(THREADS as usize).min(self.blocks);
         let launch = Launch { grid: [blocks as u32, groups.len() as u32, 1], ..Launch::covering(1, THREADS) };
-        // SAFETY: the kernel takes these, in this order; it touches, of each group, the elements of tensors without gaps of
-        // one length (`check`, `is_plain`), which are different memory for different groups, and what it knows of scalars.
-        unsafe { self.code.launch(device, OP, (types(first), self.name), launch, &arguments) }
+        let queue = || {
+            // SAFETY: the kernel takes these, in this order; it touches, of each group, the elements of tensors without gaps of
+            // one length (`check`, `is_plain`), which are different memory for different groups, and what it knows of scalars.
+            unsafe { self.code.launch(device, OP, (types(first), self.name), launch, &arguments) }
+        };
+        profiler::on_stream(self.name, || device.stream(), queue)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::cuda::Code;
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::profiler;
 use crate::tensor::Tensor;
 
 /// A parameter and what its step needs, all of one shape but `clock`, and on one device.
@@ -119,6 +120,7 @@ pub(super) use steps;
 
 fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
+    let _running = profiler::op(OP);
     first.check(formula.keeps(), F::CLOCK)?;
     if first.parameter.device() != Device::Cpu {
         return cuda::step(groups, formula, lr);

@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::heap;
 use crate::kind::Kind;
 use crate::layout::Layout;
+use crate::profiler;
 use crate::storage::{FreshCuda, on_host};
 use crate::tensor::{Raw, Tensor, by_bits};
 
@@ -89,8 +90,11 @@ impl Raw {
         if self.storage.device() == device {
             return Ok(self.clone());
         }
+        let running = profiler::op("to");
         let dense = if self.layout.is_dense() { self.clone() } else { self.deep_copy("to")? };
-        Ok(record("to", self, move_to(&dense, device)?))
+        let moved = move_to(&dense, device)?;
+        running.made(&[Some(self)], &moved, "to");
+        Ok(record("to", self, moved))
     }
 }
 
@@ -127,6 +131,7 @@ pub(crate) fn page_locked_of(device: &Device) -> Result<&PageLockedMemory> {
 /// if an index was out of range on its way there.
 pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
     let Device::Cuda(cuda) = tensor.storage.device() else { return Ok(tensor.without_node()) };
+    let _running = profiler::op("read");
     let out = download_span("to", tensor, cuda)?;
     cuda.check_faults()?;
     Ok(out)
@@ -201,7 +206,8 @@ fn send(tensor: &Raw, stream: &Stream, target: DeviceViewMut<'_, u8>) -> Result<
     let Some(buffer) = locked.host() else { unreachable!("the tensor is on the host") };
     let start = tensor.layout.offset() * tensor.dtype().size();
     let source = HostSource::of(buffer, start..start + target.len());
-    let copied = source.and_then(|source| stream.upload_from(source, target));
+    let copied = source
+        .and_then(|source| profiler::on_stream("upload", || stream.clone(), || stream.upload_from(source, target)));
     copied.map_err(|source| Error::cuda("to", source))
 }
 
@@ -216,12 +222,13 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
     if source.len() <= PAGE_LOCKED_BYTES {
         // Page-locked memory may be short; ordinary memory does as well, only not in the background.
         if let Ok(mut memory) = HostBuffer::allocate(cuda.cuda().page_locked(), source.len()) {
-            stream.download_to(source, &mut memory).map_err(failed)?;
+            profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory))
+                .map_err(failed)?;
             return Ok(Raw { storage: on_host(memory, dtype), layout, node: None });
         }
     }
     let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
-    stream.download_to(source, &mut memory).map_err(failed)?;
+    profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory)).map_err(failed)?;
     Ok(Raw { storage: on_host(memory, dtype), layout, node: None })
 }
 

@@ -14,6 +14,7 @@ use crate::device::{Device, common_device};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared, same_precision};
+use crate::profiler;
 use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
 
@@ -127,6 +128,7 @@ impl Tensor {
         options: BatchNormOptions,
         relu: bool,
     ) -> Result<Tensor> {
+        let event = profiler::op(OP);
         let training = options.training || running.is_none();
         let statistics = match (running, training) {
             (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.widened())?,
@@ -141,6 +143,9 @@ impl Tensor {
         let inputs = prepared(OP, Precision::Computing, inputs)?;
         let y = op.forward(inputs.each_ref().map(Option::as_ref))?.typed();
         no_grad(|| moves.map_or(Ok(()), |moves| moves.run()))?; // last: a call that fails changes nothing
+        let y: Tensor = y;
+        let inputs = [Some(self), parameters[0], parameters[1]].map(|input| input.map(Tensor::raw));
+        event.made(&inputs, y.raw(), OP);
         Ok(y)
     }
 

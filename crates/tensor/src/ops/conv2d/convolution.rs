@@ -11,6 +11,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_real};
 
@@ -110,7 +111,9 @@ impl ConvolutionOp {
     fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], relu: bool) -> Result<Raw> {
         let [Some(first), ..] = inputs else { unreachable!("only a bias may be missing") };
         let (d, made) = (&self.dims()?, (self.out_shape()?, first.dtype()));
-        match first.storage.device() {
+        let running = profiler::op(op);
+        profiler::count_flops(|| d.flops());
+        let out = match first.storage.device() {
             Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let (one, other, out) = (inputs.view::<R>(0).data, inputs.view(1).data, out.stored());
@@ -128,7 +131,9 @@ impl ConvolutionOp {
                 let [.., bias] = inputs.cuda_views_found();
                 self.on_cuda(device, d, [inputs.cuda_view(0), inputs.cuda_view(1)], (bias, relu), out)
             }),
-        }
+        }?;
+        running.made(&inputs, &out, op);
+        Ok(out)
     }
 
     fn on_cuda(
@@ -168,6 +173,8 @@ impl ConvolutionOp {
         let d = &self.dims()?;
         let (inputs, len) = ([Some(image), Some(grad), mask], self.weight.elements() + self.weight[0]);
         let made = (Shape::new(&[len])?, image.dtype());
+        let _running = profiler::op(OP);
+        profiler::count_flops(|| d.flops());
         let both: Tensor = match image.storage.device() {
             Device::Cpu => on_cpu(OP, inputs, made, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
@@ -239,6 +246,8 @@ impl ConvolutionRelu {
             unreachable!("the CPU does not mask image gradients")
         };
         let inputs = [weight, grad, mask].map(Some);
+        let _running = profiler::op(OP);
+        profiler::count_flops(|| d.flops());
         let made = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {
             let [weight, grad, mask] = inputs.cuda_views();
             cuda::image_grad(device, d, (grad, Some(mask)), weight, out)

@@ -59,6 +59,11 @@ pub(crate) struct ConvDims {
 }
 
 impl ConvDims {
+    /// Floating-point operations of each of the three passes.
+    pub(super) fn flops(&self) -> u64 {
+        2 * self.batch as u64 * self.work_per_image() as u64
+    }
+
     /// Multiply-adds per image, in each of the three passes.
     fn work_per_image(&self) -> usize {
         let pixels = self.out_size[0] * self.out_size[1];

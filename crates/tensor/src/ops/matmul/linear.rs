@@ -9,6 +9,7 @@ use crate::device::Device;
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, on_cuda, per_type, same_precision};
+use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -70,6 +71,10 @@ impl Op<3> for Linear {
         }
     }
 
+    fn flops(&self, [x, weight, _]: [&Shape; 3]) -> u64 {
+        [x[0], x[1], weight[0]].into_iter().fold(2, |product, size| product * size as u64)
+    }
+
     fn cuda(&self, device: &CudaDevice, [x, weight, bias]: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
         cuda::linear(device, x, weight, bias, out)
     }
@@ -121,10 +126,14 @@ impl<R: Real> CpuKernel<R, 3> for Linear {
     }
 }
 
+const GRADIENT: &str = "linear's gradient";
+
 /// The gradients of weight and bias in one tensor of a device, one after the other.
 fn weight_and_bias_grad(device: &CudaDevice, grad: &Raw, x: &Raw) -> Result<Tensor> {
     let made = (Shape::new(&[grad.shape()[1] * (x.shape()[1] + 1)])?, x.dtype());
-    let out = on_cuda("linear's gradient", device, [Some(grad), Some(x)], made, &mut |inputs, out| {
+    let _running = profiler::op(GRADIENT);
+    profiler::count_flops(|| 2 * (grad.shape().elements() * x.shape()[1]) as u64);
+    let out = on_cuda(GRADIENT, device, [Some(grad), Some(x)], made, &mut |inputs, out| {
         let [grad, x] = inputs.cuda_views();
         cuda::weight_and_bias_grad(device, grad, x, out)
     })?;

@@ -108,6 +108,12 @@ impl Op<2> for MatMul {
         Ok(shape)
     }
 
+    fn flops(&self, [a, b]: [&Shape; 2]) -> u64 {
+        let batches = Shape::broadcast("matmul", &batch(a), &batch(b)).map_or(0, |batches| batches.elements());
+        let ([.., m, k], [.., n]) = (&a[..], &b[..]) else { return 0 };
+        [batches, *m, *k, *n].into_iter().fold(2, |product, size| product * size as u64)
+    }
+
     fn cuda(&self, device: &CudaDevice, [a, b]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         cuda::run(device, &Shape::broadcast("matmul", &batch(a.shape()), &batch(b.shape()))?, [a, b], out)
     }

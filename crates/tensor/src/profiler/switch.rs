@@ -1,0 +1,60 @@
+//! The switch: one atomic number says whether anything is recorded, so that an operation asks once.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use super::scopes;
+
+/// The bit of a profile; the graphs that are recorded are counted above it. Relaxed: it guards no other memory, and what is
+/// recorded is found under locks.
+static RECORDING: AtomicU32 = AtomicU32::new(0);
+
+pub(super) const PROFILE: u32 = 1;
+pub(super) const GRAPH: u32 = 2;
+
+static RECORDINGS: Mutex<u32> = Mutex::new(0); // how many there are, also those that are full
+
+/// Whether anything is recorded.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    RECORDING.load(Relaxed) != 0
+}
+
+/// Whether a profile is recorded.
+#[inline]
+pub(crate) fn is_profiling() -> bool {
+    RECORDING.load(Relaxed) & PROFILE != 0
+}
+
+/// Whether a graph is recorded, on any thread.
+pub(super) fn is_recording_graphs() -> bool {
+    RECORDING.load(Relaxed) >= GRAPH
+}
+
+/// Begins a recording: a profile, or one more graph.
+pub(super) fn begin(what: u32) {
+    let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if *recordings == 0 {
+        scopes::clear();
+    }
+    *recordings += 1;
+    RECORDING.fetch_add(what, Relaxed);
+}
+
+/// Records no more of the profile, which is full.
+pub(super) fn pause_profile() {
+    RECORDING.fetch_and(!PROFILE, Relaxed);
+}
+
+/// Ends a recording, of what was begun.
+pub(super) fn end(what: u32) {
+    let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    match what {
+        PROFILE => RECORDING.fetch_and(!PROFILE, Relaxed),
+        graph => RECORDING.fetch_sub(graph, Relaxed),
+    };
+    *recordings -= 1;
+    if *recordings == 0 {
+        scopes::clear();
+    }
+}
