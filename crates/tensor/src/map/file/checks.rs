@@ -1,5 +1,5 @@
-//! Checksums of safetensors files, CRC-32C: a note with one for the names, types and shapes, and one for each tensor that has
-//! elements, in the order of the file.
+//! Checksums of safetensors files, CRC-32C: a note with the sum of one for the name, type and shape of each tensor, and one for the
+//! elements of each tensor that has some, in the order of the file.
 //!
 //! Invariant: with any byte changed, a file that has checksums is refused or has the same names, types, shapes and elements.
 
@@ -21,17 +21,15 @@ const PIECE_BYTES: usize = 256 << 10;
 
 /// The note for tensors that follow each other in this order.
 pub(super) fn of(tensors: &[(&str, &AnyTensor)]) -> Result<String> {
-    let mut names = Checksum::default();
-    let mut sums = Vec::new();
+    let names = tensors.iter().map(|(name, tensor)| of_name(name, tensor.dtype(), tensor.shape()));
+    let mut sums = vec![names.fold(0, u32::wrapping_add)];
     for (name, tensor) in tensors.iter().filter(|(_, tensor)| tensor.len_bytes() > 0) {
-        names.name(name, tensor.dtype(), tensor.shape());
         let mut sum = Checksum::default();
         let summed = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut sum));
         summed.map_err(|source| Error::at(name, source))?.unwrap_or_else(|_| unreachable!("a sum takes all bytes"));
-        sums.push(sum);
+        sums.push(sum.0);
     }
-    let sums = std::iter::once(names).chain(sums);
-    Ok(sums.map(|sum| format!("{:08x}", sum.0)).collect::<Vec<_>>().join(","))
+    Ok(sums.iter().map(|sum| format!("{sum:08x}")).collect::<Vec<_>>().join(","))
 }
 
 impl TensorFile {
@@ -61,14 +59,12 @@ impl TensorFile {
         let damaged = |problem: &str| content(&self.path, &format!("{problem}; get it again"));
         let note = self.header.checks.as_deref().ok_or_else(|| damaged("it has no checksums"))?;
         let mut sums = note.split(',').map(|sum| u32::from_str_radix(sum, 16).ok());
-        let mut names = Checksum::default();
-        let claims: Vec<&Claim> = self.header.claims.iter().filter(|claim| !claim.bytes.is_empty()).collect();
-        claims.iter().for_each(|claim| names.name(&claim.path, claim.dtype, &claim.shape));
-        if sums.next() != Some(Some(names.0)) {
+        let names = self.header.claims.iter().map(|claim| of_name(&claim.path, claim.dtype, &claim.shape));
+        if sums.next() != Some(Some(names.fold(0, u32::wrapping_add))) {
             return Err(damaged("the names and shapes in its header do not match their checksum"));
         }
         let mut piece = vec![0; PIECE_BYTES];
-        for claim in claims {
+        for claim in self.header.claims.iter().filter(|claim| !claim.bytes.is_empty()) {
             if sums.next() != Some(Some(self.sum_of(claim, &mut piece)?)) {
                 let (name, bytes) = (shortened(&claim.path), &claim.bytes);
                 let problem = format!("`{name}`, bytes {} to {}, does not match its checksum", bytes.start, bytes.end);
@@ -92,6 +88,11 @@ impl TensorFile {
     }
 }
 
+/// Of what a header says of a tensor.
+fn of_name(name: &str, dtype: DType, shape: &Shape) -> u32 {
+    crc32c::crc32c(format!("{dtype} {shape} {name}").as_bytes())
+}
+
 /// The checksum of what is written into it.
 #[derive(Default)]
 struct Checksum(u32);
@@ -99,13 +100,6 @@ struct Checksum(u32);
 impl Checksum {
     fn add(&mut self, bytes: &[u8]) {
         self.0 = crc32c::crc32c_append(self.0, bytes);
-    }
-
-    /// Adds what a header says of a tensor.
-    fn name(&mut self, name: &str, dtype: DType, shape: &Shape) {
-        self.add(&(name.len() as u64).to_le_bytes());
-        self.add(name.as_bytes());
-        self.add(format!("{dtype} {shape};").as_bytes());
     }
 }
 
