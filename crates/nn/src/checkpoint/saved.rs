@@ -73,8 +73,8 @@ impl SavedCheckpoint {
         optimizer.load_state_dict(&OptimizerState::from_dict(&self.tensors(OPTIMIZER)?)?)
     }
 
-    /// The place in a schedule of learning rates, and its rates into the optimizer: to be called after
-    /// [`load_optimizer`](Self::load_optimizer).
+    /// The place in a schedule of learning rates. The optimizer keeps the rates that it has, which are those that
+    /// [`load_optimizer`](Self::load_optimizer) loads: something else may have changed them since the schedule did.
     ///
     /// # Errors
     /// As [`LrScheduler::load_state`]; [`Error::Argument`] if the checkpoint has none.
@@ -83,7 +83,9 @@ impl SavedCheckpoint {
         scheduler: &mut LrScheduler<S>,
         optimizer: &mut dyn Optimizer,
     ) -> Result<()> {
-        scheduler.load_state(optimizer, self.lr_state()?)
+        let lrs = optimizer.lrs();
+        scheduler.load_state(optimizer, self.lr_state()?)?;
+        optimizer.set_lrs(&lrs)
     }
 
     fn lr_state(&self) -> Result<LrState> {
