@@ -11,11 +11,11 @@
 //! file       step-….safetensors: model.0.weight, optimizer.state.0.exp_avg, random.seed, values.epoch, …
 //! ```
 //!
-//! A checkpoint is one safetensors file, in which everything is a tensor, numbers and texts too. So [`pagelock_files::NewFile`] makes
-//! it whole or not there, and PyTorch's users can read all of it.
+//! A checkpoint is one safetensors file, in which everything is a tensor, numbers and texts too. So
+//! [`pagelock_files::NewFile`] makes it whole or not there, and PyTorch's users can read all of it.
 //!
-//! Invariant: from the first save on, a whole checkpoint is in the folder at any moment: files are removed after a newer one is in its
-//! place and on the disk.
+//! Invariant: from the first save on, a whole checkpoint is in the folder at any moment: files are removed after a newer
+//! one is in its place and on the disk.
 
 mod folder;
 mod parts;
