@@ -123,6 +123,7 @@ fn arguments_that_make_no_sense_are_refused_before_anything_is_done() {
         ("--threads", &["0", "-1", "1000000000000", "all"]),
         ("--seed", &["-1", "1.5", "18446744073709551616"]),
         ("--arch", &["resnet", "5"]),
+        ("--save-every", &["0", "-1", "often"]),
     ] {
         for value in values {
             let said = Program::new("mnist_cnn", &[&format!("{argument}={value}")]).run();
@@ -233,6 +234,31 @@ fn ctrl_c_saves_what_was_trained() {
     assert!(said.stderr.contains("stopping after this batch"), "{said:?}");
     assert!(said.stdout.contains("stopped after ") && said.stdout.contains("are in results"), "{said:?}");
     assert_saved(&program.path("results"));
+}
+
+#[test]
+fn a_training_that_is_killed_again_and_again_ends_with_the_same_weights() {
+    let arguments = ["--out=results", "--save-every=7", "--tensorboard", "--resume"];
+    let weights = |program: &Program| fs::read(program.path("results/model.safetensors")).unwrap();
+    let mut whole = mnist_cnn(&["--out=results"]);
+    let folder = whole.path("results");
+    assert!(whole.command.output().unwrap().status.success());
+    let expected = fs::read(folder.join("model.safetensors")).unwrap();
+
+    let mut killed = mnist_cnn(&arguments);
+    for kill in 0..4 {
+        let checkpoints = killed.path("results/checkpoints");
+        let mut child = killed.command.spawn().unwrap();
+        let n_files = || fs::read_dir(&checkpoints).map_or(0, |files| files.count());
+        while n_files() <= kill / 2 && child.try_wait().unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let said = Said::of(killed.command.output().unwrap());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(weights(&killed) == expected, "other weights");
 }
 
 /// The weights are whole, and the report says what there was.

@@ -1,13 +1,15 @@
 //! Trains a convolutional network on MNIST and reports how well and how fast.
 //!
 //! `cargo run --release --example mnist_cnn` works without arguments and without a network; `-- --help` lists the options.
-//! Results go to `runs/mnist_cnn`: `report.json`, `curves.svg`, `mistakes.svg` and the weights.
+//! Results go to `runs/mnist_cnn`: `report.json`, `curves.svg`, `mistakes.svg`, the weights, and checkpoints: a run that was
+//! killed at any moment goes on with `--resume`, and ends with the same weights as one that was not.
 
 #[path = "../common/mod.rs"]
 mod common;
 mod interrupt;
 mod model;
 mod pictures;
+mod progress;
 mod report;
 
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use pagelock::tensor::profiler::Profiler;
 
 use interrupt::Interrupt;
 use model::Arch;
+use progress::Progress;
 use report::{Epoch, Report};
 
 /// Train a convolutional network on MNIST
@@ -62,6 +65,15 @@ struct Args {
     /// Folder for the results
     #[arg(long, default_value = "runs/mnist_cnn")]
     out: PathBuf,
+    /// Go on from the newest checkpoint in the folder for the results, if there is one; without, they begin anew
+    #[arg(long)]
+    resume: bool,
+    /// Steps from a checkpoint to the next; there is one after each epoch too
+    #[arg(long, default_value_t = 500, value_parser = between(1, 1_000_000_000))]
+    save_every: usize,
+    /// Write losses and accuracy for TensorBoard, into the folder `tensorboard` beside the results
+    #[arg(long)]
+    tensorboard: bool,
 }
 
 impl Args {
@@ -100,6 +112,8 @@ fn main() -> Result<ExitCode> {
     let test_dl = DataLoader::new(digits.test.bytes()).batch_size(args.batch_size * 2);
     let train_dl = train_dl.shuffle(args.seed).pin_memory(!device.is_cpu());
 
+    let n_batches = train_dl.n_samples().div_ceil(args.batch_size);
+
     let model = args.arch.model()?.to(&device)?;
     let schedule = args.arch.schedule(args.lr, args.epochs);
     let mut opt = Sgd::new(model.parameters(), schedule(0)).momentum(0.9);
@@ -109,15 +123,29 @@ fn main() -> Result<ExitCode> {
     let mut step = CapturedStep::new(&device); // on a GPU: recorded once, then launched as a whole
     let mut report = Report::new(&args, &digits, &device);
     let interrupt = Interrupt::watch()?;
+    let mut progress = Progress::open(&args)?;
+    if let Some(found) = progress.found() {
+        found.load_model(&model)?;
+        found.load_optimizer(&mut opt)?;
+        found.load_tensor("total_loss", &total_loss)?;
+        found.load_random()?;
+        train_dl.resume(found.loader()?)?;
+        report.load_epochs(&found)?;
+    }
+    let everything = |opt: &Sgd, report: &Report<'_>| {
+        let checkpoint = Checkpoint::new().model(&model)?.optimizer(opt)?.tensor("total_loss", &total_loss)?;
+        report.save_epochs(checkpoint.random()?.loader(train_dl.state())?)
+    };
     let profiler =
         args.profile.as_ref().map(|_| Profiler::new().with_modules(module_names(&model)).start()).transpose()?;
-    for epoch in 0..args.epochs {
+    for epoch in report.epochs.len()..args.epochs {
         opt.set_lr(schedule(epoch));
         let bar = progress_bar(epoch, args.epochs, train_dl.n_samples());
+        let first = progress.step % n_batches; // not 0 if a checkpoint was in the middle of an epoch
+        bar.set_position((first * args.batch_size) as u64);
         let begin = Instant::now();
-        total_loss.zero_()?;
         model.train();
-        for (i, batch) in train_dl.iter().enumerate() {
+        for (i, batch) in (first..).zip(train_dl.iter()) {
             let (xb, yb) = batch?;
             bar.inc(yb.len() as u64);
             step.run((xb, yb), |(xb, yb)| {
@@ -130,13 +158,21 @@ fn main() -> Result<ExitCode> {
             })?;
 
             // Reading the loss waits for the device, so not in every step.
+            progress.step += 1;
             if i % 100 == 0 {
                 let total: f64 = total_loss.item()?;
-                bar.set_message(format!("{:.4}", total / bar.position() as f64));
+                let loss = total / bar.position() as f64;
+                bar.set_message(format!("{loss:.4}"));
+                progress.scalar("loss/train", loss)?;
                 report.first_step(start);
             }
-            if interrupt.came() {
+            let is_last = i + 1 == n_batches; // the checkpoint of the epoch follows
+            if !is_last && (progress.step % args.save_every == 0 || interrupt.came()) {
+                progress.save(everything(&opt, &report)?)?;
+            }
+            if interrupt.came() && !is_last {
                 bar.finish_and_clear();
+                progress.close()?;
                 return stopped(&args, &report, &model, epoch);
             }
         }
@@ -144,6 +180,7 @@ fn main() -> Result<ExitCode> {
         let train_loss = total / train_dl.n_samples() as f64;
         let train_seconds = begin.elapsed().as_secs_f64();
         bar.finish_and_clear();
+        total_loss.zero_()?;
 
         let begin = Instant::now();
         let (val_loss, val_accuracy) = evaluate(&model, &device, &valid_dl, |_, _| Ok(()))?;
@@ -155,12 +192,17 @@ fn main() -> Result<ExitCode> {
             val_seconds: begin.elapsed().as_secs_f64(),
         });
         report.print_epoch(epoch, train_dl.n_samples());
+        progress.scalar("loss/validation", val_loss)?;
+        progress.scalar("accuracy/validation", val_accuracy)?;
+        progress.save(everything(&opt, &report)?.score(val_accuracy))?;
+        if interrupt.came() {
+            progress.close()?;
+            return stopped(&args, &report, &model, epoch + 1);
+        }
     }
+    progress.close()?;
     if let (Some(profiler), Some(folder)) = (profiler, &args.profile) {
         report::save_profile(&profiler.stop()?, folder)?;
-    }
-    if interrupt.came() {
-        return stopped(&args, &report, &model, args.epochs);
     }
 
     let mut guesses = Vec::new();

@@ -7,12 +7,12 @@ use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use pagelock::prelude::*;
 use pagelock::tensor::profiler::Profile;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Args;
 
 /// One epoch's figures.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub(crate) struct Epoch {
     pub(crate) train_loss: f64,
     pub(crate) val_loss: f64,
@@ -33,6 +33,8 @@ pub(crate) struct Report<'a> {
     test_accuracy: Option<f64>, // none if it was stopped before
     seconds_to_first_step: Option<f64>,
     peak_memory_bytes: Option<u64>,
+    #[serde(skip)]
+    has_head: bool, // of the table that is printed
 }
 
 /// What the network said to one image of the test file.
@@ -56,12 +58,24 @@ impl<'a> Report<'a> {
             test_accuracy: None,
             seconds_to_first_step: None,
             peak_memory_bytes: None,
+            has_head: false,
         }
     }
 
     /// Notes the time since `start` when it is called first.
     pub(crate) fn first_step(&mut self, start: Instant) {
         self.seconds_to_first_step.get_or_insert_with(|| start.elapsed().as_secs_f64());
+    }
+
+    /// Adds the figures of the epochs so far, as JSON.
+    pub(crate) fn save_epochs(&self, checkpoint: Checkpoint) -> Result<Checkpoint> {
+        Ok(checkpoint.value("epochs", serde_json::to_string(&self.epochs)?)?)
+    }
+
+    /// Goes on after the epochs of a checkpoint.
+    pub(crate) fn load_epochs(&mut self, found: &SavedCheckpoint) -> Result<()> {
+        self.epochs = serde_json::from_str(&found.value::<String>("epochs")?)?;
+        Ok(())
     }
 
     pub(crate) fn finish(&mut self, test_accuracy: f64) -> Result<()> {
@@ -76,8 +90,9 @@ impl<'a> Report<'a> {
     }
 
     /// A row of the table of epochs, under its head the first time.
-    pub(crate) fn print_epoch(&self, epoch: usize, n_samples: usize) {
-        if epoch == 0 {
+    pub(crate) fn print_epoch(&mut self, epoch: usize, n_samples: usize) {
+        if !self.has_head {
+            self.has_head = true;
             println!("\nepoch  train loss  val loss  val accuracy   seconds   images/s");
         }
         let Epoch { train_loss, val_loss, val_accuracy, train_seconds, .. } = &self.epochs[epoch];

@@ -4,6 +4,7 @@ use pagelock_tensor::text::{shortened, whole_text};
 use pagelock_tensor::{DType, Shape};
 use std::error::Error as StdError;
 use std::fmt;
+use std::path::PathBuf;
 
 /// What everything fallible here returns, except layers, which return the tensor crate's.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -25,6 +26,28 @@ pub enum Error {
     #[error("{0}")]
     Argument(String),
 
+    /// A checkpoint is damaged.
+    #[error("{problem}; {}", instead(path, *previous))]
+    DamagedCheckpoint {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong, and where in the file.
+        problem: String,
+        /// The step of the newest one before it that is whole.
+        previous: Option<u64>,
+    },
+
+    /// A folder of checkpoints could not be made, read or changed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Checkpoints {
+        /// What was tried.
+        action: &'static str,
+        /// The folder, or the file in it.
+        path: PathBuf,
+        /// What the system said.
+        r#source: std::io::Error,
+    },
+
     /// A loader could not deliver a batch.
     #[error("{which} batch {index} of epoch {epoch}: {}", whole_text(&**source))]
     Batch {
@@ -40,6 +63,15 @@ pub enum Error {
 }
 
 pagelock_tensor::debug_is_the_message!(Error);
+
+/// What to do without a damaged checkpoint.
+fn instead(path: &std::path::Path, previous: Option<u64>) -> String {
+    let path = path.display();
+    match previous {
+        Some(step) => format!("the checkpoint of step {step} is whole: delete {path} to go on from there"),
+        None => format!("there is no earlier one that is whole: delete {path} to begin anew"),
+    }
+}
 
 /// How a state dict differs from a model's.
 #[derive(Debug, Default, PartialEq)]

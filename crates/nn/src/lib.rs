@@ -30,6 +30,7 @@
 extern crate self as pagelock_nn;
 
 mod audit;
+mod checkpoint;
 mod containers;
 mod counter;
 mod error;
@@ -52,6 +53,7 @@ mod train;
 mod walk;
 
 pub use audit::audit;
+pub use checkpoint::{Checkpoint, CheckpointValue, Checkpoints, SavedCheckpoint};
 pub use counter::Counter;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};

@@ -116,13 +116,13 @@ pub use error::{Error, Result};
 #[doc(hidden)]
 pub use heap::CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
-pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_};
+pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
-pub use random::{Generator, default_generator, manual_seed};
+pub use random::{Generator, GeneratorState, default_generator, manual_seed};
 pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 pub use tensor::Tensor;
 pub use transfer::{page_locked, page_locked_source};

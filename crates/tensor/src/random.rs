@@ -74,6 +74,27 @@ impl Generator {
         self.position.store(position, Ordering::Relaxed);
     }
 
+    /// Where it is, to be kept in a checkpoint.
+    pub fn state(&self) -> GeneratorState {
+        GeneratorState { seed: self.seed(), position: self.position() }
+    }
+
+    /// Goes on from the [`state`](Self::state) of a generator of the same stream: draws the numbers that came next there, on the
+    /// CPU and on GPUs.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Tensor, default_generator};
+    /// let saved = default_generator().state();
+    /// let first = Tensor::randn([3])?.to_vec::<f32>()?;
+    /// default_generator().set_state(saved);
+    /// assert_eq!(Tensor::randn([3])?.to_vec::<f32>()?, first);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn set_state(&self, state: GeneratorState) {
+        self.seed.store(state.seed, Ordering::Relaxed);
+        self.set_position(state.position);
+    }
+
     /// Takes `counters` positions and returns the first.
     pub(crate) fn take(&self, counters: u64) -> u64 {
         // Relaxed: the position guards no other memory.
@@ -142,6 +163,16 @@ impl Generator {
             },
         );
     }
+}
+
+/// Where a [`Generator`] is in its stream: all that is needed to draw the same numbers again. It is the same for the CPU and for
+/// GPUs, whose numbers are the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GeneratorState {
+    /// What [`manual_seed`] or [`Generator::new`] was given.
+    pub seed: u64,
+    /// How many counters have been drawn.
+    pub position: u64,
 }
 
 /// 64 bits of two words.
@@ -268,9 +299,7 @@ pub fn default_generator() -> &'static Generator {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn manual_seed(seed: u64) {
-    let generator = default_generator();
-    generator.seed.store(seed, Ordering::Relaxed);
-    generator.set_position(0);
+    default_generator().set_state(GeneratorState { seed, position: 0 });
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub use muon::{AdjustLr, Muon};
 pub use nadam::NAdam;
 pub use radam::RAdam;
 pub use rmsprop::RmsProp;
-pub use scaler::GradScaler;
+pub use scaler::{GradScaler, ScalerState};
 pub use sgd::Sgd;
 pub use state_dict::{OptimizerState, ParamGroup, Setting};
 

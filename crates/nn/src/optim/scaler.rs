@@ -39,6 +39,15 @@ pub struct GradScaler {
     is_finite: Option<bool>, // what is known of the gradients since the last update
 }
 
+/// Where a [`GradScaler`] is: all that has to be kept to go on with it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ScalerState {
+    /// The scale now.
+    pub scale: f64,
+    /// How many steps in a row were good since it changed: PyTorch's `_growth_tracker`.
+    pub good_steps: u32,
+}
+
 impl Default for GradScaler {
     fn default() -> Self {
         let (scale, growth, backoff, interval) = (65_536.0, 2.0, 0.5, 2_000);
@@ -79,6 +88,16 @@ impl GradScaler {
     /// The scale now.
     pub fn get_scale(&self) -> f64 {
         self.scale
+    }
+
+    /// Where it is.
+    pub fn state(&self) -> ScalerState {
+        ScalerState { scale: self.scale, good_steps: self.good_steps }
+    }
+
+    /// Goes on from the [`state`](Self::state) of a scaler with the same settings.
+    pub fn load_state(&mut self, state: ScalerState) {
+        (self.scale, self.good_steps, self.is_finite) = (state.scale, state.good_steps, None);
     }
 
     /// The loss times the scale: what `backward` is called of.

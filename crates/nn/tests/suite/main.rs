@@ -1,6 +1,7 @@
 //! The tests of pagelock-nn, in one binary: what PyTorch does is in `../golden`, written by `make.py` there.
 
 mod averaged_models;
+mod checkpoint_folders;
 mod checkpoints;
 mod derive;
 mod files;

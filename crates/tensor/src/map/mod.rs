@@ -3,6 +3,7 @@
 //!
 //! - `any.rs`: [`AnyTensor`], one of them;
 //! - `assign.rs`: elements copied into many tensors, all or none;
+//! - `snapshot.rs`: copies of many tensors on the host, while the program goes on;
 //! - `batch.rs`: what is done along the batch: cut, picked, stacked;
 //! - `transfer.rs`: to devices, to page-locked memory, into one block;
 //! - `entries.rs`: the tree of names, which is counted;
@@ -17,6 +18,7 @@ mod assign;
 mod batch;
 mod entries;
 mod file;
+mod snapshot;
 mod transfer;
 
 use std::fmt;
@@ -28,6 +30,7 @@ pub use self::any::AnyTensor;
 pub use self::assign::copy_all_;
 use self::entries::{Entries, Entry, check_room};
 pub use self::file::{FileElements, TensorFile};
+pub use self::snapshot::snapshot_all;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};

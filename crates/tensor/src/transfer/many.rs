@@ -116,7 +116,7 @@ fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     while let Some(Device::Cuda(cuda)) = down.first().map(|&first| dense[first].storage.device().clone()) {
         let is_here = |at: &mut usize| *dense[*at].storage.device() == Device::Cuda(cuda.clone());
         let here: Vec<_> = down.extract_if(.., is_here).collect();
-        put(&mut out, &dense, &here, |dense| download(dense, &cuda))?;
+        put(&mut out, &dense, &here, |dense| download(dense, &cuda, PAGE_LOCKED_BYTES))?;
     }
     let moved = |(at, storage): (usize, Option<StorageRef>)| match storage {
         None => Moved::Stays,
@@ -305,7 +305,44 @@ fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
     }
 }
 
-fn download(dense: &[&Raw], cuda: &CudaDevice) -> Result<Vec<StorageRef>> {
+/// Copies on the host of tensors, wherever they are, outside the graph: of a device's in page-locked memory of whatever size, if there
+/// is that much.
+pub(crate) fn snapshot(tensors: &[&Raw]) -> Result<Vec<Raw>> {
+    let mut out: Vec<Option<Raw>> = vec![None; tensors.len()];
+    let mut left: Vec<usize> = (0..tensors.len()).collect();
+    while let Some(device) = left.first().map(|&first| tensors[first].storage.device().clone()) {
+        let here: Vec<usize> = left.extract_if(.., |at| *tensors[*at].storage.device() == device).collect();
+        let chosen: Vec<&Raw> = here.iter().map(|&at| tensors[at]).collect();
+        let made: Vec<(StorageRef, Layout)> = match &device {
+            Device::Cpu => {
+                let layouts = chosen.iter().map(|tensor| Layout::contiguous(*tensor.shape()));
+                all_in("snapshot", &chosen, default_host(), None)?.into_iter().zip(layouts).collect()
+            }
+            Device::Cuda(cuda) => {
+                let whole = chosen.iter().map(|tensor| in_own_buffer(tensor)).collect::<Result<Vec<_>>>()?;
+                let dense: Vec<&Raw> = whole.iter().map(|tensor| &**tensor).collect();
+                let layouts = dense.iter().map(|tensor| tensor.layout.at_start());
+                download(&dense, cuda, usize::MAX)?.into_iter().zip(layouts).collect()
+            }
+        };
+        for (at, (storage, layout)) in here.into_iter().zip(made) {
+            out[at] = Some(Raw { storage, layout, node: None });
+        }
+    }
+    Ok(out.into_iter().flatten().collect())
+}
+
+/// A tensor that covers the buffer of its device.
+fn in_own_buffer<'a>(tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
+    let len_bytes = tensor.storage.lock().device_buffer().map(DeviceBuffer::len);
+    if tensor.layout.is_dense() && len_bytes == Some(bytes_of(tensor).len()) {
+        return Ok(Cow::Borrowed(tensor));
+    }
+    Ok(Cow::Owned(tensor.deep_copy("snapshot")?))
+}
+
+/// To page-locked memory, if the tensors together have at most `most_locked` bytes.
+fn download(dense: &[&Raw], cuda: &CudaDevice, most_locked: usize) -> Result<Vec<StorageRef>> {
     capture::refuse("reading elements on the host")?;
     let locked = AllLocked::new(dense);
     let whole = |at: usize| locked.get(at).device_buffer().filter(|buffer| buffer.len() == bytes_of(dense[at]).len());
@@ -314,7 +351,7 @@ fn download(dense: &[&Raw], cuda: &CudaDevice) -> Result<Vec<StorageRef>> {
         return dense.iter().map(|tensor| Ok(download_span("to", tensor, cuda)?.storage)).collect();
     };
     let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    let in_locked = if total <= PAGE_LOCKED_BYTES { download_locked(&buffers, cuda)? } else { None };
+    let in_locked = if total <= most_locked { download_locked(&buffers, cuda)? } else { None };
     let hosts = match in_locked {
         Some(hosts) => hosts,
         None => download_staged(dense, &buffers, cuda)?,

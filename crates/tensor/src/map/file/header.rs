@@ -2,7 +2,7 @@
 //! each tensor, and notes.
 //!
 //! Maps note their batches there, as sizes joined with commas: `pagelock.batch` for the map itself, `pagelock.batch:PATH` for
-//! a map in it.
+//! a map in it. Checksums are there as `pagelock.checks` (`checks.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,6 +30,8 @@ const PARSED: u64 = 12;
 /// Elements begin at a multiple of this, so that a file that is mapped is aligned for all of them.
 const ALIGN: usize = 64;
 const BATCH: &str = "pagelock.batch";
+/// The note with checksums.
+const CHECKS: &str = "pagelock.checks";
 /// The name of the notes, which no tensor can have.
 const NOTES: &str = "__metadata__";
 
@@ -39,6 +41,7 @@ pub(super) struct Header {
     pub(super) claims: Vec<Claim>, // by their place in the file
     pub(super) batch: Shape,
     pub(super) inner: Vec<(String, Shape)>, // batches of maps in the map, the outer ones first
+    pub(super) checks: Option<String>,
     _counted: CountedHeap,
 }
 
@@ -82,7 +85,8 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
         return Err(content(path, &problem));
     }
     let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
-    Ok(Header { claims, batch, inner, _counted: counted })
+    let checks = metadata.metadata().as_ref().and_then(|notes| notes.get(CHECKS).cloned());
+    Ok(Header { claims, batch, inner, checks, _counted: counted })
 }
 
 fn unread(path: &Path, source: io::Error) -> Error {
@@ -131,11 +135,13 @@ fn batches(metadata: &Metadata) -> Option<(Shape, Vec<(String, Shape)>)> {
 pub(super) fn text<'a>(
     tensors: impl Iterator<Item = (&'a str, DType, &'a Shape)>,
     batches: impl Iterator<Item = (&'a str, &'a Shape)>,
+    checks: Option<String>,
 ) -> Result<Vec<u8>, String> {
     let mut header = Map::new();
     let sizes = |shape: &Shape| shape.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
     let key = |path: &str| if path.is_empty() { BATCH.to_owned() } else { format!("{BATCH}:{path}") };
-    let notes: Map<String, Value> = batches.map(|(path, batch)| (key(path), Value::from(sizes(batch)))).collect();
+    let mut notes: Map<String, Value> = batches.map(|(path, batch)| (key(path), Value::from(sizes(batch)))).collect();
+    notes.extend(checks.map(|checks| (CHECKS.to_owned(), Value::from(checks))));
     if !notes.is_empty() {
         header.insert(NOTES.to_owned(), Value::Object(notes));
     }

@@ -1,12 +1,13 @@
 //! Maps of tensors in safetensors files: written, read within the budget, sent to a device, mapped.
 //!
-//! `header.rs` knows the format and trusts no file; `write.rs` writes one. The names in a file are the paths of the map; its
+//! `header.rs` knows the format and trusts no file; `write.rs` writes one, `checks.rs` has checksums for it. The names in a file are the paths of the map; its
 //! batches stand among the file's own notes, where other programs leave them alone.
 //!
 //! Promises: what a header claims is checked against the length of the file before anything is allocated; a file that is
 //! cut short or changed while it is read is an error; on its way to a device nothing of it is in memory but what is in the
 //! slots of the ring.
 
+mod checks;
 mod header;
 mod write;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use pagelock_files::NewFile;
 
 use super::super::{AnyTensor, Entry, TensorMap};
-use super::{TensorFile, header};
+use super::{TensorFile, checks, header};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::heap;
@@ -29,7 +29,7 @@ impl TensorMap {
         let tensors: Vec<(String, &AnyTensor)> = self.iter().collect();
         let mut batches = vec![(String::new(), &self.batch)];
         self.batches_into("", &mut batches);
-        save(path.as_ref(), tensors.iter().map(|(path, tensor)| (&**path, *tensor)).collect(), &batches)
+        save(path.as_ref(), tensors.iter().map(|(path, tensor)| (&**path, *tensor)).collect(), &batches, Checked::No)
     }
 
     /// The batches of the maps in this one.
@@ -65,7 +65,22 @@ impl TensorFile {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn save<'a>(path: impl AsRef<Path>, tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>) -> Result<()> {
-        save(path.as_ref(), tensors.into_iter().collect(), &[])
+        save(path.as_ref(), tensors.into_iter().collect(), &[], Checked::No)
+    }
+
+    /// The same with a checksum of each tensor among the file's notes, for [`TensorFile::check`]. Other programs read the file as any
+    /// other.
+    ///
+    /// # Errors
+    /// As [`save`](Self::save).
+    ///
+    /// # Examples
+    /// See [`TensorFile::check`].
+    pub fn save_checked<'a>(
+        path: impl AsRef<Path>,
+        tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>,
+    ) -> Result<()> {
+        save(path.as_ref(), tensors.into_iter().collect(), &[], Checked::Yes)
     }
 }
 
@@ -89,14 +104,28 @@ impl AnyTensor {
     }
 }
 
-fn save(path: &Path, mut tensors: Vec<(&str, &AnyTensor)>, batches: &[(String, &Shape)]) -> Result<()> {
+/// Whether a file has checksums.
+#[derive(PartialEq)]
+enum Checked {
+    Yes,
+    No,
+}
+
+fn save(
+    path: &Path,
+    mut tensors: Vec<(&str, &AnyTensor)>,
+    batches: &[(String, &Shape)],
+    checked: Checked,
+) -> Result<()> {
     let failed = |source| Error::io("write", path, source);
     tensors.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size())); // so that all are aligned
     let header_bytes: usize = tensors.iter().map(|(name, _)| HEADER_BYTES + MADE * name.len()).sum();
     let _making = heap::reserve("save", "the header of the file", header_bytes)?;
+    let checks = (checked == Checked::Yes).then(|| checks::of(&tensors)).transpose()?;
     let header = header::text(
         tensors.iter().map(|(path, tensor)| (*path, tensor.dtype(), tensor.shape())),
         batches.iter().map(|(path, batch)| (&**path, *batch)),
+        checks,
     )
     .map_err(|problem| Error::Unwritable { path: path.to_owned(), problem })?;
     let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);

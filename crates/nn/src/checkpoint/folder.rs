@@ -1,0 +1,267 @@
+//! [`Checkpoints`]: a folder of checkpoints, written by a thread of its own.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+
+use pagelock_tensor::{self as tensor, TensorFile};
+
+use super::Checkpoint;
+use super::saved::{SavedCheckpoint, score_in};
+use crate::{Error, Result, StateDict};
+
+/// Files are `step-`, the step in at least [`DIGITS`] digits, `.safetensors`.
+const PREFIX: &str = "step-";
+const DIGITS: usize = 10;
+const SUFFIX: &str = ".safetensors";
+
+/// A folder of checkpoints, one file for each.
+///
+/// [`save`](Self::save) copies the tensors, a thread writes the copies while the training goes on. A file appears under its name
+/// whole and on the disk, or not at all: a process that is killed at any moment loses nothing but what it was writing, and what it leaves
+/// is removed with the next save. One checkpoint is written at a time: the next `save` waits for it. Dropping a `Checkpoints` waits
+/// too, but cannot say whether that worked: [`wait`](Self::wait) can.
+///
+/// The copies take as much host memory as the tensors, which is counted in the host's budget; those of a GPU are page-locked.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Checkpoint, Checkpoints, Linear, Module, optim::{Adam, Optimizer}};
+///
+/// # let runs = tempfile::tempdir()?;
+/// # let folder = runs.path().join("checkpoints");
+/// let model = Linear::new(3, 2)?;
+/// let mut opt = Adam::new(model.parameters(), 0.1);
+/// let mut checkpoints = Checkpoints::open(&folder)?.keep_last(3).keep_best(1); // such as "runs/first/checkpoints"
+/// let mut epoch = 0;
+/// if let Some(found) = checkpoints.latest()? {
+///     found.load_model(&model)?;
+///     found.load_optimizer(&mut opt)?;
+///     found.load_random()?;
+///     epoch = found.value("epoch")?;
+/// }
+/// while epoch < 5 {
+///     // … train for an epoch
+///     epoch += 1;
+///     let checkpoint = Checkpoint::new().model(&model)?.optimizer(&opt)?.random()?.value("epoch", epoch)?;
+///     checkpoints.save(100 * epoch, checkpoint.score(0.9))?; // returns at once
+/// }
+/// checkpoints.wait()?;
+/// assert_eq!(checkpoints.steps()?, [100, 300, 400, 500]); // 100 is the first of equal scores
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    keep: Keep,
+    writer: Option<JoinHandle<Result<()>>>,
+}
+
+/// Which checkpoints stay when another one was written: all if both are none.
+#[derive(Debug, Clone, Copy, Default)]
+struct Keep {
+    last: Option<usize>,
+    best: Option<usize>,
+}
+
+impl Checkpoints {
+    /// The folder, which is made where there is none. All checkpoints in it are kept.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoints`] if it cannot be made or read.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        Self::open_at(folder.as_ref())
+    }
+
+    fn open_at(folder: &Path) -> Result<Self> {
+        let failed = |source| Error::Checkpoints { action: "make the folder", path: folder.to_owned(), source };
+        fs::create_dir_all(folder).map_err(failed)?;
+        let folder = std::path::absolute(folder).map_err(failed)?;
+        let checkpoints = Self { folder, keep: Keep::default(), writer: None };
+        checkpoints.steps()?;
+        Ok(checkpoints)
+    }
+
+    /// Removes, after each save, all but the last `n` and those that [`keep_best`](Self::keep_best) keeps. The newest always stays.
+    #[must_use]
+    pub fn keep_last(mut self, n: usize) -> Self {
+        self.keep.last = Some(n.max(1));
+        self
+    }
+
+    /// Removes, after each save, all but the `n` with the highest [`score`](Checkpoint::score), of equal ones the first, and those that
+    /// [`keep_last`](Self::keep_last) keeps. The newest always stays.
+    #[must_use]
+    pub fn keep_best(mut self, n: usize) -> Self {
+        self.keep.best = Some(n);
+        self
+    }
+
+    /// Copies what is in `checkpoint`, and has the copies written; one of the same step is replaced. Waits for the save before, if that
+    /// is still going on, and for a GPU to have made the copies.
+    ///
+    /// # Errors
+    /// That of the save before, of which nothing is in the folder unless the text says so, or of this one's copies, as
+    /// [`snapshot_all`](tensor::snapshot_all): nothing is saved then. [`Error::Checkpoints`] if there can be no thread.
+    pub fn save(&mut self, step: u64, checkpoint: Checkpoint) -> Result<()> {
+        self.wait()?;
+        let (copies, path) = (checkpoint.snapshot()?, self.path(step));
+        let (folder, keep) = (self.folder.clone(), self.keep);
+        let write = move || {
+            TensorFile::save_checked(&path, copies.iter())?;
+            drop::<StateDict>(copies);
+            keep.prune(&folder, step)
+        };
+        let spawned = thread::Builder::new().name("pagelock-checkpoint".to_owned()).spawn(write);
+        let failed = |source| Error::Checkpoints { action: "start a thread for", path: self.folder.clone(), source };
+        self.writer = Some(spawned.map_err(failed)?);
+        Ok(())
+    }
+
+    /// Waits until what was saved last is on the disk.
+    ///
+    /// # Errors
+    /// Those of the write: as [`TensorFile::save`], [`Error::Checkpoints`] if an older one cannot be removed.
+    pub fn wait(&mut self) -> Result<()> {
+        let Some(writer) = self.writer.take() else { return Ok(()) };
+        writer.join().unwrap_or_else(|_| {
+            let source = io::Error::other("its thread panicked");
+            Err(Error::Checkpoints { action: "write into", path: self.folder.clone(), source })
+        })
+    }
+
+    /// The newest checkpoint; none if there is none. Reads its file once, to see that it is whole.
+    ///
+    /// # Errors
+    /// [`Error::DamagedCheckpoint`] if it is damaged, which also names an earlier one that is not; as [`wait`](Self::wait).
+    pub fn latest(&mut self) -> Result<Option<SavedCheckpoint>> {
+        self.wait()?;
+        self.steps()?.last().map(|&step| self.open_step(step)).transpose()
+    }
+
+    /// The checkpoint with the highest [`score`](Checkpoint::score), of equal ones the first; none if none has a score.
+    ///
+    /// # Errors
+    /// As [`latest`](Self::latest).
+    pub fn best(&mut self) -> Result<Option<SavedCheckpoint>> {
+        self.wait()?;
+        let best = by_score(&self.folder, &self.steps()?).first().copied();
+        best.map(|step| self.open_step(step)).transpose()
+    }
+
+    /// The checkpoint of a step.
+    ///
+    /// # Errors
+    /// As [`latest`](Self::latest); [`Error::Argument`] if there is none.
+    pub fn at(&mut self, step: u64) -> Result<SavedCheckpoint> {
+        self.wait()?;
+        let steps = self.steps()?;
+        if steps.contains(&step) {
+            return self.open_step(step);
+        }
+        let folder = self.folder.display();
+        Err(Error::Argument(format!("{folder} has no checkpoint of step {step}, but of {steps:?}; name one of these")))
+    }
+
+    /// The steps of which there are checkpoints, in order.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoints`] if the folder cannot be read.
+    pub fn steps(&self) -> Result<Vec<u64>> {
+        steps_in(&self.folder)
+    }
+
+    /// Removes all checkpoints.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoints`] if one cannot be removed; as [`wait`](Self::wait).
+    pub fn clear(&mut self) -> Result<()> {
+        self.wait()?;
+        self.steps()?.into_iter().try_for_each(|step| remove(&self.path(step)))
+    }
+
+    /// The folder, as an absolute path.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn path(&self, step: u64) -> PathBuf {
+        path_in(&self.folder, step)
+    }
+
+    fn open_step(&self, step: u64) -> Result<SavedCheckpoint> {
+        match SavedCheckpoint::open(step, self.path(step)) {
+            Err(Error::Tensor(error @ tensor::Error::Content { .. })) => {
+                let is_whole = |other: &u64| *other < step && SavedCheckpoint::open(*other, self.path(*other)).is_ok();
+                let previous = self.steps()?.into_iter().rev().find(is_whole);
+                Err(Error::DamagedCheckpoint { path: self.path(step), problem: error.to_string(), previous })
+            }
+            opened => opened,
+        }
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        let _ = self.wait();
+    }
+}
+
+impl Keep {
+    /// Removes what is not kept, after `written` was written.
+    fn prune(self, folder: &Path, written: u64) -> Result<()> {
+        let Self { last, best } = self;
+        if last.is_none() && best.is_none() {
+            return Ok(());
+        }
+        let steps = steps_in(folder)?;
+        let n_last = last.unwrap_or(1).min(steps.len());
+        let mut kept = steps[steps.len() - n_last..].to_vec();
+        kept.push(written);
+        if let Some(n_best) = best {
+            kept.extend(by_score(folder, &steps).into_iter().take(n_best));
+        }
+        let rest = steps.into_iter().filter(|step| !kept.contains(step));
+        rest.into_iter().try_for_each(|step| remove(&path_in(folder, step)))
+    }
+}
+
+fn path_in(folder: &Path, step: u64) -> PathBuf {
+    folder.join(format!("{PREFIX}{step:0DIGITS$}{SUFFIX}"))
+}
+
+/// The step of a file of this name, if it is a checkpoint's.
+fn step_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
+    let step = digits.parse().ok()?;
+    (format!("{step:0DIGITS$}") == digits).then_some(step)
+}
+
+fn steps_in(folder: &Path) -> Result<Vec<u64>> {
+    let failed = |source| Error::Checkpoints { action: "read the folder", path: folder.to_owned(), source };
+    let mut steps = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        steps.extend(entry.map_err(failed)?.file_name().to_str().and_then(step_of));
+    }
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+/// Those that have a score, the best first, of equal ones the first. A damaged one has none.
+fn by_score(folder: &Path, steps: &[u64]) -> Vec<u64> {
+    let score = |step: &u64| score_in(&TensorFile::open(path_in(folder, *step)).ok()?).ok()?;
+    let better = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
+    let mut scored: Vec<(f64, u64)> = steps.iter().filter_map(|step| Some((better(score(step)?), *step))).collect();
+    scored.sort_by(|one, other| other.0.total_cmp(&one.0)); // stable: the first of equal ones stays first
+    scored.into_iter().map(|(_, step)| step).collect()
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::Checkpoints { action: "remove", path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}

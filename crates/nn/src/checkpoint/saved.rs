@@ -1,0 +1,219 @@
+//! [`SavedCheckpoint`]: a checkpoint that is read.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use pagelock_tensor::text::shortened;
+use pagelock_tensor::{AnyTensor, Device, GeneratorState, TensorFile, copy_all_, default_generator, no_grad};
+
+use super::CheckpointValue;
+use super::parts::{LOADER, MODEL, OPTIMIZER, PLATEAU, RANDOM, SCALER, SCHEDULER, SCORE, VALUES};
+use crate::optim::lr_scheduler::{LrScheduler, LrState, PlateauState, ReduceLrOnPlateau, Schedule};
+use crate::optim::{GradScaler, Optimizer, OptimizerState, ScalerState};
+use crate::{Error, Module, Result, StateDict};
+
+/// A checkpoint of [`Checkpoints`](super::Checkpoints), which was read once and is whole. What fails while something is loaded has
+/// changed nothing of it.
+#[derive(Debug)]
+pub struct SavedCheckpoint {
+    step: u64,
+    path: PathBuf,
+    file: TensorFile,
+}
+
+impl SavedCheckpoint {
+    /// Opens a file, and reads all of it to compare it with its checksums.
+    pub(super) fn open(step: u64, path: PathBuf) -> Result<Self> {
+        let file = TensorFile::open(&path)?;
+        file.check()?;
+        Ok(Self { step, path, file })
+    }
+
+    /// The step that it was saved after.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Its file, a safetensors file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What [`Checkpoint::score`](super::Checkpoint::score) was given.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the file cannot be read any more.
+    pub fn score(&self) -> Result<Option<f64>> {
+        score_in(&self.file)
+    }
+
+    /// The model's parameters and buffers into a model like it.
+    ///
+    /// # Errors
+    /// As [`Module::load_state_dict`]; [`Error::Argument`] if the checkpoint has no model.
+    pub fn load_model<M: Module>(&self, model: &M) -> Result<()> {
+        model.load_state_dict(&self.tensors(MODEL)?)
+    }
+
+    /// The same of [`Checkpoint::module`](super::Checkpoint::module).
+    ///
+    /// # Errors
+    /// As [`load_model`](Self::load_model).
+    pub fn load_module<M: Module>(&self, name: &str, module: &M) -> Result<()> {
+        module.load_state_dict(&self.tensors(name)?)
+    }
+
+    /// The optimizer's state into one of the same kind, with the same groups of parameters.
+    ///
+    /// # Errors
+    /// As [`Optimizer::load_state_dict`]; [`Error::Argument`] if the checkpoint has none.
+    pub fn load_optimizer(&self, optimizer: &mut dyn Optimizer) -> Result<()> {
+        optimizer.load_state_dict(&OptimizerState::from_dict(&self.tensors(OPTIMIZER)?)?)
+    }
+
+    /// The place in a schedule of learning rates. The optimizer keeps the rates that it has, which are those that
+    /// [`load_optimizer`](Self::load_optimizer) loads: something else may have changed them since the schedule did.
+    ///
+    /// # Errors
+    /// As [`LrScheduler::load_state`]; [`Error::Argument`] if the checkpoint has none.
+    pub fn load_scheduler<S: Schedule>(
+        &self,
+        scheduler: &mut LrScheduler<S>,
+        optimizer: &mut dyn Optimizer,
+    ) -> Result<()> {
+        let lrs = optimizer.lrs();
+        scheduler.load_state(optimizer, self.lr_state()?)?;
+        optimizer.set_lrs(&lrs)
+    }
+
+    fn lr_state(&self) -> Result<LrState> {
+        let rates = |name: &str| Ok::<_, Error>(self.any(SCHEDULER, name)?.float()?.to_vec()?);
+        Ok(LrState { step: self.part(SCHEDULER, "step")?, base: rates("base")?, lrs: rates("lrs")? })
+    }
+
+    /// The place of a [`ReduceLrOnPlateau`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none.
+    pub fn load_plateau(&self, scheduler: &mut ReduceLrOnPlateau) -> Result<()> {
+        let has_best = self.has(PLATEAU, "best");
+        let best = has_best.then(|| self.part(PLATEAU, "best")).transpose()?;
+        let [bad_epochs, cooldown] = [self.part(PLATEAU, "bad_epochs")?, self.part(PLATEAU, "cooldown")?];
+        scheduler.load_state(PlateauState { best, bad_epochs, cooldown });
+        Ok(())
+    }
+
+    /// The scale of a [`GradScaler`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none.
+    pub fn load_scaler(&self, scaler: &mut GradScaler) -> Result<()> {
+        let (scale, good_steps) = (self.part(SCALER, "scale")?, self.part(SCALER, "good_steps")?);
+        scaler.load_state(ScalerState { scale, good_steps });
+        Ok(())
+    }
+
+    /// The place of the [`default_generator`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none.
+    pub fn load_random(&self) -> Result<()> {
+        let (seed, position) = (self.part(RANDOM, "seed")?, self.part(RANDOM, "position")?);
+        default_generator().set_state(GeneratorState { seed, position });
+        Ok(())
+    }
+
+    /// Where the loader was: `loader.resume(checkpoint.loader()?)?`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none, or the text does not parse.
+    pub fn loader<S: FromStr>(&self) -> Result<S>
+    where
+        S::Err: fmt::Display,
+    {
+        let text: String = self.part(LOADER, "state")?;
+        text.parse().map_err(|error: S::Err| self.refused(&format!("the loader's state: {error}")))
+    }
+
+    /// A number or a text.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none of that name, or one of another type.
+    pub fn value<V: CheckpointValue>(&self, name: &str) -> Result<V> {
+        self.part(VALUES, name)
+    }
+
+    /// A tensor beside the model, into one of its shape.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the checkpoint has none of that name; [`Error::Tensor`] if it does not fit.
+    pub fn load_tensor(&self, name: &str, tensor: impl Into<AnyTensor>) -> Result<()> {
+        let (saved, tensor) = (self.any(VALUES, name)?, tensor.into());
+        if saved.shape() != tensor.shape() {
+            let problem = format!("`{name}` is {} there, and {} here", saved.shape(), tensor.shape());
+            return Err(self.refused(&problem));
+        }
+        Ok(no_grad(|| copy_all_(&[(&tensor, &saved)]))?)
+    }
+
+    /// Everything that was saved under a name, on the host: `model`, `optimizer`, or what [`tensors`](super::Checkpoint::tensors) was
+    /// given.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is nothing; [`Error::Tensor`] if it does not fit the memory budget.
+    pub fn tensors(&self, name: &str) -> Result<StateDict> {
+        let mut dict = StateDict::new();
+        for full in self.file.names() {
+            if let Some(entry) = full.strip_prefix(name).and_then(|rest| rest.strip_prefix('.')) {
+                dict.insert(entry, self.file.get_any(full, &Device::Cpu)?);
+            }
+        }
+        if dict.is_empty() { Err(self.lacks(name)) } else { Ok(dict) }
+    }
+
+    fn part<V: CheckpointValue>(&self, part: &str, name: &str) -> Result<V> {
+        let tensor = self.any(part, name)?;
+        V::from_tensor(&tensor)?.ok_or_else(|| self.mistyped(part, name, &tensor, V::NAME))
+    }
+
+    fn any(&self, part: &str, name: &str) -> Result<AnyTensor> {
+        if !self.has(part, name) {
+            let what = if part == VALUES { name } else { part };
+            return Err(self.lacks(what));
+        }
+        Ok(self.file.get_any(&format!("{part}.{name}"), &Device::Cpu)?)
+    }
+
+    fn has(&self, part: &str, name: &str) -> bool {
+        self.file.elements(&format!("{part}.{name}")).is_ok()
+    }
+
+    fn lacks(&self, name: &str) -> Error {
+        let in_values =
+            |full: &str| full.strip_prefix(VALUES).and_then(|rest| rest.strip_prefix('.')).map(str::to_owned);
+        let part = |full: &str| full.split('.').next().unwrap_or_default().to_owned();
+        let parts: BTreeSet<String> =
+            self.file.names().map(|full| in_values(full).unwrap_or_else(|| part(full))).collect();
+        let parts = shortened(&parts.into_iter().collect::<Vec<_>>().join(", "));
+        self.refused(&format!("it has no `{}`, but {parts}; ask for what was saved", shortened(name)))
+    }
+
+    fn mistyped(&self, part: &str, name: &str, tensor: &AnyTensor, wanted: &str) -> Error {
+        let (dtype, shape) = (tensor.dtype(), tensor.shape());
+        self.refused(&format!("`{part}.{name}` is {dtype} {shape} and no {wanted}; ask for what was saved"))
+    }
+
+    fn refused(&self, problem: &str) -> Error {
+        Error::Argument(format!("checkpoint {}: {problem}", self.path.display()))
+    }
+}
+
+/// The score in a file.
+pub(super) fn score_in(file: &TensorFile) -> Result<Option<f64>> {
+    if file.elements(SCORE).is_err() {
+        return Ok(None);
+    }
+    Ok(f64::from_tensor(&file.get_any(SCORE, &Device::Cpu)?)?)
+}

@@ -1,0 +1,113 @@
+//! [`CheckpointValue`]: numbers and texts as tensors, so that a file holds their very bits.
+
+use pagelock_tensor::{AnyTensor, Bool, DType, Int, Result, Tensor};
+
+/// A free value of a checkpoint: an integer, a float, a truth value, or a text. What is made of several parts can be saved as text, such
+/// as JSON. Floats keep their bits, also those that are not finite.
+pub trait CheckpointValue: Sized {
+    /// What errors call it.
+    const NAME: &'static str;
+
+    /// The value in a file.
+    ///
+    /// # Errors
+    /// It does not fit the memory budget.
+    fn to_tensor(&self) -> Result<AnyTensor>;
+
+    /// What [`to_tensor`](Self::to_tensor) made; none if it was of another type or is outside this one's range.
+    ///
+    /// # Errors
+    /// The tensor cannot be read.
+    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>>;
+}
+
+/// Integers are `i64` in a file; a `u64` above its range is a text.
+macro_rules! integers {
+    ($($type:ident)*) => {$(
+        impl CheckpointValue for $type {
+            const NAME: &'static str = stringify!($type);
+
+            fn to_tensor(&self) -> Result<AnyTensor> {
+                match i64::try_from(*self) {
+                    Ok(number) => Ok(Tensor::<Int>::full((), number)?.into()),
+                    Err(_) => text(&self.to_string()),
+                }
+            }
+
+            fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+                if tensor.dtype() == DType::U8 {
+                    return Ok(text_of(tensor)?.and_then(|text| text.parse().ok()));
+                }
+                let Some(tensor) = scalar(tensor, DType::I64) else { return Ok(None) };
+                Ok(tensor.int()?.item::<i64>()?.try_into().ok())
+            }
+        }
+    )*};
+}
+
+integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
+
+impl CheckpointValue for f64 {
+    const NAME: &'static str = "f64";
+
+    fn to_tensor(&self) -> Result<AnyTensor> {
+        Ok(Tensor::of(DType::F64).from_slice(&[*self], ())?.into())
+    }
+
+    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+        scalar(tensor, DType::F64).map(|tensor| tensor.float()?.item()).transpose()
+    }
+}
+
+impl CheckpointValue for f32 {
+    const NAME: &'static str = "f32";
+
+    fn to_tensor(&self) -> Result<AnyTensor> {
+        Ok(Tensor::of(DType::F32).from_slice(&[*self], ())?.into())
+    }
+
+    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+        scalar(tensor, DType::F32).map(|tensor| tensor.float()?.item()).transpose()
+    }
+}
+
+impl CheckpointValue for bool {
+    const NAME: &'static str = "bool";
+
+    fn to_tensor(&self) -> Result<AnyTensor> {
+        Ok(Tensor::<Bool>::full((), *self)?.into())
+    }
+
+    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+        scalar(tensor, DType::Bool).map(|tensor| tensor.bool()?.item()).transpose()
+    }
+}
+
+impl CheckpointValue for String {
+    const NAME: &'static str = "a text";
+
+    fn to_tensor(&self) -> Result<AnyTensor> {
+        text(self)
+    }
+
+    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+        text_of(tensor)
+    }
+}
+
+/// A tensor without dimensions, if it is of that precision.
+fn scalar(tensor: &AnyTensor, dtype: DType) -> Option<&AnyTensor> {
+    (tensor.dtype() == dtype && tensor.shape().rank() == 0).then_some(tensor)
+}
+
+/// A text as its bytes.
+fn text(text: &str) -> Result<AnyTensor> {
+    Ok(Tensor::of(DType::U8).from_slice(text.as_bytes(), text.len())?.into())
+}
+
+fn text_of(tensor: &AnyTensor) -> Result<Option<String>> {
+    if tensor.dtype() != DType::U8 || tensor.shape().rank() != 1 {
+        return Ok(None);
+    }
+    Ok(String::from_utf8(tensor.int()?.to_vec()?).ok())
+}

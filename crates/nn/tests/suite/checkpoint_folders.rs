@@ -1,0 +1,247 @@
+//! Folders of checkpoints: writes that stop anywhere, damaged files, which ones are kept. Trainings that go on with the same bits are in
+//! `../resumed_training.rs`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use pagelock_cuda::software;
+use pagelock_nn::optim::Adam;
+use pagelock_nn::{Checkpoint, Checkpoints, Error, Linear, Module, Parameter, Result, StateDict};
+use pagelock_tensor::{Device, Tensor};
+use tempfile::TempDir;
+
+/// A folder with checkpoints of steps 1 and 2, in which `w` has that number.
+struct Two {
+    folder: TempDir,
+    checkpoints: Checkpoints,
+}
+
+fn weight(number: f64) -> Parameter {
+    Parameter::new(Tensor::full([3], number).unwrap())
+}
+
+fn holding(number: f64) -> Checkpoint {
+    Checkpoint::new().model(&weight(number)).unwrap().value("epoch", number as u64).unwrap()
+}
+
+fn two() -> Two {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    checkpoints.save(1, holding(1.0)).unwrap();
+    checkpoints.save(2, holding(2.0)).unwrap();
+    checkpoints.wait().unwrap();
+    Two { folder, checkpoints }
+}
+
+impl Two {
+    fn file(&self, step: u64) -> PathBuf {
+        self.folder.path().join(format!("step-{step:010}.safetensors"))
+    }
+
+    fn n_files(&self) -> usize {
+        fs::read_dir(self.folder.path()).unwrap().count()
+    }
+
+    fn latest(&mut self) -> Result<f64> {
+        let found = self.checkpoints.latest()?.unwrap();
+        let w = weight(0.0);
+        found.load_model(&w)?;
+        let numbers = w.detach().to_vec::<f64>()?;
+        assert_eq!(numbers, [found.value::<u64>("epoch")? as f64; 3], "half of a checkpoint");
+        Ok(numbers[0])
+    }
+}
+
+/// The name of a temporary file of `pagelock_files`.
+const TEMPORARY: &str = ".pagelock-abcdefghijABCDEFGHI9.tmp";
+
+#[test]
+fn a_write_that_stopped_after_any_byte_leaves_the_checkpoint_before_and_the_next_save_removes_its_rest() {
+    let mut there = two();
+    let bytes = fs::read(there.file(2)).unwrap();
+    fs::remove_file(there.file(2)).unwrap();
+    let temporary = there.folder.path().join(TEMPORARY);
+    for len in 0..=bytes.len() {
+        fs::write(&temporary, &bytes[..len]).unwrap();
+        assert_eq!(there.latest().unwrap(), 1.0, "{len} bytes written");
+    }
+    there.checkpoints.save(3, holding(3.0)).unwrap();
+    assert_eq!(there.latest().unwrap(), 3.0);
+    assert_eq!((there.n_files(), temporary.exists()), (2, false));
+}
+
+#[test]
+fn a_save_that_stopped_between_any_two_of_its_steps_leaves_a_whole_checkpoint() {
+    let mut there = two();
+    let third = fs::read(there.file(2)).unwrap();
+    fs::write(there.file(3), third).unwrap(); // it was renamed, and nothing was removed yet
+    assert_eq!(there.latest().unwrap(), 2.0);
+    fs::remove_file(there.file(1)).unwrap(); // the first removal
+    assert_eq!(there.latest().unwrap(), 2.0);
+    there.checkpoints = Checkpoints::open(there.folder.path()).unwrap().keep_last(1);
+    there.checkpoints.save(4, holding(4.0)).unwrap();
+    assert_eq!((there.latest().unwrap(), there.n_files()), (4.0, 1));
+}
+
+#[test]
+fn a_checkpoint_that_was_cut_short_anywhere_is_refused_and_the_one_before_is_named() {
+    let mut there = two();
+    let bytes = fs::read(there.file(2)).unwrap();
+    for len in 0..bytes.len() {
+        fs::write(there.file(2), &bytes[..len]).unwrap();
+        let error = there.latest().unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, Error::DamagedCheckpoint { previous: Some(1), .. }), "{len} bytes: {text}");
+        assert!(
+            text.contains("step-0000000002.safetensors: ") && text.contains("of step 1 is whole: delete "),
+            "{text}"
+        );
+    }
+    fs::remove_file(there.file(2)).unwrap();
+    assert_eq!(there.latest().unwrap(), 1.0);
+}
+
+#[test]
+fn a_checkpoint_with_a_changed_byte_is_refused_or_has_the_same_bits() {
+    let mut there = two();
+    let bytes = fs::read(there.file(2)).unwrap();
+    let mut n_refused = 0;
+    for at in 0..bytes.len() {
+        for flipped in [1, 0x20, 0x80] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= flipped;
+            fs::write(there.file(2), &damaged).unwrap();
+            match there.latest() {
+                Ok(number) => assert_eq!(number, 2.0, "byte {at}"),
+                Err(Error::DamagedCheckpoint { previous: Some(1), .. }) => n_refused += 1,
+                Err(error) => panic!("byte {at}: {error}"),
+            }
+        }
+    }
+    assert!(n_refused > 2 * bytes.len(), "{n_refused} of {}", bytes.len());
+    let data = bytes.windows(12).position(|window| window == [2.0_f32.to_le_bytes(); 3].concat()).unwrap();
+    let mut damaged = bytes.clone();
+    damaged[data] ^= 1;
+    fs::write(there.file(2), damaged).unwrap();
+    let text = there.latest().unwrap_err().to_string();
+    let place = format!("`model`, bytes {data} to {}, does not match its checksum", data + 12);
+    assert!(text.contains("does not match its checksum") && text.contains(&place[9..]), "{text}");
+}
+
+#[test]
+fn without_a_whole_one_before_a_damaged_checkpoint_says_so() {
+    let mut there = two();
+    [1, 2].iter().for_each(|&step| fs::write(there.file(step), "").unwrap());
+    let text = there.latest().unwrap_err().to_string();
+    assert!(text.contains("there is no earlier one that is whole"), "{text}");
+}
+
+#[test]
+fn an_error_of_the_thread_comes_with_the_next_call_which_saves_nothing() {
+    let mut there = two();
+    fs::create_dir(there.file(3)).unwrap();
+    there.checkpoints.save(3, holding(3.0)).unwrap();
+    let error = there.checkpoints.save(4, holding(4.0)).unwrap_err().to_string();
+    assert!(error.contains("step-0000000003.safetensors") && error.contains("folder of that name"), "{error}");
+    assert!(!there.file(4).exists());
+    fs::remove_dir(there.file(3)).unwrap();
+    there.checkpoints.save(4, holding(4.0)).unwrap();
+    there.checkpoints.wait().unwrap();
+    assert_eq!(there.latest().unwrap(), 4.0);
+}
+
+#[test]
+fn dropping_waits_for_what_is_being_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    checkpoints.save(1, holding(1.0)).unwrap();
+    drop(checkpoints);
+    assert_eq!(Checkpoints::open(folder.path()).unwrap().steps().unwrap(), [1]);
+}
+
+#[test]
+fn the_last_and_the_best_are_kept() {
+    let scores = [0.5, 0.9, f64::NAN, 0.9, 0.7, 0.1, -1.0];
+    for (last, best, expected) in [
+        (None, None, &[0, 1, 2, 3, 4, 5, 6][..]),
+        (Some(2), None, &[5, 6]),
+        (Some(2), Some(1), &[1, 5, 6]),
+        (None, Some(3), &[1, 3, 4, 6]),
+        (Some(0), Some(0), &[6]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+        checkpoints = last.into_iter().fold(checkpoints, Checkpoints::keep_last);
+        checkpoints = best.into_iter().fold(checkpoints, Checkpoints::keep_best);
+        for (step, score) in (0..).zip(scores) {
+            checkpoints.save(step, holding(1.0).score(score)).unwrap();
+        }
+        let best_step = checkpoints.best().unwrap().map(|best| (best.step(), best.score().unwrap()));
+        assert_eq!(checkpoints.steps().unwrap(), expected, "{last:?} {best:?}");
+        if best.is_some_and(|n| n > 0) || last.is_none() {
+            assert_eq!(best_step, Some((1, Some(0.9))));
+        }
+    }
+}
+
+#[test]
+fn files_that_are_no_checkpoints_are_left_alone() {
+    let mut there = two();
+    let others = ["step-3.safetensors", "step-0000000004.safetensors.bak", "notes.txt", "step-.safetensors"];
+    others.iter().for_each(|name| fs::write(there.folder.path().join(name), "mine").unwrap());
+    assert_eq!((there.latest().unwrap(), there.checkpoints.steps().unwrap()), (2.0, vec![1, 2]));
+    there.checkpoints.clear().unwrap();
+    assert_eq!(there.n_files(), others.len());
+}
+
+#[test]
+fn values_keep_their_bits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let nan = f64::from_bits(0x7ff8_0000_0000_1234);
+    let checkpoint = Checkpoint::new().value("nan", nan).and_then(|all| all.value("best", f64::NEG_INFINITY));
+    let checkpoint = checkpoint.and_then(|all| all.value("seed", u64::MAX)?.value("delta", -3_i64)?.value("on", true));
+    let checkpoint = checkpoint.and_then(|all| all.value("empty", String::new())?.value("text", "größe".to_owned()));
+    checkpoints.save(0, checkpoint.unwrap().loader("epoch 3, batch 4").unwrap()).unwrap();
+    let found = checkpoints.latest().unwrap().unwrap();
+    assert_eq!(found.value::<f64>("nan").unwrap().to_bits(), nan.to_bits());
+    assert_eq!(found.value::<f64>("best").unwrap(), f64::NEG_INFINITY);
+    assert_eq!(found.value::<u64>("seed").unwrap(), u64::MAX);
+    assert_eq!((found.value::<i64>("delta").unwrap(), found.value::<bool>("on").unwrap()), (-3, true));
+    assert_eq!(
+        (found.value::<String>("empty").unwrap(), found.value::<String>("text").unwrap()),
+        (String::new(), "größe".to_owned())
+    );
+    assert_eq!(found.loader::<String>().unwrap(), "epoch 3, batch 4");
+    assert!(found.value::<u64>("delta").unwrap_err().to_string().contains("`values.delta` is int64 [] and no u64"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
+    let mut there = two();
+    let found = there.checkpoints.latest().unwrap().unwrap();
+    let other = Linear::new(2, 2).unwrap();
+    let before = other.weight.to_vec::<f32>().unwrap();
+    assert!(matches!(found.load_model(&other), Err(Error::StateDict(_))));
+    assert_eq!(other.weight.to_vec::<f32>().unwrap(), before);
+    let mut opt = Adam::new(other.parameters(), 0.1);
+    let error = found.load_optimizer(&mut opt).unwrap_err().to_string();
+    assert!(error.contains("it has no `optimizer`, but epoch, model; ask for what was saved"), "{error}");
+    assert!(found.load_random().is_err() && found.loader::<u64>().is_err());
+    assert!(there.checkpoints.at(7).unwrap_err().to_string().contains("no checkpoint of step 7, but of [1, 2]"));
+    let twice = holding(1.0).value("epoch", 1_u64).unwrap_err().to_string();
+    assert!(twice.contains("`values.epoch` was added already"), "{twice}");
+    assert!(Checkpoint::new().tensors("a.b", &StateDict::new()).is_err());
+}
+
+#[test]
+fn tensors_of_a_device_are_saved() {
+    let device = pagelock_cuda::Device::software(software::Config::default()).unwrap();
+    let device = Device::try_from(&device).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (trained, fresh) = (Linear::new(5, 4).unwrap().to(&device).unwrap(), Linear::new(5, 4).unwrap());
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    checkpoints.save(1, Checkpoint::new().model(&trained).unwrap()).unwrap();
+    checkpoints.latest().unwrap().unwrap().load_model(&fresh).unwrap();
+    assert_eq!(fresh.weight.to_vec::<f32>().unwrap(), trained.weight.to_vec::<f32>().unwrap());
+}

@@ -1,0 +1,62 @@
+//! How far the training is: checkpoints, and what TensorBoard shows.
+
+use anyhow::Result;
+use pagelock::board::SummaryWriter;
+use pagelock::prelude::*;
+
+use crate::Args;
+
+/// Where the steps of a run are noted.
+pub(crate) struct Progress {
+    /// How many steps are done.
+    pub(crate) step: usize,
+    checkpoints: Checkpoints,
+    resumed: Option<SavedCheckpoint>,
+    board: Option<SummaryWriter>,
+}
+
+impl Progress {
+    /// At the newest checkpoint, or at the start: checkpoints of another run are removed then.
+    pub(crate) fn open(args: &Args) -> Result<Self> {
+        let mut checkpoints = Checkpoints::open(args.out.join("checkpoints"))?.keep_last(2).keep_best(1);
+        if !args.resume {
+            checkpoints.clear()?;
+        }
+        let resumed = checkpoints.latest()?;
+        let step = resumed.as_ref().map_or(0, |found| found.step() as usize);
+        if args.resume {
+            println!("going on after step {step}");
+        }
+        let board = if args.tensorboard {
+            // What was noted after the checkpoint is noted again.
+            let first = resumed.as_ref().map_or(0, |found| found.step() + 1);
+            let options = SummaryWriter::options().log_dir(args.out.join("tensorboard"));
+            Some(options.purge_step(first as i64).open()?)
+        } else {
+            None
+        };
+        Ok(Self { step, checkpoints, resumed, board })
+    }
+
+    /// The checkpoint to go on from, once.
+    pub(crate) fn found(&mut self) -> Option<SavedCheckpoint> {
+        self.resumed.take()
+    }
+
+    /// Notes a figure of this step for TensorBoard.
+    pub(crate) fn scalar(&self, tag: &str, value: f64) -> Result<()> {
+        Ok(self.board.as_ref().map_or(Ok(()), |board| board.add_scalar(tag, value, self.step as i64))?)
+    }
+
+    /// Saves a checkpoint while the training goes on, after the figures of the steps before it.
+    pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Result<()> {
+        self.board.as_ref().map_or(Ok(()), SummaryWriter::flush)?;
+        Ok(self.checkpoints.save(self.step as u64, checkpoint)?)
+    }
+
+    /// Waits until all is written.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        self.checkpoints.wait()?;
+        Ok(self.board.take().map_or(Ok(()), SummaryWriter::close)?)
+    }
+}
