@@ -33,7 +33,7 @@ struct Training {
 }
 
 fn network(device: &Device) -> Result<Sequential> {
-    Ok(Sequential::new((Linear::new(4, 8)?, ReLU, Dropout::new(0.3), Linear::new(8, 1)?)).to(device)?)
+    Sequential::new((Linear::new(4, 8)?, ReLU, Dropout::new(0.3), Linear::new(8, 1)?)).to(device)
 }
 
 impl Training {

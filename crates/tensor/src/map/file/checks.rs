@@ -9,14 +9,12 @@ use std::os::unix::fs::FileExt;
 use pagelock_memory::text::shortened;
 
 use super::header::Claim;
-use super::write::write;
 use super::{AnyTensor, TensorFile, content, unread};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
-use crate::tensor::by_dtype;
 
-/// So many bytes of a file are read at once.
+/// Bytes of a file that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The note for tensors that follow each other in this order.
@@ -25,7 +23,7 @@ pub(super) fn of(tensors: &[(&str, &AnyTensor)]) -> Result<String> {
     let mut sums = vec![names.fold(0, u32::wrapping_add)];
     for (name, tensor) in tensors.iter().filter(|(_, tensor)| tensor.len_bytes() > 0) {
         let mut sum = Checksum::default();
-        let summed = by_dtype!(tensor.dtype(), T => write::<T>(tensor.raw(), &mut sum));
+        let summed = tensor.write_elements(&mut sum);
         summed.map_err(|source| Error::at(name, source))?.unwrap_or_else(|_| unreachable!("a sum takes all bytes"));
         sums.push(sum.0);
     }
