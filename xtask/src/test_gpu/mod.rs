@@ -72,7 +72,8 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     }
     for (of, golden) in [("tensor", "golden"), ("nn", "golden-nn")] {
         sh.create_dir(folder.join(golden))?;
-        for file in sh.read_dir(format!("crates/{of}/tests/golden"))? {
+        let entries = sh.read_dir(format!("crates/{of}/tests/golden"))?;
+        for file in entries.iter().filter(|entry| entry.is_file()) {
             sh.copy_file(file, folder.join(golden))?;
         }
     }
