@@ -22,7 +22,9 @@ fn written(write: impl FnOnce(&SummaryWriter) -> Result<()>) -> Vec<Vec<u8>> {
     write(&writer).unwrap();
     writer.close().unwrap();
     let read = |path: &Path| fs::read(path).unwrap();
-    let events = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_file());
+    let mut entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+    let events =
+        entries.find(|entry| entry.file_name().to_string_lossy().starts_with("events")).map(|entry| entry.path());
     let mut files = vec![read(&events.unwrap()).split_off(40)];
     let embedding = folder.path().join("00000/points/tensors.tsv");
     files.extend(embedding.is_file().then(|| read(&embedding)));
