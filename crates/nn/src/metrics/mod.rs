@@ -5,14 +5,14 @@
 //! Names and definitions are those of torchmetrics and scikit-learn.
 //!
 //! ```
-//! use pagelock_nn::metrics::{Accuracy, MeanMetric};
+//! use pagelock_nn::{functional as F, metrics::{Accuracy, MeanMetric}};
 //! use pagelock_tensor::Tensor;
 //!
 //! let (accuracy, loss) = (Accuracy::new()?, MeanMetric::new()?);
 //! for labels in [[0, 1], [1, 1]] {
 //!     let (scores, labels) = (Tensor::new([[2.0, 1.0], [0.0, 3.0]])?, Tensor::new(labels)?);
 //!     accuracy.update(&scores, &labels)?;
-//!     loss.update(&scores.cross_entropy(&labels)?)?;
+//!     loss.update(&F::cross_entropy(&scores, &labels)?)?;
 //! }
 //! assert_eq!(accuracy.compute()?, 0.75);
 //! println!("accuracy {:.2}, loss {:.4}", accuracy.compute()?, loss.compute()?);

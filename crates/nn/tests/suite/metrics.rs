@@ -179,7 +179,7 @@ fn what_does_not_fit_is_refused_and_counts_nothing() {
     let (scores, labels) = (Tensor::zeros([2, 3]).unwrap(), Tensor::new([0, 1]).unwrap());
     let accuracy = Accuracy::new().unwrap();
     assert!(accuracy.compute().unwrap_err().to_string().contains("no samples"));
-    assert!(accuracy.update(&scores, &Tensor::new([0]).unwrap()).unwrap_err().to_string().contains("(2, 3)"));
+    assert!(accuracy.update(&scores, &Tensor::new([0]).unwrap()).unwrap_err().to_string().contains("2, 3"));
     assert!(Accuracy::new().unwrap().top_k(4).update(&scores, &labels).is_err());
     assert!(Accuracy::new().unwrap().top_k(2).update(&scores, &Tensor::new([0, 3]).unwrap()).is_err());
     let confusion = ConfusionMatrix::new(2).unwrap();

@@ -158,7 +158,7 @@ impl AnyTensor {
     /// assert_eq!(columns.to_vec::<f32>()?, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
     /// assert_eq!(
     ///     numbers.as_strided([2, 3], &[1, 3], 0).unwrap_err().to_string(),
-    ///     "as_strided: [2, 3] with strides [1, 3] from element 0 ends at element 8, and the storage has 6; check shape, strides \
+    ///     "as_strided: [2, 3] with strides [1, 3] from element 0 ends at element 7, and the storage has 6; check shape, strides \
     ///      and offset",
     /// );
     /// # Ok::<(), pagelock_tensor::Error>(())
