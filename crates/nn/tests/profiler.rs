@@ -103,7 +103,7 @@ fn children_of_a_sequential_have_positions_without_being_named() {
 
     assert_eq!(modules(&profile, "linear"), counted([("0 (Linear)", 1), ("2 (Linear)", 1)]));
     assert_eq!(profile.key_averages().get("linear").unwrap().flops, 2 * 3 * 4 * 4 + 2 * 3 * 4 * 2);
-    let calls: Vec<_> = profile.events().into_iter().filter(|event| event.category == Category::Module).collect();
+    let calls: Vec<_> = profile.events().into_iter().filter(|event| event.category == Category::ModuleCall).collect();
     let calls: Vec<_> = calls.iter().map(|event| (&*event.name, event.parent)).collect();
     assert_eq!(calls[..2], [("(Sequential)", None), ("0 (Linear)", Some(0))]);
 }

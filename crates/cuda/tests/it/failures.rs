@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::{
     program::{Kind, Step, World, programs},
-    tools::{lazy, moody},
+    tools::{lazy, moody, not_given_back},
 };
 
 fn effects() -> impl Strategy<Value = Effect> {
@@ -45,7 +45,7 @@ fn run_with(steps: &[Step], seed: u64, fault: Fault) {
     drop(world);
     assert_eq!(device.leaked().count, 0, "one failure of such a call can always be made good by waiting");
     drop(device);
-    assert_eq!((machine.allocated().0, machine.page_locked().0), (0, 0), "something was not given back");
+    assert_eq!(not_given_back(&machine), (0, 0), "something was not given back");
 }
 
 proptest! {

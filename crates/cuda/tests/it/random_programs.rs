@@ -11,7 +11,7 @@ use proptest::{
 
 use crate::{
     program::{Kind, Step, World, programs},
-    tools::{gpu, lazy, moody, threaded},
+    tools::{gpu, lazy, moody, not_given_back, threaded},
 };
 
 fn run(device: &Device, steps: &[Step]) {
@@ -28,7 +28,7 @@ fn run_and_count(machine: &Machine, steps: &[Step]) {
     drop(device);
     machine.run_all();
     assert_eq!(machine.violations(), [""; 0]);
-    assert_eq!((machine.allocated().0, machine.page_locked().0), (0, 0), "something was not given back");
+    assert_eq!(not_given_back(&machine), (0, 0), "something was not given back");
 }
 
 proptest! {
@@ -90,7 +90,7 @@ fn nothing_is_wrong_or_lost_if_programs_share_a_device() {
             drop(device);
             machine.run_all();
             prop_assert_eq!(machine.violations(), [""; 0]);
-            prop_assert_eq!((machine.allocated().0, machine.page_locked().0), (0, 0), "something was not given back");
+            prop_assert_eq!(not_given_back(&machine), (0, 0), "something was not given back");
             Ok(())
         });
         ran.unwrap();

@@ -16,7 +16,7 @@ use pagelock_cuda::{
 use pagelock_memory::{ByteSize, HostBuffer, Mapped};
 use proptest::prelude::*;
 
-use crate::tools::{gpu, lazy, moody, on_every_device, pattern, threaded};
+use crate::tools::{gpu, lazy, moody, not_given_back, on_every_device, pattern, threaded};
 
 /// A ring with many pieces to a copy: a few slots of 8 KiB.
 const TINY: StagingConfig = StagingConfig { ring: ByteSize::kib(40), slot: ByteSize::kib(8), threads: 3 };
@@ -239,7 +239,7 @@ fn a_device_that_is_dropped_at_once_lets_its_uploads_finish() {
         drop((buffer, stream, device));
         machine.run_all();
         assert_eq!(machine.violations(), [""; 0]);
-        assert_eq!((machine.allocated(), machine.page_locked()), (ByteSize(0), ByteSize(0)));
+        assert_eq!(not_given_back(&machine), (0, 0));
     }
 }
 
@@ -299,7 +299,7 @@ fn survives(seed: u64, fault: Fault) {
     assert_eq!(machine.violations(), [""; 0]);
     assert_eq!(device.leaked().count, 0, "one failure can always be made good by waiting");
     drop((buffer, stream, device));
-    assert_eq!((machine.allocated(), machine.page_locked()), (ByteSize(0), ByteSize(0)));
+    assert_eq!(not_given_back(&machine), (0, 0));
 }
 
 const CALLS: &[Call] = &[

@@ -3,6 +3,8 @@
 use std::{
     ops::Deref,
     sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
 };
 
 use pagelock_cuda::{
@@ -69,6 +71,19 @@ pub(crate) fn moody(seed: u64) -> Machine {
 /// A machine with threads of its own.
 pub(crate) fn threaded(seed: u64) -> Machine {
     Machine::new(Config { execution: Execution::Threads(3), seed, ..Config::default() })
+}
+
+/// How many bytes of device and page-locked memory a machine has given out, after its devices were dropped.
+///
+/// Another test's thread may hold a device for a moment: one that is refused page-locked memory trims every device of the
+/// process. So this waits for it, a few seconds at most.
+pub(crate) fn not_given_back(machine: &Machine) -> (u64, u64) {
+    let given_out = || (machine.allocated().0, machine.page_locked().0);
+    let end = Instant::now() + Duration::from_secs(5);
+    while given_out() != (0, 0) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+    given_out()
 }
 
 /// `len` numbers that differ from those of other seeds.

@@ -158,7 +158,7 @@ impl<'a> AnyBatches<'a> {
         }
         let start = Instant::now();
         let loaded = {
-            let _waiting = profiler::span("DataLoader.next", Category::Loader);
+            let _waiting = profiler::span("DataLoader.next", Category::Loading);
             self.load()
         };
         let Some((mut made, position)) = loaded else {

@@ -140,7 +140,7 @@ impl Uploads {
 
     /// Starts to copy the batch `number` of the epoch; a panic is an error too.
     pub(super) fn send(&self, number: usize, mut batch: AnyBatch) -> Result<AnyBatch> {
-        let _uploading = profiler::span("DataLoader upload", Category::Loader);
+        let _uploading = profiler::span("DataLoader upload", Category::Loading);
         let mut send = || Error::catch(None, None, None, || (self.to.move_tensors)(&mut batch, &Slots::new(self)));
         match (&self.to.timeline, self.stream.stream()) {
             (Some(timeline), Some(stream)) => timeline

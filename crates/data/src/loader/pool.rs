@@ -338,7 +338,7 @@ impl Shared {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
             };
-            let making = profiler::span("DataLoader worker", Category::Loader);
+            let making = profiler::span("DataLoader worker", Category::Loading);
             let result = self.recipe.make(&readers, position, refusal, &mut maker, &mut batch);
             drop(making);
             let batch_bytes = (taken_by_thread() - before).max(1) as u64;

@@ -135,7 +135,7 @@ impl<M: Method> Groups<M> {
     }
 
     pub(super) fn step(&mut self) -> Result<()> {
-        let _running = profiler::span(M::NAME, Category::Optimizer);
+        let _running = profiler::span(M::NAME, Category::OptimizerStep);
         self.check()?;
         for Group { method, lr, slots, .. } in &mut self.groups {
             slots.iter_mut().try_for_each(Slot::follow)?;

@@ -106,7 +106,7 @@ fn begin_backward(name: &'static str, scope: u32) -> Running {
 /// use pagelock_tensor::profiler::{self, Category};
 ///
 /// let profile = profiler::profile(|| -> pagelock_tensor::Result<()> {
-///     let _loading = profiler::span("read a file", Category::Loader);
+///     let _loading = profiler::span("read a file", Category::Loading);
 ///     Ok(())
 /// })?;
 /// assert_eq!(profile.key_averages().get("read a file").unwrap().calls, 1);
@@ -154,7 +154,7 @@ fn enter_module(address: usize, position: Option<usize>, title: &dyn Fn() -> Str
     if scopes::enter(address, position, title).is_none() {
         return Running::NOTHING;
     }
-    let mut running = Running::begin(Cow::Borrowed(""), Category::Module);
+    let mut running = Running::begin(Cow::Borrowed(""), Category::ModuleCall);
     running.scope_before = Some(before);
     running
 }

@@ -65,11 +65,11 @@ pub enum Category {
     /// The derivative of an operation.
     Backward,
     /// A call of a module.
-    Module,
+    ModuleCall,
     /// What a loader does, or the program waiting for it.
-    Loader,
+    Loading,
     /// A step of an optimizer, by whose name the event is called: `Optimizer.step#Sgd`.
-    Optimizer,
+    OptimizerStep,
     /// What the program named with [`record_function`].
     User,
 }
@@ -80,9 +80,9 @@ impl Category {
         match self {
             Category::Operation => "operation",
             Category::Backward => "backward",
-            Category::Module => "module",
-            Category::Loader => "loader",
-            Category::Optimizer => "optimizer",
+            Category::ModuleCall => "module",
+            Category::Loading => "loader",
+            Category::OptimizerStep => "optimizer",
             Category::User => "user",
         }
     }

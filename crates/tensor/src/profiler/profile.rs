@@ -229,8 +229,8 @@ fn sums(log: &Log, on_streams: &[(u32, Duration)]) -> Vec<Sums> {
 fn name<'a>(event: &'a Event, module: Option<&'a str>) -> Cow<'a, str> {
     match event.category {
         Category::Backward => Cow::Owned(format!("{} backward", event.name)),
-        Category::Optimizer => Cow::Owned(format!("Optimizer.step#{}", event.name)),
-        Category::Module => Cow::Borrowed(module.unwrap_or("module")),
+        Category::OptimizerStep => Cow::Owned(format!("Optimizer.step#{}", event.name)),
+        Category::ModuleCall => Cow::Borrowed(module.unwrap_or("module")),
         _ => Cow::Borrowed(&*event.name),
     }
 }

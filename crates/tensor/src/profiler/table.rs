@@ -88,7 +88,7 @@ impl KeyAverages {
         profile.each_event(&mut |event| {
             host += event.self_host_time;
             device += event.self_device_time;
-            if event.category == Category::Module {
+            if event.category == Category::ModuleCall {
                 return;
             }
             let module = event.module.filter(|_| is_by_module);
