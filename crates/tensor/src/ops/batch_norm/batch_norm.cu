@@ -11,8 +11,8 @@
 // in a fixed order by `combine_statistics` and `combine_sums`; sizes alone decide who has what: same bits in every run.
 //
 // `cuda.rs` writes PLANES, ACROSS, V, RELU and TRAINING in front of this and of `packs.cu`. T: x, y and their gradients; O: w
-// and b, which are T or R. Halves are computed in f32; what a thread found of a few elements meets others in f64, where it
-// neither overflows nor loses digits.
+// and b, which are T or R. Halves are computed in f32; what a thread found meets what others found in f64, where it neither
+// overflows nor loses digits. A thread whose elements are too large for that computes in f64.
 
 #define THREADS 256
 // Packs of each input that a thread reads at once. Side by side, two inputs leave registers for fewer threads: half as many
@@ -117,43 +117,55 @@ INLINE Moments of_warp(Moments m) {
 }
 #endif
 #ifdef KERNEL_statistics
-// The sum of those of n packs that belong to channel number `own`, added up in type S.
-template <typename S> INLINE f64 sum_in(const R (&values)[UNROLL][V], int n, int own) {
-    S sum = 0;
-    #pragma unroll
-    for (int k = 0; k < UNROLL; k++)
-        #pragma unroll
-        for (int v = own; v < V; v += OWN)
-            if (k < n) sum += values[k][v];
-    return sum;
-}
-// partial[channel, segment]
-extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partial, const T* x, Geometry g) {
-    f64 seen = 0, sums[OWN] = {}, squares[OWN] = {};
+// What this thread's elements of a channel have, computed in type S: their mean, and the sum of squared deviations from it.
+template <typename S> struct Own { S count, mean[OWN], squares[OWN]; };
+template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
+    Own<S> all = {};
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V];
         #pragma unroll
         for (int k = 0; k < UNROLL; k++)
             if (k < n) read_pack(x + at[k], values[k]);
         // These few by themselves, in two passes, then together with those seen so far.
-        f64 count = PLANES ? n * V : n, one = R(1) / R(count);
-        f64 weight = seen > 0 ? 1 / (seen * count * (seen + count)) : 0;
+        S count = PLANES ? n * V : n, one = S(1) / count;
+        S share = count / (all.count + count), weight = all.count * share;
         #pragma unroll
         for (int own = 0; own < OWN; own++) {
-            f64 sum = sum_in<R>(values, n, own);
-            if (sum - sum != 0) sum = sum_in<f64>(values, n, own); // too large for R
-            R mean = R(sum * one), here = 0;
+            S sum = 0, squares = 0;
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
                 for (int v = own; v < V; v += OWN)
-                    if (k < n) here = multiply_add(values[k][v] - mean, values[k][v] - mean, here);
-            f64 d = multiply_add(sum, seen, -(sums[own] * count)); // of the means, times seen · count
-            squares[own] += here + d * (d * weight);
-            sums[own] += sum;
+                    if (k < n) sum += values[k][v];
+            S mean = sum * one, d = mean - all.mean[own];
+            #pragma unroll
+            for (int k = 0; k < UNROLL; k++)
+                #pragma unroll
+                for (int v = own; v < V; v += OWN)
+                    if (k < n) squares = multiply_add(values[k][v] - mean, values[k][v] - mean, squares);
+            all.mean[own] = multiply_add(d, share, all.mean[own]);
+            all.squares[own] += multiply_add(d, d * weight, squares);
         }
-        seen += count;
+        all.count += count;
     });
+    return all;
+}
+// partial[channel, segment]   Four blocks on a multiprocessor: the registers of the second way, which is rare, would leave three.
+extern "C" __global__ void __launch_bounds__(THREADS, 4) statistics(Moments* partial, const T* x, Geometry g) {
+    begin();
+    Own<R> own = moments_in<R>(x, g);
+    f64 seen = own.count, sums[OWN], squares[OWN];
+    R check = 0;
+    #pragma unroll
+    for (int v = 0; v < OWN; v++) {
+        sums[v] = f64(own.mean[v]) * seen, squares[v] = own.squares[v];
+        check += own.squares[v] - own.squares[v]; // not 0: too large for R, or not finite
+    }
+    if (sizeof(R) < 8 && check != 0) {
+        Own<f64> wide = moments_in<f64>(x, g);
+        #pragma unroll
+        for (int v = 0; v < OWN; v++) sums[v] = wide.mean[v] * seen, squares[v] = wide.squares[v];
+    }
 #if PLANES
     __shared__ Moments parts[THREADS / WARP];
     Moments m = of_warp({seen, sums[0], squares[0]});
@@ -177,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) statistics(Moments* partia
 #ifdef KERNEL_combine_statistics
 // y: [3, channels]: m, q and u.   A warp for each channel, 8 to a block.
 extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, const Moments* partial, u64 channels, u32 segments) {
+    begin();
     u64 channel = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (channel >= channels) return;
     Moments m = {};
@@ -216,6 +229,7 @@ INLINE void changes_of(Change (&change)[OWN], const R* statistics, const O* w, c
 #ifdef KERNEL_batch_norm
 extern "C" __global__ void BOUNDS
 batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
+    begin();
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
@@ -240,6 +254,7 @@ batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geomet
 // partial[2, channel, segment]
 extern "C" __global__ void BOUNDS
 sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
+    begin();
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     R all[2][OWN] = {};
@@ -295,6 +310,7 @@ sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* s
 #ifdef KERNEL_combine_sums
 // y[i] = Σ partial[i, segment] for i < n.   A warp for each, 8 to a block.
 extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const f64* partial, u64 n, u32 segments) {
+    begin();
     u64 i = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (i >= n) return;
     f64 sum = 0;
@@ -308,6 +324,7 @@ extern "C" __global__ void BOUNDS
 batch_norm_grad(
     T* dx, const T* x, const T* grad, const O* w, const O* b, const R* statistics, const R* sums, Geometry g, u64 eps
 ) {
+    begin();
     Change change[OWN];
     changes_of(change, statistics, w, b, g, constant(eps));
     R dot[OWN], sum[OWN];

@@ -20,8 +20,8 @@ static CODE: Code = Code {
 /// `THREADS`, and the packs that they read at once at most, of `batch_norm.cu`.
 const THREADS: usize = 256;
 const UNROLL: usize = 4;
-/// Blocks that keep any GPU of today busy, a few times over. A constant: results must not depend on the device.
-const ENOUGH_BLOCKS: usize = 2048;
+/// As many blocks as the largest GPU of today runs at once. A constant: results must not depend on the device.
+const ENOUGH_BLOCKS: usize = 512;
 const MOST_SEGMENTS: usize = 512;
 
 /// `Geometry` of `batch_norm.cu`.
