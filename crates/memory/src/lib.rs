@@ -41,6 +41,7 @@ mod buffer;
 mod byte_size;
 mod ceiling;
 mod counted;
+mod counted_reader;
 mod default_host;
 mod error;
 mod holder;
@@ -68,6 +69,8 @@ pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
+#[doc(hidden)]
+pub use counted_reader::{CountedReader, ParsedMemory};
 pub use default_host::{DefaultHost, default_host, host_budget};
 pub use error::{Error, Held, OverBudget, Result};
 pub use holder::{Holder, HolderScope, holder};

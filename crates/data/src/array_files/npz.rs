@@ -1,10 +1,9 @@
 //! NumPy's `.npz`: a zip archive of `.npy` files, which the crate `zip` reads.
 
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use pagelock_memory::{HeapReservation, HostBuffer, default_host};
+use pagelock_memory::{CountedReader, HostBuffer, default_host};
 use pagelock_tensor::Kind;
 use zip::read::ZipFile;
 use zip::result::ZipError;
@@ -14,66 +13,18 @@ use super::{Array, StoredRows};
 use crate::error::Problem;
 use crate::file_bytes::{FileBytes, Reader};
 use crate::identity::Checksum;
-use crate::panics::lock;
 use crate::{Error, Result};
 
-type Archive = ZipArchive<BufReader<Metered>>;
+type Archive = ZipArchive<BufReader<CountedReader<Reader>>>;
 
 /// Memory that a parsed directory takes at most, as a multiple of its length in the file.
 const PARSED: u64 = 24;
-/// Bytes of a directory that are reserved at a time.
-const STEP: u64 = 64 << 10;
-
-/// A file that reserves memory in the host's budget for the archive's directory, while that is read.
-struct Metered {
-    reader: Reader,
-    directory: Arc<Mutex<Directory>>,
-}
-
-#[derive(Default)]
-struct Directory {
-    unpaid: u64, // bytes that were read
-    room: Vec<HeapReservation>,
-    refusal: Option<pagelock_memory::Error>,
-    /// The directory was read. What follows are members: the buffers that they are read into count them.
-    is_read: bool,
-}
-
-impl Directory {
-    fn pay(&mut self, n_bytes: usize) -> io::Result<()> {
-        self.unpaid += if self.is_read { 0 } else { n_bytes as u64 };
-        while self.unpaid >= STEP {
-            let room = HeapReservation::new(STEP * PARSED);
-            self.room.push(room.map_err(|refusal| io::Error::other(self.refusal.insert(refusal).to_string()))?);
-            self.unpaid -= STEP;
-        }
-        Ok(())
-    }
-}
-
-impl Read for Metered {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n_bytes = self.reader.read(out)?;
-        lock(&self.directory).pay(n_bytes)?;
-        Ok(n_bytes)
-    }
-}
-
-impl Seek for Metered {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.reader.seek(to)
-    }
-}
-
 /// Reads the directory of an archive.
 fn archive(path: &Path, bytes: &FileBytes) -> Result<Archive> {
-    let directory: Arc<Mutex<Directory>> = Arc::default();
-    let reader = Metered { reader: bytes.clone().reader(), directory: directory.clone() };
-    let archive = Archive::new(BufReader::new(reader)).map_err(|error| {
-        let refusal = lock(&directory).refusal.take();
-        refusal.map_or_else(|| failed(path, error), Error::from)
-    })?;
-    lock(&directory).is_read = true;
+    let (reader, kept) = CountedReader::new(bytes.clone().reader(), PARSED);
+    let archive = Archive::new(BufReader::new(reader))
+        .map_err(|error| kept.take_refusal().map_or_else(|| failed(path, error), Error::from))?;
+    kept.is_read(); // what follows are members: the buffers that they are read into count them
     Ok(archive)
 }
 

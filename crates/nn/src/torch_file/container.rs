@@ -10,14 +10,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pagelock_memory::open_regular;
+use pagelock_memory::{CountedReader, open_regular};
 use pagelock_tensor::CountedHeap;
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
-use super::fault::{Fault, damaged, granted};
+use super::fault::{Fault, damaged, granted, refused};
 use super::globals::{Elements, Global};
 use super::graph::{Graph, Id, Node, Numbered, StorageClaim, TensorClaim, too_many_dims};
 use super::pickle::{Text, Unpickler};
@@ -35,7 +34,7 @@ pub(super) struct Opened {
 }
 
 /// Memory that the directory of an archive takes at most, as a multiple of its length in the file.
-const PARSED: usize = 24;
+const PARSED: u64 = 24;
 
 impl Opened {
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
@@ -55,14 +54,10 @@ impl Opened {
     }
 
     fn zip(file: File, len_bytes: u64) -> Result<Self, Fault> {
-        let directory: Arc<Mutex<Directory>> = Arc::default();
-        let metered = Metered { file: file.try_clone()?, directory: directory.clone() };
-        let archive = ZipArchive::new(BufReader::new(metered)).map_err(|error| match lock(&directory).refusal.take() {
-            Some(refusal) => refusal,
-            None => of_zip(error),
-        });
-        let mut archive = archive?;
-        lock(&directory).is_read = true;
+        let (reader, kept) = CountedReader::new(file.try_clone()?, PARSED);
+        let mut archive = ZipArchive::new(BufReader::new(reader))
+            .map_err(|error| kept.take_refusal().map_or_else(|| of_zip(error), refused))?;
+        kept.is_read();
         let prefix = archive.name_for_index(0).and_then(Result::ok).map(|name| name.into_owned());
         let prefix = prefix.and_then(|name| Some(name.split_once('/')?.0.to_owned()));
         let prefix = prefix.ok_or_else(|| damaged("its directory names no folder"))?;
@@ -191,7 +186,7 @@ fn is_big_endian(order: &str) -> Result<bool, Fault> {
 }
 
 /// Where a member that is not packed lies in the file.
-fn part(archive: &mut ZipArchive<BufReader<Metered>>, name: &str) -> Result<Option<(u64, u64)>, Fault> {
+fn part(archive: &mut ZipArchive<BufReader<CountedReader<File>>>, name: &str) -> Result<Option<(u64, u64)>, Fault> {
     let Some(index) = archive.index_for_name_raw(name.as_bytes()) else { return Ok(None) };
     let member = archive.by_index(index).map_err(of_zip)?;
     if member.compression() != CompressionMethod::Stored || member.encrypted() {
@@ -206,49 +201,6 @@ fn of_zip(error: ZipError) -> Fault {
     match error {
         ZipError::Io(source) if source.raw_os_error().is_some() => Fault::Io(source),
         error => damaged(error.to_string()),
-    }
-}
-
-/// A file that asks the budget for the archive's directory, while that is read.
-struct Metered {
-    file: File,
-    directory: Arc<Mutex<Directory>>,
-}
-
-#[derive(Default)]
-struct Directory {
-    unpaid: usize, // bytes that were read
-    counted: Vec<CountedHeap>,
-    refusal: Option<Fault>,
-    is_read: bool,
-}
-
-fn lock(directory: &Mutex<Directory>) -> MutexGuard<'_, Directory> {
-    directory.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Read for Metered {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n_bytes = self.file.read(out)?;
-        let mut directory = lock(&self.directory);
-        directory.unpaid += if directory.is_read { 0 } else { n_bytes };
-        if directory.unpaid >= 64 << 10 {
-            match granted(directory.unpaid * PARSED) {
-                Ok(counted) => directory.counted.push(counted),
-                Err(refusal) => {
-                    directory.refusal = Some(refusal);
-                    return Err(io::Error::other("the budget refuses the directory"));
-                }
-            }
-            directory.unpaid = 0;
-        }
-        Ok(n_bytes)
-    }
-}
-
-impl Seek for Metered {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.file.seek(to)
     }
 }
 

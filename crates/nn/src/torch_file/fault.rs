@@ -64,6 +64,10 @@ pub(super) fn granted(len_bytes: usize) -> Result<CountedHeap, Fault> {
 
 /// Bytes of the heap that are taken for a moment.
 pub(super) fn reserve(len_bytes: usize) -> Result<HeapReservation, Fault> {
-    let refused = |source| tensor::Error::WorkingMemory { op: "load", purpose: PURPOSE, source };
-    Ok(HeapReservation::new(len_bytes as u64).map_err(refused)?)
+    HeapReservation::new(len_bytes as u64).map_err(refused)
+}
+
+/// The budget refused memory.
+pub(super) fn refused(source: pagelock_memory::Error) -> Fault {
+    tensor::Error::WorkingMemory { op: "load", purpose: PURPOSE, source }.into()
 }

@@ -1,0 +1,98 @@
+//! [`CountedReader`]: reads a file for a parser, and reserves memory for what the parser keeps.
+
+use std::{
+    io::{self, Read, Seek, SeekFrom},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{Error, HeapReservation};
+
+/// Bytes of a file whose memory is reserved at a time.
+const STEP: u64 = 64 << 10;
+
+/// A reader for a parser that keeps what it reads, such as the directory of a zip archive.
+///
+/// It reserves memory in the host's budget while the parser reads, and refuses to read on if the budget has none. So a file
+/// cannot make a parser take more than the budget has.
+///
+/// # Examples
+/// ```
+/// use std::io::{Cursor, Read};
+/// use pagelock_memory::CountedReader;
+///
+/// let (mut reader, kept) = CountedReader::new(Cursor::new(vec![0; 1 << 20]), 2);
+/// reader.read_to_end(&mut Vec::new())?; // 2 MiB are reserved from here on
+/// kept.is_read();
+/// assert!(kept.take_refusal().is_none());
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct CountedReader<R> {
+    reader: R,
+    kept: ParsedMemory,
+}
+
+/// What was reserved for a [`CountedReader`]; held as long as the reader or this is.
+#[derive(Clone)]
+pub struct ParsedMemory {
+    state: Arc<Mutex<State>>, // guards that a step is reserved once
+    bytes_kept: u64,          // for each byte that is read
+}
+
+#[derive(Default)]
+struct State {
+    unpaid: u64, // bytes that were read
+    reserved: Vec<HeapReservation>,
+    refusal: Option<Error>,
+    is_read: bool,
+}
+
+impl<R> CountedReader<R> {
+    /// For a parser that keeps at most `bytes_kept` bytes for each byte of the file.
+    pub fn new(reader: R, bytes_kept: u64) -> (Self, ParsedMemory) {
+        let kept = ParsedMemory { state: Arc::default(), bytes_kept };
+        (Self { reader, kept: kept.clone() }, kept)
+    }
+}
+
+impl ParsedMemory {
+    /// The parser has read what it keeps: nothing is reserved for what is read from here on.
+    pub fn is_read(&self) {
+        self.lock().is_read = true;
+    }
+
+    /// Why the reader refused to read on, if the budget did not have the memory.
+    pub fn take_refusal(&self) -> Option<Error> {
+        self.lock().refusal.take()
+    }
+
+    fn reserve_for(&self, n_bytes: usize) -> io::Result<()> {
+        let mut state = self.lock();
+        state.unpaid += if state.is_read { 0 } else { n_bytes as u64 };
+        while state.unpaid >= STEP {
+            match HeapReservation::new(STEP.saturating_mul(self.bytes_kept)) {
+                Ok(reserved) => state.reserved.push(reserved),
+                Err(refusal) => return Err(io::Error::other(state.refusal.insert(refusal).to_string())),
+            }
+            state.unpaid -= STEP;
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Read> Read for CountedReader<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let n_bytes = self.reader.read(out)?;
+        self.kept.reserve_for(n_bytes)?;
+        Ok(n_bytes)
+    }
+}
+
+impl<R: Seek> Seek for CountedReader<R> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.reader.seek(to)
+    }
+}
