@@ -1,6 +1,6 @@
 //! [`CheckpointValue`]: numbers and texts as tensors, so that a file holds their very bits.
 
-use pagelock_tensor::{AnyTensor, Bool, DType, Int, Result, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Int, Result, Tensor};
 
 /// A free value of a checkpoint: an integer, a float, a truth value, or a text. What is made of several parts can be saved as text, such
 /// as JSON. Floats keep their bits, also those that are not finite.
@@ -47,41 +47,24 @@ macro_rules! integers {
 
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
-impl CheckpointValue for f64 {
-    const NAME: &'static str = "f64";
+/// Numbers that a tensor of one element holds as they are.
+macro_rules! elements {
+    ($($name:ident $dtype:ident $kind:ident)*) => {$(
+        impl CheckpointValue for $name {
+            const NAME: &'static str = stringify!($name);
 
-    fn to_tensor(&self) -> Result<AnyTensor> {
-        Ok(Tensor::of(DType::F64).from_slice(&[*self], ())?.into())
-    }
+            fn to_tensor(&self) -> Result<AnyTensor> {
+                Ok(Tensor::of(DType::$dtype).full((), *self)?.into())
+            }
 
-    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
-        scalar(tensor, DType::F64).map(|tensor| tensor.float()?.item()).transpose()
-    }
+            fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
+                scalar(tensor, DType::$dtype).map(|tensor| tensor.$kind()?.item()).transpose()
+            }
+        }
+    )*};
 }
 
-impl CheckpointValue for f32 {
-    const NAME: &'static str = "f32";
-
-    fn to_tensor(&self) -> Result<AnyTensor> {
-        Ok(Tensor::of(DType::F32).from_slice(&[*self], ())?.into())
-    }
-
-    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
-        scalar(tensor, DType::F32).map(|tensor| tensor.float()?.item()).transpose()
-    }
-}
-
-impl CheckpointValue for bool {
-    const NAME: &'static str = "bool";
-
-    fn to_tensor(&self) -> Result<AnyTensor> {
-        Ok(Tensor::<Bool>::full((), *self)?.into())
-    }
-
-    fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
-        scalar(tensor, DType::Bool).map(|tensor| tensor.bool()?.item()).transpose()
-    }
-}
+elements!(f64 F64 float f32 F32 float bool Bool bool);
 
 impl CheckpointValue for String {
     const NAME: &'static str = "a text";
