@@ -20,7 +20,7 @@ pub(crate) struct Factors {
     pub(crate) counts: Vec<ByCount>,
 }
 
-/// Gigabytes per second from and to ordinary memory, with so many helping threads.
+/// Gigabytes per second from and to ordinary memory, by number of helping threads.
 #[derive(Serialize)]
 pub(crate) struct Cores {
     pub(crate) threads: usize,
@@ -47,7 +47,7 @@ pub(crate) struct BySize {
     pub(crate) page_locked_ms: Option<f64>,
 }
 
-/// Milliseconds until the same bytes, cut into so many tensors, are on the device.
+/// Milliseconds until the same bytes, cut into tensors, are on the device.
 #[derive(Serialize)]
 pub(crate) struct ByCount {
     pub(crate) count: usize,

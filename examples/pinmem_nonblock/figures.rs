@@ -180,7 +180,7 @@ pub(crate) fn large(place: &Place) -> Result<Figure> {
     Ok(figure)
 }
 
-/// Figure 4: many large tensors as a map, with so many threads beside the caller.
+/// Figure 4: many large tensors as a map, with helping threads beside the caller.
 pub(crate) fn map(place: &Place) -> Result<Figure> {
     let (n, len, gpu) = (place.sizes.n_large, place.sizes.large_floats, &place.gpu);
     let mut figure = Figure::new(4 * n * len);

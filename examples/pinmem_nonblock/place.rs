@@ -189,7 +189,7 @@ impl Work {
 }
 
 impl Time {
-    /// Gigabytes (10⁹) per second, if so many bytes moved.
+    /// Gigabytes (10⁹) per second, if `bytes` bytes moved.
     pub(crate) fn rate(&self, bytes: usize) -> f64 {
         bytes as f64 / self.median_ms / 1e6
     }

@@ -231,7 +231,7 @@ fn map(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     format!(
         "## Figure 4: the same {} tensors as a map\n\n\
          Tensors that belong together have names, in a `TensorMap` here, in a `TensorDict` with PyTorch, and move with \
-         one call. There, `non_blocking_pin` page-locks each of them, with so many threads, before it is copied; here \
+         one call. There, `non_blocking_pin` page-locks each of them, with that many threads, before it is copied; here \
          the threads fill the same small ring again and again. Ours are all that copy beside the caller: with 0 it \
          copies alone. PyTorch's own threads copy too, whatever the number says.\n\n\
          ![figure 4](figure4.svg)\n\n{}{}",

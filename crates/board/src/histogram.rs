@@ -21,7 +21,7 @@ pub enum Bins {
     /// beyond are in no bucket.
     #[default]
     TensorFlow,
-    /// So many of equal width between the least and the largest value.
+    /// This many bins of equal width between the least and the largest value.
     Equal(usize),
     /// Between these, which rise.
     Edges(Vec<f64>),

@@ -23,7 +23,7 @@ pub trait DeviceCopy: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> DeviceCopy for T {}
 
-/// How many bytes so many elements take.
+/// How many bytes `len` elements take.
 pub(crate) fn len_bytes<T: DeviceCopy>(len: usize) -> Result<usize> {
     const { assert!(size_of::<T>() > 0, "elements of a device buffer have a size") };
     const { assert!(align_of::<T>() <= ALIGN, "elements of a device buffer are aligned to at most 64 bytes") };

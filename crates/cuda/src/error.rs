@@ -43,7 +43,7 @@ pub enum Error {
         target_len: usize,
     },
 
-    /// So many elements take more bytes than can be counted.
+    /// The elements take more bytes than can be counted.
     #[error("{len} elements of {element} are more bytes than the address space has")]
     TooLong {
         /// How many elements.

@@ -20,7 +20,7 @@ pub(crate) struct LeakCount {
 }
 
 impl LeakCount {
-    /// Gives up `held`, which takes so many bytes.
+    /// Gives up `held`, which takes `bytes` bytes.
     pub(crate) fn give_up(&self, held: impl Send + 'static, bytes: usize) {
         self.count(bytes);
         GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(held));

@@ -71,7 +71,7 @@ pub struct HeapReservation {
 }
 
 impl HeapReservation {
-    /// Reserves so many bytes.
+    /// Reserves `len_bytes` bytes.
     ///
     /// # Errors
     /// [`Error::OverBudget`](crate::Error::OverBudget), as [`Budget::reserve`](crate::Budget::reserve).

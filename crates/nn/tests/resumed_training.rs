@@ -1,7 +1,7 @@
 //! Trainings that go on from checkpoints end with the same bits: stopped between any steps, and killed (SIGKILL) at any moment, also
 //! while a checkpoint is written. On the CPU, and on a GPU where there is one.
 //!
-//! Not a `#[test]`: the program runs itself as the processes that are killed. `-- 100` kills so many on each device.
+//! Not a `#[test]`: the program runs itself as the processes that are killed. `-- 100` kills 100 on each device.
 
 use std::env;
 use std::fs;
@@ -150,7 +150,7 @@ fn begin(folder: &Path, device: &str) -> (Child, u64) {
     (child, begun.unwrap_or_else(|| panic!("a training did not begin: {line:?}")))
 }
 
-/// Kills a training again and again, until there were so many kills; each time it is at its end, another one begins.
+/// Kills a training again and again, `n_kills` times; when a training reaches its end, another one begins.
 fn killed_trainings_go_on(device: &Device, n_kills: usize) {
     let expected = Training::undisturbed(device);
     let name = device.to_string();

@@ -17,7 +17,7 @@ const PREFIX: &str = "tensor(";
 const LINE_WIDTH: usize = 80;
 /// Tensors with more elements than this are abbreviated,
 const SUMMARIZE_ABOVE: usize = 1000;
-/// to so many at both ends of every dimension that has more than twice as many.
+/// to this many at both ends of every dimension that has more than twice as many.
 const EDGE: usize = 3;
 /// Digits behind the point, unless the format string says otherwise.
 const PRECISION: usize = 4;

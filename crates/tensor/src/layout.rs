@@ -47,7 +47,7 @@ impl Layout {
             || [batch, channels, height, width].into_iter().enumerate().all(|(dim, size)| fits(dim, size))
     }
 
-    /// Any view of a storage of so many elements.
+    /// Any view of a storage that has `n_elements` elements.
     ///
     /// # Errors
     /// [`Error::Argument`] if an element would be outside, or be named twice, except by a stride of 0.

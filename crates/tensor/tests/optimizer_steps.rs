@@ -188,13 +188,13 @@ fn a_half_has_the_gradients_precision_and_an_f32_master() -> Result<()> {
 fn a_clock_that_a_rule_cannot_read_and_tensors_that_it_does_not_keep_are_refused() -> Result<()> {
     let x = Trained::new(&Device::Cpu, DType::BF16, &[3], 1)?.in_f32()?;
     let refused = |clock: Option<&Tensor>| ADAM.step([x.tensors(2, None, clock)], &Rate::new(0.1)).unwrap_err();
-    assert_eq!(refused(None).to_string(), "descent: there is no clock; give a tensor of 1 numbers of f64");
+    assert_eq!(refused(None).to_string(), "optimizer_step: there is no clock; give a tensor of 1 numbers of f64");
     assert!(matches!(refused(Some(&Tensor::of(DType::F32).ones(1)?)), Error::MixedTypes { .. }));
     let error = refused(Some(&Tensor::of(DType::F64).ones(0)?)).to_string();
     assert!(error.contains("it must have 1 elements in one dimension, without gaps"), "{error}");
     let clock = Tensor::of(DType::F64).ones(1)?;
     let error = ADAM.step([x.tensors(1, None, Some(&clock))], &Rate::new(0.1)).unwrap_err().to_string();
-    assert!(error.starts_with("descent: this rule keeps tensors in the places [0, 1]; give one"), "{error}");
+    assert!(error.starts_with("optimizer_step: this rule keeps tensors in the places [0, 1]; give one"), "{error}");
     Ok(())
 }
 

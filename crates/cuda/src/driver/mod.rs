@@ -248,7 +248,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::SetFunctionAttribute))
     }
 
-    /// The number of blocks of so many threads that one multiprocessor runs at once.
+    /// The number of blocks of `_threads` threads that one multiprocessor runs at once.
     ///
     /// # Safety
     /// The function's module is loaded.

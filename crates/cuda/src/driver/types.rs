@@ -9,7 +9,7 @@ use pagelock_memory::ByteSize;
 pub struct Address(pub u64);
 
 impl Address {
-    /// The place so many bytes further on.
+    /// The place `bytes` bytes further on.
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0.wrapping_add(bytes as u64))
     }

@@ -114,7 +114,7 @@ impl Nvrtc {
         let options: Vec<CString> = options.iter().map(|option| c_string(option)).collect::<Result<_, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let program = OpenProgram::new(&self.api, &c_string(name)?, &text)?;
-        // SAFETY: the program exists; so many options, which live until the call returns.
+        // SAFETY: the program exists; so do the options, which live until the call returns.
         let status = unsafe { (self.api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
         if status != 0 {
             return Err(Rejected { status, log: program.log() });

@@ -73,7 +73,7 @@ enum Expected {
     Bytes(Option<HostBuffer>),
 }
 
-/// So many bytes have a checksum of their own.
+/// How many bytes share one checksum.
 const BLOCK: usize = 256;
 
 impl Watch {
@@ -82,7 +82,7 @@ impl Watch {
         Self { state: Mutex::default(), spare }
     }
 
-    /// Memory for a second copy of so many bytes.
+    /// Memory for a second copy of `len_bytes` bytes.
     pub(super) fn spare(&self, len_bytes: usize) -> Option<HostBuffer> {
         HostBuffer::allocate(&self.spare, len_bytes).ok()
     }
@@ -106,7 +106,7 @@ impl Watch {
         self.lock().streams.iter().map(|(&stream, queue)| (stream, queue.queued)).collect()
     }
 
-    /// An event was recorded after so many copies of a stream.
+    /// An event was recorded on a stream, after its first `at` copies.
     pub(super) fn mark(&self, event: EventHandle, stream: StreamHandle, at: u64) {
         self.lock().marks.insert(event, (stream, at));
     }
@@ -119,7 +119,7 @@ impl Watch {
         }
     }
 
-    /// So many copies of a stream are done.
+    /// The first `up_to` copies of a stream are done.
     pub(super) fn done(&self, stream: StreamHandle, up_to: u64) {
         self.lock().check(stream, up_to);
     }

@@ -66,7 +66,7 @@ pub enum Execution {
         /// 0 to 255.
         haste: u8,
     },
-    /// By so many threads, which choose at random.
+    /// By this many threads, which choose at random.
     Threads(u32),
 }
 

@@ -45,7 +45,7 @@ impl Work {
 #[derive(Default)]
 pub(super) struct Stamp(pub(super) std::sync::Mutex<Option<Instant>>);
 
-/// A place in a stream: reached when so many pieces of work are done.
+/// A place in a stream: reached when that many pieces of work are done.
 #[derive(Clone)]
 pub(super) struct Mark {
     progress: Arc<AtomicU64>, // how many pieces are done; Release, so that who sees it sees what they did

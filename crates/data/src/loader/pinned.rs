@@ -84,7 +84,7 @@ struct Block {
     parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
 }
 
-/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: for so many bytes, one copy for each costs
+/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: for that many bytes, one copy for each costs
 /// nothing to speak of.
 const MOST_PARTS: usize = 8;
 const MOST_BYTES: usize = 1 << 20;

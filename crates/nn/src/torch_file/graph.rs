@@ -1,4 +1,4 @@
-//! [`Graph`]: what pickles hold, before it is a tree; storages and tensors are claims, whose bytes nobody has read.
+//! [`Graph`]: what pickles hold, before it is a tree; of storages and tensors, where the file says that they are; their bytes are not read yet.
 
 use std::collections::HashMap;
 

@@ -255,7 +255,7 @@ impl<'a> Unpickler<'a> {
         Ok(bytes)
     }
 
-    /// So many bytes, if the source has them.
+    /// The next `len` bytes, if the source has them.
     fn take(&mut self, len: u64) -> Result<Vec<u8>, Fault> {
         if len > self.end.saturating_sub(self.at) {
             return Err(damaged(format!("a text of {len} bytes does not fit into it")));
@@ -269,7 +269,7 @@ impl<'a> Unpickler<'a> {
         Ok(bytes)
     }
 
-    /// Goes on behind so many bytes.
+    /// Skips `len` bytes.
     pub(super) fn skip(&mut self, len: u64) -> Result<(), Fault> {
         let skipped = std::io::copy(&mut (&mut *self.source).take(len), &mut std::io::sink())?;
         self.at += skipped;

@@ -287,7 +287,7 @@ struct Scatter<'a> {
     stride: usize,
 }
 
-/// Where at least so many elements are zeros for each that is added, halves are not widened to be added to.
+/// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {

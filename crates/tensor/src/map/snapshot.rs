@@ -8,8 +8,8 @@ use crate::transfer::many;
 /// Copies of tensors on the host, in ordinary memory or, of a GPU's tensors, in page-locked memory: what a checkpoint is written
 /// from. Later changes of the tensors do not change the copies, whose gradients do not flow back.
 ///
-/// A GPU's tensors come down together. The copies count in the budget of their memory; where that has no room for page-locked
-/// copies, they are in ordinary memory.
+/// A GPU's tensors come down together. The copies are counted in the host budget; without room for page-locked copies, they are in
+/// ordinary memory.
 ///
 /// # Errors
 /// [`Error::Memory`](crate::Error::Memory) if the copies do not fit the budget; [`Error::Cuda`](crate::Error::Cuda);

@@ -191,4 +191,4 @@ fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * (MOST + 1)]) 
     locks
 }
 
-pub(super) const OP: &str = "descent";
+pub(super) const OP: &str = "optimizer_step";

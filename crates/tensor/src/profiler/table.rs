@@ -121,7 +121,7 @@ impl KeyAverages {
         self
     }
 
-    /// The same, of which so many rows are printed: 100 unless set.
+    /// The same, with at most this many rows printed: 100 unless set.
     #[must_use]
     pub fn row_limit(self, row_limit: usize) -> Self {
         Self { row_limit, ..self }

@@ -61,7 +61,7 @@ pub(in crate::copy) enum Start {
 pub(super) const GRANULES: usize = 64;
 
 impl Start {
-    /// So many bytes further on.
+    /// The place `bytes` bytes further on.
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),

@@ -250,7 +250,7 @@ impl Product {
         Error::Library { library: LIBRARY, what: self.to_string(), call, status }
     }
 
-    /// An error unless everything is inside buffers of so many bytes.
+    /// An error unless everything is inside buffers of these lengths in bytes.
     fn check(&self, factors: [usize; 2], bias: Option<usize>, out: usize) -> Result<()> {
         let [m, n, k] = self.sizes;
         let (size, result_size) = (self.factors.size_bytes(), self.results.size_bytes());

@@ -209,7 +209,7 @@ fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// Matrices of so many rows and columns, as the library counts them.
+/// Matrices of these rows and columns, as the library counts them.
 fn lay(
     api: &'static Api,
     product: &Product,
@@ -276,7 +276,7 @@ fn propose(
 macro_rules! setter {
     ($name:ident, $call:literal) => {
         fn $name<V: bytemuck::Pod>(api: &Api, handle: *mut c_void, attribute: c_int, value: V) -> Result<(), Refusal> {
-            // SAFETY: the handle is the library's, which copies so many bytes.
+            // SAFETY: the handle is the library's, which copies as many bytes as a `V` has.
             let status = unsafe { (api.$name)(handle, attribute, ptr::from_ref(&value).cast(), mem::size_of::<V>()) };
             done($call, status)
         }

@@ -82,7 +82,7 @@ impl Descriptor {
 
     fn set_all<V: Copy>(&self, name: c_int, kind: c_int, values: &[V]) -> Result<(), Refusal> {
         let (count, first) = (values.len() as i64, values.as_ptr().cast());
-        // SAFETY: the library's own object, which copies so many values of that type, as `set` pairs them.
+        // SAFETY: the library's own object, which copies `count` values of that type, as `set` pairs them.
         let status = unsafe { (self.api.set)(self.get(), name, kind, count, first) };
         done("cudnnBackendSetAttribute", status)
     }
@@ -110,7 +110,7 @@ impl Descriptor {
         let mut list: Vec<Descriptor> = (0..most).map(|_| Descriptor::new(self.api, kind)).collect::<Result<_, _>>()?;
         let mut handles: Vec<_> = list.iter().map(Descriptor::get).collect();
         let mut count = 0;
-        // SAFETY: the library's own object; fills at most so many objects of that kind.
+        // SAFETY: the library's own object; fills at most the given number of objects of that kind.
         let status = unsafe {
             (self.api.get)(self.get(), name, DESCRIPTOR, most as i64, &mut count, handles.as_mut_ptr().cast())
         };

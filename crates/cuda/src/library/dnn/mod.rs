@@ -283,7 +283,7 @@ impl Convolution {
         }
     }
 
-    /// An error unless image, weight and result are inside buffers of so many bytes, and their sizes belong together.
+    /// An error unless image, weight and result are inside buffers of `len_bytes`, and their sizes belong together.
     fn check(&self, len_bytes: [usize; 3]) -> Result<()> {
         let (image, weight, result) = (self.image.sizes, self.weight.sizes, self.result.sizes);
         let belong = |axis: usize| {

@@ -31,7 +31,7 @@
 #else
 #define SPLIT false
 #endif
-// Without PLANES: ACROSS threads of a block have neighboring channels, and there are so many rows of such threads.
+// Without PLANES: ACROSS threads of a block have neighboring channels, in DOWN rows.
 #define DOWN (THREADS / ACROSS)
 
 struct Geometry { u64 outer, channels, inner; };

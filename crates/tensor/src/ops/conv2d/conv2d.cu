@@ -250,7 +250,7 @@ INLINE Tile tile_of(const WeightGrad& s) {
     return {i32(row * ROWS), i32(tap * TAPS), i32(channel), i32(group)};
 }
 
-// Adds up pixel number `first` of all images, and every so many further.
+// Adds up pixel number `first` of all images, and every pixel a fixed step further on.
 INLINE void add_up(R (&sums)[ROWS * TAPS], const T* x, const T* grad, const WeightGrad& s, const Tile& tile, i32 first) {
     const Conv& g = s.conv;
     i32 height = g.result[0], width = g.result[1];

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::precision::exactness;
 use crate::shape::Shape;
 
-/// From as many multiplications on, with so many channels in each group, the library is faster, all three convolutions
+/// From this many multiplications and channels of a group on, the library is faster, all three convolutions
 /// together (`cargo bench --bench large -- --limits`).
 const LARGE: usize = 1 << 27;
 const LEAST_CHANNELS: usize = 32;

@@ -68,7 +68,7 @@ template <typename Value, int PLANES, int ITEMS, int THREADS> struct Batch {
     }
 };
 
-// Elements that are read together, of rows of so many.
+// How many elements of a row of `width` are read together.
 INLINE constexpr int together(int width) { return ALIGNED ? vector_of(width) : 1; }
 
 template <int V> INLINE Pack<T, V> neighbors(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }

@@ -21,7 +21,7 @@ const SHARED_BYTES: usize = (48 << 10) - 512;
 const MOST_WAITING: usize = 48;
 /// Sums of a thread.
 const MOST_SUMS: usize = 64;
-/// Blocks that share the images of a weight's gradient; any GPU with clusters has so many.
+/// Blocks that share the images of a weight's gradient; any GPU with clusters allows this many.
 const CLUSTER: usize = 8;
 /// Blocks of the weight's gradient beside each other: with the cluster as many as a large GPU has multiprocessors.
 const TILES: usize = 16;

@@ -65,7 +65,7 @@ pub(crate) fn max_positions<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: &mut [
     positions::run(d.axes(), x, out)
 }
 
-/// Zeros, and the number of each window at its place in its plane. Planes have `bands` of so many pixels; each has the pixels
+/// Zeros, and the number of each window at its place in its plane. Each of a plane's `bands` has the pixels
 /// of a row of `windows`.
 pub(crate) fn place_largest<B: Pod + Send + Sync>(
     [bands, pixels]: [usize; 2],

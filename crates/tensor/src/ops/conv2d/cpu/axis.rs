@@ -143,7 +143,7 @@ impl Axis {
         })
     }
 
-    /// How many entries so many targets of a phase read.
+    /// How many entries `targets` targets of a phase read.
     pub(super) fn entries(&self, targets: usize) -> usize {
         (targets - 1) * self.advance + self.reach + 1
     }
@@ -162,7 +162,7 @@ impl Axis {
         }
     }
 
-    /// The source pixels that have one of so many entries.
+    /// The source pixels that have one of the first `entries` entries.
     pub(super) fn pixels(&self, entries: usize) -> Range<usize> {
         let end = self.origin + (entries * self.source_step) as isize;
         let end = self.source_size.min(end.max(0) as usize);

@@ -93,7 +93,7 @@ fn run_tasks<S: Simd, R: Real>(
 /// Taps of a pair of phases, and the shape of its tiles.
 type Phase = [usize; 3];
 
-/// So many that their rows make whole tiles, and several times that if they are small.
+/// As many that their rows make whole tiles, and several times that if they are small.
 fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> usize {
     if !layout.has_all_rows() {
         return 1;

@@ -89,7 +89,7 @@ impl Pass {
         Pass { relu, ..self }
     }
 
-    /// The same with its source in phases, and so many channels in each entry.
+    /// The same with its source in phases, and `entry_channels` channels in each entry.
     pub(super) fn split(&self, entry_channels: usize) -> Pass {
         Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
     }
@@ -186,7 +186,7 @@ impl Pass {
     }
 }
 
-/// So many that tasks have about `task_work`, and that their number is a power of two: then they take the same time, and
+/// As many that a task has about `task_work` and the number of tasks is a power of two: then they take the same time, and
 /// two or four threads have equally many.
 pub(super) fn images_per_task(batch: usize, work_per_image: usize, task_work: usize) -> usize {
     let tasks = batch.saturating_mul(work_per_image).div_ceil(task_work).next_power_of_two();

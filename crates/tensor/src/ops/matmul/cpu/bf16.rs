@@ -27,9 +27,9 @@ const OWN_PAIRS: usize = 64 << 10;
 const MIN_WORK: usize = 1 << 15;
 /// The fewest columns: fewer leave most of a tile empty.
 const MIN_COLUMNS: usize = 8;
-/// With at most so many rows a task has all of them, and some columns.
+/// With at most this many rows, a task has all of them and some columns.
 const FEW_ROWS: usize = 64;
-/// So many pairs of a single panel are packed on the stack.
+/// Up to this many pairs of a single panel are packed on the stack.
 const FEW_PAIRS: usize = 32;
 /// How many tasks there should be at least, if there are more rows.
 const ENOUGH_TASKS: usize = 16;

@@ -9,7 +9,7 @@ use crate::lanes::{self, Dots, Numbers, Registers, StridedRows, Tiled, tile_rows
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
-/// With at most so many rows or columns, packing (which transposes the right side) would cost more than it gains.
+/// With at most this many rows or columns, packing (which transposes the right side) would cost more than it gains.
 const NARROW: usize = 64;
 
 /// The largest right side that is used as it lies, in elements; it stays in the second-level cache.
@@ -19,7 +19,7 @@ const MAX_RIGHT: usize = 64 << 10;
 const MIN_SIDE: usize = 4;
 
 /// Dot products shorter than this many times the rows take longer to add up across a vector than a right side to transpose,
-/// up to so many elements.
+/// up to this many elements.
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 

@@ -76,7 +76,7 @@ impl Source {
         self.block_rows == self.rows.targets(0)
     }
 
-    /// Room for copies of so many images.
+    /// Room for copies of `n_images` images.
     pub(in super::super) fn room<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
         if self.in_place { 0 } else { n_images * self.image_len + 2 * R::lanes::<S>() }
     }
