@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo bench --bench mnist_epoch -- [--data DIR] [--model cnn|logistic] [--threads N] [--epochs N] [--json]
-//! cargo bench --bench mnist_epoch -- --device cuda [--way eager|captured|resident] ...
+//! cargo bench --bench mnist_epoch -- --device cuda [--way eager|captured|resident|logged|everything] ...
 //! ```
 //! Without MNIST the generated digits are trained on: same work, another loss.
 
@@ -11,8 +11,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use pagelock::board::SummaryWriter;
 use pagelock::nn::functional as F;
+use pagelock::nn::metrics::Accuracy;
+use pagelock::nn::optim::lr_scheduler::{LrScheduler, OneCycleLr};
+use pagelock::nn::optim::{AveragedModel, clip_grad_norm_};
 use pagelock::prelude::*;
+use tempfile::TempDir;
 
 type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 type ByteBatches = DataLoader<(Tensor<Int>, Tensor<Int>)>;
@@ -68,6 +73,10 @@ enum Way {
     Resident,
     /// The batches, and nothing done with them: what the loader alone takes
     Loaded,
+    /// One launch for each step, of which two figures are written for TensorBoard
+    Logged,
+    /// One launch for each step, with clipping, groups of parameters, a schedule, a moving average of the weights and the accuracy
+    Everything,
 }
 
 /// What `compare_torch.py` reads.
@@ -148,17 +157,11 @@ fn train(args: &Args, kind: Kind, digits: &DigitSet, started: SystemTime) -> Res
 /// [`train`] on a GPU. An epoch ends when the GPU is done with it.
 fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSet, started: SystemTime) -> Result<Run> {
     manual_seed(0);
-    let (model, mut opt) = kind.model(device)?;
+    let mut training = Training::new(kind, way, device, args.epochs * digits.train.len().div_ceil(64))?;
     let (bytes, valid_dl): (ByteBatches, ByteBatches) = get_data(digits.train.bytes(), digits.valid.bytes(), 64);
     let bytes = bytes.pin_memory(true).num_workers(args.workers).prefetch_factor(8);
     let indices = DataLoader::new(Indices(digits.train.len())).batch_size(64).shuffle(0).pin_memory(true);
     let indices = indices.num_workers(args.workers);
-    let mut descend = |pixels: &Tensor<Int>, labels: &Tensor<Int>| -> Result<()> {
-        F::cross_entropy(&model.forward(&kind.images(pixels)?)?, labels)?.backward()?;
-        opt.step()?;
-        opt.zero_grad();
-        Ok(())
-    };
 
     let (mut train_seconds, mut first_step) = (Vec::new(), None::<Duration>);
     let (mut on_batches, mut on_all) = (CapturedStep::new(device), CapturedStep::new(device));
@@ -172,8 +175,9 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
             images.copy_(&pixels.to(device)?)?;
             labels.copy_(&digits.train.labels()?.to(device)?)?;
             for batch in &indices {
-                on_all
-                    .run(batch?, |index| descend(&images.index_select(0, index)?, &labels.index_select(0, index)?))?;
+                on_all.run(batch?, |index| {
+                    training.descend(&images.index_select(0, index)?, &labels.index_select(0, index)?)
+                })?;
                 first_step.get_or_insert_with(|| started.elapsed().unwrap_or_default());
             }
         } else {
@@ -181,9 +185,10 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
                 let (pixels, labels) = batch?;
                 match way {
                     Way::Loaded => {}
-                    Way::Eager => descend(&pixels.to(device)?, &labels.to(device)?)?,
-                    _ => on_batches.run((pixels, labels), |(pixels, labels)| descend(pixels, labels))?,
+                    Way::Eager => training.descend(&pixels.to(device)?, &labels.to(device)?)?,
+                    _ => on_batches.run((pixels, labels), |(pixels, labels)| training.descend(pixels, labels))?,
                 }
+                training.end_of_step()?;
                 first_step.get_or_insert_with(|| started.elapsed().unwrap_or_default());
             }
         }
@@ -191,10 +196,79 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
         train_seconds.push(begin.elapsed().as_secs_f64());
     }
 
-    let model = model.to(&Device::Cpu)?;
+    let model = training.model.to(&Device::Cpu)?;
     let (val_loss, val_accuracy) = validate(&model, &valid_dl.map(move |(x, y)| Ok((kind.images(&x)?, y))))?;
     let (seconds_to_first_step, threads) = (first_step.map(|time| time.as_secs_f64()), args.threads);
     Ok(Run { model: kind, way: Some(way), threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
+}
+
+/// What a step on a GPU works on.
+struct Training {
+    kind: Kind,
+    model: Sequential,
+    opt: Sgd,
+    extras: Option<Extras>,
+    board: Option<(SummaryWriter, TempDir)>,
+    step: u64,
+}
+
+/// What a training script does beside the descent.
+struct Extras {
+    schedule: LrScheduler<OneCycleLr>,
+    averaged: AveragedModel<Sequential>,
+    accuracy: Accuracy,
+}
+
+impl Training {
+    fn new(kind: Kind, way: Way, device: &Device, n_steps: usize) -> Result<Self> {
+        let (model, mut opt) = kind.model(device)?;
+        let mut extras = None;
+        if way == Way::Everything {
+            opt = Sgd::new(model.named_parameters(), 0.1)
+                .momentum(0.9)
+                .weight_decay(1e-4)
+                .group_where(|_, parameter| parameter.rank() < 2, |group| group.weight_decay(0.0));
+            extras = Some(Extras {
+                schedule: LrScheduler::new(&mut opt, OneCycleLr::new(0.1, n_steps as u64))?,
+                averaged: AveragedModel::new(kind.model(device)?.0)?.ema(0.999),
+                accuracy: Accuracy::new()?.to(device)?,
+            });
+        }
+        let mut board = None;
+        if way == Way::Logged {
+            let folder = tempfile::tempdir()?;
+            board = Some((SummaryWriter::new(folder.path())?, folder));
+        }
+        Ok(Self { kind, model, opt, extras, board, step: 0 })
+    }
+
+    fn descend(&mut self, pixels: &Tensor<Int>, labels: &Tensor<Int>) -> Result<()> {
+        let scores = self.model.forward(&self.kind.images(pixels)?)?;
+        F::cross_entropy(&scores, labels)?.backward()?;
+        if self.extras.is_some() {
+            clip_grad_norm_(self.model.parameters(), 1.0)?;
+        }
+        self.opt.step()?;
+        self.opt.zero_grad();
+        if let Some(extras) = &self.extras {
+            extras.averaged.update_parameters(&self.model)?;
+            extras.accuracy.update(&scores.detach(), labels)?;
+        }
+        Ok(())
+    }
+
+    /// What the host does after each step.
+    fn end_of_step(&mut self) -> Result<()> {
+        self.step += 1;
+        if let Some(extras) = &mut self.extras {
+            extras.schedule.step(&mut self.opt)?;
+        }
+        if let Some((board, _)) = &self.board {
+            board.add_scalar("rate", self.opt.lr(), self.step as i64)?;
+            board.add_scalar("images", (64 * self.step) as f64, self.step as i64)?;
+        }
+        Ok(())
+    }
 }
 
 /// The numbers from 0 on.
