@@ -173,6 +173,30 @@ impl<const N: usize> Links<N> {
         Ok((inputs, output))
     }
 
+    /// Sends the gradients that `derivative` makes of what was saved; false if it makes none.
+    fn differentiate(
+        &self,
+        this: &NodeRef,
+        derivative: &dyn Fn(&Saved<'_, N>) -> Option<Result<[Option<Tensor>; N]>>,
+        send: &mut dyn FnMut(usize, Raw) -> Result<()>,
+    ) -> Result<bool> {
+        let (inputs, output) = self.restore(this)?;
+        let saved = Saved {
+            inputs: inputs.map(|input| input.map(Raw::typed)),
+            output: output.map(Raw::typed),
+            shapes: &self.shapes,
+            needs: self.edges.each_ref().map(Option::is_some),
+        };
+        let Some(grads) = derivative(&saved) else { return Ok(false) };
+        drop(saved);
+        for (input, grad) in grads?.into_iter().enumerate() {
+            if let Some(grad) = grad {
+                send(input, grad.into_raw())?;
+            }
+        }
+        Ok(true)
+    }
+
     fn release(&self) {
         let mut saved = self.lock();
         if !matches!(*saved, SavedTensors::Nothing) {
@@ -197,18 +221,6 @@ struct OpNode<D, const N: usize> {
     links: Links<N>,
 }
 
-impl<D: Derivative<N>, const N: usize> OpNode<D, N> {
-    fn saved(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
-        let (inputs, output) = self.links.restore(this)?;
-        Ok(Saved {
-            inputs: inputs.map(|input| input.map(Raw::typed)),
-            output: output.map(Raw::typed),
-            shapes: &self.links.shapes,
-            needs: self.links.edges.each_ref().map(Option::is_some),
-        })
-    }
-}
-
 impl<D: Derivative<N>, const N: usize> GradFn for OpNode<D, N> {
     fn name(&self) -> &'static str {
         self.links.name
@@ -219,14 +231,12 @@ impl<D: Derivative<N>, const N: usize> GradFn for OpNode<D, N> {
     }
 
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let grads = self.derivative.backward(&self.saved(this)?, &grad.typed())?;
-        send_all(&mut grads.map(|grad| grad.map(Tensor::into_raw)), send)
+        let grad = grad.typed();
+        self.links.differentiate(this, &|saved| Some(self.derivative.backward(saved, &grad)), send).map(drop)
     }
 
     fn backward_of_one(&self, this: &NodeRef, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
-        let Some(grads) = self.derivative.backward_of_one(&self.saved(this)?) else { return Ok(false) };
-        send_all(&mut grads?.map(|grad| grad.map(Tensor::into_raw)), send)?;
-        Ok(true)
+        self.links.differentiate(this, &|saved| self.derivative.backward_of_one(saved), send)
     }
 
     fn takes_half_gradients(&self) -> bool {
@@ -240,15 +250,6 @@ impl<D: Derivative<N>, const N: usize> GradFn for OpNode<D, N> {
     fn take_links(&mut self, links: &mut Vec<NodeRef>) {
         self.links.take(links);
     }
-}
-
-fn send_all(grads: &mut [Option<Raw>], send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-    for (input, grad) in grads.iter_mut().enumerate() {
-        if let Some(grad) = grad.take() {
-            send(input, grad)?;
-        }
-    }
-    Ok(())
 }
 
 /// What a derivative may use: the tensors its operation said it saves, and which gradients are wanted.
