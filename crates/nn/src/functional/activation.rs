@@ -3,8 +3,8 @@
 use pagelock_tensor::{Result, Tensor};
 
 use super::pieces::{
-    along_channels, at_least, choose, computed, constant, erf, expm1, is_above, is_below, log_one_plus_exp,
-    log_sigmoid, wrong_argument, wrong_shape,
+    along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument,
+    wrong_shape,
 };
 
 /// How [`gelu`] is computed.
@@ -32,11 +32,8 @@ pub enum Approximate {
 /// The result does not fit the memory budget.
 pub fn gelu(x: &Tensor, approximate: Approximate) -> Result<Tensor> {
     match approximate {
+        Approximate::None => x.gelu(),
         Approximate::Tanh => x.gelu_tanh(),
-        Approximate::None => computed(x, |x| {
-            let share = erf(&x.mul_scalar(std::f64::consts::FRAC_1_SQRT_2)?)?.add_scalar(1.0)?;
-            x.mul_scalar(0.5)?.mul(&share)
-        }),
     }
 }
 
@@ -92,7 +89,7 @@ pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
     let is_positive = is_above(x, 0.0)?;
     let bounded = choose(&is_positive, &constant(x, 0.0)?, x)?; // so that the side that is not chosen stays finite
-    choose(&is_positive, x, &expm1(&bounded.mul_scalar(rate)?)?.mul_scalar(alpha)?)
+    choose(&is_positive, x, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
 }
 
 /// log(1 + e^(beta · x)) / beta, and x where `beta · x` is above `threshold`.
@@ -103,10 +100,7 @@ pub fn softplus(x: &Tensor, beta: f64, threshold: f64) -> Result<Tensor> {
     if beta == 0.0 {
         return Err(wrong_argument("softplus", "beta", beta, "another number than 0"));
     }
-    computed(x, |x| {
-        let scaled = x.mul_scalar(beta)?;
-        choose(&is_above(&scaled, threshold)?, x, &log_one_plus_exp(&scaled)?.div_scalar(beta)?)
-    })
+    x.softplus(beta, threshold)
 }
 
 /// x between `min` and `max`, and these beyond; their gradients are 0 there and at the bounds.
@@ -150,7 +144,7 @@ pub fn hardswish(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn logsigmoid(x: &Tensor) -> Result<Tensor> {
-    computed(x, log_sigmoid)
+    x.log_sigmoid()
 }
 
 /// x / (1 + |x|).

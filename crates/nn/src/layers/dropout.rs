@@ -84,7 +84,8 @@ dropout! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Dropout1d, |x: &Tensor, p, training, generator: &Generator| {
-        drop_channels(("Dropout1d", 3, "[batch, channels, length] or [channels, length]"), x, &|x| functional::feature_dropout(x, p, training, generator))
+        let layer = ("Dropout1d", 3, "[batch, channels, length] or [channels, length]");
+        drop_channels(layer, x, &|x| functional::feature_dropout(x, p, training, generator))
     }
 }
 
@@ -106,7 +107,8 @@ dropout! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Dropout2d, |x: &Tensor, p, training, generator: &Generator| {
-        drop_channels(("Dropout2d", 4, "[batch, channels, height, width] or [channels, height, width]"), x, &|x| functional::feature_dropout(x, p, training, generator))
+        let layer = ("Dropout2d", 4, "[batch, channels, height, width] or [channels, height, width]");
+        drop_channels(layer, x, &|x| functional::feature_dropout(x, p, training, generator))
     }
 }
 
@@ -128,7 +130,8 @@ dropout! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Dropout3d, |x: &Tensor, p, training, generator: &Generator| {
-        drop_channels(("Dropout3d", 5, "[batch, channels, depth, height, width] or [channels, depth, height, width]"), x, &|x| functional::feature_dropout(x, p, training, generator))
+        let layer = ("Dropout3d", 5, "[batch, channels, depth, height, width] or [channels, depth, height, width]");
+        drop_channels(layer, x, &|x| functional::feature_dropout(x, p, training, generator))
     }
 }
 

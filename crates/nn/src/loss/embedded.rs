@@ -2,7 +2,7 @@
 
 use super::{check_same, loss};
 use crate::functional::pairwise_distance;
-use crate::functional::pieces::{at_least, choose, constant, minimum, wrong_shape};
+use crate::functional::pieces::{at_least, choose, constant, wrong_shape};
 use pagelock_tensor::{Bool, Result, Tensor};
 
 loss! {
@@ -131,7 +131,7 @@ loss! {
         let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, loss.p, loss.eps);
         let mut of_negative = distance(anchor, negative)?;
         if loss.swap {
-            of_negative = minimum(&of_negative, &distance(positive, negative)?)?;
+            of_negative = of_negative.minimum(&distance(positive, negative)?)?;
         }
         at_least(&distance(anchor, positive)?.sub(&of_negative)?.add_scalar(loss.margin)?, 0.0)
     }

@@ -2,7 +2,7 @@
 
 use super::{check_same, reduced};
 use crate::functional::one_hot_unchecked;
-use crate::functional::pieces::{at_least, computed, constant, log_sigmoid, log1p, wrong_argument, wrong_shape};
+use crate::functional::pieces::{at_least, computed, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
@@ -115,7 +115,7 @@ struct BinaryCrossEntropy;
 impl BinaryCrossEntropy {
     fn logarithms(x: &Tensor) -> Result<[Tensor; 2]> {
         const LOWEST: f64 = -100.0;
-        Ok([at_least(&x.log()?, LOWEST)?, at_least(&log1p(&x.neg()?)?, LOWEST)?])
+        Ok([at_least(&x.log()?, LOWEST)?, at_least(&x.neg()?.log1p()?, LOWEST)?])
     }
 }
 
@@ -179,7 +179,7 @@ impl BCEWithLogitsLoss {
         check_same("BCEWithLogitsLoss", input, target)?;
         let losses = computed(input, |input| {
             let target = target.to_dtype(input.dtype())?;
-            let mut likelihood = log_sigmoid(input)?;
+            let mut likelihood = input.log_sigmoid()?;
             if let Some(pos_weight) = &self.pos_weight {
                 likelihood = likelihood.mul(&pos_weight.add_scalar(-1.0)?.mul(&target)?.add_scalar(1.0)?)?;
             }
@@ -218,8 +218,8 @@ impl MultiLabelSoftMarginLoss {
         check_same("MultiLabelSoftMarginLoss", input, target)?;
         let losses = computed(input, |input| {
             let target = target.to_dtype(input.dtype())?;
-            let of_one = target.mul(&log_sigmoid(input)?)?;
-            of_one.add(&target.neg()?.add_scalar(1.0)?.mul(&log_sigmoid(&input.neg()?)?)?)?.neg()
+            let of_one = target.mul(&input.log_sigmoid()?)?;
+            of_one.add(&target.neg()?.add_scalar(1.0)?.mul(&input.neg()?.log_sigmoid()?)?)?.neg()
         })?;
         let losses = weighted(losses, self.weight.as_ref())?.mean(-1)?;
         reduced("MultiLabelSoftMarginLoss", losses, self.reduction)
