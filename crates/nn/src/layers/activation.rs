@@ -51,8 +51,9 @@ macro_rules! with_settings {
             $(
                 $(#[$of_setting])*
                 #[must_use]
-                pub fn $setting(self, $setting: $type) -> Self {
-                    Self { $setting, ..self }
+                pub fn $setting(mut self, $setting: $type) -> Self {
+                    self.$setting = $setting;
+                    self
                 }
             )+
 

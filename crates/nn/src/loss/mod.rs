@@ -43,15 +43,17 @@ macro_rules! loss {
 
             /// Another way to make one number of the batch: the sum, or no reduction.
             #[must_use]
-            pub fn reduction(self, reduction: pagelock_tensor::Reduction) -> Self {
-                Self { reduction, ..self }
+            pub fn reduction(mut self, reduction: pagelock_tensor::Reduction) -> Self {
+                self.reduction = reduction;
+                self
             }
 
             $(
                 $(#[$of_setting])*
                 #[must_use]
-                pub fn $setting(self, $setting: $type) -> Self {
-                    Self { $setting, ..self }
+                pub fn $setting(mut self, $setting: $type) -> Self {
+                    self.$setting = $setting;
+                    self
                 }
             )*
 
@@ -59,7 +61,6 @@ macro_rules! loss {
             ///
             /// # Errors
             /// The shapes do not fit each other, or the mean is one of nothing.
-            #[allow(clippy::needless_update, reason = "some losses have one setting")]
             pub fn forward(&self, $($input: &pagelock_tensor::Tensor),+) -> pagelock_tensor::Result<pagelock_tensor::Tensor> {
                 let _scope = crate::module_scope(self);
                 let $loss = self;
