@@ -65,9 +65,11 @@ pub mod prelude {
     pub use pagelock_memory::{Budget, ByteSize, ledger};
     pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
     pub use pagelock_nn::{
-        AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Conv2d, Dropout, Epoch,
-        Flatten, Forward, Lambda, Layer, LayerNorm, Linear, MaxPool2d, Module, Parameter, ReLU, SavedCheckpoint,
-        Sequential, Sigmoid, Tanh, fit, load_safetensors, loss_batch, save_safetensors,
+        AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Conv1d, Conv2d,
+        CrossEntropyLoss, Dropout, Embedding, Epoch, Flatten, Forward, GELU, GroupNorm, Identity, Lambda, Layer,
+        LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList, MultiheadAttention, Parameter,
+        RMSNorm, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten,
+        Upsample, fit, load_safetensors, loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
         Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction, Shape,

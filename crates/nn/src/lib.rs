@@ -50,6 +50,7 @@ mod safetensors_file;
 mod state_dict;
 mod torch_file;
 mod train;
+mod vector;
 mod walk;
 
 pub use audit::audit;
@@ -58,10 +59,21 @@ pub use counter::Counter;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
 pub use layers::{
-    AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, IntoLayers, Lambda, LayerNorm,
-    Linear, MaxPool2d, Pair, ReLU, Sequential, Sigmoid, Tanh,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AlphaDropout, AvgPool1d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNorm3d,
+    CELU, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Conv1d, Conv2d,
+    Dropout, Dropout1d, Dropout2d, Dropout3d, ELU, Embedding, Flatten, GELU, GLU, GroupNorm, Hardshrink, Hardsigmoid,
+    Hardswish, Hardtanh, Identity, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, IntoLayers, Lambda, LayerNorm,
+    LeakyReLU, Linear, LocalResponseNorm, LogSigmoid, LogSoftmax, MaxPool1d, MaxPool2d, Mish, ModuleDict, ModuleList,
+    MultiheadAttention, MultiheadOptions, OutProjection, PReLU, Padding, ParameterList, PixelShuffle, PixelUnshuffle,
+    RMSNorm, ReLU, ReLU6, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, SELU, Sequential, SiLU, Sigmoid, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh,
+    Tanhshrink, Threshold, TransformerEncoderLayer, Unflatten, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
-pub use loss::{CrossEntropyLoss, MSELoss, NLLLoss};
+pub use loss::{
+    BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss,
+    HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
+    MultiMarginLoss, NLLLoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, Targets, TripletMarginLoss,
+};
 pub use module::{Mode, Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 pub use pagelock_nn_derive::Module;
 /// The tensors that everything here is made of, for those who depend on this crate alone.
@@ -73,6 +85,8 @@ pub use safetensors_file::{load_safetensors, save_safetensors};
 pub use state_dict::StateDict;
 pub use torch_file::{TorchValue, load_torch, save_torch};
 pub use train::{Epoch, evaluate, fit, fit_with, loss_batch};
+
+pub use vector::{parameters_to_vector, vector_to_parameters};
 
 /// The examples of the README.
 #[cfg(doctest)]

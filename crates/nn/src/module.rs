@@ -242,6 +242,70 @@ pub trait Module {
         Ok(self)
     }
 
+    /// Whether `backward` leaves gradients at the parameters: with `false` they are constants, which optimizers pass over and which
+    /// nothing is recorded for. Optimizers follow in their next step.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Forward, Linear, Module, Sequential, ReLU};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let mut body = Sequential::new((Linear::new(8, 4)?, ReLU));
+    /// body.requires_grad_(false);
+    /// assert!(!body.forward(&Tensor::ones([1, 8])?)?.requires_grad());
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    fn requires_grad_(&mut self, requires_grad: bool) {
+        moving::set_requires_grad(&mut OfMut(self), &mut |_| Some(requires_grad));
+    }
+
+    /// [`requires_grad_(false)`](Self::requires_grad_) for the parameters whose dotted names `is_frozen` accepts; a parameter in
+    /// two places is asked for under its first name. The others stay as they are.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, ReLU, Sequential};
+    ///
+    /// let mut model = Sequential::new((Linear::new(8, 4)?, ReLU, Linear::new(4, 2)?));
+    /// model.freeze(|name| name.starts_with("0."));
+    /// let trained = model.named_parameters().into_iter().filter(|(_, parameter)| parameter.requires_grad());
+    /// assert_eq!(trained.map(|(name, _)| name).collect::<Vec<_>>(), ["2.weight", "2.bias"]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    fn freeze(&mut self, is_frozen: impl Fn(&str) -> bool)
+    where
+        Self: Sized,
+    {
+        let names = self.named_parameters();
+        moving::set_requires_grad(&mut OfMut(self), &mut |parameter| {
+            let name = names.iter().find(|(_, other)| other.is_same(parameter)).map(|(name, _)| name);
+            name.filter(|name| is_frozen(name)).map(|_| false)
+        });
+    }
+
+    /// Calls `f` with each module in the tree, this one first, each before its children. Parameters are no modules.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, ReLU, Sequential, init};
+    ///
+    /// let model = Sequential::new((Linear::new(8, 4)?, ReLU, Linear::new(4, 2)?));
+    /// model.apply(|module| {
+    ///     if module.title() == "Linear" {
+    ///         module.parameters().iter().try_for_each(|parameter| init::constant_(parameter, 0.5)).unwrap();
+    ///     }
+    /// });
+    /// assert!(model.parameters().iter().all(|parameter| parameter.to_vec::<f32>().unwrap().iter().all(|&w| w == 0.5)));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    fn apply(&self, mut f: impl FnMut(&dyn Module))
+    where
+        Self: Sized,
+    {
+        f(self);
+        walk::modules(&Of(self), &mut f);
+    }
+
     /// How many numbers the parameters hold together; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
         walk::num_parameters(&Of(self))

@@ -1,4 +1,4 @@
-//! Moving a model to a device, to another order in memory, or to another precision.
+//! Moving a model to a device, to another order in memory, or to another precision; freezing its parameters.
 
 use std::collections::HashMap;
 
@@ -19,6 +19,21 @@ pub(crate) fn lay_channels_last(module: VisitMut<'_>) -> Result<()> {
 /// Converts every parameter and float buffer; a refusal leaves the model as it is.
 pub(crate) fn change_precision(module: VisitMut<'_>, dtype: DType) -> Result<()> {
     change(module, &Precision::new(dtype)?)
+}
+
+/// Puts handles that require gradients or do not in the place of parameters that `wanted` has an answer for; elements are shared.
+pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Parameter) -> Option<bool>) {
+    let mut made: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
+    module.visit_mut(&mut VisitorMut::new(&mut |event| {
+        let VisitEventMut::Parameter(parameter) = event else { return };
+        let (_, other) = made.entry(parameter.id()).or_insert_with(|| {
+            let changed = wanted(parameter).filter(|&requires_grad| requires_grad != parameter.requires_grad());
+            (parameter.clone(), changed.map(|requires_grad| parameter.with_grad_wanted(requires_grad)))
+        });
+        if let Some(other) = other {
+            parameter.replace(other);
+        }
+    }));
 }
 
 /// What takes the place of a tensor; none if the tensor stays.

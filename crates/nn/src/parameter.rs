@@ -46,6 +46,11 @@ impl Parameter {
         Self::of(copy.set_requires_grad(self.requires_grad()))
     }
 
+    /// Another one with the same elements.
+    pub(crate) fn with_grad_wanted(&self, requires_grad: bool) -> Self {
+        Self::of(self.detach().set_requires_grad(requires_grad))
+    }
+
     /// The tensor itself, as the deref gives it.
     pub fn as_tensor(&self) -> &Tensor {
         &self.shared.tensor

@@ -77,7 +77,7 @@ impl Tree {
 
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.children.is_empty() {
+        if self.children.is_empty() && !self.details.contains('\n') {
             return write!(f, "{}({})", self.title, self.details);
         }
         writeln!(f, "{}(", self.title)?;

@@ -78,6 +78,17 @@ pub(crate) fn buffers(visit: Visit<'_>) -> Vec<AnyTensor> {
     named_buffers(visit).into_iter().map(|(_, buffer)| buffer).collect()
 }
 
+/// The modules below, each before its children; what has no title is none.
+pub(crate) fn modules(visit: Visit<'_>, f: &mut dyn FnMut(&dyn Module)) {
+    walk(visit, &mut |_, event| {
+        if let VisitEvent::Enter { module, .. } = event
+            && !module.title().is_empty()
+        {
+            f(module);
+        }
+    });
+}
+
 pub(crate) fn set_mode(visit: Visit<'_>, training: bool) {
     walk(visit, &mut |_, event| {
         if let VisitEvent::Mode(mode) = event {

@@ -512,7 +512,7 @@ fn eye(n: usize, dtype: DType) -> Result<Raw> {
     Ok(out.share())
 }
 
-fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: Scalar) -> Result<Raw> {
+pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DType, value: Scalar) -> Result<Raw> {
     let _running = profiler::op(op);
     match device {
         Device::Cpu => {

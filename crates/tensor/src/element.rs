@@ -258,7 +258,7 @@ pub(crate) trait Computing: Element {
 }
 
 /// Numbers. Integer arithmetic wraps.
-pub(crate) trait Num: Computing + bytemuck::Pod {
+pub(crate) trait Num: Computing + bytemuck::Pod + math::Division {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
     /// `−self`.
@@ -279,6 +279,7 @@ pub(crate) trait Num: Computing + bytemuck::Pod {
 pub(crate) trait Real:
     Num
     + Computing<Total = Self>
+    + math::Functions
     + Lanes
     + std::ops::Add<Output = Self>
     + std::ops::Sub<Output = Self>

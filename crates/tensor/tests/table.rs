@@ -21,6 +21,10 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
     ("by_real", "a macro's parameter"),
     ("map1", "a macro's parameter"),
     ("map1_long", "a macro's parameter"),
+    ("map1_longest", "a macro's parameter"),
+    ("map1_but", "a macro's parameter"),
+    ("recorded", "a macro's parameter"),
+    ("unrecorded", "a macro's parameter"),
     ("of", "options of factories"),
     ("on", "options of factories"),
     ("new", "copies numbers of the caller"),
@@ -38,7 +42,7 @@ fn sources() -> PathBuf {
 fn every_public_operation_is_in_the_table() {
     let listed: BTreeSet<String> = table().iter().flat_map(names).chain(exceptions()).collect();
     let found = public_functions(&[sources().join("ops"), sources().join("create.rs")]);
-    assert!(found.len() > 90, "only {} functions were found: {found:?}", found.len());
+    assert!(found.len() > 140, "only {} functions were found: {found:?}", found.len());
     let missing: Vec<_> = found.iter().filter(|(name, _)| !listed.contains(*name)).collect();
     assert!(missing.is_empty(), "without an entry in tests/operations: {missing:#?}");
     let gone: Vec<_> = listed.iter().filter(|name| !found.contains_key(*name)).collect();

@@ -1,8 +1,8 @@
-//! [`Flatten`]: several dimensions become one.
+//! [`Flatten`], [`Unflatten`] and [`Identity`]: the same elements, in another shape or the same.
 
-use super::debug_is_display;
+use super::{debug_is_display, tuple};
 use crate::{Forward, Module, module_scope};
-use pagelock_tensor::{Result, Tensor};
+use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
 /// Joins the dimensions from `start` to `end` (both included) into one; by default all but the batch.
 ///
@@ -51,3 +51,62 @@ impl Forward for Flatten {
 }
 
 debug_is_display!(Flatten);
+
+/// One dimension becomes several: the reverse of [`Flatten`].
+///
+/// ```
+/// use pagelock_nn::{Forward, Unflatten};
+/// # use pagelock_tensor::Tensor;
+/// assert_eq!(Unflatten::new(1, [2, 5])?.forward(&Tensor::zeros([64, 10])?)?.dims(), [64, 2, 5]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Module)]
+#[module(details = Self::describe)]
+pub struct Unflatten {
+    #[module(skip)]
+    dim: isize,
+    #[module(skip)]
+    sizes: Shape,
+}
+
+impl Unflatten {
+    /// Dimension `dim` in these sizes; a negative `dim` counts from the end.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) for sizes that no tensor has.
+    pub fn new(dim: isize, sizes: impl IntoShape) -> Result<Self> {
+        Ok(Self { dim, sizes: sizes.into_shape()? })
+    }
+
+    fn describe(&self) -> String {
+        format!("dim={}, unflattened_size={}", self.dim, tuple(&self.sizes))
+    }
+}
+
+impl Forward for Unflatten {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        x.unflatten(self.dim, self.sizes)
+    }
+}
+
+debug_is_display!(Unflatten);
+
+/// Its input.
+///
+/// ```
+/// use pagelock_nn::{Forward, Identity};
+/// # use pagelock_tensor::Tensor;
+/// assert_eq!(Identity.forward(&Tensor::new([1.0, 2.0])?)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Default, Module)]
+pub struct Identity;
+
+impl Forward for Identity {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(x.clone())
+    }
+}
+
+debug_is_display!(Identity);

@@ -6,23 +6,44 @@
 //! gives others.
 
 mod activation;
+mod attention;
+mod batch_norm;
 mod conv;
 mod dropout;
+mod embedding;
 mod flatten;
+mod instance_norm;
 mod lambda;
 mod linear;
+mod lists;
 mod norm;
 mod pool;
+mod resizing;
+mod sequence;
 mod sequential;
 
-pub use activation::{ReLU, Sigmoid, Tanh};
+pub use activation::{
+    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU,
+    ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+};
+pub use attention::{MultiheadAttention, MultiheadOptions, OutProjection, TransformerEncoderLayer};
+pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
 pub use conv::Conv2d;
-pub use dropout::Dropout;
-pub use flatten::Flatten;
+pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
+pub use embedding::Embedding;
+pub use flatten::{Flatten, Identity, Unflatten};
+pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use lambda::Lambda;
 pub use linear::Linear;
-pub use norm::{BatchNorm1d, BatchNorm2d, LayerNorm};
+pub use lists::{ModuleDict, ModuleList, ParameterList};
+pub use norm::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use resizing::{
+    CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding, PixelShuffle,
+    PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+};
+pub use sequence::{AdaptiveAvgPool1d, AvgPool1d, Conv1d, MaxPool1d};
 pub use sequential::{IntoLayers, Sequential};
 
 /// `Debug` for layers: as `Display`.
@@ -71,6 +92,14 @@ impl Pair for (usize, usize) {
 fn short(pair: [usize; 2]) -> String {
     let [height, width] = pair;
     if height == width { height.to_string() } else { format!("({height}, {width})") }
+}
+
+/// Sizes as Python's `repr` of a tuple.
+fn tuple(sizes: &[usize]) -> String {
+    match sizes {
+        [one] => format!("({one},)"),
+        _ => format!("({})", sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// A number as Python's `repr` of a `float`: always with a point or a power of ten, which has a sign and two digits.

@@ -1,8 +1,9 @@
-//! Layers that normalize: [`LayerNorm`], [`BatchNorm1d`], [`BatchNorm2d`].
+//! Layers that normalize each sample alone: [`LayerNorm`], [`RMSNorm`], [`GroupNorm`], [`LocalResponseNorm`].
 
-use super::{debug_is_display, number, python};
-use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
-use pagelock_tensor::{BatchNormOptions, Error, IntoShape, Result, Shape, Tensor};
+use super::{debug_is_display, number, python, tuple};
+use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::{Forward, Module, Parameter, functional, module_scope};
+use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
 /// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
 /// `nn.LayerNorm`.
@@ -72,8 +73,7 @@ impl LayerNorm {
     }
 
     fn describe(&self) -> String {
-        let sizes: Vec<String> = self.normalized.iter().map(usize::to_string).collect();
-        let sizes = if sizes.len() == 1 { format!("({},)", sizes[0]) } else { format!("({})", sizes.join(", ")) };
+        let sizes = tuple(&self.normalized);
         let affine = python(self.weight.is_some());
         let (eps, bias) = (number(self.eps), python(self.bias.is_some()));
         format!("{sizes}, eps={eps}, elementwise_affine={affine}, bias={bias}")
@@ -89,204 +89,212 @@ impl Forward for LayerNorm {
 
 debug_is_display!(LayerNorm);
 
-/// What one of these layers takes, in words, and whether that is so.
-struct Takes {
-    layer: &'static str,
-    words: &'static str,
-    ranks: std::ops::RangeInclusive<usize>,
+/// The last dimensions divided by the root of the mean of their squares, then times `weight`, as PyTorch's `nn.RMSNorm`.
+///
+/// - input: `[.., normalized]`
+/// - output: the same
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, RMSNorm};
+/// use pagelock_tensor::Tensor;
+///
+/// let y = RMSNorm::new(2)?.forward(&Tensor::new([3.0, -3.0])?)?;
+/// assert_eq!(y.detach().to_vec::<f32>()?, [1.0, -1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
+pub struct RMSNorm {
+    /// `normalized`, if there is one; it begins as ones.
+    pub weight: Option<Parameter>,
+    #[module(skip)]
+    normalized: Shape,
+    #[module(skip)]
+    eps: Option<f64>,
 }
 
-impl Takes {
-    fn check(&self, x: &Shape) -> Result<()> {
-        if self.ranks.contains(&x.rank()) {
-            return Ok(());
-        }
-        Err(Error::Argument(format!("{}: the input is {x}, but it must be {}; reshape it", self.layer, self.words)))
+impl RMSNorm {
+    /// A layer that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
+    ///
+    /// # Errors
+    /// The weight does not fit the memory budget.
+    pub fn new(normalized: impl IntoShape) -> Result<Self> {
+        Self::of(normalized.into_shape()?)
+    }
+
+    fn of(normalized: Shape) -> Result<Self> {
+        Ok(Self { weight: Some(Parameter::new(Tensor::ones(normalized)?)), normalized, eps: None })
+    }
+
+    /// What is added to the mean of squares; otherwise the smallest difference of the precision from 1.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = Some(eps);
+        self
+    }
+
+    /// The layer without its weight.
+    #[must_use]
+    pub fn without_affine(mut self) -> Self {
+        self.weight = None;
+        self
+    }
+
+    fn describe(&self) -> String {
+        let (sizes, eps) = (tuple(&self.normalized), self.eps.map_or("None".to_owned(), number));
+        format!("{sizes}, eps={eps}, elementwise_affine={}", python(self.weight.is_some()))
     }
 }
 
-macro_rules! batch_norm {
-    ($(#[$docs:meta])* $name:ident, $takes:expr) => {
-        $(#[$docs])*
-        #[derive(Module)]
-        #[module(details = Self::describe)]
-        pub struct $name {
-            /// `[channels]`, if there is one; it begins as ones.
-            pub weight: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
-            pub bias: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
-            pub running_mean: Option<Buffer>,
-            /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
-            pub running_var: Option<Buffer>,
-            /// How many batches the running statistics have seen, if there are any.
-            pub num_batches_tracked: Option<Counter>,
-            #[module(skip)]
-            channels: usize,
-            mode: Mode,
-            #[module(skip)]
-            momentum: Option<f64>,
-            #[module(skip)]
-            eps: f64,
-        }
-
-        impl $name {
-            /// A layer with weight and bias, and with running statistics.
-            ///
-            /// # Errors
-            /// The parameters do not fit the memory budget.
-            pub fn new(channels: usize) -> Result<Self> {
-                let (zeros, ones) = (|| Tensor::zeros(channels), || Tensor::ones(channels));
-                Ok(Self {
-                    weight: Some(Parameter::new(ones()?)),
-                    bias: Some(Parameter::new(zeros()?)),
-                    running_mean: Some(Buffer::new(zeros()?)),
-                    running_var: Some(Buffer::new(ones()?)),
-                    num_batches_tracked: Some(Counter::new()?),
-                    channels,
-                    mode: Mode::default(),
-                    momentum: Some(0.1),
-                    eps: 1e-5,
-                })
-            }
-
-            /// What is added to variances; 1e-5 otherwise.
-            #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.eps = eps;
-                self
-            }
-
-            /// By how much the running statistics move towards those of a batch (0.1 otherwise); with `None` they are the
-            /// means over all batches, and each step waits for the device to say how many there were.
-            #[must_use]
-            pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
-                self.momentum = momentum.into();
-                self
-            }
-
-            /// The layer without weight and bias.
-            #[must_use]
-            pub fn without_affine(mut self) -> Self {
-                (self.weight, self.bias) = (None, None);
-                self
-            }
-
-            /// The layer without its bias.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.bias = None;
-                self
-            }
-
-            /// The layer without running statistics: it uses those of the batch, also in evaluation mode.
-            #[must_use]
-            pub fn without_running_stats(mut self) -> Self {
-                (self.running_mean, self.running_var, self.num_batches_tracked) = (None, None, None);
-                self
-            }
-
-            /// How many batches were seen before, where they are counted now.
-            fn counter(&self) -> Option<&Counter> {
-                self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training())
-            }
-
-            /// By how much the running statistics move towards the next batch.
-            fn share_of_next(&self) -> Result<f64> {
-                match (self.counter(), self.momentum) {
-                    (None, _) => Ok(0.0),
-                    (Some(_), Some(momentum)) => Ok(momentum),
-                    (Some(count), None) => Ok(1.0 / (count.item::<i64>()? as f64 + 1.0)),
-                }
-            }
-
-            fn run(&self, x: &Tensor, relu: bool) -> Result<Tensor> {
-                const TAKES: Takes = $takes;
-                TAKES.check(x.shape())?;
-                let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
-                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.share_of_next()?, eps: self.eps };
-                let (running, weight, bias) =
-                    (running.map(|(mean, var)| [mean, var]), self.weight.as_deref(), self.bias.as_deref());
-                let y = match relu {
-                    true => x.batch_norm_relu(running, weight, bias, options),
-                    false => x.batch_norm(running, weight, bias, options),
-                }?;
-                // Last: a forward that fails has counted nothing.
-                self.counter().map_or(Ok(()), Counter::increment)?;
-                Ok(y)
-            }
-
-            fn describe(&self) -> String {
-                let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
-                let momentum = self.momentum.map_or("None".to_owned(), number);
-                let eps = number(self.eps);
-                let (channels, bias) = (self.channels, python(self.bias.is_some()));
-                format!(
-                    "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, track_running_stats={running}"
-                )
-            }
-        }
-
-        impl Forward for $name {
-            fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                let _scope = module_scope(self);
-                self.run(x, false)
-            }
-
-            fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
-                let _scope = module_scope(self);
-                self.run(x, true)
-            }
-        }
-
-        debug_is_display!($name);
-    };
+impl Forward for RMSNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        functional::rms_norm(x, self.normalized, self.weight.as_deref(), self.eps)
+    }
 }
 
-batch_norm! {
-    /// Mean 0 and variance 1 of each channel of images, then `weight` and `bias`, as PyTorch's `nn.BatchNorm2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`
-    /// - output: the same
-    ///
-    /// While training, mean and variance are those of the batch, and the running ones move towards them; in evaluation mode
-    /// ([`Module::eval`]) the running ones are used.
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_nn::{BatchNorm2d, Forward, Module};
-    /// use pagelock_tensor::Tensor;
-    ///
-    /// let layer = BatchNorm2d::new(3)?;
-    /// assert_eq!(layer.forward(&Tensor::randn([8, 3, 4, 4])?)?.dims(), [8, 3, 4, 4]);
-    /// let state = layer.state_dict();
-    /// assert_eq!(
-    ///     state.names().collect::<Vec<_>>(),
-    ///     ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
-    /// );
-    /// assert_eq!(state.get_int("num_batches_tracked").unwrap().item::<i64>()?, 1);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    BatchNorm2d,
-    Takes { layer: "BatchNorm2d", words: "[batch, channels, height, width]", ranks: 4..=4 }
+debug_is_display!(RMSNorm);
+
+/// Mean 0 and variance 1 of each group of channels of a sample, then `weight` and `bias`, as PyTorch's `nn.GroupNorm`.
+///
+/// - input: `[batch, channels, ..]`
+/// - output: the same
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, GroupNorm};
+/// use pagelock_tensor::Tensor;
+///
+/// assert_eq!(GroupNorm::new(2, 6)?.forward(&Tensor::randn([4, 6, 8, 8])?)?.dims(), [4, 6, 8, 8]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
+pub struct GroupNorm {
+    /// `[channels]`, if there is one; it begins as ones.
+    pub weight: Option<Parameter>,
+    /// `[channels]`, if there is one; it begins as zeros.
+    pub bias: Option<Parameter>,
+    #[module(skip)]
+    num_groups: usize,
+    #[module(skip)]
+    channels: usize,
+    #[module(skip)]
+    eps: f64,
 }
 
-batch_norm! {
-    /// Mean 0 and variance 1 of each channel, then `weight` and `bias`, as PyTorch's `nn.BatchNorm1d`; see
-    /// [`BatchNorm2d`].
+impl GroupNorm {
+    /// A layer with weight and bias.
     ///
-    /// - input: `[batch, channels]` or `[batch, channels, length]`
-    /// - output: the same
-    ///
-    /// # Examples
-    /// ```
-    /// use pagelock_nn::{BatchNorm1d, Forward};
-    /// use pagelock_tensor::Tensor;
-    ///
-    /// let y = BatchNorm1d::new(2)?.forward(&Tensor::new([[1.0, 10.0], [3.0, 50.0]])?)?;
-    /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    BatchNorm1d,
-    Takes { layer: "BatchNorm1d", words: "[batch, channels] or [batch, channels, length]", ranks: 2..=3 }
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `num_groups` does not divide `channels`; the parameters do not
+    /// fit the memory budget.
+    pub fn new(num_groups: usize, channels: usize) -> Result<Self> {
+        if channels.checked_rem(num_groups) != Some(0) {
+            let expected = format!("a divisor of the {channels} channels");
+            return Err(wrong_argument("GroupNorm", "num_groups", num_groups, &expected));
+        }
+        let (weight, bias) = (Parameter::new(Tensor::ones(channels)?), Parameter::new(Tensor::zeros(channels)?));
+        Ok(Self { weight: Some(weight), bias: Some(bias), num_groups, channels, eps: 1e-5 })
+    }
+
+    /// What is added to variances; 1e-5 otherwise.
+    #[must_use]
+    pub fn eps(mut self, eps: f64) -> Self {
+        self.eps = eps;
+        self
+    }
+
+    /// The layer without weight and bias.
+    #[must_use]
+    pub fn without_affine(mut self) -> Self {
+        (self.weight, self.bias) = (None, None);
+        self
+    }
+
+    fn describe(&self) -> String {
+        let (groups, channels, eps) = (self.num_groups, self.channels, number(self.eps));
+        let affine = python(self.weight.is_some());
+        format!("{groups}, {channels}, eps={eps}, affine={affine}, bias={affine}")
+    }
 }
+
+impl Forward for GroupNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        if x.dims().get(1) != Some(&self.channels) {
+            let expected = format!("it must be [batch, {}, ..]; reshape it", self.channels);
+            return Err(wrong_shape("GroupNorm", "the input", x.shape(), &expected));
+        }
+        functional::group_norm(x, self.num_groups, self.weight.as_deref(), self.bias.as_deref(), self.eps)
+    }
+}
+
+debug_is_display!(GroupNorm);
+
+/// Each element divided by a power of the squares of neighboring channels, as PyTorch's `nn.LocalResponseNorm`; see
+/// [`functional::local_response_norm`].
+///
+/// - input: `[batch, channels, ..]`
+/// - output: the same
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, LocalResponseNorm};
+/// use pagelock_tensor::Tensor;
+///
+/// assert_eq!(LocalResponseNorm::new(2).forward(&Tensor::randn([4, 6, 8])?)?.dims(), [4, 6, 8]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Module)]
+#[module(details = Self::describe)]
+pub struct LocalResponseNorm {
+    #[module(skip)]
+    size: usize,
+    #[module(skip)]
+    alpha: f64,
+    #[module(skip)]
+    beta: f64,
+    #[module(skip)]
+    k: f64,
+}
+
+impl LocalResponseNorm {
+    /// Over `size` channels.
+    pub fn new(size: usize) -> Self {
+        Self { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
+    }
+
+    /// What the mean of squares is multiplied by; 1e-4 otherwise.
+    #[must_use]
+    pub fn alpha(self, alpha: f64) -> Self {
+        Self { alpha, ..self }
+    }
+
+    /// The power; 0.75 otherwise.
+    #[must_use]
+    pub fn beta(self, beta: f64) -> Self {
+        Self { beta, ..self }
+    }
+
+    /// What is added; 1 otherwise.
+    #[must_use]
+    pub fn k(self, k: f64) -> Self {
+        Self { k, ..self }
+    }
+
+    fn describe(&self) -> String {
+        let Self { size, alpha, beta, k } = *self;
+        format!("{size}, alpha={}, beta={}, k={}", number(alpha), number(beta), number(k))
+    }
+}
+
+impl Forward for LocalResponseNorm {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        functional::local_response_norm(x, self.size, self.alpha, self.beta, self.k)
+    }
+}
+
+debug_is_display!(LocalResponseNorm);

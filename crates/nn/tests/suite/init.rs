@@ -2,8 +2,8 @@
 
 use crate::pytorch;
 use pagelock_nn::init::{self, Fan, Nonlinearity};
-use pagelock_nn::{Conv2d, Linear};
-use pagelock_tensor::{Generator, Tensor};
+use pagelock_nn::{Conv2d, Forward, Linear};
+use pagelock_tensor::{DType, Generator, Tensor};
 
 struct Spread {
     largest: f64,
@@ -66,6 +66,86 @@ fn initializers_follow_the_published_formulas() {
     check((2.0 / (fan_in + fan_out)).sqrt());
     init::normal_(&weight, 3.0, 0.25, &generator).unwrap();
     check(0.25);
+}
+
+fn numbers(tensor: &Tensor) -> Vec<f64> {
+    tensor.to_vec().unwrap()
+}
+
+#[test]
+fn truncated_normal_numbers_stay_in_their_bounds_and_follow_the_distribution() {
+    let (tensor, generator) = (Tensor::zeros(20_000).unwrap(), Generator::new(4));
+    init::trunc_normal_(&tensor, (1.0, 2.0), (-1.0, 4.0), &generator).unwrap();
+    let all = numbers(&tensor);
+    assert!(all.iter().all(|x| (-1.0..=4.0).contains(x)));
+    // Of the density between −1 and 1.5 deviations: mean 1 + 2 · 0.1451, 68 % within a deviation of an untruncated normal.
+    let mean = all.iter().sum::<f64>() / 20_000.0;
+    assert!((mean - 1.29).abs() < 0.03, "{mean}");
+    let below = all.iter().filter(|&&x| x < 1.0).count() as f64 / 20_000.0;
+    assert!((below - 0.3413 / 0.7745).abs() < 0.015, "{below}");
+    let far = Tensor::of(DType::F64).zeros(100).unwrap();
+    init::trunc_normal_(&far, (0.0, 1.0), (3.0, 5.0), &generator).unwrap();
+    assert!(numbers(&far).iter().all(|x| (3.0..=5.0).contains(x)));
+}
+
+#[test]
+fn orthogonal_weights_have_perpendicular_rows_or_columns() {
+    for shape in [&[4, 7][..], &[7, 4], &[3, 2, 2, 2], &[5, 5]] {
+        let tensor = Tensor::of(DType::F64).zeros(shape).unwrap();
+        init::orthogonal_(&tensor, 2.0, &Generator::new(3)).unwrap();
+        let matrix = tensor.flatten(1, -1).unwrap();
+        let tall = matrix.dims()[0] > matrix.dims()[1];
+        let rows = if tall { matrix.t().unwrap() } else { matrix };
+        let products = rows.matmul(&rows.t().unwrap()).unwrap();
+        let expected = Tensor::of(DType::F64).eye(rows.dims()[0]).unwrap().mul_scalar(4.0).unwrap();
+        assert!(pytorch::difference(&products, &expected) < 1e-12, "{shape:?}: {products}");
+    }
+}
+
+#[test]
+fn identities_pass_their_input_on() {
+    let eye = Tensor::zeros([2, 3]).unwrap();
+    init::eye_(&eye).unwrap();
+    assert_eq!(numbers(&eye), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+    let conv = Conv2d::grouped(4, 4, 3, 2).unwrap().padding(1).without_bias();
+    init::dirac_(&conv.weight, 2).unwrap();
+    let x = Tensor::randn([2, 4, 5, 5]).unwrap();
+    assert_eq!(numbers(&conv.forward(&x).unwrap()), numbers(&x));
+}
+
+#[test]
+fn sparse_columns_have_their_part_of_zeros() {
+    let tensor = Tensor::ones([10, 6]).unwrap();
+    init::sparse_(&tensor, 0.25, 0.5, &Generator::new(1)).unwrap();
+    for column in 0..6 {
+        let zeros = numbers(&tensor.select(1, column).unwrap()).iter().filter(|&&x| x == 0.0).count();
+        assert_eq!(zeros, 3);
+    }
+}
+
+#[test]
+fn initializers_refuse_other_shapes_and_settings_with_the_numbers() {
+    let (vector, generator) = (Tensor::zeros(3).unwrap(), Generator::new(1));
+    let refusals = [
+        init::eye_(&vector),
+        init::orthogonal_(&vector, 1.0, &generator),
+        init::dirac_(&vector, 1),
+        init::dirac_(&Tensor::zeros([4, 2, 3]).unwrap(), 3),
+        init::sparse_(&Tensor::zeros([4, 2]).unwrap(), 1.5, 1.0, &generator),
+        init::trunc_normal_(&vector, (0.0, 0.0), (-1.0, 1.0), &generator),
+        init::trunc_normal_(&vector, (0.0, 1.0), (2.0, 1.0), &generator),
+    ];
+    let texts = refusals.map(|refusal| refusal.unwrap_err().to_string());
+    let expected = [
+        "eye_: the tensor is [3], but it must be a matrix; reshape it",
+        "orthogonal_: the tensor is [3], but it must have at least two dimensions; reshape it",
+        "dirac_: the weight is [3], but it must be [out_channels, in_channels, ..kernel] with three to five dimensions",
+        "dirac_: groups is 3, but it must be a divisor of 4 output channels",
+        "sparse_: sparsity is 1.5, but it must be 0 to 1",
+        "trunc_normal_: the deviation is 0, but it must be above 0",
+        "trunc_normal_: low is 2, but it must be below high, which is 1",
+    ];
+    assert_eq!(texts, expected);
 }
 
 #[test]

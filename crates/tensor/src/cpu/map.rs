@@ -63,6 +63,36 @@ pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T
     written(out, [x], kernel);
 }
 
+/// [`map1_longest`], but for numbers that `is_rare` names, which `rare` computes, number by number.
+pub(crate) fn map1_but<T: Computing>(
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T) -> T + Sync + Copy,
+    (is_rare, rare): (impl Fn(T) -> bool + Sync + Copy, impl Fn(T) -> T + Sync + Copy),
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            let any_is_rare = simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    let mut any = false;
+                    for (dst, &x) in dst.iter_mut().zip(x[0]) {
+                        any |= is_rare(x);
+                        *dst = f(x);
+                    }
+                    any
+                },
+            );
+            if any_is_rare {
+                dst.iter_mut().zip(x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
+            }
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
 /// [`map1`] of a formula that is `of_bits` for the bits of halves.
 pub(crate) fn map1_by_bits<T: Computing>(
     x: CpuView<'_, T>,
@@ -155,6 +185,28 @@ pub(crate) fn map2_long<A: Computing, T: Computing>(
         #[inline(always)]
         move |out, [a, b]| *out = f(a, b),
     );
+}
+
+/// [`map2_long`] of a formula that needs all registers for one vector.
+pub(crate) fn map2_longest<T: Computing>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            simd::vectorized_widely(loop_over(
+                dst,
+                x,
+                #[inline(always)]
+                |out, [a, b]| *out = f(a, b),
+            ));
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [a, b], kernel);
 }
 
 /// `out[i] = f(a[i], b[i], c[i])`.

@@ -48,7 +48,8 @@ pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{layer_norm, layer_norm_grad};
 pub(crate) use map::{
-    convert, map1, map1_by_bits, map1_long, map1_longest, map1_to_halves, map2, map2_long, map3, update,
+    convert, map1, map1_but, map1_by_bits, map1_long, map1_longest, map1_to_halves, map2, map2_long, map2_longest,
+    map3, update,
 };
 pub(crate) use moments::Moments;
 pub(crate) use reduce::{Extreme, Fold, columns, mean, reduce, sum};

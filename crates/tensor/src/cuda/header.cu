@@ -138,6 +138,30 @@ template <typename Type> INLINE Type magnitude(Type x) { return x < Type(0) ? ne
 INLINE f32 magnitude(f32 x) { return fabsf(x); }
 INLINE f64 magnitude(f64 x) { return fabs(x); }
 
+// Remainders with the sign of the dividend and of the divisor, and the quotient rounded down; 0 of an integer and 0.
+template <typename Type> INLINE Type fmod_of(Type a, Type b) { return b == Type(0) || negated(b) == Type(1) ? Type(0) : a % b; }
+INLINE f32 fmod_of(f32 a, f32 b) { return fmodf(a, b); }
+INLINE f64 fmod_of(f64 a, f64 b) { return fmod(a, b); }
+template <typename Type> INLINE Type remainder_of(Type a, Type b) {
+    Type rest = fmod_of(a, b);
+    return rest != Type(0) && (rest < Type(0)) != (b < Type(0)) ? plus(rest, b) : rest;
+}
+template <typename Type> INLINE Type floor_div(Type a, Type b) {
+    if (b == Type(0)) return Type(0);
+    if (negated(b) == Type(1)) return negated(a); // also of the least, which has no counterpart
+    Type rest = a % b;
+    return a / b - (rest != Type(0) && (rest < Type(0)) != (b < Type(0)) ? Type(1) : Type(0));
+}
+template <typename Type> INLINE Type floor_div_real(Type a, Type b) {
+    Type rest = fmod_of(a, b);
+    Type quotient = (a - rest) / b - (rest != Type(0) && (rest < Type(0)) != (b < Type(0)) ? Type(1) : Type(0));
+    Type below = floor(quotient);
+    Type nearest = quotient - below > Type(0.5) ? below + Type(1) : below;
+    return b == Type(0) ? a / b : quotient == Type(0) ? (a / b) * Type(0) : nearest;
+}
+INLINE f32 floor_div(f32 a, f32 b) { return floor_div_real(a, b); }
+INLINE f64 floor_div(f64 a, f64 b) { return floor_div_real(a, b); }
+
 template <typename Type> INLINE Type sigmoid(Type x) { return Type(1) / (Type(1) + exp(-x)); }
 
 // eˣ of an f32, precise enough for a result of the type Stored: for halves with the device's own instruction, whose error
@@ -163,6 +187,9 @@ template <typename Type> INLINE Type rough_tanh(Type x) {
 
 // Whether `a` is larger; NaN is larger than all numbers.
 template <typename Type> INLINE bool is_better(Type a, Type b) { return a > b || (is_nan(a) && !is_nan(b)); }
+
+// Whether `a` is smaller; NaN is smaller than all numbers.
+template <typename Type> INLINE bool is_less(Type a, Type b) { return a < b || (is_nan(a) && !is_nan(b)); }
 
 // The smallest and the largest value of R.
 template <typename Type> struct Limits {

@@ -40,9 +40,10 @@ macro_rules! formula {
 
 pub(super) use formula;
 
-/// `unary! { doc; method = Struct, what it saves, precision, loop: formula of x, the same in CUDA, |saved, grad| derivative }`
+/// `unary! { doc; method = Struct, what it saves, precision, loop: formula of x, the same in CUDA, |saved, grad| derivative }`;
+/// the loop may have one more argument.
 macro_rules! unary {
-    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, $map:ident: |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, $map:ident$(($rare:expr))?: |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
 
         impl Op<1> for $name {
@@ -64,7 +65,7 @@ macro_rules! unary {
             type Out = R;
 
             fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-                cpu::$map(x, out, #[inline(always)] |$x: R| $formula);
+                cpu::$map(x, out, #[inline(always)] |$x: R| $formula $(, $rare)?);
                 Ok(())
             }
         }
@@ -82,6 +83,8 @@ macro_rules! unary {
         }
     };
 }
+
+pub(super) use unary;
 
 unary! {
     /// eˣ of every element. The derivative is the result itself.
@@ -109,10 +112,12 @@ unary! {
     |saved, grad| grad.where_positive(saved.output())
 }
 
-/// `binary! { Struct: bound, name, what it saves, formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
+/// `binary! { Struct: bound, name, what it saves, loop (usually `map2`): formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
 /// that broadcast.
 macro_rules! binary {
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
+    (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*]) => { cpu::map2($a, $b, $out, $($formula)*); };
+    (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*], $map:ident) => { cpu::$map($a, $b, $out, $($formula)*); };
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $($map:ident:)? |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
 
         impl Op<2> for $name {
@@ -139,18 +144,14 @@ macro_rules! binary {
             type Out = T;
 
             fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
-                cpu::map2(
-                    a,
-                    b,
-                    out,
-                    #[inline(always)]
-                    |$a: T, $b: T| $formula,
-                );
+                binary! { @run a, b, out, [#[inline(always)] |$a: T, $b: T| $formula] $(, $map)? }
                 Ok(())
             }
         }
     };
 }
+
+pub(super) use binary;
 
 binary! { Add: Num, "add", Nothing, |a, b| a.plus(b), "plus(a, b)", |saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
 binary! { Sub: Num, "sub", Nothing, |a, b| a.minus(b), "minus(a, b)", |saved, grad| [Ok(grad.clone()), grad.neg()] }
@@ -214,7 +215,7 @@ also_of_truths! { Mul, |a, b| a & b }
 
 /// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
 /// `maximum`.
-struct ShareOfLarger;
+pub(super) struct ShareOfLarger;
 
 per_type! { ShareOfLarger[3]: Num }
 
@@ -459,6 +460,8 @@ macro_rules! scalar {
         }
     };
 }
+
+pub(super) use scalar;
 
 struct AddScalar(Scalar);
 scalar! { AddScalar: Num, "add", Nothing, Same, |_op| [term = _op.0], |x| x.plus(term), "plus(x, term)",

@@ -1,19 +1,44 @@
-//! GELU (Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>) by its approximation with tanh.
+//! GELU (Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>): x·Φ(x) with Φ the distribution function of the normal
+//! distribution, and its approximation with tanh.
 //!
-//! y = x · (1 + t) / 2 with t = tanh(u) and u = √(2/π) · (x + 0.044715 · x³).
+//! The approximation: y = x · (1 + t) / 2 with t = tanh(u) and u = √(2/π) · (x + 0.044715 · x³).
 
-use super::elementwise::formula;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+
+use super::elementwise::{binary, formula, unary};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::Real;
 use crate::error::Result;
-use crate::op::{CpuKernel, Derivative, Op, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// √(2/π)
-const FACTOR: f64 = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+const FACTOR: f64 = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 const CUBIC: f64 = 0.044715;
+
+/// 1 / √(2π)
+const DENSITY: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
+
+unary! {
+    /// GELU of every element, PyTorch's `gelu(x)`: x · (1 + erf(x / √2)) / 2, which is precise also where it is small.
+    gelu = ExactGelu, Inputs, Same, map1_longest: |x| x * x.normal(), "x * (R(0.5) * erfc(x * R(-0.7071067811865475244)))",
+    |saved, grad| apply(ExactGeluGrad, [grad, saved.input(0)])
+}
+// g · (Φ(x) + x·φ(x)) with φ(x) = e^(−x²/2) / √(2π); the derivative of that is g · φ(x) · (2 − x²).
+binary! { ExactGeluGrad: Real, "gelu's gradient", Inputs, map2_longest: |grad, x| grad * (x.normal() + x * (x * x * T::from_f64(-0.5)).exp() * T::from_f64(DENSITY)),
+"grad * (R(0.5) * erfc(x * R(-0.7071067811865475244)) + x * exp(x * x * R(-0.5)) * R(0.3989422804014326779))", |saved, h| [
+    apply(ExactGeluGrad, [h, saved.input(1)]),
+    {
+        let squares = saved.input(1).pow(2.0)?;
+        let density = squares.mul_scalar(-0.5)?.exp()?.mul_scalar(DENSITY)?;
+        h.mul(saved.input(0))?.mul(&density.mul(&squares.scalar_minus(2.0.into())?)?)
+    },
+] }
+
+per_type! { ExactGeluGrad[2]: Real }
 
 impl Tensor {
     /// GELU of every element, PyTorch's `gelu(x, approximate="tanh")`: x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) / 2.

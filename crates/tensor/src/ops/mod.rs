@@ -4,29 +4,36 @@
 //! from the others.
 
 mod batch_norm;
+mod choose;
+mod clamp;
 mod compare;
 mod conv2d;
 mod cross_entropy;
 mod dropout;
 mod elementwise;
+mod functions;
 mod gelu;
 mod in_place;
 mod index;
 mod join;
 mod layer_norm;
+mod logical;
 mod loss;
 mod matmul;
 mod mse_loss;
 mod operators;
+mod pairs;
 mod pool2d;
 mod reciprocal;
 mod reduce;
 mod slice_range;
 mod softmax;
+mod softplus;
 mod views;
 
 pub use batch_norm::BatchNormOptions;
 pub(crate) use batch_norm::Channels;
+pub(crate) use choose::number_like;
 pub(crate) use compare::cast;
 pub use conv2d::Conv2dOptions;
 pub(crate) use join::{cat, stack};

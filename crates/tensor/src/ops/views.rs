@@ -48,6 +48,21 @@ impl<K: Kind> Tensor<K> {
         self.raw().flatten(start, end).map(Raw::typed)
     }
 
+    /// One dimension as several, of these sizes: the reverse of [`Tensor::flatten`].
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([64, 10])?;
+    /// assert_eq!(x.unflatten(1, [2, 5])?.shape(), &[64, 2, 5]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or the sizes do not multiply to its size.
+    pub fn unflatten(&self, dim: isize, sizes: impl IntoShape) -> Result<Tensor<K>> {
+        self.raw().unflatten(dim, sizes.into_shape()?).map(Raw::typed)
+    }
+
     /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor.
     ///
     /// # Errors
@@ -180,6 +195,23 @@ impl Raw {
         for _ in first..last {
             let size = shape.remove(first + 1);
             shape.set(first, shape[first] * size);
+        }
+        self.reshape_to(shape)
+    }
+
+    /// [`Tensor::unflatten`].
+    pub(crate) fn unflatten(&self, dim: isize, sizes: Shape) -> Result<Raw> {
+        let dim = self.shape().dim("unflatten", dim)?;
+        let mut shape = *self.shape();
+        let size = shape.remove(dim);
+        if sizes.elements() != size {
+            let expected = format!(
+                "dimension {dim} has {size} elements, which do not fill {sizes}; give sizes whose product is {size}"
+            );
+            return Err(Error::wrong_shape("unflatten", "the tensor", self.shape(), expected));
+        }
+        for (place, &size) in sizes.iter().enumerate() {
+            shape.insert(dim + place, size)?;
         }
         self.reshape_to(shape)
     }

@@ -11,7 +11,7 @@ pub(crate) fn entries() -> Vec<Operation> {
 }
 
 /// Pairs of shapes that broadcast, and pairs of layouts.
-fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
+pub(super) fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
     let shapes: [(&[usize], &[usize]); 10] = [
         (&[3, 4], &[3, 4]),
         (&[], &[]),
@@ -34,7 +34,7 @@ fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
     samples
 }
 
-fn large_pairs(n: usize) -> Vec<Sample> {
+pub(super) fn large_pairs(n: usize) -> Vec<Sample> {
     vec![sample([signed([n]), positive([n])]), sample([signed([n / 64, 64]), positive([64])])]
 }
 
@@ -60,7 +60,7 @@ fn arithmetic() -> Vec<Operation> {
 }
 
 /// Shapes and layouts of one tensor.
-fn single(input: fn(&[usize]) -> Input) -> Vec<Sample> {
+pub(super) fn single(input: fn(&[usize]) -> Input) -> Vec<Sample> {
     vec![
         sample([input(&[37])]).in_every_precision(),
         sample([input(&[])]),

@@ -11,6 +11,7 @@
 mod call;
 pub(crate) mod elementwise;
 pub(crate) mod factories;
+pub(crate) mod functions;
 pub(crate) mod images;
 pub(crate) mod in_place;
 mod input;
@@ -34,6 +35,7 @@ pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 pub(crate) fn table() -> Vec<Operation> {
     let parts = [
         elementwise::entries(),
+        functions::entries(),
         reductions::entries(),
         products::entries(),
         images::entries(),

@@ -100,27 +100,50 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 /// xʸ for y ≠ 0: e^(y·ln x) in `f64`, with polynomials that are long enough for `f32`.
 #[inline(always)]
 pub(crate) fn pow(x: f32, y: f32) -> f32 {
-    let a = x.abs();
-    let (k, f) = wide::ln_parts(f64::from(a));
+    let (k, rest) = ln_in_f64(f64::from(x.abs()));
+    let magnitude = exp_in_f64(f64::from(y) * (k * std::f64::consts::LN_2 + rest)) as f32;
+    power_at_edges(x, y, magnitude)
+}
+
+/// k and ln f of a positive finite x = 2ᵏ·f with f near 1, to more than 24 bits.
+#[inline(always)]
+pub(super) fn ln_in_f64(x: f64) -> (f64, f64) {
+    let (k, f) = wide::ln_parts(x);
     let s = f / (2.0 + f);
     let z = s * s;
     let q = 2.358_219_024_324_3e-1;
     let q = q * z + 2.853_730_658_084_26e-1;
     let q = q * z + 4.000_033_522_036_43e-1;
     let q = q * z + 6.666_666_564_533_13e-1;
-    let t = f64::from(y) * (k * std::f64::consts::LN_2 + (s + s + s * z * q));
-    // Beyond these the result is 0 or infinite.
+    (k, s + s + s * z * q)
+}
+
+/// eᵗ to more than 24 bits, if that is neither 0 nor infinite in `f32`.
+#[inline(always)]
+pub(super) fn exp_in_f64(t: f64) -> f64 {
+    let (rest, power) = exp_parts_in_f64(t);
+    power + power * rest
+}
+
+/// eʳ − 1 and 2ⁿ such that eᵗ = 2ⁿ·eʳ; see [`exp_in_f64`].
+#[inline(always)]
+pub(super) fn exp_parts_in_f64(t: f64) -> (f64, f64) {
     let t = if t > 200.0 { 200.0 } else { t };
     let t = if t < -200.0 { -200.0 } else { t };
     let (r, _, n) = wide::reduced(t, 0.0);
+    (exp_m1_of_small(r), wide::two_to(n))
+}
+
+/// eʳ − 1 for |r| ≤ ln 2 / 2.
+#[inline(always)]
+pub(super) fn exp_m1_of_small(r: f64) -> f64 {
     let q = 1.979_022_358_942e-4;
     let q = q * r + 1.394_478_449_366_12e-3;
     let q = q * r + 8.333_497_822_191_02e-3;
     let q = q * r + 4.166_629_328_842_28e-2;
     let q = q * r + 1.666_666_586_348_03e-1;
     let q = q * r + 5.000_000_068_131_94e-1;
-    let magnitude = ((1.0 + (r + r * r * q)) * wide::two_to(n)) as f32;
-    power_at_edges(x, y, magnitude)
+    r + r * r * q
 }
 
 /// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.

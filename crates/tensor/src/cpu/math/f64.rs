@@ -1,7 +1,7 @@
 //! Elementary functions of `f64`: those of `f32.rs` with longer polynomials; see the head of `math/mod.rs`.
 
 /// 1.5 · 2⁵²: adding it rounds to an integer, which then is in the low bits.
-const ROUND: f64 = 6_755_399_441_055_744.0;
+pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 /// The first 32 bits of ln 2: products with exponents are exact.
 const LN_2_HIGH: f64 = 0.6931471803691238;
 const LN_2_LOW: f64 = 1.9082149292705877e-10;

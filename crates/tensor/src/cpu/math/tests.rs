@@ -115,3 +115,35 @@ fn numbers_become_the_integers_of_the_standard_library() {
         assert_eq!(double::to_i64(x), x as i64, "{x:e}");
     }
 }
+
+#[test]
+fn functions_of_single_precision_are_within_one_unit_in_the_last_place() {
+    use super::Functions as F;
+    fn with_far(x: f32, near: fn(f32) -> f32, far: fn(f32) -> f32) -> f32 {
+        if x.is_far() { far(x) } else { near(x) }
+    }
+    for (name, (error, x)) in [
+        ("sin", worst_single(|x| with_far(x, F::sin, F::far_sin), libm::sin)),
+        ("cos", worst_single(|x| with_far(x, F::cos, F::far_cos), libm::cos)),
+        ("tan", worst_single(|x| with_far(x, F::tan, F::far_tan), libm::tan)),
+        ("asin", worst_single(F::asin, libm::asin)),
+        ("acos", worst_single(F::acos, libm::acos)),
+        ("atan", worst_single(F::atan, libm::atan)),
+        ("atan2", worst_single(|x| F::atan2(x, -3.0), |x| libm::atan2(x, -3.0))),
+        ("sinh", worst_single(F::sinh, libm::sinh)),
+        ("cosh", worst_single(F::cosh, libm::cosh)),
+        ("asinh", worst_single(F::asinh, libm::asinh)),
+        ("acosh", worst_single(F::acosh, F::acosh)),
+        ("atanh", worst_single(F::atanh, libm::atanh)),
+        ("log1p", worst_single(F::ln_1p, libm::log1p)),
+        ("expm1", worst_single(F::exp_m1, libm::expm1)),
+        ("exp2", worst_single(F::exp2, libm::exp2)),
+        ("log2", worst_single(F::log2, libm::log2)),
+        ("log10", worst_single(F::log10, libm::log10)),
+        ("erf", worst_single(F::erf, libm::erf)),
+        ("erfc", worst_single(F::erfc, libm::erfc)),
+    ] {
+        println!("{name}: {error} at {x:e}");
+        assert!(error < 1.0, "{name}({x:e}) is off by {error} units");
+    }
+}

@@ -10,8 +10,41 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
-//! Each is a method of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`) and for
-//! those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range.
+//! Those of this list are methods of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`)
+//! and for those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range. All others are
+//! made of such operations: gradients, second gradients, autocast and captured steps follow from that.
+
+mod activation;
+mod attention;
+mod convolution;
+mod distance;
+mod embedding;
+mod loss;
+mod normalization;
+pub(crate) mod pieces;
+mod resizing;
+
+pub use activation::{
+    Approximate, celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid, mish,
+    normalize, prelu, relu6, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink, threshold,
+};
+pub(crate) use activation::{SELU_ALPHA, SELU_SCALE};
+pub(crate) use attention::attention_weights;
+pub use attention::{AttentionMask, AttentionOptions, scaled_dot_product_attention};
+pub use convolution::{Conv1dOptions, Pool1dOptions, adaptive_avg_pool1d, avg_pool1d, conv1d, max_pool1d};
+pub(crate) use distance::raised;
+pub use distance::{cosine_similarity, pairwise_distance};
+pub(crate) use embedding::{check_table, error_of, one_hot_unchecked};
+pub use embedding::{embedding, one_hot};
+pub use loss::{
+    binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, gaussian_nll_loss,
+    hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, multi_margin_loss, multilabel_margin_loss,
+    multilabel_soft_margin_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
+};
+pub(crate) use normalization::affine;
+pub use normalization::{alpha_dropout, feature_dropout, group_norm, instance_norm, local_response_norm, rms_norm};
+pub(crate) use resizing::nearest;
+pub use resizing::{PadMode, interpolate_nearest, pad, pixel_shuffle, pixel_unshuffle};
 
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, Generator, Int, IntoShape, Pool2dOptions, Reduction, Result, Tensor,

@@ -17,7 +17,11 @@
 //! - Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010,
 //!   <https://proceedings.mlr.press/v9/glorot10a.html>
 
+mod host;
+
 use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
+
+pub use host::{dirac_, eye_, orthogonal_, sparse_, trunc_normal_};
 
 /// Which side of a weight the variance is kept on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub enum Nonlinearity {
     Relu,
     /// ReLU with this slope below zero: gain √(2 / (1 + slope²)).
     LeakyRelu(f64),
+    /// SELU: gain 3/4.
+    Selu,
 }
 
 impl Nonlinearity {
@@ -48,6 +54,7 @@ impl Nonlinearity {
             Self::Linear => 1.0,
             Self::Tanh => 5.0 / 3.0,
             Self::Relu => 2f64.sqrt(),
+            Self::Selu => 0.75,
             Self::LeakyRelu(slope) => (2.0 / (1.0 + slope * slope)).sqrt(),
         }
     }

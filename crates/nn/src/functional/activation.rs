@@ -1,0 +1,253 @@
+//! Activations, made of other operations: what each element becomes, as PyTorch defines it, at the kinks too.
+
+use pagelock_tensor::{Result, Tensor};
+
+use super::pieces::{
+    along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument,
+    wrong_shape,
+};
+
+/// How [`gelu`] is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Approximate {
+    /// With the error function.
+    #[default]
+    None,
+    /// With the hyperbolic tangent, as GPT-2 does.
+    Tanh,
+}
+
+/// x · Φ(x), with Φ the normal distribution.
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, Approximate};
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::new([1.0])?;
+/// assert!((F::gelu(&x, Approximate::None)?.item::<f32>()? - 0.841345).abs() < 1e-6);
+/// assert!((F::gelu(&x, Approximate::Tanh)?.item::<f32>()? - 0.841192).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn gelu(x: &Tensor, approximate: Approximate) -> Result<Tensor> {
+    match approximate {
+        Approximate::None => x.gelu(),
+        Approximate::Tanh => x.gelu_tanh(),
+    }
+}
+
+/// x · sigmoid(x), also called swish.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn silu(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| x.mul(&x.sigmoid()?))
+}
+
+/// x above 0, `negative_slope · x` elsewhere.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
+    computed(x, |x| choose(&is_above(x, 0.0)?, x, &x.mul_scalar(negative_slope)?))
+}
+
+/// x above 0, `alpha · (eˣ − 1)` elsewhere.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn elu(x: &Tensor, alpha: f64) -> Result<Tensor> {
+    computed(x, |x| exponential_below_zero(x, alpha, 1.0))
+}
+
+/// x above 0, `alpha · (e^(x / alpha) − 1)` elsewhere.
+///
+/// # Errors
+/// `alpha` is 0.
+pub fn celu(x: &Tensor, alpha: f64) -> Result<Tensor> {
+    if alpha == 0.0 {
+        return Err(wrong_argument("celu", "alpha", alpha, "another number than 0"));
+    }
+    computed(x, |x| exponential_below_zero(x, alpha, 1.0 / alpha))
+}
+
+/// [`elu`] with the constants that keep mean 0 and variance 1 from layer to layer (Klambauer et al., 2017,
+/// <https://arxiv.org/abs/1706.02515>).
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn selu(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| exponential_below_zero(x, SELU_ALPHA, 1.0)?.mul_scalar(SELU_SCALE))
+}
+
+/// As in the paper on SELU, to `f64`.
+pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
+pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
+
+/// x above 0, `alpha · (e^(rate · x) − 1)` elsewhere.
+fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
+    let is_positive = is_above(x, 0.0)?;
+    let bounded = choose(&is_positive, &constant(x, 0.0)?, x)?; // so that the side that is not chosen stays finite
+    choose(&is_positive, x, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
+}
+
+/// log(1 + e^(beta · x)) / beta, and x where `beta · x` is above `threshold`.
+///
+/// # Errors
+/// `beta` is 0.
+pub fn softplus(x: &Tensor, beta: f64, threshold: f64) -> Result<Tensor> {
+    if beta == 0.0 {
+        return Err(wrong_argument("softplus", "beta", beta, "another number than 0"));
+    }
+    x.softplus(beta, threshold)
+}
+
+/// x between `min` and `max`, and these beyond; their gradients are 0 there and at the bounds.
+///
+/// # Errors
+/// `min` is above `max`.
+pub fn hardtanh(x: &Tensor, min: f64, max: f64) -> Result<Tensor> {
+    if min > max {
+        return Err(wrong_argument("hardtanh", "min", min, &format!("at most max, which is {max}")));
+    }
+    let (lowest, highest) = (constant(x, min)?, constant(x, max)?);
+    choose(&x.le(&lowest)?, &lowest, &choose(&x.ge(&highest)?, &highest, x)?)
+}
+
+/// x between 0 and 6, and these beyond.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn relu6(x: &Tensor) -> Result<Tensor> {
+    hardtanh(x, 0.0, 6.0)
+}
+
+/// `relu6(x + 3) / 6`.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn hardsigmoid(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| relu6(&x.add_scalar(3.0)?)?.div_scalar(6.0))
+}
+
+/// x · [`hardsigmoid`]`(x)`.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn hardswish(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| x.mul(&hardsigmoid(x)?))
+}
+
+/// log(1 / (1 + e⁻ˣ)), without overflow.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn logsigmoid(x: &Tensor) -> Result<Tensor> {
+    x.log_sigmoid()
+}
+
+/// x / (1 + |x|).
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn softsign(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| x.div(&x.abs()?.add_scalar(1.0)?))
+}
+
+/// x · tanh(log(1 + eˣ)).
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn mish(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| x.mul(&log_one_plus_exp(x)?.tanh()?))
+}
+
+/// x − tanh(x).
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn tanhshrink(x: &Tensor) -> Result<Tensor> {
+    computed(x, |x| x.sub(&x.tanh()?))
+}
+
+/// x moved by `lambda` towards 0, and 0 for what is nearer.
+///
+/// # Errors
+/// `lambda` is below 0.
+pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
+    if lambda < 0.0 {
+        return Err(wrong_argument("softshrink", "lambda", lambda, "at least 0"));
+    }
+    let near = choose(&is_below(x, -lambda)?, &x.add_scalar(lambda)?, &x.mul_scalar(0.0)?)?;
+    choose(&is_above(x, lambda)?, &x.add_scalar(-lambda)?, &near)
+}
+
+/// x, and 0 from `-lambda` to `lambda`.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn hardshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
+    let is_near = x.abs()?.le(&constant(x, lambda)?)?;
+    choose(&is_near, &constant(x, 0.0)?, x)
+}
+
+/// x above `threshold`, and `value` elsewhere.
+///
+/// # Errors
+/// The result does not fit the memory budget.
+pub fn threshold(x: &Tensor, threshold: f64, value: f64) -> Result<Tensor> {
+    choose(&x.le(&constant(x, threshold)?)?, &constant(x, value)?, x)
+}
+
+/// x above 0, `weight · x` elsewhere. `weight`: `[1]`, or one number for each index of dimension 1 of `x`.
+///
+/// # Errors
+/// `weight` has another shape.
+pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let channels = x.dims().get(1).copied().unwrap_or(1);
+    if *weight.shape() != [1] && *weight.shape() != [channels] {
+        let expected = format!("for the input {} it must be [1] or [{channels}]", x.shape());
+        return Err(wrong_shape("prelu", "the weight", weight.shape(), &expected));
+    }
+    let weight = if weight.len() == 1 { weight.reshape([])? } else { along_channels(weight, x.rank())? };
+    choose(&is_above(x, 0.0)?, x, &x.mul(&weight)?)
+}
+
+/// The first half of dimension `dim` times the sigmoid of the second.
+///
+/// # Errors
+/// There is no such dimension, or its size is odd.
+pub fn glu(x: &Tensor, dim: isize) -> Result<Tensor> {
+    let size = x.size(dim)?;
+    if size % 2 == 1 {
+        let expected = format!("dimension {dim} has the odd size {size}; give an even one, whose half gates the other");
+        return Err(wrong_shape("glu", "the input", x.shape(), &expected));
+    }
+    let half = size / 2;
+    computed(x, |x| x.narrow(dim, 0, half)?.mul(&x.narrow(dim, half, half)?.sigmoid()?))
+}
+
+/// [`softmax`](super::softmax) of −x.
+///
+/// # Errors
+/// `x` has no such dimension.
+pub fn softmin(x: &Tensor, dim: isize) -> Result<Tensor> {
+    x.neg()?.softmax(dim)
+}
+
+/// x divided by its `p`-norm along `dim`, which is taken to be at least `eps`.
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let y = F::normalize(&Tensor::new([[3.0, 4.0]])?, 2.0, 1, 1e-12)?;
+/// assert_eq!(format!("{y:.1}"), "tensor([[0.6, 0.8]])");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// There is no such dimension.
+pub fn normalize(x: &Tensor, p: f64, dim: isize, eps: f64) -> Result<Tensor> {
+    computed(x, |x| x.div(&at_least(&super::distance::norm(x, p, dim)?, eps)?))
+}

@@ -1,0 +1,148 @@
+//! Attention: weighted means of values, by how well their keys fit a query.
+
+use pagelock_tensor::{Bool, Error, Generator, Result, Tensor, default_generator};
+
+use super::pieces::{choose, constant, wrong_shape};
+
+/// Which keys each query may attend to; broadcast to `[.., queries, keys]`.
+#[derive(Clone, Copy)]
+pub enum AttentionMask<'a> {
+    /// Those where it is true.
+    Allowed(&'a Tensor<Bool>),
+    /// All, with this added to their scores.
+    Added(&'a Tensor),
+}
+
+impl<'a> From<&'a Tensor<Bool>> for AttentionMask<'a> {
+    fn from(mask: &'a Tensor<Bool>) -> Self {
+        Self::Allowed(mask)
+    }
+}
+
+impl<'a> From<&'a Tensor> for AttentionMask<'a> {
+    fn from(mask: &'a Tensor) -> Self {
+        Self::Added(mask)
+    }
+}
+
+/// The settings of [`scaled_dot_product_attention`].
+#[derive(Clone, Copy, Default)]
+pub struct AttentionOptions<'a> {
+    mask: Option<AttentionMask<'a>>,
+    is_causal: bool,
+    dropout_p: f64,
+    scale: Option<f64>,
+    generator: Option<&'a Generator>,
+}
+
+impl<'a> AttentionOptions<'a> {
+    /// Every query attends to every key, without dropout.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Which keys may be attended to: `&Tensor<Bool>`, true where they may, or `&Tensor`, which is added to scores.
+    #[must_use]
+    pub fn mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
+        Self { mask: Some(mask.into()), ..self }
+    }
+
+    /// Whether query `i` attends to keys up to `i` alone.
+    #[must_use]
+    pub fn is_causal(self, is_causal: bool) -> Self {
+        Self { is_causal, ..self }
+    }
+
+    /// With which probability a weight is dropped.
+    #[must_use]
+    pub fn dropout_p(self, dropout_p: f64) -> Self {
+        Self { dropout_p, ..self }
+    }
+
+    /// What scores are multiplied by; 1 / √features otherwise.
+    #[must_use]
+    pub fn scale(self, scale: f64) -> Self {
+        Self { scale: Some(scale), ..self }
+    }
+
+    /// What decides about dropout; the default generator otherwise.
+    #[must_use]
+    pub fn generator(self, generator: &'a Generator) -> Self {
+        Self { generator: Some(generator), ..self }
+    }
+}
+
+/// softmax(`query` · `key`ᵀ · scale) · `value`.
+///
+/// - `query`: `[.., queries, features]`
+/// - `key`: `[.., keys, features]`
+/// - `value`: `[.., keys, value_features]`
+/// - result: `[.., queries, value_features]`
+///
+/// A query that may attend to no key gives zeros.
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, AttentionOptions};
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::randn([2, 4, 10, 16])?; // batch, heads, words, features
+/// let y = F::scaled_dot_product_attention(&x, &x, &x, AttentionOptions::new().is_causal(true))?;
+/// assert_eq!(y.dims(), [2, 4, 10, 16]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if the shapes do not fit each other, or there are both a mask and `is_causal`.
+pub fn scaled_dot_product_attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    options: AttentionOptions<'_>,
+) -> Result<Tensor> {
+    attention_weights(query, key, options)?.matmul(value)
+}
+
+/// The weights of keys, `[.., queries, keys]`.
+pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
+    const OP: &str = "scaled_dot_product_attention";
+    let (&[.., queries, features], &[.., keys, of_keys]) = (query.dims(), key.dims()) else {
+        return Err(wrong_shape(OP, "the query", query.shape(), "query and key must be [.., words, features]"));
+    };
+    if features != of_keys {
+        let expected = format!("the query is {}, and both must have as many features", query.shape());
+        return Err(wrong_shape(OP, "the key", key.shape(), &expected));
+    }
+    if options.is_causal && options.mask.is_some() {
+        return Err(Error::Argument(format!("{OP}: there is a mask beside is_causal; give one of them")));
+    }
+    let scale = options.scale.unwrap_or(1.0 / (features.max(1) as f64).sqrt());
+    let scores = query.mul_scalar(scale)?.matmul(&key.transpose(-2, -1)?)?;
+    let weights = match (options.is_causal, options.mask) {
+        (true, _) => {
+            let device = scores.device();
+            let place = |count: usize| Tensor::on(&device).arange(0_i64, count as i64, 1);
+            let allowed = place(queries)?.unsqueeze(1)?.ge(&place(keys)?)?;
+            choose(&allowed, &scores, &constant(&scores, f64::NEG_INFINITY)?)?.softmax(-1)?
+        }
+        (false, Some(AttentionMask::Allowed(mask))) => {
+            masked_softmax(&choose(mask, &scores, &constant(&scores, f64::NEG_INFINITY)?)?)?
+        }
+        (false, Some(AttentionMask::Added(mask))) => masked_softmax(&scores.add(&mask.to_dtype(scores.dtype())?)?)?,
+        (false, None) => scores.softmax(-1)?,
+    };
+    match options.dropout_p {
+        0.0 => Ok(weights),
+        p => weights.dropout(p, options.generator.unwrap_or(default_generator())),
+    }
+}
+
+/// Softmax over keys, and 0 where all are forbidden.
+fn masked_softmax(scores: &Tensor) -> Result<Tensor> {
+    if scores.is_empty() {
+        return scores.softmax(-1);
+    }
+    let largest = scores.detach().max_keepdim(-1)?;
+    let is_forbidden = largest.eq(&constant(&largest, f64::NEG_INFINITY)?)?;
+    let zero = constant(scores, 0.0)?;
+    let weights = choose(&is_forbidden, &zero, scores)?.softmax(-1)?;
+    choose(&is_forbidden, &constant(&weights, 0.0)?, &weights)
+}

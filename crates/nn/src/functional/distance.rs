@@ -1,0 +1,68 @@
+//! How far vectors are apart.
+
+use pagelock_tensor::{Error, Result, Tensor, no_grad};
+
+use super::pieces::{at_least, computed, root};
+
+/// The `p`-norm along `dim`, which stays with size 1.
+pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
+    if p.is_nan() || p <= 0.0 {
+        return Err(Error::Argument(format!(
+            "norm: p is {p}, but it must be above 0; f64::INFINITY is the largest magnitude"
+        )));
+    }
+    if p == 1.0 {
+        x.abs()?.sum_keepdim(dim)
+    } else if p == 2.0 {
+        root(&x.mul(x)?.sum_keepdim(dim)?)
+    } else if p.is_infinite() {
+        x.abs()?.max_keepdim(dim)
+    } else {
+        x.abs()?.pow(p)?.sum_keepdim(dim)?.pow(1.0 / p)
+    }
+}
+
+/// The `p`-norm of `x1 − x2 + eps` along the last dimension.
+///
+/// - `x1`, `x2`: `[.., features]`, broadcast
+/// - result: `[..]`
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let distance = F::pairwise_distance(&Tensor::new([[3.0, 4.0]])?, &Tensor::zeros([1, 2])?, 2.0, 1e-6)?;
+/// assert!((distance.item::<f32>()? - 5.0).abs() < 1e-5);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// The shapes do not broadcast, or `p` is not above 0.
+pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+    computed(&x1.sub(x2)?, |difference| norm(&difference.add_scalar(eps)?, p, -1)?.squeeze(-1))
+}
+
+/// The cosine of the angle between vectors along `dim`; norms are taken to be at least `eps`.
+///
+/// - `x1`, `x2`: broadcast
+/// - result: their common shape without `dim`
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let (x, y) = (Tensor::new([[1.0, 0.0]])?, Tensor::new([[1.0, 1.0]])?);
+/// assert!((F::cosine_similarity(&x, &y, 1, 1e-8)?.item::<f32>()? - 0.5f32.sqrt()).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// The shapes do not broadcast, or there is no such dimension.
+pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: isize, eps: f64) -> Result<Tensor> {
+    let unit = |x: &Tensor| x.div(&raised(&norm(x, 2.0, dim)?, eps)?);
+    computed(x1, |x1| unit(x1)?.mul(&unit(x2)?)?.sum(dim))
+}
+
+/// `x`, and `min` where it is below; gradients pass as if nothing had been raised.
+pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
+    let by = no_grad(|| at_least(x, min)?.sub(x))?;
+    x.add(&by)
+}

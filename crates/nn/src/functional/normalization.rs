@@ -1,0 +1,256 @@
+//! Normalizing over groups of channels, and dropping whole channels.
+
+use pagelock_tensor::{DType, Error, Generator, IntoShape, Result, Shape, Tensor};
+
+use super::pieces::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
+
+/// Times `weight` plus `bias`, one number for each channel.
+pub(crate) fn affine(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
+    let scaled = match weight {
+        Some(weight) => x.mul(&along_channels(weight, x.rank())?)?,
+        None => x.clone(),
+    };
+    match bias {
+        Some(bias) => scaled.add(&along_channels(bias, x.rank())?),
+        None => Ok(scaled),
+    }
+}
+
+fn check_per_channel(op: &str, x: &Tensor, channels: usize, all: [Option<&Tensor>; 2]) -> Result<()> {
+    for (operand, tensor) in ["the weight", "the bias"].into_iter().zip(all) {
+        if let Some(tensor) = tensor
+            && *tensor.shape() != [channels]
+        {
+            let expected = format!("for the input {} it must be [{channels}]", x.shape());
+            return Err(wrong_shape(op, operand, tensor.shape(), &expected));
+        }
+    }
+    Ok(())
+}
+
+/// Mean 0 and variance 1 of each of `num_groups` groups of channels of a sample, then `weight` and `bias`.
+///
+/// - `x`: `[batch, channels, ..]`
+/// - `weight`, `bias`: `[channels]`
+/// - result: the shape of `x`
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let y = F::group_norm(&Tensor::new([[1.0, 3.0, 5.0, 9.0]])?, 2, None, None, 0.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if `num_groups` does not divide the channels, or weight or bias have another shape.
+pub fn group_norm(
+    x: &Tensor,
+    num_groups: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    const OP: &str = "group_norm";
+    let [batch, channels, ref space @ ..] = *x.dims() else {
+        return Err(wrong_shape(
+            OP,
+            "the input",
+            x.shape(),
+            "it must be [batch, channels, ..]; unsqueeze a batch dimension",
+        ));
+    };
+    if channels.checked_rem(num_groups) != Some(0) {
+        return Err(wrong_argument(
+            OP,
+            "num_groups",
+            num_groups,
+            &format!("a divisor of the {channels} channels of {}", x.shape()),
+        ));
+    }
+    check_per_channel(OP, x, channels, [weight, bias])?;
+    let len = channels / num_groups * space.iter().product::<usize>();
+    affine(&normalized(x, [batch, num_groups, len], eps)?, weight, bias)
+}
+
+/// Each row of `rows` with mean 0 and variance 1, in the shape of `x`.
+fn normalized(x: &Tensor, rows: [usize; 3], eps: f64) -> Result<Tensor> {
+    if x.is_empty() {
+        return Ok(x.clone());
+    }
+    shaped(&x.reshape(rows.map(signed))?.layer_norm(rows[2], None, None, eps)?, x.shape())
+}
+
+/// Mean 0 and variance 1 of each channel of a sample, then `weight` and `bias`.
+///
+/// - `x`: `[batch, channels, ..]` with at least one more dimension
+/// - `weight`, `bias`: `[channels]`
+/// - result: the shape of `x`
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let y = F::instance_norm(&Tensor::new([[[1.0, 3.0], [5.0, 9.0]]])?, None, None, 0.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [-1.0, 1.0, -1.0, 1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if `x` has fewer dimensions or one element per channel, or weight or bias have another shape.
+pub fn instance_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
+    const OP: &str = "instance_norm";
+    let [batch, channels, ref space @ ..] = *x.dims() else {
+        return Err(wrong_shape(
+            OP,
+            "the input",
+            x.shape(),
+            "it must be [batch, channels, ..]; unsqueeze a batch dimension",
+        ));
+    };
+    let len = space.iter().product::<usize>();
+    if len < 2 && !x.is_empty() {
+        return Err(wrong_shape(
+            OP,
+            "the input",
+            x.shape(),
+            "a channel needs at least two values; give longer or larger samples",
+        ));
+    }
+    check_per_channel(OP, x, channels, [weight, bias])?;
+    affine(&normalized(x, [batch, channels, len], eps)?, weight, bias)
+}
+
+/// The last dimensions divided by the root of the mean of their squares, then times `weight`.
+///
+/// - `x`: `[.., normalized]`
+/// - `weight`: `normalized`
+/// - result: the shape of `x`
+///
+/// Without `eps` it is the smallest difference of the precision from 1.
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let y = F::rms_norm(&Tensor::new([3.0, -3.0])?, 2, None, None)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, -1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if the last dimensions are not `normalized`, or `weight` has another shape.
+pub fn rms_norm(x: &Tensor, normalized: impl IntoShape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
+    rms_norm_of(x, normalized.into_shape()?, weight, eps)
+}
+
+fn rms_norm_of(x: &Tensor, normalized: Shape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
+    const OP: &str = "rms_norm";
+    if normalized.rank() == 0 || !x.dims().ends_with(&normalized) {
+        return Err(wrong_shape(OP, "the input", x.shape(), &format!("its last dimensions must be {normalized}")));
+    }
+    if let Some(weight) = weight
+        && *weight.shape() != normalized
+    {
+        return Err(wrong_shape(OP, "the weight", weight.shape(), &format!("it must be {normalized}")));
+    }
+    let eps = eps.unwrap_or(if x.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) });
+    let axes: Vec<isize> = (1..=normalized.rank()).map(|back| -signed(back)).collect();
+    computed(x, |x| {
+        let scaled = x.div(&x.mul(x)?.mean_keepdim(&axes[..])?.add_scalar(eps)?.sqrt()?)?;
+        match weight {
+            Some(weight) => scaled.mul(weight),
+            None => Ok(scaled),
+        }
+    })
+}
+
+/// Each element divided by (k + alpha / size · the sum of the squares of `size` neighboring channels)^beta.
+///
+/// - `x`: `[batch, channels, ..]`
+/// - result: the same
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let y = F::local_response_norm(&Tensor::new([[[2.0], [2.0]]])?, 1, 1.0, 0.5, 0.0)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0.
+pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
+    const OP: &str = "local_response_norm";
+    let [_, channels, _, ..] = *x.dims() else {
+        return Err(wrong_shape(
+            OP,
+            "the input",
+            x.shape(),
+            "it must be [batch, channels, ..] with at least one more dimension",
+        ));
+    };
+    if size == 0 || size > 2 * channels.max(1) {
+        return Err(wrong_argument(
+            OP,
+            "size",
+            size,
+            &format!("1 to {}, twice the channels of {}", 2 * channels, x.shape()),
+        ));
+    }
+    computed(x, |x| {
+        let squares = x.mul(x)?;
+        let zeros = |count: usize| constant(x, 0.0)?.expand(with_channels(x.shape(), count)?);
+        let padded = Tensor::cat(&[&zeros(size / 2)?, &squares, &zeros((size - 1) / 2)?], 1)?;
+        let mut sum = padded.narrow(1, 0, channels)?;
+        for place in 1..size {
+            sum = sum.add(&padded.narrow(1, place, channels)?)?;
+        }
+        x.div(&sum.mul_scalar(alpha / size as f64)?.add_scalar(k)?.pow(beta)?)
+    })
+}
+
+fn with_channels(shape: &Shape, channels: usize) -> Result<Shape> {
+    let mut sizes = shape.to_vec();
+    sizes[1] = channels;
+    Shape::new(&sizes)
+}
+
+/// Sets whole channels to 0 with probability `p` and scales the others by `1 / (1 − p)`; `x` itself if not `training`.
+///
+/// - `x`: `[batch, channels, ..]`
+/// - result: the same
+///
+/// # Errors
+/// [`Error::Argument`] if `p` is not in `0..=1`, or `x` has no channels.
+pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+    if x.rank() < 2 {
+        let expected = "it must be [batch, channels, ..]; unsqueeze a batch dimension";
+        return Err(wrong_shape("feature_dropout", "the input", x.shape(), expected));
+    }
+    if !training {
+        return Ok(x.clone());
+    }
+    let kept = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?;
+    (2..x.rank()).try_fold(kept, |kept, _| kept.unsqueeze(-1))?.mul(x)
+}
+
+/// Dropout that keeps mean 0 and variance 1 of what [`selu`](super::selu) gives: sets elements to SELU's lowest value with
+/// probability `p`, then scales and shifts all; `x` itself if not `training`.
+///
+/// # Errors
+/// [`Error::Argument`] if `p` is not in `0..=1`.
+pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+    if !(0.0..=1.0).contains(&p) {
+        return Err(Error::Argument(format!("alpha_dropout: p is {p}, but it must be a probability, 0 to 1")));
+    }
+    if !training || p == 0.0 {
+        return Ok(x.clone());
+    }
+    if p == 1.0 {
+        return x.mul_scalar(0.0);
+    }
+    let lowest = -super::SELU_ALPHA * super::SELU_SCALE;
+    let scale = 1.0 / ((1.0 - p) * (1.0 + p * lowest * lowest)).sqrt();
+    let kept = x.ones_like()?.dropout(p, generator)?.sign()?;
+    let instead = kept.neg()?.add_scalar(1.0)?.mul_scalar(lowest * scale)?;
+    x.mul(&kept)?.mul_scalar(scale)?.add(&instead)?.add_scalar(-lowest * scale * p)
+}

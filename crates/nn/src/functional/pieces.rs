@@ -1,0 +1,73 @@
+//! Pieces that several functions here are made of.
+
+use pagelock_tensor::{Bool, DType, Error, Result, Shape, Tensor};
+
+/// A shape that a function does not take; `expected`: what it should be, and how to get there.
+pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: &str) -> Error {
+    Error::Argument(format!("{op}: {operand} is {shape}, but {expected}"))
+}
+
+/// An argument outside its range; `expected`: what it must be.
+pub(crate) fn wrong_argument(op: &str, argument: &str, value: impl std::fmt::Display, expected: &str) -> Error {
+    Error::Argument(format!("{op}: {argument} is {value}, but it must be {expected}"))
+}
+
+/// Runs `f` on an input in the precision that it computes in: halves as `f32`, rounded once at the end, as PyTorch's kernels do.
+pub(crate) fn computed(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    match x.dtype() {
+        DType::F16 | DType::BF16 => f(&x.to_dtype(DType::F32)?)?.to_dtype(x.dtype()),
+        _ => f(x),
+    }
+}
+
+/// One number where `like` is, in its precision.
+pub(crate) fn constant(like: &Tensor, value: f64) -> Result<Tensor> {
+    Tensor::on(&like.device()).of(like.dtype()).full((), value)
+}
+
+/// `yes` where `condition` holds, else `no`: neither the values nor the gradients of the other side matter.
+pub(crate) fn choose(condition: &Tensor<Bool>, yes: &Tensor, no: &Tensor) -> Result<Tensor> {
+    yes.where_cond(condition, no)
+}
+
+/// Where `x > value`.
+pub(crate) fn is_above(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
+    x.gt_scalar(value)
+}
+
+/// Where `x < value`.
+pub(crate) fn is_below(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
+    x.lt_scalar(value)
+}
+
+/// `max(x, min)` with the whole gradient where both are equal, as PyTorch's `clamp_min`; NaN stays NaN.
+pub(crate) fn at_least(x: &Tensor, min: f64) -> Result<Tensor> {
+    x.clamp_min(min)
+}
+
+/// log(1 + eˣ) without overflow.
+pub(crate) fn log_one_plus_exp(x: &Tensor) -> Result<Tensor> {
+    x.softplus(1.0, f64::INFINITY)
+}
+
+/// The square root with a gradient of 0 at 0, as norms have it.
+pub(crate) fn root(x: &Tensor) -> Result<Tensor> {
+    let is_positive = is_above(x, 0.0)?;
+    let safe = choose(&is_positive, x, &constant(x, 1.0)?)?;
+    choose(&is_positive, &safe.sqrt()?, &x.mul_scalar(0.0)?)
+}
+
+/// The elements in order, in another shape of as many.
+pub(crate) fn shaped(x: &Tensor, shape: &Shape) -> Result<Tensor> {
+    x.reshape([-1])?.unflatten(0, shape)
+}
+
+/// A size as reshapes take it.
+pub(crate) fn signed(size: usize) -> isize {
+    size as isize // sizes of tensors fit
+}
+
+/// `[channels]` as `[channels, 1, ..]`, to go along dimension 1 of a tensor of `rank` dimensions.
+pub(crate) fn along_channels(per_channel: &Tensor, rank: usize) -> Result<Tensor> {
+    (2..rank).try_fold(per_channel.clone(), |tensor, _| tensor.unsqueeze(-1))
+}

@@ -1,0 +1,179 @@
+//! Initializers whose numbers are computed on the host: truncated normal, orthogonal, identities, sparse.
+
+use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
+
+use crate::functional::pieces::{wrong_argument, wrong_shape};
+
+/// Fills with normally distributed numbers, those outside `low..=high` drawn again.
+///
+/// # Errors
+/// [`Error::Argument`] if `deviation` is not above 0, or `low` not below `high`; the numbers do not fit the memory budget.
+pub fn trunc_normal_(
+    tensor: &Tensor,
+    (mean, deviation): (f64, f64),
+    (low, high): (f64, f64),
+    generator: &Generator,
+) -> Result<()> {
+    if deviation.is_nan() || deviation <= 0.0 {
+        return Err(wrong_argument("trunc_normal_", "the deviation", deviation, "above 0"));
+    }
+    if low.is_nan() || high.is_nan() || low >= high {
+        return Err(wrong_argument("trunc_normal_", "low", low, &format!("below high, which is {high}")));
+    }
+    let numbers = Tensor::of(DType::F64).rand_with(tensor.shape(), generator)?.to_vec::<f64>()?;
+    let [from, to] = [low, high].map(|bound| probability_below((bound - mean) / deviation));
+    let fitted = |share: f64| {
+        let number = mean + deviation * normal_quantile(from + share * (to - from));
+        number.clamp(low, high)
+    };
+    put(tensor, numbers.into_iter().map(fitted).collect())
+}
+
+/// Fills with an orthogonal matrix times `gain`: rows, or columns if there are fewer of them, are perpendicular and have the length
+/// `gain` (Saxe et al., 2013, <https://arxiv.org/abs/1312.6120>). Dimensions behind the first count as columns.
+///
+/// # Errors
+/// [`Error::Argument`] below two dimensions; the numbers do not fit the memory budget.
+pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<()> {
+    let [rows, ref columns @ ..] = *tensor.dims() else {
+        return Err(too_few("orthogonal_", tensor));
+    };
+    if columns.is_empty() {
+        return Err(too_few("orthogonal_", tensor));
+    }
+    let columns = columns.iter().product::<usize>();
+    let (count, len) = (rows.min(columns), rows.max(columns));
+    let mut vectors = Tensor::of(DType::F64).randn_with([count, len], generator)?.to_vec::<f64>()?;
+    orthogonalize(&mut vectors, len);
+    let at = |row: usize, column: usize| match rows <= columns {
+        true => vectors[row * len + column],
+        false => vectors[column * len + row],
+    };
+    put(tensor, (0..rows * columns).map(|place| gain * at(place / columns, place % columns)).collect())
+}
+
+/// Makes vectors of `len` numbers perpendicular to those before, and their lengths 1 (Gram and Schmidt, each twice, so that rounding
+/// leaves nothing).
+fn orthogonalize(vectors: &mut [f64], len: usize) {
+    if len == 0 {
+        return;
+    }
+    for current in 0..vectors.len() / len {
+        let (before, rest) = vectors.split_at_mut(current * len);
+        let vector = &mut rest[..len];
+        for _ in 0..2 {
+            for other in before.chunks_exact(len) {
+                let shared: f64 = other.iter().zip(&*vector).map(|(a, b)| a * b).sum();
+                vector.iter_mut().zip(other).for_each(|(a, b)| *a -= shared * b);
+            }
+        }
+        let norm = vector.iter().map(|a| a * a).sum::<f64>().sqrt();
+        vector.iter_mut().for_each(|a| *a /= norm);
+    }
+}
+
+/// Fills a matrix with 1 on its diagonal and 0 elsewhere.
+///
+/// # Errors
+/// [`Error::Argument`] if there are not two dimensions.
+pub fn eye_(tensor: &Tensor) -> Result<()> {
+    let &[rows, columns] = tensor.dims() else {
+        return Err(wrong_shape("eye_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
+    };
+    let is_diagonal = |place: usize| place / columns == place % columns;
+    put(tensor, (0..rows * columns).map(|place| f64::from(u8::from(is_diagonal(place)))).collect())
+}
+
+/// Fills the weight of a convolution so that it passes its input on: 1 in the middle of the kernels from each input channel to the
+/// output channel of its place in its group, and 0 elsewhere.
+///
+/// # Errors
+/// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels.
+pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
+    let (outputs, inputs, kernel) = match *tensor.dims() {
+        [outputs, inputs, ref kernel @ ..] if (1..=3).contains(&kernel.len()) => (outputs, inputs, kernel),
+        _ => {
+            let expected = "it must be [out_channels, in_channels, ..kernel] with three to five dimensions";
+            return Err(wrong_shape("dirac_", "the weight", tensor.shape(), expected));
+        }
+    };
+    if outputs.checked_rem(groups) != Some(0) {
+        let expected = format!("a divisor of {outputs} output channels");
+        return Err(wrong_argument("dirac_", "groups", groups, &expected));
+    }
+    let (area, per_group) = (kernel.iter().product::<usize>(), outputs / groups);
+    let middle = kernel.iter().fold(0, |place, &size| place * size + size / 2);
+    let mut numbers = vec![0.0; tensor.len()];
+    for output in 0..if area == 0 { 0 } else { outputs } {
+        let input = output % per_group;
+        if input < inputs {
+            numbers[(output * inputs + input) * area + middle] = 1.0;
+        }
+    }
+    put(tensor, numbers)
+}
+
+/// Fills a matrix with normally distributed numbers, and the part `sparsity` of each column, rounded up, with zeros (Martens, 2010).
+///
+/// # Errors
+/// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`.
+pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Generator) -> Result<()> {
+    let &[rows, columns] = tensor.dims() else {
+        return Err(wrong_shape("sparse_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
+    };
+    if !(0.0..=1.0).contains(&sparsity) {
+        return Err(wrong_argument("sparse_", "sparsity", sparsity, "0 to 1"));
+    }
+    let n_zeros = (sparsity * rows as f64).ceil() as usize;
+    let drawn = Tensor::of(DType::F64).randn_with([rows, columns], generator)?.to_vec::<f64>()?;
+    let mut numbers: Vec<f64> = drawn.into_iter().map(|number| number * deviation).collect();
+    for column in 0..columns {
+        let order = Tensor::randperm_with(rows, generator)?.to_vec::<i64>()?;
+        for &row in order.iter().take(n_zeros) {
+            numbers[row as usize * columns + column] = 0.0;
+        }
+    }
+    put(tensor, numbers)
+}
+
+fn too_few(op: &str, tensor: &Tensor) -> Error {
+    wrong_shape(op, "the tensor", tensor.shape(), "it must have at least two dimensions; reshape it")
+}
+
+/// Copies numbers of the host into a tensor, wherever it is, rounded to its precision.
+fn put(tensor: &Tensor, numbers: Vec<f64>) -> Result<()> {
+    let numbers = Tensor::from_vec(numbers, tensor.shape())?.to_dtype(tensor.dtype())?;
+    no_grad(|| tensor.copy_(&numbers.to(&tensor.device())?))
+}
+
+/// How likely a normally distributed number is below `x`: from the continued fraction or the series of the error function.
+fn probability_below(x: f64) -> f64 {
+    if x < 0.0 {
+        return 1.0 - probability_below(-x);
+    }
+    if x > 6.0 {
+        let fraction = (1..=40).rev().fold(x, |fraction, k| x + f64::from(k) / fraction);
+        return 1.0 - density(x) / fraction;
+    }
+    let (mut term, mut sum) = (x, x);
+    for k in 1..200 {
+        term *= x * x / f64::from(2 * k + 1);
+        sum += term;
+    }
+    0.5 + density(x) * sum
+}
+
+fn density(x: f64) -> f64 {
+    (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+/// The number below which a normally distributed one is with probability `p`: halves an interval, which takes 60 steps to the last
+/// bit.
+fn normal_quantile(p: f64) -> f64 {
+    let (mut low, mut high) = (-9.0, 9.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if probability_below(middle) < p { low = middle } else { high = middle }
+    }
+    0.5 * (low + high)
+}

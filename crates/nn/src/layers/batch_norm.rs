@@ -1,0 +1,226 @@
+//! Layers that normalize each channel over a batch: [`BatchNorm1d`], [`BatchNorm2d`], [`BatchNorm3d`].
+
+use super::{debug_is_display, number, python};
+use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
+use pagelock_tensor::{BatchNormOptions, Error, Result, Shape, Tensor};
+
+/// What one of these layers takes, in words, and whether that is so.
+struct Takes {
+    layer: &'static str,
+    words: &'static str,
+    ranks: std::ops::RangeInclusive<usize>,
+}
+
+impl Takes {
+    fn check(&self, x: &Shape) -> Result<()> {
+        if self.ranks.contains(&x.rank()) {
+            return Ok(());
+        }
+        Err(Error::Argument(format!("{}: the input is {x}, but it must be {}; reshape it", self.layer, self.words)))
+    }
+}
+
+macro_rules! batch_norm {
+    ($(#[$docs:meta])* $name:ident, $takes:expr) => {
+        $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            /// `[channels]`, if there is one; it begins as ones.
+            pub weight: Option<Parameter>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub bias: Option<Parameter>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub running_mean: Option<Buffer>,
+            /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
+            pub running_var: Option<Buffer>,
+            /// How many batches the running statistics have seen, if there are any.
+            pub num_batches_tracked: Option<Counter>,
+            #[module(skip)]
+            channels: usize,
+            mode: Mode,
+            #[module(skip)]
+            momentum: Option<f64>,
+            #[module(skip)]
+            eps: f64,
+        }
+
+        impl $name {
+            /// A layer with weight and bias, and with running statistics.
+            ///
+            /// # Errors
+            /// The parameters do not fit the memory budget.
+            pub fn new(channels: usize) -> Result<Self> {
+                let (zeros, ones) = (|| Tensor::zeros(channels), || Tensor::ones(channels));
+                Ok(Self {
+                    weight: Some(Parameter::new(ones()?)),
+                    bias: Some(Parameter::new(zeros()?)),
+                    running_mean: Some(Buffer::new(zeros()?)),
+                    running_var: Some(Buffer::new(ones()?)),
+                    num_batches_tracked: Some(Counter::new()?),
+                    channels,
+                    mode: Mode::default(),
+                    momentum: Some(0.1),
+                    eps: 1e-5,
+                })
+            }
+
+            /// What is added to variances; 1e-5 otherwise.
+            #[must_use]
+            pub fn eps(mut self, eps: f64) -> Self {
+                self.eps = eps;
+                self
+            }
+
+            /// By how much the running statistics move towards those of a batch (0.1 otherwise); with `None` they are the
+            /// means over all batches, and each step waits for the device to say how many there were.
+            #[must_use]
+            pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
+                self.momentum = momentum.into();
+                self
+            }
+
+            /// The layer without weight and bias.
+            #[must_use]
+            pub fn without_affine(mut self) -> Self {
+                (self.weight, self.bias) = (None, None);
+                self
+            }
+
+            /// The layer without its bias.
+            #[must_use]
+            pub fn without_bias(mut self) -> Self {
+                self.bias = None;
+                self
+            }
+
+            /// The layer without running statistics: it uses those of the batch, also in evaluation mode.
+            #[must_use]
+            pub fn without_running_stats(mut self) -> Self {
+                (self.running_mean, self.running_var, self.num_batches_tracked) = (None, None, None);
+                self
+            }
+
+            /// How many batches were seen before, where they are counted now.
+            fn counter(&self) -> Option<&Counter> {
+                self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training())
+            }
+
+            /// By how much the running statistics move towards the next batch.
+            fn share_of_next(&self) -> Result<f64> {
+                match (self.counter(), self.momentum) {
+                    (None, _) => Ok(0.0),
+                    (Some(_), Some(momentum)) => Ok(momentum),
+                    (Some(count), None) => Ok(1.0 / (count.item::<i64>()? as f64 + 1.0)),
+                }
+            }
+
+            fn run(&self, x: &Tensor, relu: bool) -> Result<Tensor> {
+                const TAKES: Takes = $takes;
+                TAKES.check(x.shape())?;
+                let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
+                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.share_of_next()?, eps: self.eps };
+                let (running, weight, bias) =
+                    (running.map(|(mean, var)| [mean, var]), self.weight.as_deref(), self.bias.as_deref());
+                let y = match relu {
+                    true => x.batch_norm_relu(running, weight, bias, options),
+                    false => x.batch_norm(running, weight, bias, options),
+                }?;
+                // Last: a forward that fails has counted nothing.
+                self.counter().map_or(Ok(()), Counter::increment)?;
+                Ok(y)
+            }
+
+            fn describe(&self) -> String {
+                let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
+                let momentum = self.momentum.map_or("None".to_owned(), number);
+                let eps = number(self.eps);
+                let (channels, bias) = (self.channels, python(self.bias.is_some()));
+                format!(
+                    "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, track_running_stats={running}"
+                )
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                self.run(x, false)
+            }
+
+            fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                self.run(x, true)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+batch_norm! {
+    /// Mean 0 and variance 1 of each channel of images, then `weight` and `bias`, as PyTorch's `nn.BatchNorm2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`
+    /// - output: the same
+    ///
+    /// While training, mean and variance are those of the batch, and the running ones move towards them; in evaluation mode
+    /// ([`Module::eval`]) the running ones are used.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{BatchNorm2d, Forward, Module};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let layer = BatchNorm2d::new(3)?;
+    /// assert_eq!(layer.forward(&Tensor::randn([8, 3, 4, 4])?)?.dims(), [8, 3, 4, 4]);
+    /// let state = layer.state_dict();
+    /// assert_eq!(
+    ///     state.names().collect::<Vec<_>>(),
+    ///     ["weight", "bias", "running_mean", "running_var", "num_batches_tracked"]
+    /// );
+    /// assert_eq!(state.get_int("num_batches_tracked").unwrap().item::<i64>()?, 1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BatchNorm2d,
+    Takes { layer: "BatchNorm2d", words: "[batch, channels, height, width]", ranks: 4..=4 }
+}
+
+batch_norm! {
+    /// Mean 0 and variance 1 of each channel, then `weight` and `bias`, as PyTorch's `nn.BatchNorm1d`; see
+    /// [`BatchNorm2d`].
+    ///
+    /// - input: `[batch, channels]` or `[batch, channels, length]`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{BatchNorm1d, Forward};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let y = BatchNorm1d::new(2)?.forward(&Tensor::new([[1.0, 10.0], [3.0, 50.0]])?)?;
+    /// assert_eq!(format!("{:.2}", y.detach()), "tensor([[-1.00, -1.00],\n        [ 1.00,  1.00]])");
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BatchNorm1d,
+    Takes { layer: "BatchNorm1d", words: "[batch, channels] or [batch, channels, length]", ranks: 2..=3 }
+}
+
+batch_norm! {
+    /// Mean 0 and variance 1 of each channel of volumes, then `weight` and `bias`, as PyTorch's `nn.BatchNorm3d`; see
+    /// [`BatchNorm2d`].
+    ///
+    /// - input: `[batch, channels, depth, height, width]`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{BatchNorm3d, Forward};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// assert_eq!(BatchNorm3d::new(2)?.forward(&Tensor::randn([4, 2, 3, 3, 3])?)?.dims(), [4, 2, 3, 3, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BatchNorm3d,
+    Takes { layer: "BatchNorm3d", words: "[batch, channels, depth, height, width]", ranks: 5..=5 }
+}

@@ -1,0 +1,218 @@
+//! Layers that normalize each channel of each sample: [`InstanceNorm1d`], [`InstanceNorm2d`], [`InstanceNorm3d`].
+
+use super::{debug_is_display, number, python};
+use crate::functional::affine;
+use crate::functional::pieces::{shaped, signed, wrong_shape};
+use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, functional, module_scope};
+use pagelock_tensor::{BatchNormOptions, Result, Tensor, no_grad};
+
+/// `instance_norm! { docs; Name, what it takes, its rank }`
+macro_rules! instance_norm {
+    ($(#[$docs:meta])* $name:ident, $words:literal, $rank:literal) => {
+        $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            /// `[channels]`, if there is one; it begins as ones.
+            pub weight: Option<Parameter>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub bias: Option<Parameter>,
+            /// `[channels]`, if there is one; it begins as zeros.
+            pub running_mean: Option<Buffer>,
+            /// `[channels]`, if there is one; it begins as ones.
+            pub running_var: Option<Buffer>,
+            /// How many batches the running statistics have seen, if there are any.
+            pub num_batches_tracked: Option<Counter>,
+            #[module(skip)]
+            channels: usize,
+            mode: Mode,
+            #[module(skip)]
+            momentum: f64,
+            #[module(skip)]
+            eps: f64,
+        }
+
+        impl $name {
+            /// A layer without weight, bias and running statistics, as is PyTorch's default.
+            pub fn new(channels: usize) -> Self {
+                Self {
+                    weight: None,
+                    bias: None,
+                    running_mean: None,
+                    running_var: None,
+                    num_batches_tracked: None,
+                    channels,
+                    mode: Mode::default(),
+                    momentum: 0.1,
+                    eps: 1e-5,
+                }
+            }
+
+            /// With weight and bias.
+            ///
+            /// # Errors
+            /// They do not fit the memory budget.
+            pub fn affine(mut self) -> Result<Self> {
+                self.weight = Some(Parameter::new(Tensor::ones(self.channels)?));
+                self.bias = Some(Parameter::new(Tensor::zeros(self.channels)?));
+                Ok(self)
+            }
+
+            /// With running statistics, which evaluation uses.
+            ///
+            /// # Errors
+            /// They do not fit the memory budget.
+            pub fn track_running_stats(mut self) -> Result<Self> {
+                self.running_mean = Some(Buffer::new(Tensor::zeros(self.channels)?));
+                self.running_var = Some(Buffer::new(Tensor::ones(self.channels)?));
+                self.num_batches_tracked = Some(Counter::new()?);
+                Ok(self)
+            }
+
+            /// What is added to variances; 1e-5 otherwise.
+            #[must_use]
+            pub fn eps(mut self, eps: f64) -> Self {
+                self.eps = eps;
+                self
+            }
+
+            /// By how much the running statistics move towards those of a batch; 0.1 otherwise.
+            #[must_use]
+            pub fn momentum(mut self, momentum: f64) -> Self {
+                self.momentum = momentum;
+                self
+            }
+
+            fn describe(&self) -> String {
+                let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
+                let (channels, eps, momentum) = (self.channels, number(self.eps), number(self.momentum));
+                format!(
+                    "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={affine}, track_running_stats={running}"
+                )
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                let instances = Instances {
+                    op: stringify!($name),
+                    words: $words,
+                    rank: $rank,
+                    channels: self.channels,
+                    affine: [self.weight.as_deref(), self.bias.as_deref()],
+                    running: self.running_mean.as_deref().zip(self.running_var.as_deref()),
+                    counter: self.num_batches_tracked.as_ref(),
+                    options: BatchNormOptions { training: self.mode.is_training(), momentum: self.momentum, eps: self.eps },
+                };
+                instances.normalized(x)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+/// What the instance norms of all ranks do.
+struct Instances<'a> {
+    op: &'static str,
+    words: &'static str,
+    /// Of a batch; one sample has one dimension less.
+    rank: usize,
+    channels: usize,
+    affine: [Option<&'a Tensor>; 2],
+    running: Option<(&'a Tensor, &'a Tensor)>,
+    counter: Option<&'a Counter>,
+    options: BatchNormOptions,
+}
+
+impl Instances<'_> {
+    fn normalized(&self, x: &Tensor) -> Result<Tensor> {
+        if x.rank() + 1 == self.rank {
+            return self.of_batch(&x.unsqueeze(0)?)?.squeeze(0);
+        }
+        self.of_batch(x)
+    }
+
+    fn of_batch(&self, x: &Tensor) -> Result<Tensor> {
+        if x.rank() != self.rank || x.dims()[1] != self.channels {
+            let expected = format!("it must be {} with {} channels; reshape it", self.words, self.channels);
+            return Err(wrong_shape(self.op, "the input", x.shape(), &expected));
+        }
+        let [weight, bias] = self.affine;
+        match self.running {
+            None => functional::instance_norm(x, weight, bias, self.options.eps),
+            Some((mean, var)) if !self.options.training => x.batch_norm(Some([mean, var]), weight, bias, self.options),
+            Some((mean, var)) => affine(&self.tracked(x, [mean, var])?, weight, bias),
+        }
+    }
+
+    /// Normalizes all channels of all samples as those of one, and moves the running statistics towards the means over samples.
+    fn tracked(&self, x: &Tensor, running: [&Tensor; 2]) -> Result<Tensor> {
+        let (batch, channels) = (x.dims()[0], self.channels);
+        let len = x.dims()[2..].iter().product::<usize>();
+        let rows = x.reshape([1, batch * channels, len].map(signed))?;
+        let [mean, var] = running.map(|one| one.expand([batch, channels])?.reshape([-1])?.contiguous());
+        let (mean, var) = (mean?, var?);
+        let of_rows = [mean.mul_scalar(1.0)?, var.mul_scalar(1.0)?]; // copies, which batch_norm changes
+        let y = rows.batch_norm(Some([&of_rows[0], &of_rows[1]]), None, None, self.options)?;
+        no_grad(|| {
+            for (one, rows) in running.into_iter().zip(&of_rows) {
+                one.copy_(&rows.reshape([batch, channels].map(signed))?.mean(0)?)?;
+            }
+            self.counter.map_or(Ok(()), Counter::increment)
+        })?;
+        shaped(&y, x.shape())
+    }
+}
+
+instance_norm! {
+    /// Mean 0 and variance 1 of each channel of each of several sequences, as PyTorch's `nn.InstanceNorm1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Forward, InstanceNorm1d};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// assert_eq!(InstanceNorm1d::new(2).affine()?.forward(&Tensor::randn([4, 2, 8])?)?.dims(), [4, 2, 8]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    InstanceNorm1d, "[batch, channels, length]", 3
+}
+
+instance_norm! {
+    /// Mean 0 and variance 1 of each channel of each of several images, as PyTorch's `nn.InstanceNorm2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Forward, InstanceNorm2d};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// assert_eq!(InstanceNorm2d::new(2).affine()?.forward(&Tensor::randn([4, 2, 8, 8])?)?.dims(), [4, 2, 8, 8]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    InstanceNorm2d, "[batch, channels, height, width]", 4
+}
+
+instance_norm! {
+    /// Mean 0 and variance 1 of each channel of each of several volumes, as PyTorch's `nn.InstanceNorm3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Forward, InstanceNorm3d};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// assert_eq!(InstanceNorm3d::new(2).affine()?.forward(&Tensor::randn([4, 2, 3, 3, 3])?)?.dims(), [4, 2, 3, 3, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    InstanceNorm3d, "[batch, channels, depth, height, width]", 5
+}

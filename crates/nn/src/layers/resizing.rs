@@ -1,0 +1,458 @@
+//! Layers that change the size of images and their relatives: padding, [`Upsample`], [`PixelShuffle`], [`PixelUnshuffle`].
+
+use super::{debug_is_display, number};
+use crate::functional::pieces::wrong_argument;
+use crate::functional::{self as F, PadMode};
+use crate::{Forward, Module, module_scope};
+use pagelock_tensor::{Error, Result, Tensor};
+
+/// The padding of `N` dimensions: one number for all ends, or a pair `[before, behind]` for each, the last dimension first.
+///
+/// ```
+/// use pagelock_nn::ZeroPad2d;
+///
+/// assert_eq!(ZeroPad2d::new(2).to_string(), ZeroPad2d::new([[2, 2], [2, 2]]).to_string());
+/// ```
+pub trait Padding<const N: usize> {
+    /// One pair for each dimension, the last dimension first.
+    fn into_pairs(self) -> [[usize; 2]; N];
+}
+
+impl<const N: usize> Padding<N> for usize {
+    fn into_pairs(self) -> [[usize; 2]; N] {
+        [[self; 2]; N]
+    }
+}
+
+impl<const N: usize> Padding<N> for [[usize; 2]; N] {
+    fn into_pairs(self) -> [[usize; 2]; N] {
+        self
+    }
+}
+
+/// The input has the padded dimensions, the channels, and perhaps a batch.
+fn padded(op: &str, x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result<Tensor> {
+    let rank = padding.len() + 1;
+    if x.rank() != rank && x.rank() != rank + 1 {
+        let expected = format!("it must have {rank} dimensions, or {} with a batch; reshape it", rank + 1);
+        return Err(Error::Argument(format!("{op}: the input is {}, but {expected}", x.shape())));
+    }
+    F::pad(x, padding, mode)
+}
+
+/// `(1, 2, 0, 0)`
+fn shown(padding: &[[usize; 2]]) -> String {
+    let all: Vec<String> = padding.iter().flatten().map(usize::to_string).collect();
+    format!("({})", all.join(", "))
+}
+
+/// `padding! { docs; Name, dimensions, mode }`
+macro_rules! padding {
+    ($(#[$docs:meta])* $name:ident, $dims:literal, $mode:expr) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            padding: [[usize; 2]; $dims],
+        }
+
+        impl $name {
+            /// One number for all ends, or a pair for each dimension, the last first.
+            pub fn new(padding: impl Padding<$dims>) -> Self {
+                Self { padding: padding.into_pairs() }
+            }
+
+            fn describe(&self) -> String {
+                shown(&self.padding)
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                padded(stringify!($name), x, &self.padding, $mode)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+/// `constant_padding! { docs; Name, dimensions }`
+macro_rules! constant_padding {
+    ($(#[$docs:meta])* $name:ident, $dims:literal) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            padding: [[usize; 2]; $dims],
+            #[module(skip)]
+            value: f64,
+        }
+
+        impl $name {
+            /// One number for all ends, or a pair for each dimension, the last first; and what is put there.
+            pub fn new(padding: impl Padding<$dims>, value: f64) -> Self {
+                Self { padding: padding.into_pairs(), value }
+            }
+
+            fn describe(&self) -> String {
+                format!("padding={}, value={}", shown(&self.padding), number(self.value))
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                padded(stringify!($name), x, &self.padding, PadMode::Constant(self.value))
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+padding! {
+    /// Sequences with zeros beyond their ends, as PyTorch's `nn.ZeroPad1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ZeroPad1d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ZeroPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ZeroPad1d, 1, PadMode::Constant(0.0)
+}
+
+padding! {
+    /// Images with zeros beyond their ends, as PyTorch's `nn.ZeroPad2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ZeroPad2d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ZeroPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ZeroPad2d, 2, PadMode::Constant(0.0)
+}
+
+padding! {
+    /// Volumes with zeros beyond their ends, as PyTorch's `nn.ZeroPad3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ZeroPad3d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ZeroPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ZeroPad3d, 3, PadMode::Constant(0.0)
+}
+
+padding! {
+    /// Sequences with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReflectionPad1d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReflectionPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReflectionPad1d, 1, PadMode::Reflect
+}
+
+padding! {
+    /// Images with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReflectionPad2d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReflectionPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReflectionPad2d, 2, PadMode::Reflect
+}
+
+padding! {
+    /// Volumes with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReflectionPad3d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReflectionPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReflectionPad3d, 3, PadMode::Reflect
+}
+
+padding! {
+    /// Sequences with the last element beyond their ends, as PyTorch's `nn.ReplicationPad1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReplicationPad1d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReplicationPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReplicationPad1d, 1, PadMode::Replicate
+}
+
+padding! {
+    /// Images with the last element beyond their ends, as PyTorch's `nn.ReplicationPad2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReplicationPad2d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReplicationPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReplicationPad2d, 2, PadMode::Replicate
+}
+
+padding! {
+    /// Volumes with the last element beyond their ends, as PyTorch's `nn.ReplicationPad3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, ReplicationPad3d};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ReplicationPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ReplicationPad3d, 3, PadMode::Replicate
+}
+
+padding! {
+    /// Sequences with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{CircularPad1d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(CircularPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    CircularPad1d, 1, PadMode::Circular
+}
+
+padding! {
+    /// Images with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{CircularPad2d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(CircularPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    CircularPad2d, 2, PadMode::Circular
+}
+
+padding! {
+    /// Volumes with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{CircularPad3d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(CircularPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    CircularPad3d, 3, PadMode::Circular
+}
+
+constant_padding! {
+    /// Sequences with a number beyond their ends, as PyTorch's `nn.ConstantPad1d`.
+    ///
+    /// - input: `[batch, channels, length]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{ConstantPad1d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ConstantPad1d::new(1, 0.5).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ConstantPad1d, 1
+}
+
+constant_padding! {
+    /// Images with a number beyond their ends, as PyTorch's `nn.ConstantPad2d`.
+    ///
+    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{ConstantPad2d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ConstantPad2d::new(1, 0.5).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ConstantPad2d, 2
+}
+
+constant_padding! {
+    /// Volumes with a number beyond their ends, as PyTorch's `nn.ConstantPad3d`.
+    ///
+    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
+    /// - output: the same, with larger dimensions
+    ///
+    /// ```
+    /// use pagelock_nn::{ConstantPad3d, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(ConstantPad3d::new(1, 0.5).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ConstantPad3d, 3
+}
+
+/// Sequences, images or volumes in another size, each element the nearest, as PyTorch's `nn.Upsample` with mode `"nearest"`.
+///
+/// - input: `[batch, channels, ..]` with one to three more dimensions
+/// - output: the same, with these dimensions times the factor (rounded down), or of the size that was asked for
+///
+/// ```
+/// use pagelock_nn::{Forward, Upsample};
+/// # use pagelock_tensor::Tensor;
+/// assert_eq!(Upsample::scale_factor(2.0).forward(&Tensor::zeros([1, 3, 4, 5])?)?.dims(), [1, 3, 8, 10]);
+/// assert_eq!(Upsample::size(7).forward(&Tensor::zeros([1, 3, 4, 5])?)?.dims(), [1, 3, 7, 7]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Module)]
+#[module(details = Self::describe)]
+pub struct Upsample {
+    #[module(skip)]
+    to: To,
+}
+
+#[derive(Clone, Copy)]
+enum To {
+    Size(usize),
+    Times(f64),
+}
+
+impl Upsample {
+    /// To this size in each dimension.
+    pub fn size(size: usize) -> Self {
+        Self { to: To::Size(size) }
+    }
+
+    /// To this many times the size. A factor that is not above 0 is an error of `forward`.
+    pub fn scale_factor(scale_factor: f64) -> Self {
+        Self { to: To::Times(scale_factor) }
+    }
+
+    fn describe(&self) -> String {
+        match self.to {
+            To::Size(size) => format!("size={size}, mode='nearest'"),
+            To::Times(factor) => format!("scale_factor={}, mode='nearest'", number(factor)),
+        }
+    }
+}
+
+impl Forward for Upsample {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        let space = x.dims().get(2..).unwrap_or_default();
+        match self.to {
+            To::Size(size) => F::interpolate_nearest(x, &vec![size; space.len()]),
+            To::Times(factor) if factor > 0.0 && factor.is_finite() => {
+                let sizes: Vec<usize> = space.iter().map(|&size| (size as f64 * factor) as usize).collect();
+                F::nearest(x, &sizes, &vec![factor; sizes.len()])
+            }
+            To::Times(factor) => Err(wrong_argument("Upsample", "scale_factor", factor, "above 0")),
+        }
+    }
+}
+
+debug_is_display!(Upsample);
+
+/// `shuffle! { docs; Name, setting, function }`
+macro_rules! shuffle {
+    ($(#[$docs:meta])* $name:ident, $factor:ident, $function:path) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            $factor: usize,
+        }
+
+        impl $name {
+            /// With this factor for height and width.
+            pub fn new($factor: usize) -> Self {
+                Self { $factor }
+            }
+
+            fn describe(&self) -> String {
+                format!(concat!(stringify!($factor), "={}"), self.$factor)
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                $function(x, self.$factor)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+shuffle! {
+    /// Channels as pixels: `[batch, channels · r², height, width]` becomes `[batch, channels, height · r, width · r]`.
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, PixelShuffle};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(PixelShuffle::new(2).forward(&Tensor::zeros([1, 8, 3, 3])?)?.dims(), [1, 2, 6, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    PixelShuffle, upscale_factor, F::pixel_shuffle
+}
+
+shuffle! {
+    /// Pixels as channels: the reverse of [`PixelShuffle`].
+    ///
+    /// ```
+    /// use pagelock_nn::{Forward, PixelUnshuffle};
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(PixelUnshuffle::new(2).forward(&Tensor::zeros([1, 2, 6, 6])?)?.dims(), [1, 8, 3, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    PixelUnshuffle, downscale_factor, F::pixel_unshuffle
+}

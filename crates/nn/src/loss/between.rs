@@ -1,0 +1,306 @@
+//! Losses between a tensor of predictions and a target of the same shape.
+
+use super::{check_same, loss};
+use crate::functional::pieces::{choose, computed, constant, is_above, is_below, log_one_plus_exp};
+use crate::functional::raised;
+use crate::{Module, module_scope};
+use pagelock_tensor::{Reduction, Result, Tensor};
+
+/// `input − target`, of one shape.
+fn difference(op: &str, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    check_same(op, input, target)?;
+    input.sub(target)
+}
+
+/// The squared differences, averaged over all elements, as PyTorch's `nn.MSELoss`.
+///
+/// - `input`, `target`: of one shape
+/// - result: one number, or that shape with [`Reduction::None`]
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::MSELoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let loss = MSELoss::new().forward(&Tensor::new([1.0, 2.0])?, &Tensor::new([1.0, 5.0])?)?;
+/// assert_eq!(loss.item::<f32>()?, 4.5);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Module)]
+pub struct MSELoss {
+    #[module(skip)]
+    reduction: Reduction,
+}
+
+impl MSELoss {
+    /// The mean.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction }
+    }
+
+    /// The loss.
+    ///
+    /// # Errors
+    /// The shapes differ, or the mean is one of nothing.
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        input.mse_loss(target, self.reduction)
+    }
+}
+
+loss! {
+    /// The magnitudes of the differences, as PyTorch's `nn.L1Loss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::L1Loss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = L1Loss::new().forward(&Tensor::new([1.0, 2.0])?, &Tensor::new([1.0, 5.0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, 1.5);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    L1Loss {},
+    |_loss, input, target| difference("L1Loss", input, target)?.abs()
+}
+
+loss! {
+    /// Half the squared difference divided by `beta` where it is below `beta`, else its magnitude less `beta / 2`, as PyTorch's
+    /// `nn.SmoothL1Loss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::SmoothL1Loss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = SmoothL1Loss::new().forward(&Tensor::new([1.0, 2.0])?, &Tensor::new([0.5, 5.0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, (0.125 + 2.5) / 2.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    SmoothL1Loss {
+        /// Where the two parts meet; 1 otherwise. 0 gives [`L1Loss`].
+        beta: f64 = 1.0,
+    },
+    |loss, input, target| {
+        let (difference, beta) = (difference("SmoothL1Loss", input, target)?, loss.beta);
+        computed(&difference, |difference| {
+            let magnitude = difference.abs()?;
+            if beta == 0.0 {
+                return Ok(magnitude);
+            }
+            let squared = difference.mul(difference)?.mul_scalar(0.5 / beta)?;
+            choose(&is_below(&magnitude, beta)?, &squared, &magnitude.add_scalar(-0.5 * beta)?)
+        })
+    }
+}
+
+loss! {
+    /// Half the squared difference where it is below `delta`, else `delta` times its magnitude less `delta / 2`, as PyTorch's
+    /// `nn.HuberLoss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::HuberLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = HuberLoss::new().forward(&Tensor::new([1.0, 2.0])?, &Tensor::new([0.5, 5.0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, (0.125 + 2.5) / 2.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    HuberLoss {
+        /// Where the two parts meet; 1 otherwise.
+        delta: f64 = 1.0,
+    },
+    |loss, input, target| {
+        let (difference, delta) = (difference("HuberLoss", input, target)?, loss.delta);
+        computed(&difference, |difference| {
+            let magnitude = difference.abs()?;
+            let squared = difference.mul(difference)?.mul_scalar(0.5)?;
+            let linear = magnitude.add_scalar(-0.5 * delta)?.mul_scalar(delta)?;
+            choose(&is_below(&magnitude, delta)?, &squared, &linear)
+        })
+    }
+}
+
+loss! {
+    /// `log(1 + exp(−target · input))` for targets of −1 and 1, as PyTorch's `nn.SoftMarginLoss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::SoftMarginLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = SoftMarginLoss::new().forward(&Tensor::new([0.0])?, &Tensor::new([-1.0])?)?;
+    /// assert!((loss.item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    SoftMarginLoss {},
+    |_loss, input, target| {
+        check_same("SoftMarginLoss", input, target)?;
+        computed(&input.mul(target)?.neg()?, log_one_plus_exp)
+    }
+}
+
+loss! {
+    /// The negative log likelihood of counts `target` under Poisson distributions, without its constant, as PyTorch's
+    /// `nn.PoissonNLLLoss`.
+    ///
+    /// - `input`: logarithms of rates, `target`: of that shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::PoissonNLLLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = PoissonNLLLoss::new().forward(&Tensor::new([0.0])?, &Tensor::new([3.0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, 1.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    PoissonNLLLoss {
+        /// Whether `input` is the logarithm of the rate, as it is otherwise, or the rate.
+        log_input: bool = true,
+        /// Whether the constant is added, by Stirling's approximation; it is not otherwise.
+        full: bool = false,
+        /// What is added to rates before the logarithm; 1e-8 otherwise.
+        eps: f64 = 1e-8,
+    },
+    |loss, input, target| {
+        check_same("PoissonNLLLoss", input, target)?;
+        let losses = match loss.log_input {
+            true => input.exp()?.sub(&target.mul(input)?)?,
+            false => input.sub(&target.mul(&input.add_scalar(loss.eps)?.log()?)?)?,
+        };
+        if loss.full { losses.add(&stirling(target)?) } else { Ok(losses) }
+    }
+}
+
+/// log(n!) by Stirling's approximation, and 0 up to 1.
+fn stirling(n: &Tensor) -> Result<Tensor> {
+    let is_large = is_above(n, 1.0)?;
+    let safe = choose(&is_large, n, &constant(n, 1.0)?)?;
+    let root = safe.mul_scalar(2.0 * std::f64::consts::PI)?.log()?.mul_scalar(0.5)?;
+    choose(&is_large, &safe.mul(&safe.log()?)?.sub(&safe)?.add(&root)?, &constant(n, 0.0)?)
+}
+
+/// The Kullback-Leibler divergence of distributions `target` from distributions whose logarithms are `input`, as PyTorch's
+/// `nn.KLDivLoss`.
+///
+/// - `input`: log probabilities, `target`: probabilities, of one shape
+/// - result: one number, or that shape with [`Reduction::None`]
+///
+/// The mean is one over all elements. The divergence is [`batchmean`](Self::batchmean).
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::KLDivLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let (input, target) = (Tensor::new([[0.5, 0.5]])?.log()?, Tensor::new([[1.0, 0.0]])?);
+/// let loss = KLDivLoss::new().batchmean().forward(&input, &target)?;
+/// assert!((loss.item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Module)]
+pub struct KLDivLoss {
+    #[module(skip)]
+    reduction: Reduction,
+    #[module(skip)]
+    batchmean: bool,
+    #[module(skip)]
+    log_target: bool,
+}
+
+impl KLDivLoss {
+    /// The mean over all elements.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction, batchmean: false, ..self }
+    }
+
+    /// The sum divided by the size of the batch.
+    #[must_use]
+    pub fn batchmean(self) -> Self {
+        Self { reduction: Reduction::Sum, batchmean: true, ..self }
+    }
+
+    /// Whether `target` has logarithms too; it has not otherwise.
+    #[must_use]
+    pub fn log_target(self, log_target: bool) -> Self {
+        Self { log_target, ..self }
+    }
+
+    /// The loss.
+    ///
+    /// # Errors
+    /// The shapes differ, or the mean is one of nothing.
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        check_same("KLDivLoss", input, target)?;
+        let losses = if self.log_target {
+            target.exp()?.mul(&target.sub(input)?)?
+        } else {
+            // 0 · log(0) is 0.
+            let safe = choose(&is_above(target, 0.0)?, target, &constant(target, 1.0)?)?;
+            target.mul(&safe.log()?)?.sub(&target.mul(input)?)?
+        };
+        let batch = input.dims().first().copied().unwrap_or(1);
+        let reduced = super::reduced("KLDivLoss", losses, self.reduction)?;
+        if self.batchmean { reduced.div_scalar(batch as f64) } else { Ok(reduced) }
+    }
+}
+
+loss! {
+    /// The negative log likelihood of `target` under normal distributions with means `input` and variances `var`, without its
+    /// constant, as PyTorch's `nn.GaussianNLLLoss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - `var`: of that shape, or with 1 in place of sizes
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::GaussianNLLLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let (mean, x) = (Tensor::new([0.0])?, Tensor::new([2.0])?);
+    /// assert_eq!(GaussianNLLLoss::new().forward(&mean, &x, &Tensor::new([1.0])?)?.item::<f32>()?, 2.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    GaussianNLLLoss {
+        /// Whether the constant is added; it is not otherwise.
+        full: bool = false,
+        /// What smaller variances are raised to; 1e-6 otherwise.
+        eps: f64 = 1e-6,
+    },
+    |loss, input, target, var| {
+        let difference = difference("GaussianNLLLoss", input, target)?;
+        let var = raised(var, loss.eps)?;
+        let losses = var.log()?.add(&difference.mul(&difference)?.div(&var)?)?.mul_scalar(0.5)?;
+        let constant = if loss.full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
+        if loss.full { losses.add_scalar(constant) } else { Ok(losses) }
+    }
+}

@@ -1,0 +1,306 @@
+//! Losses of classes: [`CrossEntropyLoss`], [`NLLLoss`].
+
+use crate::functional::error_of;
+use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
+use crate::{Buffer, Module, module_scope};
+use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
+
+/// What [`CrossEntropyLoss`] compares with: classes (`Tensor<Int>`), or probabilities (`Tensor`).
+pub trait Targets {
+    /// Calls one of the two functions.
+    #[doc(hidden)]
+    fn visit(
+        &self,
+        classes: &dyn Fn(&Tensor<Int>) -> Result<Tensor>,
+        probabilities: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor>;
+}
+
+impl Targets for Tensor<Int> {
+    fn visit(
+        &self,
+        classes: &dyn Fn(&Tensor<Int>) -> Result<Tensor>,
+        _: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        classes(self)
+    }
+}
+
+impl Targets for Tensor {
+    fn visit(
+        &self,
+        _: &dyn Fn(&Tensor<Int>) -> Result<Tensor>,
+        probabilities: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        probabilities(self)
+    }
+}
+
+/// What both losses are told.
+struct Settings<'a> {
+    op: &'static str,
+    weight: Option<&'a Tensor>,
+    ignore_index: Option<i64>,
+    reduction: Reduction,
+}
+
+impl Settings<'_> {
+    /// One weight for each class.
+    fn check(&self, input: &Tensor) -> Result<()> {
+        let [_, classes, ..] = **input.shape() else {
+            let expected = "it must be [batch, classes, ..]; unsqueeze a batch dimension";
+            return Err(wrong_shape(self.op, "the input", input.shape(), expected));
+        };
+        match self.weight {
+            Some(weight) if *weight.shape() != [classes] => {
+                let expected = format!("for the input {} it must be [{classes}], one for each class", input.shape());
+                Err(wrong_shape(self.op, "the weight", weight.shape(), &expected))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The negative log likelihoods of classes, each times its class's weight, and these weights; 0 where a class is ignored.
+    fn weighted(&self, log_probabilities: &Tensor, target: &Tensor<Int>) -> Result<Chosen> {
+        self.check(log_probabilities)?;
+        check_classes(self.op, log_probabilities, target)?;
+        let target = target.to_dtype(DType::I64)?;
+        let ignored = match self.ignore_index {
+            Some(index) => Some(target.eq(&Tensor::on(&target.device()).full((), index)?)?),
+            None => None,
+        };
+        let zero = constant(log_probabilities, 0.0)?;
+        let target = match &ignored {
+            Some(ignored) => target.mul(&ignored.to_int()?.neg()?.add_scalar(1)?)?,
+            None => target,
+        };
+        let mut weights = match self.weight {
+            Some(weight) => {
+                let flat = weight.index_select(0, &target.reshape([-1])?).map_err(|error| error_of(self.op, error))?;
+                if target.rank() == 1 { flat } else { flat.unflatten(0, target.shape())? }
+            }
+            None => constant(log_probabilities, 1.0)?.expand(target.shape())?,
+        };
+        let picked = log_probabilities.gather(1, &target.unsqueeze(1)?).map_err(|error| error_of(self.op, error))?;
+        let mut picked = picked.squeeze(1)?;
+        if let Some(ignored) = &ignored {
+            (weights, picked) = (choose(ignored, &zero, &weights)?, choose(ignored, &zero, &picked)?);
+        }
+        Ok(Chosen { losses: picked.mul(&weights)?.neg()?, weights, ignored })
+    }
+
+    /// The losses of samples as one number; the mean is one by weight.
+    fn reduce(&self, losses: Tensor, weights: &Tensor) -> Result<Tensor> {
+        match self.reduction {
+            Reduction::Mean if losses.is_empty() => super::reduced(self.op, losses, Reduction::Mean),
+            Reduction::Mean => losses.sum(..)?.div(&weights.sum(..)?),
+            reduction => super::reduced(self.op, losses, reduction),
+        }
+    }
+}
+
+/// What a loss makes of classes.
+struct Chosen {
+    losses: Tensor,
+    weights: Tensor,
+    ignored: Option<Tensor<Bool>>,
+}
+
+/// `target` has the input's shape without the classes.
+fn check_classes(op: &str, input: &Tensor, target: &Tensor<Int>) -> Result<()> {
+    let (dims, classless) = (input.dims(), [&input.dims()[..1], &input.dims()[2..]].concat());
+    if target.dims() == classless {
+        return Ok(());
+    }
+    let expected = format!("for the input {dims:?} it must be {classless:?}, without the class dimension");
+    Err(wrong_shape(op, "the target", target.shape(), &expected))
+}
+
+/// Cross entropy of scores (before any softmax) and classes, or probabilities of classes, as PyTorch's `nn.CrossEntropyLoss`.
+///
+/// - `input`: `[batch, classes, ..]`
+/// - `target`: classes `[batch, ..]`, each at least 0 and below `classes`; or probabilities, of the input's shape
+/// - result: one number, or `[batch, ..]` with [`Reduction::None`]
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::CrossEntropyLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let undecided = Tensor::zeros([4, 10])?;
+/// let loss = CrossEntropyLoss::new().forward(&undecided, &Tensor::new([3, 1, 4, 1])?)?;
+/// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
+///
+/// let of_words = CrossEntropyLoss::new().ignore_index(-100).label_smoothing(0.1)?;
+/// let loss = of_words.forward(&undecided, &Tensor::new([3, -100, 4, -100])?)?;
+/// assert!((loss.item::<f32>()? - 10f32.ln()).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Debug, Default, Module)]
+pub struct CrossEntropyLoss {
+    /// `[classes]`, if there is one: how much each class counts.
+    pub weight: Option<Buffer>,
+    #[module(skip)]
+    ignore_index: Option<i64>,
+    #[module(skip)]
+    label_smoothing: f64,
+    #[module(skip)]
+    reduction: Reduction,
+}
+
+impl CrossEntropyLoss {
+    /// The mean over the batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much each class counts, `[classes]`; the mean is then one by weight.
+    #[must_use]
+    pub fn weight(self, weight: Tensor) -> Self {
+        Self { weight: Some(Buffer::new(weight)), ..self }
+    }
+
+    /// A class that does not count; PyTorch's is −100 without being told, here it is refused.
+    #[must_use]
+    pub fn ignore_index(self, ignore_index: i64) -> Self {
+        Self { ignore_index: Some(ignore_index), ..self }
+    }
+
+    /// Which part of the target is spread evenly over all classes; 0 otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) outside `0..=1`.
+    pub fn label_smoothing(self, label_smoothing: f64) -> Result<Self> {
+        if !(0.0..=1.0).contains(&label_smoothing) {
+            return Err(wrong_argument("CrossEntropyLoss", "label_smoothing", label_smoothing, "0 to 1"));
+        }
+        Ok(Self { label_smoothing, ..self })
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction, ..self }
+    }
+
+    /// The loss of `input` given `target`.
+    ///
+    /// # Errors
+    /// The shapes do not fit each other; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    pub fn forward(&self, input: &Tensor, target: &impl Targets) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        target.visit(&|classes| self.of_classes(input, classes), &|shares| self.of_probabilities(input, shares))
+    }
+
+    fn settings(&self) -> Settings<'_> {
+        let op = "CrossEntropyLoss";
+        Settings { op, weight: self.weight.as_deref(), ignore_index: self.ignore_index, reduction: self.reduction }
+    }
+
+    fn of_classes(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
+        if self.weight.is_none() && self.ignore_index.is_none() && self.label_smoothing == 0.0 {
+            return input.cross_entropy(target, self.reduction); // one kernel
+        }
+        let settings = self.settings();
+        settings.check(input)?;
+        let log_probabilities = input.log_softmax(1)?;
+        let Chosen { losses, weights, ignored } = settings.weighted(&log_probabilities, target)?;
+        let loss = settings.reduce(losses, &weights)?;
+        if self.label_smoothing == 0.0 {
+            return Ok(loss);
+        }
+        let mut even = weighted_sum(&log_probabilities, settings.weight)?.neg()?;
+        if let Some(ignored) = &ignored {
+            even = choose(ignored, &constant(&even, 0.0)?, &even)?;
+        }
+        let share = self.label_smoothing / input.dims()[1] as f64;
+        loss.mul_scalar(1.0 - self.label_smoothing)?.add(&settings.reduce(even, &weights)?.mul_scalar(share)?)
+    }
+
+    fn of_probabilities(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let settings = self.settings();
+        settings.check(input)?;
+        super::check_same(settings.op, input, target)?;
+        let (classes, smoothing) = (input.dims()[1] as f64, self.label_smoothing);
+        let target = match smoothing {
+            0.0 => target.clone(),
+            _ => target.mul_scalar(1.0 - smoothing)?.add_scalar(smoothing / classes)?,
+        };
+        let losses = weighted_sum(&input.log_softmax(1)?.mul(&target)?, settings.weight)?.neg()?;
+        super::reduced(settings.op, losses, self.reduction)
+    }
+}
+
+/// The sum over classes, each times its weight.
+fn weighted_sum(x: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
+    match weight {
+        Some(weight) => x.mul(&crate::functional::pieces::along_channels(weight, x.rank())?)?.sum(1),
+        None => x.sum(1),
+    }
+}
+
+/// Negative log likelihood of log probabilities and classes, as PyTorch's `nn.NLLLoss`.
+///
+/// - `input`: `[batch, classes, ..]`, as `log_softmax(1)` gives them
+/// - `target`: `[batch, ..]`, each at least 0 and below `classes`
+/// - result: one number, or `[batch, ..]` with [`Reduction::None`]
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::NLLLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let log_probabilities = Tensor::new([[-0.5, -2.0], [-1.0, -0.25]])?;
+/// let loss = NLLLoss::new().forward(&log_probabilities, &Tensor::new([0, 1])?)?;
+/// assert_eq!(loss.item::<f32>()?, (0.5 + 0.25) / 2.0);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Debug, Default, Module)]
+pub struct NLLLoss {
+    /// `[classes]`, if there is one: how much each class counts.
+    pub weight: Option<Buffer>,
+    #[module(skip)]
+    ignore_index: Option<i64>,
+    #[module(skip)]
+    reduction: Reduction,
+}
+
+impl NLLLoss {
+    /// The mean over the batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How much each class counts, `[classes]`; the mean is then one by weight.
+    #[must_use]
+    pub fn weight(self, weight: Tensor) -> Self {
+        Self { weight: Some(Buffer::new(weight)), ..self }
+    }
+
+    /// A class that does not count; PyTorch's is −100 without being told, here it is refused.
+    #[must_use]
+    pub fn ignore_index(self, ignore_index: i64) -> Self {
+        Self { ignore_index: Some(ignore_index), ..self }
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction, ..self }
+    }
+
+    /// The loss of `input` given `target`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit each other; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        if self.weight.is_none() && self.ignore_index.is_none() {
+            return input.nll_loss(target, self.reduction);
+        }
+        let weight = self.weight.as_deref();
+        let settings = Settings { op: "NLLLoss", weight, ignore_index: self.ignore_index, reduction: self.reduction };
+        let Chosen { losses, weights, .. } = settings.weighted(input, target)?;
+        settings.reduce(losses, &weights)
+    }
+}

@@ -1,0 +1,197 @@
+//! [`CTCLoss`]: sequences of labels that are not aligned with the input.
+
+use super::reduced;
+use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
+use crate::{Module, module_scope};
+use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
+
+/// The negative log likelihood of a sequence of labels, summed over all its alignments with a longer sequence of predictions
+/// (Graves et al., 2006), as PyTorch's `nn.CTCLoss`.
+///
+/// - `log_probabilities`: `[time, batch, classes]`, as `log_softmax(2)` gives them
+/// - `targets`: `[batch, longest]`: the labels of each sample, none of them the blank, then anything
+/// - `input_lengths`, `target_lengths`: one for each sample
+/// - result: one number, or `[batch]` with [`Reduction::None`]
+///
+/// The mean is one of the losses divided by the lengths of their targets.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::CTCLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let undecided = Tensor::zeros([2, 1, 2])?.log_softmax(2)?; // 3 of the 4 alignments read "1"
+/// let loss = CTCLoss::new().forward(&undecided, &Tensor::new([[1]])?, &[2], &[1])?;
+/// assert!((loss.item::<f32>()? + 0.75f32.ln()).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Module)]
+pub struct CTCLoss {
+    #[module(skip)]
+    blank: usize,
+    #[module(skip)]
+    reduction: Reduction,
+    #[module(skip)]
+    zero_infinity: bool,
+}
+
+/// Stands for −∞: differences of it are numbers.
+const IMPOSSIBLE: f64 = -1e30;
+
+impl CTCLoss {
+    /// The mean, with class 0 as the blank.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The class that stands for no label; 0 otherwise.
+    #[must_use]
+    pub fn blank(self, blank: usize) -> Self {
+        Self { blank, ..self }
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction, ..self }
+    }
+
+    /// Whether targets that are too long for their input have the loss 0, instead of ∞.
+    #[must_use]
+    pub fn zero_infinity(self, zero_infinity: bool) -> Self {
+        Self { zero_infinity, ..self }
+    }
+
+    /// The loss.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if shapes or lengths do not fit each other; [`Error::IndexOutOfRange`] for a class that there is not.
+    pub fn forward(
+        &self,
+        log_probabilities: &Tensor,
+        targets: &Tensor<Int>,
+        input_lengths: &[usize],
+        target_lengths: &[usize],
+    ) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        self.check(log_probabilities, targets, [input_lengths, target_lengths])?;
+        let x = if log_probabilities.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let x = log_probabilities.to_dtype(x)?;
+        let labels = self.with_blanks(targets, target_lengths)?;
+        let ends = alignments(&x, &labels, input_lengths)?;
+        let losses = likelihoods(&ends, target_lengths)?.neg()?;
+        let is_impossible = losses.gt(&constant(&losses, -0.1 * IMPOSSIBLE)?)?;
+        let instead = if self.zero_infinity { 0.0 } else { f64::INFINITY };
+        let losses = choose(&is_impossible, &constant(&losses, instead)?, &losses)?;
+        let losses = match self.reduction {
+            Reduction::Mean => losses.div(&numbers(&losses, target_lengths.iter().map(|&len| len.max(1) as f64))?)?,
+            _ => losses,
+        };
+        reduced("CTCLoss", losses, self.reduction)
+    }
+
+    fn check(&self, x: &Tensor, targets: &Tensor<Int>, [inputs, outputs]: [&[usize]; 2]) -> Result<()> {
+        const OP: &str = "CTCLoss";
+        let &[time, batch, classes] = x.dims() else {
+            let expected = "it must be [time, batch, classes]; transpose or reshape it";
+            return Err(wrong_shape(OP, "the input", x.shape(), expected));
+        };
+        let &[samples, longest] = targets.dims() else {
+            return Err(wrong_shape(OP, "the targets", targets.shape(), "they must be [batch, longest]; reshape them"));
+        };
+        if [samples, inputs.len(), outputs.len()] != [batch; 3] {
+            return Err(Error::Argument(format!(
+                "{OP}: the input has {batch} samples, the targets have {samples}, and there are {} lengths of inputs and {} of \
+                 targets; give as many of each",
+                inputs.len(),
+                outputs.len()
+            )));
+        }
+        if time == 0 || self.blank >= classes {
+            return Err(wrong_argument(OP, "blank", self.blank, &format!("below {classes}, and the input not empty")));
+        }
+        let too_long = |lengths: &[usize], limit: usize| lengths.iter().copied().find(|&len| len > limit);
+        if let Some(len) = too_long(inputs, time) {
+            return Err(wrong_argument(OP, "an input length", len, &format!("at most {time}")));
+        }
+        match too_long(outputs, longest) {
+            Some(len) => Err(wrong_argument(OP, "a target length", len, &format!("at most {longest}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// The labels with a blank before, between and behind them: `[batch, 2 · longest + 1]`.
+    fn with_blanks(&self, targets: &Tensor<Int>, lengths: &[usize]) -> Result<Tensor<Int>> {
+        let (device, batch, longest) = (targets.device(), targets.dims()[0], targets.dims()[1]);
+        let is_label: Vec<i64> =
+            lengths.iter().flat_map(|&len| (0..longest).map(move |place| i64::from(place < len))).collect();
+        let is_label = Tensor::from_vec(is_label, [batch, longest])?.to(&device)?;
+        let labels = targets.to_dtype(DType::I64)?.mul(&is_label)?;
+        let blank = |count: usize| Tensor::on(&device).full([batch, count], self.blank as i64);
+        let pairs = Tensor::stack(&[&blank(longest)?, &labels], 2)?.flatten(1, 2)?;
+        Tensor::cat(&[&pairs, &blank(1)?], 1)
+    }
+}
+
+/// Numbers where `like` is, one for each sample.
+fn numbers(like: &Tensor, of_samples: impl ExactSizeIterator<Item = f64>) -> Result<Tensor> {
+    let len = of_samples.len();
+    Tensor::of(like.dtype()).from_slice(&of_samples.collect::<Vec<_>>(), len)?.to(&like.device())
+}
+
+/// For each place in the labels, the log likelihood of all alignments that end there with the sample's last prediction.
+fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Result<Tensor> {
+    let (time, batch, places) = (x.dims()[0], labels.dims()[0], labels.dims()[1]);
+    let emitted = x.gather(2, &labels.unsqueeze(0)?.expand([time, batch, places])?)?;
+    let impossible = constant(x, IMPOSSIBLE)?;
+    let can_skip = can_skip(labels)?;
+    let start =
+        Tensor::on(&x.device()).arange(0_i64, places as i64, 1)?.lt(&Tensor::on(&x.device()).full((), 2_i64)?)?;
+    let mut alpha = choose(&start, &emitted.select(0, 0)?, &impossible)?;
+    for step in 1..time {
+        let moved = shifted(&alpha, 1)?;
+        let skipped = choose(&can_skip, &shifted(&alpha, 2)?, &impossible)?;
+        let next = log_sum([&alpha, &moved, &skipped])?.add(&emitted.select(0, step as isize)?)?;
+        let goes_on = numbers(x, input_lengths.iter().map(|&len| f64::from(u8::from(step < len))))?.to_bool()?;
+        alpha = choose(&goes_on.unsqueeze(1)?, &next, &alpha)?;
+    }
+    Ok(alpha)
+}
+
+/// Where an alignment may come from two places before: at labels that differ from the label before.
+fn can_skip(labels: &Tensor<Int>) -> Result<Tensor<Bool>> {
+    let (batch, places) = (labels.dims()[0], labels.dims()[1]);
+    let first = places.min(2);
+    let never = Tensor::on(&labels.device()).full([batch, first], false)?;
+    let differs = labels.narrow(1, first, places - first)?.ne(&labels.narrow(1, 0, places - first)?)?;
+    Tensor::cat(&[&never, &differs], 1)
+}
+
+/// Moved to the right.
+fn shifted(alpha: &Tensor, by: usize) -> Result<Tensor> {
+    let (batch, places) = (alpha.dims()[0], alpha.dims()[1]);
+    let by = by.min(places);
+    let front = constant(alpha, IMPOSSIBLE)?.expand([batch, by])?;
+    Tensor::cat(&[&front, &alpha.narrow(1, 0, places - by)?], 1)
+}
+
+/// log Σ exp.
+fn log_sum<const N: usize>(terms: [&Tensor; N]) -> Result<Tensor> {
+    let all = Tensor::stack(&terms, 0)?;
+    let largest = all.detach().max_keepdim(0)?;
+    all.sub(&largest)?.exp()?.sum(0)?.log()?.add(&largest.squeeze(0)?)
+}
+
+/// Alignments end at the last label or at the blank behind it.
+fn likelihoods(ends: &Tensor, target_lengths: &[usize]) -> Result<Tensor> {
+    let batch = target_lengths.len();
+    let last: Vec<i64> = target_lengths.iter().map(|&len| 2 * len as i64).collect();
+    let before: Vec<i64> = target_lengths.iter().map(|&len| (2 * len as i64 - 1).max(0)).collect();
+    let at = |places: Vec<i64>| {
+        let index = Tensor::from_vec(places, [batch, 1])?.to(&ends.device())?;
+        ends.gather(1, &index)?.squeeze(1)
+    };
+    let has_labels = numbers(ends, target_lengths.iter().map(|&len| len as f64))?.to_bool()?;
+    let of_label = choose(&has_labels, &at(before)?, &constant(ends, IMPOSSIBLE)?)?;
+    log_sum([&at(last)?, &of_label])
+}

@@ -1,0 +1,138 @@
+//! Losses of pairs and triples: which of two is larger, or nearer.
+
+use super::{check_same, loss};
+use crate::functional::pairwise_distance;
+use crate::functional::pieces::{at_least, choose, constant, wrong_shape};
+use pagelock_tensor::{Bool, Result, Tensor};
+
+loss! {
+    /// `max(0, −target · (input1 − input2) + margin)`: `target` is 1 where `input1` should be the larger, else −1; as PyTorch's
+    /// `nn.MarginRankingLoss`.
+    ///
+    /// - `input1`, `input2`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`](pagelock_tensor::Reduction::None)
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::MarginRankingLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let (better, worse, sign) = (Tensor::new([1.0])?, Tensor::new([3.0])?, Tensor::new([1.0])?);
+    /// assert_eq!(MarginRankingLoss::new().forward(&better, &worse, &sign)?.item::<f32>()?, 2.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    MarginRankingLoss {
+        /// By how much it should be larger; 0 otherwise.
+        margin: f64 = 0.0,
+    },
+    |loss, input1, input2, target| {
+        check_same("MarginRankingLoss", input1, target)?;
+        at_least(&input1.sub(input2)?.mul(target)?.neg()?.add_scalar(loss.margin)?, 0.0)
+    }
+}
+
+loss! {
+    /// Distances `input` where `target` is 1, and `max(0, margin − input)` where it is −1, as PyTorch's `nn.HingeEmbeddingLoss`.
+    ///
+    /// - `input`, `target`: of one shape
+    /// - result: one number, or that shape with [`Reduction::None`](pagelock_tensor::Reduction::None)
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::HingeEmbeddingLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = HingeEmbeddingLoss::new().forward(&Tensor::new([0.5, 0.25])?, &Tensor::new([1.0, -1.0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, (0.5 + 0.75) / 2.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    HingeEmbeddingLoss {
+        /// How far what differs should be apart; 1 otherwise.
+        margin: f64 = 1.0,
+    },
+    |loss, input, target| {
+        check_same("HingeEmbeddingLoss", input, target)?;
+        let zero = constant(input, 0.0)?;
+        let apart = at_least(&input.neg()?.add_scalar(loss.margin)?, 0.0)?;
+        let of_differing = choose(&is(target, 1.0)?, &zero, &apart)?;
+        of_differing.add(&choose(&is(target, -1.0)?, &zero, input)?)
+    }
+}
+
+/// Where an element is that number.
+fn is(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
+    x.eq(&constant(x, value)?)
+}
+
+loss! {
+    /// `1 − cos` of the angle between pairs of vectors where `target` is 1, and `max(0, cos − margin)` where it is −1, as
+    /// PyTorch's `nn.CosineEmbeddingLoss`.
+    ///
+    /// - `input1`, `input2`: `[batch, features]`; `target`: `[batch]`
+    /// - result: one number, or `[batch]` with [`Reduction::None`](pagelock_tensor::Reduction::None)
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::CosineEmbeddingLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let (x, y) = (Tensor::new([[1.0, 0.0]])?, Tensor::new([[0.0, 2.0]])?);
+    /// assert_eq!(CosineEmbeddingLoss::new().forward(&x, &y, &Tensor::new([1.0])?)?.item::<f32>()?, 1.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    CosineEmbeddingLoss {
+        /// What the cosine of those that differ may be; 0 otherwise.
+        margin: f64 = 0.0,
+    },
+    |loss, input1, input2, target| {
+        check_same("CosineEmbeddingLoss", input1, input2)?;
+        if input1.rank() != 2 || target.dims() != &input1.dims()[..1] {
+            let expected = format!("the inputs are {} and must be [batch, features], the target [batch]", input1.shape());
+            return Err(wrong_shape("CosineEmbeddingLoss", "the target", target.shape(), &expected));
+        }
+        let squares = |x: &Tensor| x.mul(x)?.sum(1)?.add_scalar(1e-12);
+        let cosine = input1.mul(input2)?.sum(1)?.div(&squares(input1)?.mul(&squares(input2)?)?.sqrt()?)?;
+        let zero = constant(&cosine, 0.0)?;
+        let of_equal = choose(&is(target, 1.0)?, &cosine.neg()?.add_scalar(1.0)?, &zero)?;
+        let of_differing = at_least(&cosine.add_scalar(-loss.margin)?, 0.0)?;
+        of_equal.add(&choose(&is(target, -1.0)?, &of_differing, &zero)?)
+    }
+}
+
+loss! {
+    /// `max(0, d(anchor, positive) − d(anchor, negative) + margin)` with distances d of `p`-norms, as PyTorch's
+    /// `nn.TripletMarginLoss`.
+    ///
+    /// - `anchor`, `positive`, `negative`: `[batch, features]`
+    /// - result: one number, or `[batch]` with [`Reduction::None`](pagelock_tensor::Reduction::None)
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::TripletMarginLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let (anchor, near, far) = (Tensor::zeros([1, 2])?, Tensor::zeros([1, 2])?, Tensor::ones([1, 2])?);
+    /// assert_eq!(TripletMarginLoss::new().forward(&anchor, &near, &far)?.item::<f32>()?, 0.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    TripletMarginLoss {
+        /// By how much the negative should be farther away; 1 otherwise.
+        margin: f64 = 1.0,
+        /// Which norm distances have; 2 otherwise.
+        p: f64 = 2.0,
+        /// What is added to differences; 1e-6 otherwise.
+        eps: f64 = 1e-6,
+        /// Whether the positive takes the place of the anchor where it is nearer to the negative; it does not otherwise.
+        swap: bool = false,
+    },
+    |loss, anchor, positive, negative| {
+        check_same("TripletMarginLoss", anchor, positive)?;
+        check_same("TripletMarginLoss", anchor, negative)?;
+        let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, loss.p, loss.eps);
+        let mut of_negative = distance(anchor, negative)?;
+        if loss.swap {
+            of_negative = of_negative.minimum(&distance(positive, negative)?)?;
+        }
+        at_least(&distance(anchor, positive)?.sub(&of_negative)?.add_scalar(loss.margin)?, 0.0)
+    }
+}

@@ -1,0 +1,352 @@
+//! Losses of several labels: each class is there or not.
+
+use super::{check_same, reduced};
+use crate::functional::one_hot_unchecked;
+use crate::functional::pieces::{at_least, computed, constant, wrong_argument, wrong_shape};
+use crate::{Buffer, Module, module_scope};
+use pagelock_tensor::autograd::{Context, Function};
+use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
+
+/// `weighted_loss! { docs; Name { docs; setting: type = default, .. } }`: a loss with a buffer `weight`, but for its `forward`.
+macro_rules! weighted_loss {
+    (
+        $(#[$docs:meta])* $name:ident { $($(#[$of_setting:meta])* $setting:ident: $type:ty = $default:expr),* $(,)? },
+        weight: $of_weight:literal $(, $(#[$of_buffer:meta])* buffer: $buffer:ident)?
+    ) => {
+        $(#[$docs])*
+        #[derive(Debug, Module)]
+        pub struct $name {
+            #[doc = $of_weight]
+            pub weight: Option<Buffer>,
+            $($(#[$of_buffer])* pub $buffer: Option<Buffer>,)?
+            #[module(skip)]
+            reduction: Reduction,
+            $(#[module(skip)] $setting: $type,)*
+        }
+
+        impl $name {
+            /// The mean, and PyTorch's settings.
+            pub fn new() -> Self {
+                Self { weight: None, $($buffer: None,)? reduction: Reduction::Mean, $($setting: $default),* }
+            }
+
+            #[doc = $of_weight]
+            #[must_use]
+            pub fn weight(self, weight: Tensor) -> Self {
+                Self { weight: Some(Buffer::new(weight)), ..self }
+            }
+
+            $(
+                $(#[$of_buffer])*
+                #[must_use]
+                pub fn $buffer(self, $buffer: Tensor) -> Self {
+                    Self { $buffer: Some(Buffer::new($buffer)), ..self }
+                }
+            )?
+
+            $(
+                $(#[$of_setting])*
+                #[must_use]
+                pub fn $setting(self, $setting: $type) -> Self {
+                    Self { $setting, ..self }
+                }
+            )*
+
+            /// Another way to make one number of the batch: the sum, or no reduction.
+            #[must_use]
+            pub fn reduction(self, reduction: Reduction) -> Self {
+                Self { reduction, ..self }
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+
+/// Each loss times its weight.
+fn weighted(losses: Tensor, weight: Option<&Buffer>) -> Result<Tensor> {
+    match weight {
+        Some(weight) => losses.mul(weight),
+        None => Ok(losses),
+    }
+}
+
+weighted_loss! {
+    /// Binary cross entropy of probabilities, as PyTorch's `nn.BCELoss`. Logarithms are at least −100.
+    ///
+    /// - `input`: probabilities; `target`: 0 to 1, of that shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// [`BCEWithLogitsLoss`] is more exact.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::BCELoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = BCELoss::new().forward(&Tensor::new([0.5, 1.0])?, &Tensor::new([1.0, 1.0])?)?;
+    /// assert!((loss.item::<f32>()? - 2f32.ln() / 2.0).abs() < 1e-6);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BCELoss {},
+    weight: "How much each element counts: broadcast to the input, if there is one."
+}
+
+impl BCELoss {
+    /// The loss.
+    ///
+    /// # Errors
+    /// The shapes differ, or the mean is one of nothing.
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        check_same("BCELoss", input, target)?;
+        let losses = computed(input, |input| BinaryCrossEntropy.apply(&[input, &target.to_dtype(input.dtype())?]))?;
+        reduced("BCELoss", weighted(losses, self.weight.as_ref())?, self.reduction)
+    }
+}
+
+/// −y · log(x) − (1 − y) · log(1 − x). Its derivative stays finite where a logarithm does not.
+struct BinaryCrossEntropy;
+
+impl BinaryCrossEntropy {
+    fn logarithms(x: &Tensor) -> Result<[Tensor; 2]> {
+        const LOWEST: f64 = -100.0;
+        Ok([at_least(&x.log()?, LOWEST)?, at_least(&x.neg()?.log1p()?, LOWEST)?])
+    }
+}
+
+impl Function for BinaryCrossEntropy {
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        let (x, y) = (inputs[0], inputs[1]);
+        context.save(x);
+        context.save(y);
+        let [of_one, of_zero] = Self::logarithms(x)?;
+        y.add_scalar(-1.0)?.mul(&of_zero)?.sub(&y.mul(&of_one)?)
+    }
+
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        const LEAST: f64 = 1e-12_f32 as f64; // as PyTorch has it, also for f64
+        let (x, y): (Tensor, Tensor) = (context.saved(0)?, context.saved(1)?);
+        let for_x = || {
+            let slope = at_least(&x.neg()?.add_scalar(1.0)?.mul(&x)?, LEAST)?;
+            grad.mul(&x.sub(&y)?.div(&slope)?)
+        };
+        let for_y = || {
+            let [of_one, of_zero] = Self::logarithms(&x)?;
+            grad.mul(&of_zero.sub(&of_one)?)
+        };
+        Ok(vec![Some(for_x()?), if context.needs_input_grad(1) { Some(for_y()?) } else { None }])
+    }
+
+    fn name(&self) -> &'static str {
+        "binary_cross_entropy"
+    }
+}
+
+weighted_loss! {
+    /// Binary cross entropy of scores before the sigmoid, as PyTorch's `nn.BCEWithLogitsLoss`.
+    ///
+    /// - `input`: scores; `target`: 0 to 1, of that shape
+    /// - result: one number, or that shape with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::BCEWithLogitsLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let rare = BCEWithLogitsLoss::new().pos_weight(Tensor::new([3.0])?);
+    /// let loss = rare.forward(&Tensor::new([[0.0], [0.0]])?, &Tensor::new([[1.0], [0.0]])?)?;
+    /// assert!((loss.item::<f32>()? - 2.0 * 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    BCEWithLogitsLoss {},
+    weight: "How much each element counts: broadcast to the input, if there is one.",
+    /// How much targets of 1 count against those of 0: broadcast to the input, if there is one.
+    buffer: pos_weight
+}
+
+impl BCEWithLogitsLoss {
+    /// The loss.
+    ///
+    /// # Errors
+    /// The shapes differ, or the mean is one of nothing.
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        check_same("BCEWithLogitsLoss", input, target)?;
+        let losses = computed(input, |input| {
+            let target = target.to_dtype(input.dtype())?;
+            let mut likelihood = input.log_sigmoid()?;
+            if let Some(pos_weight) = &self.pos_weight {
+                likelihood = likelihood.mul(&pos_weight.add_scalar(-1.0)?.mul(&target)?.add_scalar(1.0)?)?;
+            }
+            target.neg()?.add_scalar(1.0)?.mul(input)?.sub(&likelihood)
+        })?;
+        reduced("BCEWithLogitsLoss", weighted(losses, self.weight.as_ref())?, self.reduction)
+    }
+}
+
+weighted_loss! {
+    /// The mean over classes of the binary cross entropies of scores, as PyTorch's `nn.MultiLabelSoftMarginLoss`.
+    ///
+    /// - `input`: scores `[batch, classes]`; `target`: 0 or 1, of that shape
+    /// - result: one number, or `[batch]` with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::MultiLabelSoftMarginLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = MultiLabelSoftMarginLoss::new().forward(&Tensor::zeros([2, 3])?, &Tensor::ones([2, 3])?)?;
+    /// assert!((loss.item::<f32>()? - 2f32.ln()).abs() < 1e-6);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    MultiLabelSoftMarginLoss {},
+    weight: "How much each class counts, `[classes]`, if there is one."
+}
+
+impl MultiLabelSoftMarginLoss {
+    /// The loss.
+    ///
+    /// # Errors
+    /// The shapes differ, or the mean is one of nothing.
+    pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        check_same("MultiLabelSoftMarginLoss", input, target)?;
+        let losses = computed(input, |input| {
+            let target = target.to_dtype(input.dtype())?;
+            let of_one = target.mul(&input.log_sigmoid()?)?;
+            of_one.add(&target.neg()?.add_scalar(1.0)?.mul(&input.neg()?.log_sigmoid()?)?)?.neg()
+        })?;
+        let losses = weighted(losses, self.weight.as_ref())?.mean(-1)?;
+        reduced("MultiLabelSoftMarginLoss", losses, self.reduction)
+    }
+}
+
+weighted_loss! {
+    /// By how much each other class's score comes within `margin` of that of the right class, to the power `p`, averaged over
+    /// classes; PyTorch's `nn.MultiMarginLoss`.
+    ///
+    /// - `input`: scores `[batch, classes]`; `target`: classes `[batch]`
+    /// - result: one number, or `[batch]` with [`Reduction::None`]
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::MultiMarginLoss;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let loss = MultiMarginLoss::new().forward(&Tensor::new([[0.5, 0.0]])?, &Tensor::new([0])?)?;
+    /// assert_eq!(loss.item::<f32>()?, 0.25);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    MultiMarginLoss {
+        /// The power, 1 or 2; 1 otherwise.
+        p: u32 = 1,
+        /// By how much the right class should be ahead; 1 otherwise.
+        margin: f64 = 1.0,
+    },
+    weight: "How much each class counts, `[classes]`, if there is one."
+}
+
+impl MultiMarginLoss {
+    /// The loss.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit each other, or `p` is neither 1 nor 2;
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
+        const OP: &str = "MultiMarginLoss";
+        let _scope = module_scope(self);
+        if !matches!(self.p, 1 | 2) {
+            return Err(wrong_argument(OP, "p", self.p, "1 or 2"));
+        }
+        let &[batch, classes] = input.dims() else {
+            return Err(wrong_shape(OP, "the input", input.shape(), "it must be [batch, classes]; reshape it"));
+        };
+        if target.dims() != [batch] {
+            let expected = format!("for the input {} it must be [{batch}]", input.shape());
+            return Err(wrong_shape(OP, "the target", target.shape(), &expected));
+        }
+        let right = input.gather(1, &target.unsqueeze(1)?)?;
+        let mut short = at_least(&input.sub(&right)?.add_scalar(self.margin)?, 0.0)?;
+        if self.p == 2 {
+            short = short.mul(&short)?;
+        }
+        if let Some(weight) = &self.weight {
+            short = short.mul(&weight.index_select(0, target)?.unsqueeze(1)?)?;
+        }
+        let others = one_hot_unchecked(target, classes)?.neg()?.add_scalar(1)?.to_float_of(input.dtype())?;
+        reduced(OP, short.mul(&others)?.sum(1)?.div_scalar(classes as f64)?, self.reduction)
+    }
+}
+
+/// By how much the score of each class that is no label comes within 1 of that of each label, averaged over classes; PyTorch's
+/// `nn.MultiLabelMarginLoss`.
+///
+/// - `input`: scores `[batch, classes]`; `target`: of that shape: the labels of each sample, then −1
+/// - result: one number, or `[batch]` with [`Reduction::None`]
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::MultiLabelMarginLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let scores = Tensor::new([[0.1, 0.2, 0.4, 0.8]])?;
+/// let loss = MultiLabelMarginLoss::new().forward(&scores, &Tensor::new([[3, 0, -1, 1]])?)?;
+/// assert!((loss.item::<f32>()? - 0.85).abs() < 1e-6);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, Module)]
+pub struct MultiLabelMarginLoss {
+    #[module(skip)]
+    reduction: Reduction,
+}
+
+impl MultiLabelMarginLoss {
+    /// The mean.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        Self { reduction }
+    }
+
+    /// The loss.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ;
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
+        const OP: &str = "MultiLabelMarginLoss";
+        let _scope = module_scope(self);
+        let (&[_, classes], true) = (input.dims(), input.shape() == target.shape()) else {
+            let expected = format!("the input is {}, and both must be [batch, classes]", input.shape());
+            return Err(wrong_shape(OP, "the target", target.shape(), &expected));
+        };
+        let target = target.to_dtype(DType::I64)?;
+        let is_label = before_the_first_negative(&target, input)?;
+        let index = target.mul(&is_label.to_int()?)?;
+        let label_of = one_hot_unchecked(&index, classes)?.to_float_of(input.dtype())?.mul(&is_label.unsqueeze(2)?)?;
+        let others = label_of.sum(1)?.sign()?.neg()?.add_scalar(1.0)?; // 1 where a class is no label
+        let scores = input.gather(1, &index)?;
+        let short = at_least(&input.unsqueeze(1)?.sub(&scores.unsqueeze(2)?)?.add_scalar(1.0)?, 0.0)?;
+        let counted = short.mul(&is_label.unsqueeze(2)?)?.mul(&others.unsqueeze(1)?)?;
+        reduced(OP, counted.sum([1, 2])?.div_scalar(classes as f64)?, self.reduction)
+    }
+}
+
+/// 1 at the elements of each row that come before its first negative one, in the precision of `like`.
+fn before_the_first_negative(rows: &Tensor<Int>, like: &Tensor) -> Result<Tensor> {
+    let columns = rows.dims()[1];
+    let place = Tensor::on(&rows.device()).arange(0_i64, columns as i64, 1)?;
+    let is_seen = place.unsqueeze(1)?.le(&place)?.to_float_of(DType::F32)?; // [from, to]: from is at most to
+    let is_negative = rows.lt(&Tensor::on(&rows.device()).full((), 0_i64)?)?.to_float_of(DType::F32)?;
+    let n_negative = is_negative.matmul(&is_seen)?;
+    n_negative.eq(&constant(&n_negative, 0.0)?)?.to_float_of(like.dtype())
+}

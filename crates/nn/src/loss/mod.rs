@@ -1,0 +1,99 @@
+//! Losses as values, with PyTorch's settings. With the settings that PyTorch has by default, they are functions in
+//! [`functional`](crate::functional).
+//!
+//! A loss is a [`Module`](crate::Module): its class weights are buffers, which move and are saved with a model that has it.
+
+mod between;
+mod classes;
+mod ctc;
+mod embedded;
+mod labels;
+
+use pagelock_tensor::{Error, Reduction, Result, Tensor};
+
+use crate::functional::pieces::wrong_shape;
+
+pub use between::{
+    GaussianNLLLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
+};
+pub use classes::{CrossEntropyLoss, NLLLoss, Targets};
+pub use ctc::CTCLoss;
+pub use embedded::{CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, TripletMarginLoss};
+pub use labels::{BCELoss, BCEWithLogitsLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss};
+
+/// `loss! { docs; Name { docs; setting: type = default, .. }, |loss, inputs| losses of the elements }`
+macro_rules! loss {
+    (
+        $(#[$docs:meta])* $name:ident { $($(#[$of_setting:meta])* $setting:ident: $type:ty = $default:expr),* $(,)? },
+        |$loss:ident, $($input:ident),+| $losses:expr
+    ) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Debug, crate::Module)]
+        pub struct $name {
+            #[module(skip)]
+            reduction: pagelock_tensor::Reduction,
+            $(#[module(skip)] $setting: $type),*
+        }
+
+        impl $name {
+            /// The mean, and PyTorch's settings.
+            pub fn new() -> Self {
+                Self { reduction: pagelock_tensor::Reduction::Mean, $($setting: $default),* }
+            }
+
+            /// Another way to make one number of the batch: the sum, or no reduction.
+            #[must_use]
+            pub fn reduction(mut self, reduction: pagelock_tensor::Reduction) -> Self {
+                self.reduction = reduction;
+                self
+            }
+
+            $(
+                $(#[$of_setting])*
+                #[must_use]
+                pub fn $setting(mut self, $setting: $type) -> Self {
+                    self.$setting = $setting;
+                    self
+                }
+            )*
+
+            /// The loss.
+            ///
+            /// # Errors
+            /// The shapes do not fit each other, or the mean is one of nothing.
+            pub fn forward(&self, $($input: &pagelock_tensor::Tensor),+) -> pagelock_tensor::Result<pagelock_tensor::Tensor> {
+                let _scope = crate::module_scope(self);
+                let $loss = self;
+                super::reduced(stringify!($name), $losses?, self.reduction)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+use loss;
+
+/// What becomes of the losses of elements.
+fn reduced(op: &str, losses: Tensor, reduction: Reduction) -> Result<Tensor> {
+    match reduction {
+        Reduction::Mean if losses.is_empty() => {
+            Err(Error::Argument(format!("{op}: the batch is empty; skip empty batches, or use Reduction::Sum")))
+        }
+        Reduction::Mean => losses.mean(..),
+        Reduction::Sum => losses.sum(..),
+        Reduction::None => Ok(losses),
+    }
+}
+
+/// The target has the input's shape.
+fn check_same(op: &str, input: &Tensor, target: &Tensor) -> Result<()> {
+    if input.shape() == target.shape() {
+        return Ok(());
+    }
+    let expected = format!("it must have the input's shape {}; reshape one of them", input.shape());
+    Err(wrong_shape(op, "the target", target.shape(), &expected))
+}

@@ -1,0 +1,82 @@
+//! Parameters that are not trained, and all parameters as one vector.
+
+use pagelock_nn::optim::{Optimizer, Sgd};
+use pagelock_nn::{Forward, Linear, Module, Parameter, ReLU, Sequential, parameters_to_vector, vector_to_parameters};
+use pagelock_tensor::{DType, Tensor};
+
+fn model() -> Sequential {
+    Sequential::new((Linear::new(3, 4).unwrap(), ReLU, Linear::new(4, 2).unwrap()))
+}
+
+fn values(parameters: &[Parameter]) -> Vec<Vec<f32>> {
+    parameters.iter().map(|parameter| parameter.to_vec().unwrap()).collect()
+}
+
+#[test]
+fn frozen_parameters_stay_and_others_are_trained_by_an_optimizer_that_was_made_before() {
+    let mut model = model();
+    let mut opt = Sgd::new(model.parameters(), 0.5);
+    model.freeze(|name| name.starts_with("0."));
+    let before = values(&model.parameters());
+    for _ in 0..2 {
+        model.forward(&Tensor::ones([5, 3]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+        opt.step().unwrap();
+        opt.zero_grad();
+    }
+    let after = values(&model.parameters());
+    assert_eq!(after[..2], before[..2]);
+    assert_ne!(after[3], before[3]);
+
+    model.requires_grad_(true);
+    model.forward(&Tensor::ones([5, 3]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+    assert!(model.parameters().iter().all(|parameter| parameter.grad().is_some()));
+    opt.step().unwrap();
+    assert!(values(&model.parameters())[1] != before[1] || values(&model.parameters())[0] != before[0]);
+}
+
+#[test]
+fn a_frozen_model_records_nothing_and_keeps_its_names_and_values() {
+    let mut model = model();
+    let before = values(&model.parameters());
+    model.requires_grad_(false);
+    assert!(!model.forward(&Tensor::ones([1, 3]).unwrap()).unwrap().requires_grad());
+    assert_eq!(values(&model.parameters()), before);
+    assert_eq!(model.named_parameters()[2].0, "2.weight");
+    let wide = model.to_dtype(DType::F64).unwrap();
+    assert!(wide.parameters().iter().all(|parameter| !parameter.requires_grad()));
+}
+
+#[test]
+fn a_parameter_in_two_places_is_frozen_as_one() {
+    let tied = Parameter::new(Tensor::ones(2).unwrap());
+    let mut pair = (tied.clone(), tied);
+    pair.freeze(|name| name == "0");
+    assert!(pair.0.is_same(&pair.1) && !pair.1.requires_grad());
+    assert_eq!(pair.parameters().len(), 1);
+}
+
+#[test]
+fn apply_meets_each_module_once_and_no_parameters() {
+    let (model, mut titles) = (Sequential::new((model(), ReLU)), Vec::new());
+    model.apply(|module| titles.push(module.title()));
+    assert_eq!(titles, ["Sequential", "Sequential", "Linear", "ReLU", "Linear", "ReLU"]);
+}
+
+#[test]
+fn a_vector_of_parameters_carries_values_there_and_gradients_back() {
+    let (from, to) = (model(), model());
+    let vector = parameters_to_vector(&from.parameters()).unwrap();
+    vector_to_parameters(&vector, &to.parameters()).unwrap();
+    assert_eq!(values(&to.parameters()), values(&from.parameters()));
+    vector.sum(..).unwrap().backward().unwrap();
+    assert_eq!(from.parameters()[3].grad().unwrap().to_vec::<f32>().unwrap(), [1.0; 2]);
+
+    let error = vector_to_parameters(&Tensor::zeros(25).unwrap(), &to.parameters()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "vector_to_parameters: the vector is [25], but the parameters have 26 elements together; give a vector of [26]"
+    );
+    assert_eq!(values(&to.parameters()), values(&from.parameters()));
+    let error = parameters_to_vector(&[]).unwrap_err();
+    assert_eq!(error.to_string(), "parameters_to_vector: there are no parameters; give at least one");
+}

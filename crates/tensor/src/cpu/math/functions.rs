@@ -1,0 +1,253 @@
+//! Trigonometric, hyperbolic and error functions, and logarithms and exponentials of other bases.
+//!
+//! `f32` is computed in `f64`, without branches, so that loops become vectors and results are rounded once; errors are below
+//! one unit in the last place. `f64` is computed by the `libm` crate, number by number.
+//!
+//! # How, in `f32`
+//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in three parts, the first two exactly for
+//!   |x| < 2²⁶; polynomials of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
+//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial. **asin** and **acos** are
+//!   angles of x and √((1 − x)·(1 + x)).
+//! - **log1p**: ln(1 + x), and what 1 + x lost. The inverse hyperbolic functions are made of it, sinh of e^x − 1.
+//! - **erf**: a polynomial of x² up to 1; **erfc** is e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
+//!
+//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
+
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, LOG10_E, PI};
+
+use super::f32::{exp_in_f64, exp_m1_of_small, exp_parts_in_f64, ln_in_f64};
+use super::f64::{ROUND, two_to};
+
+/// `functions! { doc name, … }`: the trait, and its methods of `f64` by the `libm` crate.
+macro_rules! functions {
+    ($($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+) => {
+        /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
+        pub(crate) trait Functions: Sized {
+            /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the `far_` ones.
+            fn is_far(self) -> bool;
+            $($(#[$doc])* fn $name(self $(, $y: Self)?) -> Self;)+
+        }
+
+        impl Functions for f32 {
+            #[inline(always)]
+            fn is_far(self) -> bool {
+                f32::abs(self) > 67_108_864.0
+            }
+            $(#[inline(always)]
+            fn $name(self $(, $y: f32)?) -> f32 {
+                let $x = f64::from(self);
+                $(let $y = f64::from($y);)?
+                let y: f64 = $single;
+                y as f32
+            })+
+        }
+
+        impl Functions for f64 {
+            #[inline(always)]
+            fn is_far(self) -> bool {
+                false
+            }
+            $(#[inline(always)]
+            fn $name(self $(, $y: f64)?) -> f64 {
+                let $x = self;
+                $double
+            })+
+        }
+    };
+}
+
+functions! {
+    /// The sine, unless the number is far.
+    sin = |x| { let (s, c, n) = sin_cos(x); signed_by(if n & 1 == 0 { s } else { c }, n & 2) }, libm::sin(x);
+    /// The cosine, unless the number is far.
+    cos = |x| { let (s, c, n) = sin_cos(x); signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1) & 2) }, libm::cos(x);
+    /// The tangent, unless the number is far.
+    tan = |x| { let (s, c, n) = sin_cos(x); (if n & 1 == 0 { s } else { -c }) / (if n & 1 == 0 { c } else { s }) }, libm::tan(x);
+    /// The sine.
+    far_sin = |x| libm::sin(x), libm::sin(x);
+    /// The cosine.
+    far_cos = |x| libm::cos(x), libm::cos(x);
+    /// The tangent.
+    far_tan = |x| libm::tan(x), libm::tan(x);
+    /// The angle whose sine this is; NaN outside of [−1, 1].
+    asin = |x| angle(x, ((1.0 - x) * (1.0 + x)).sqrt()), libm::asin(x);
+    /// The angle whose cosine this is; NaN outside of [−1, 1].
+    acos = |x| angle(((1.0 - x) * (1.0 + x)).sqrt(), x), libm::acos(x);
+    /// The angle whose tangent this is.
+    atan = |x| angle(x, 1.0), libm::atan(x);
+    /// The angle of the point (other, self).
+    atan2 = |y, x| angle(y, x), libm::atan2(y, x);
+    /// (eˣ − e⁻ˣ) / 2
+    sinh = |x| { let m = exp_m1(x.abs()); (0.5 * (m + m / (m + 1.0))).copysign(x) }, libm::sinh(x);
+    /// (eˣ + e⁻ˣ) / 2
+    cosh = |x| { let e = exp_in_f64(x.abs()); 0.5 * (e + 1.0 / e) }, libm::cosh(x);
+    /// The number whose hyperbolic sine this is.
+    asinh = |x| asinh(x), libm::asinh(x);
+    /// The number whose hyperbolic cosine this is; NaN below 1.
+    acosh = |x| { let t = x - 1.0; let y = ln_1p(t + (t * (t + 2.0)).sqrt()); if t < 0.0 { f64::NAN } else { y } }, if x < 1.0 { f64::NAN } else { libm::acosh(x) };
+    /// The number whose hyperbolic tangent this is; NaN outside of [−1, 1].
+    atanh = |x| { let a = x.abs(); (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x) }, libm::atanh(x);
+    /// ln(1 + x)
+    ln_1p = |x| ln_1p(x), libm::log1p(x);
+    /// eˣ − 1
+    exp_m1 = |x| exp_m1(x), libm::expm1(x);
+    /// 2ˣ
+    exp2 = |x| exp2(x), libm::exp2(x);
+    /// The logarithm to base 2.
+    log2 = |x| { let (k, rest) = ln_in_f64(x); log_at_edges(x, k + rest * LOG2_E) }, libm::log2(x);
+    /// The logarithm to base 10.
+    log10 = |x| { let (k, rest) = ln_in_f64(x); log_at_edges(x, (k * LN_2 + rest) * LOG10_E) }, libm::log10(x);
+    /// The error function.
+    erf = |x| erf(x), libm::erf(x);
+    /// 1 − erf(x), precise where that is small.
+    erfc = |x| erfc(x), libm::erfc(x);
+    /// The distribution function of the normal distribution.
+    normal = |x| 0.5 * erfc(-x * FRAC_1_SQRT_2), 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
+    /// Rounded down.
+    floor = |x| x.floor(), f64::floor(x);
+    /// Rounded up.
+    ceil = |x| x.ceil(), f64::ceil(x);
+    /// Cut off behind the point.
+    trunc = |x| x.trunc(), f64::trunc(x);
+    /// Rounded to the nearest, halves to even.
+    round = |x| x.round_ties_even(), f64::round_ties_even(x);
+}
+
+/// Sine and cosine of x − n·π/2, and n in the low bits.
+#[inline(always)]
+fn sin_cos(x: f64) -> (f64, f64, u64) {
+    let shifted = x * FRAC_2_PI + ROUND;
+    let n = shifted - ROUND;
+    let r = ((x - n * 1.570_796_310_901_641_8) - n * 1.589_325_471_229_585_7e-8) - n * 6.123_233_995_736_766e-17;
+    let z = r * r;
+    let s = 2.717_564_232_673_03e-6;
+    let s = s * z - 1.983_925_660_998_414e-4;
+    let s = s * z + 8.333_329_143_845_136e-3;
+    let s = s * z - 1.666_666_663_955_744e-1;
+    let c = -2.720_330_451_899_634e-7;
+    let c = c * z + 2.479_943_642_137_038e-5;
+    let c = c * z - 1.388_888_343_849_686_2e-3;
+    let c = c * z + 4.166_666_661_920_551e-2;
+    (r * (1.0 + z * s), 1.0 - 0.5 * z + z * z * c, shifted.to_bits())
+}
+
+/// `x`, or −`x` if bit 1 of `sign` is set.
+#[inline(always)]
+fn signed_by(x: f64, sign: u64) -> f64 {
+    f64::from_bits(x.to_bits() ^ (sign & 2) << 62)
+}
+
+/// The angle of the point (x, y).
+#[inline(always)]
+fn angle(y: f64, x: f64) -> f64 {
+    const TAN_PI_8: f64 = 0.414_213_562_373_095;
+    let (a, b) = (y.abs(), x.abs());
+    let are_infinite = a == f64::INFINITY && b == f64::INFINITY;
+    let a = if are_infinite { 1.0 } else { a };
+    let b = if are_infinite || a == 0.0 && b == 0.0 { 1.0 } else { b };
+    let (is_small, is_middle) = (a <= TAN_PI_8 * b, a * TAN_PI_8 <= b);
+    let above = if is_middle { a - b } else { -b };
+    let above = if is_small { a } else { above };
+    let below = if is_middle { a + b } else { a };
+    let below = if is_small { b } else { below };
+    let start = if is_middle { FRAC_PI_4 } else { FRAC_PI_2 };
+    let start = if is_small { 0.0 } else { start };
+    let u = above / below;
+    let z = u * u;
+    let q = 4.747_375_063_108_318e-2;
+    let q = q * z - 8.477_990_053_857_846e-2;
+    let q = q * z + 1.104_502_261_667_388_7e-1;
+    let q = q * z - 1.428_203_664_749_63e-1;
+    let q = q * z + 1.999_990_500_809_876_7e-1;
+    let q = q * z - 3.333_333_251_286_272_7e-1;
+    let angle = start + u * (1.0 + z * q);
+    (if x.is_sign_negative() { PI - angle } else { angle }).copysign(y)
+}
+
+#[inline(always)]
+fn asinh(x: f64) -> f64 {
+    let a = x.abs();
+    let y = ln_1p(a + a * a / (1.0 + (a * a + 1.0).sqrt()));
+    (if a == f64::INFINITY { a } else { y }).copysign(x)
+}
+
+#[inline(always)]
+fn ln_1p(x: f64) -> f64 {
+    let sum = 1.0 + x;
+    let (k, rest) = ln_in_f64(sum);
+    let y = k * LN_2 + rest + (x - (sum - 1.0)) / sum;
+    let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
+    let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
+    if x >= -1.0 { y } else { f64::NAN }
+}
+
+/// The logarithm, which is `y` of positive finite numbers.
+#[inline(always)]
+fn log_at_edges(x: f64, y: f64) -> f64 {
+    let y = if x == f64::INFINITY { x } else { y };
+    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
+    if x >= 0.0 { y } else { f64::NAN }
+}
+
+#[inline(always)]
+fn exp_m1(x: f64) -> f64 {
+    let (rest, power) = exp_parts_in_f64(x);
+    let y = (power - 1.0) + power * rest;
+    if x == 0.0 { x } else { y }
+}
+
+#[inline(always)]
+fn exp2(x: f64) -> f64 {
+    let x = if x > 200.0 { 200.0 } else { x };
+    let x = if x < -200.0 { -200.0 } else { x };
+    let shifted = x + ROUND;
+    let power = two_to(shifted.to_bits());
+    power + power * exp_m1_of_small((x - (shifted - ROUND)) * LN_2)
+}
+
+/// erf for |x| ≤ 1.
+#[inline(always)]
+fn erf_near_zero(x: f64) -> f64 {
+    let z = x * x;
+    let q = 1.060_116_786_427_874e-6;
+    let q = q * z - 1.391_405_777_976_546e-5;
+    let q = q * z + 1.195_732_974_939_875_6e-4;
+    let q = q * z - 8.542_702_967_525_548e-4;
+    let q = q * z + 5.223_786_525_855_681e-3;
+    let q = q * z - 2.686_613_401_216_682_6e-2;
+    let q = q * z + 1.128_379_131_833_662_2e-1;
+    let q = q * z - 3.761_263_889_010_022e-1;
+    x * (q * z + 1.128_379_167_094_713_2)
+}
+
+/// erfc for 1 ≤ a; beyond 10.1 a number that is 0 in `f32`.
+#[inline(always)]
+fn erfc_beyond_one(a: f64) -> f64 {
+    let a = if a > 10.1 { 10.1 } else { a };
+    let t = (a - 2.0) / (a + 2.0);
+    let q = -5.086_117_875_554_159e-5;
+    let q = q * t + 2.230_756_724_596_854_2e-4;
+    let q = q * t + 4.747_317_466_213_967e-5;
+    let q = q * t - 9.942_880_608_308_81e-4;
+    let q = q * t - 8.450_829_924_826_688e-4;
+    let q = q * t + 6.998_399_291_168_291e-3;
+    let q = q * t + 3.732_664_224_021_071e-3;
+    let q = q * t - 7.897_860_557_473_371e-2;
+    let q = q * t + 2.416_582_006_805_455e-1;
+    let q = q * t - 4.271_858_472_534_228e-1;
+    let q = q * t + 2.553_956_762_837_823e-1;
+    exp_in_f64(-a * a) * q
+}
+
+#[inline(always)]
+fn erf(x: f64) -> f64 {
+    let beyond = (1.0 - erfc_beyond_one(x.abs())).copysign(x);
+    if x.abs() <= 1.0 { erf_near_zero(x) } else { beyond }
+}
+
+#[inline(always)]
+fn erfc(x: f64) -> f64 {
+    let beyond = erfc_beyond_one(x.abs());
+    let beyond = if x < 0.0 { 2.0 - beyond } else { beyond };
+    if x.abs() <= 1.0 { 1.0 - erf_near_zero(x) } else { beyond }
+}

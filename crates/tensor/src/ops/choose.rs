@@ -1,0 +1,115 @@
+//! Choosing between the elements of two tensors by truth values.
+
+use super::elementwise::formula;
+use crate::autograd::{Saved, record};
+use crate::cpu;
+use crate::create::filled;
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
+use crate::device::common_device;
+use crate::element::{DType, Scalar};
+use crate::error::Result;
+use crate::kind::{Bool, Kind, Number};
+use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, run_unrecorded, widest};
+use crate::shape::Shape;
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_computing};
+
+impl<K: Kind> Tensor<K> {
+    /// The elements of this tensor where `condition` is true, those of `other` elsewhere; all three broadcast. PyTorch's
+    /// `torch.where(condition, self, other)`; `where` is a word of Rust's.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([-1.0, 2.0])?;
+    /// let y = x.where_cond(&x.gt_scalar(0.0)?, &Tensor::zeros(())?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit; [`Error::Memory`](crate::Error::Memory) if the
+    /// result does not fit the budget.
+    pub fn where_cond(&self, condition: &Tensor<Bool>, other: &Tensor<K>) -> Result<Tensor<K>> {
+        choose("where", condition.raw(), self.raw(), other.raw()).map(Raw::typed)
+    }
+
+    /// The elements, but `value` where `mask` is true, which broadcasts.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let scores = Tensor::new([1.0, 2.0])?;
+    /// let hidden = scores.masked_fill(&Tensor::new([false, true])?, f32::NEG_INFINITY)?;
+    /// assert_eq!(hidden.softmax(0)?.to_vec::<f32>()?, [1.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::where_cond`].
+    pub fn masked_fill(&self, mask: &Tensor<Bool>, value: impl Number<K>) -> Result<Tensor<K>> {
+        let value = number_like("masked_fill", self.raw(), value.scalar())?;
+        choose("masked_fill", mask.raw(), &value, self.raw()).map(Raw::typed)
+    }
+}
+
+/// One number of shape `[]` beside a tensor: on its device, in its precision.
+pub(crate) fn number_like(op: &'static str, x: &Raw, value: Scalar) -> Result<Raw> {
+    filled(x.storage.device(), op, Shape::SCALAR, x.dtype(), value)
+}
+
+/// The elements of `yes` where `condition` is true, those of `no` elsewhere, recorded.
+pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
+    common_device(op, &[condition, yes, no])?;
+    let dtype = widest(op, &[yes, no])?;
+    let (yes, no) = (yes.converted(dtype)?, no.converted(dtype)?);
+    chosen(op, condition.converted(dtype)?, &yes, &no)
+}
+
+/// [`choose`] in one precision, which the condition has too.
+fn chosen(op: &'static str, condition: Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
+    let out = run_unrecorded(&Choose, [&condition, &yes.without_node(), &no.without_node()])?;
+    Ok(record(op, Chosen { op, condition }, [Some(yes), Some(no)], out))
+}
+
+/// `condition ≠ 0 ? yes : no`
+struct Choose;
+
+impl Op<3> for Choose {
+    const NAME: &'static str = "where";
+    const INPUTS: Inputs = Inputs::Broadcast;
+
+    fn out_shape(&self, [condition, yes, no]: [&Shape; 3]) -> Result<Shape> {
+        Shape::broadcast("where", condition, &Shape::broadcast("where", yes, no)?)
+    }
+
+    formula! { 3, "where", [condition, yes, no], |_| [], "condition != R(0) ? yes : no" }
+}
+
+impl PerType<3> for Choose {
+    fn out_dtype(&self, input: DType) -> DType {
+        input
+    }
+
+    fn run_on_cpu(&self, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) -> Result<()> {
+        by_computing!(inputs.dtype(), C => {
+            let [condition, yes, no] = inputs.views::<C>();
+            let zero = <C as crate::element::Element>::ZERO;
+            cpu::map3(condition, yes, no, out.stored::<C>(), move |if_: C, yes: C, no: C| if if_ != zero { yes } else { no });
+        });
+        Ok(())
+    }
+}
+
+/// The derivative: each side gets the gradient where it was chosen.
+struct Chosen {
+    op: &'static str,
+    condition: Raw,
+}
+
+impl Derivative<2> for Chosen {
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let grad = grad.raw();
+        let zero = number_like(self.op, grad, Scalar::Int(0))?;
+        let of = |yes, no| chosen(self.op, self.condition.converted(grad.dtype())?, yes, no).map(Raw::typed);
+        Ok([saved.grad_of(0, || of(grad, &zero))?, saved.grad_of(1, || of(&zero, grad))?])
+    }
+}

@@ -1,0 +1,132 @@
+//! Numbers kept within bounds.
+
+use super::elementwise::{formula, scalar};
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
+use crate::element::{DType, Num, Scalar};
+use crate::error::Result;
+use crate::kind::{Number, Numeric};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
+use crate::tensor::{Raw, Tensor};
+
+/// The bounds, which the element type holds.
+#[derive(Clone, Copy)]
+struct Bounds {
+    low: Scalar,
+    high: Scalar,
+}
+
+impl Bounds {
+    /// Without a bound: that of the element type.
+    fn of(dtype: DType, low: Option<Scalar>, high: Option<Scalar>) -> Bounds {
+        let held = |bound: Scalar| match (dtype, bound) {
+            (DType::I32, bound) => within(bound, i32::MIN.into(), i32::MAX.into()),
+            (DType::U8, bound) => within(bound, 0, u8::MAX.into()),
+            (DType::I64, bound) => within(bound, i64::MIN, i64::MAX),
+            (_, bound) => bound,
+        };
+        let least = low.unwrap_or(Scalar::Float(f64::NEG_INFINITY));
+        let most = high.unwrap_or(Scalar::Float(f64::INFINITY));
+        Bounds { low: held(least), high: held(most) }
+    }
+
+    /// An infinite bound is none, for which NaN stands.
+    fn of_gradient(self) -> Bounds {
+        let or_none = |bound: Scalar| if bound.to_f64().is_infinite() { Scalar::Float(f64::NAN) } else { bound };
+        Bounds { low: or_none(self.low), high: or_none(self.high) }
+    }
+}
+
+fn within(bound: Scalar, least: i64, most: i64) -> Scalar {
+    Scalar::Int(match bound {
+        Scalar::Int(bound) => bound.clamp(least, most),
+        Scalar::Float(bound) => (bound as i64).clamp(least, most), // saturates
+    })
+}
+
+struct Clamp(Bounds);
+scalar! { Clamp: Num, "clamp", Inputs, Same, |op| [low = op.0.low, high = op.0.high],
+|x| { let x = if x < low { low } else { x }; if x > high { high } else { x } },
+"(x < low ? low : x) > high ? high : x < low ? low : x",
+|saved, grad| apply(ClampGrad(op.0.of_gradient()), [grad, saved.input(0)]) }
+
+/// The gradient where the element is between the bounds, else 0: the derivative of [`Clamp`].
+struct ClampGrad(Bounds);
+
+per_type! { ClampGrad[2]: Num }
+
+impl Op<2> for ClampGrad {
+    const NAME: &'static str = "clamp's gradient";
+    const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
+
+    formula! { 2, "clamp's gradient", [grad, x], |op| [low = op.0.low, high = op.0.high],
+    "(x > low || is_nan(low)) && (x < high || is_nan(high)) ? grad : 0" }
+}
+
+impl Derivative<2> for ClampGrad {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let back = saved.grad_of(0, || apply(ClampGrad(self.0), [grad, saved.input(1)]))?;
+        Ok([back, None]) // piecewise constant in x
+    }
+}
+
+impl<T: Num> CpuKernel<T, 2> for ClampGrad {
+    type Out = T;
+
+    fn cpu(&self, [grad, x]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
+        let (low, high) = (T::from_scalar(self.0.low), T::from_scalar(self.0.high));
+        cpu::map2(
+            grad,
+            x,
+            out,
+            #[inline(always)]
+            move |grad: T, x: T| {
+                let is_within = (x > low || low.is_nan()) & (x < high || high.is_nan());
+                if is_within { grad } else { T::ZERO }
+            },
+        );
+        Ok(())
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// Every element, or the bound that it is beyond; NaN stays. If `min` is above `max`, all are `max`. The derivative is 1
+    /// between `min` and `max`, and 0 at them and beyond, as PyTorch's.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([-2.0, 0.5, 3.0])?;
+    /// assert_eq!(x.clamp(-1.0, 1.0)?.to_vec::<f32>()?, [-1.0, 0.5, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn clamp(&self, min: impl Number<K>, max: impl Number<K>) -> Result<Tensor<K>> {
+        clamp(self.raw(), Some(min.scalar()), Some(max.scalar())).map(Raw::typed)
+    }
+
+    /// [`Tensor::clamp`] with a lower bound alone.
+    ///
+    /// # Errors
+    /// As [`Tensor::clamp`].
+    pub fn clamp_min(&self, min: impl Number<K>) -> Result<Tensor<K>> {
+        clamp(self.raw(), Some(min.scalar()), None).map(Raw::typed)
+    }
+
+    /// [`Tensor::clamp`] with an upper bound alone.
+    ///
+    /// # Errors
+    /// As [`Tensor::clamp`].
+    pub fn clamp_max(&self, max: impl Number<K>) -> Result<Tensor<K>> {
+        clamp(self.raw(), None, Some(max.scalar())).map(Raw::typed)
+    }
+}
+
+fn clamp(x: &Raw, low: Option<Scalar>, high: Option<Scalar>) -> Result<Raw> {
+    apply_raw(Clamp(Bounds::of(x.dtype(), low, high)), [x])
+}

@@ -1,0 +1,98 @@
+//! Truth values: comparisons with numbers, what combines truth values, and what numbers are (NaN, infinite).
+
+use super::number_like;
+use crate::element::{DType, Scalar};
+use crate::error::Result;
+use crate::kind::{Bool, Kind, Number};
+use crate::tensor::{Raw, Tensor};
+
+/// `with_number! { method, the same of tensors, doc }`
+macro_rules! with_number {
+    ($method:ident, $of_tensors:ident, $doc:literal) => {
+        impl<K: Kind> Tensor<K> {
+            #[doc = $doc]
+            ///
+            /// # Errors
+            /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+            pub fn $method(&self, value: impl Number<K>) -> Result<Tensor<Bool>> {
+                compare(stringify!($of_tensors), Raw::$of_tensors, self.raw(), value.scalar()).map(Raw::typed)
+            }
+        }
+    };
+}
+
+with_number!(eq_scalar, eq, "Where `self == value`, elementwise.");
+with_number!(ne_scalar, ne, "Where `self != value`, elementwise.");
+with_number!(lt_scalar, lt, "Where `self < value`, elementwise.");
+with_number!(le_scalar, le, "Where `self <= value`, elementwise.");
+with_number!(gt_scalar, gt, "Where `self > value`, elementwise.");
+with_number!(ge_scalar, ge, "Where `self >= value`, elementwise.");
+
+/// A comparison with a number. Integers that the tensor's precision does not hold are compared in `int64`.
+fn compare(op: &'static str, with: fn(&Raw, &Raw) -> Result<Raw>, x: &Raw, value: Scalar) -> Result<Raw> {
+    let is_held = match (x.dtype(), value) {
+        (DType::I32, Scalar::Int(value)) => i32::try_from(value).is_ok(),
+        (DType::U8, Scalar::Int(value)) => u8::try_from(value).is_ok(),
+        _ => true,
+    };
+    if !is_held {
+        return compare(op, with, &x.converted(DType::I64)?, value);
+    }
+    with(x, &number_like(op, x, value)?)
+}
+
+/// `logical! { method, the same of truth values, doc }`
+macro_rules! logical {
+    ($method:ident, $of_truths:ident, $doc:literal) => {
+        impl<K: Kind> Tensor<K> {
+            #[doc = $doc]
+            ///
+            /// # Errors
+            /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
+            pub fn $method<L: Kind>(&self, other: &Tensor<L>) -> Result<Tensor<Bool>> {
+                let [a, b] = [self.raw(), other.raw()].map(|x| x.converted(DType::Bool));
+                a?.$of_truths(&b?).map(Raw::typed)
+            }
+        }
+    };
+}
+
+logical!(logical_and, mul, "Where both are true (of numbers: not 0), elementwise, broadcasting.");
+logical!(logical_or, add, "Where at least one is true (of numbers: not 0), elementwise, broadcasting.");
+logical!(logical_xor, ne, "Where one is true (of numbers: not 0) and the other is not, elementwise, broadcasting.");
+
+impl<K: Kind> Tensor<K> {
+    /// Where an element is not true (of numbers: 0).
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn logical_not(&self) -> Result<Tensor<Bool>> {
+        compare("logical_not", Raw::eq, self.raw(), Scalar::Int(0)).map(Raw::typed)
+    }
+}
+
+impl Tensor {
+    /// Where an element is not a number.
+    ///
+    /// # Errors
+    /// As [`Tensor::logical_not`].
+    pub fn isnan(&self) -> Result<Tensor<Bool>> {
+        self.ne(self)
+    }
+
+    /// Where an element is ∞ or −∞.
+    ///
+    /// # Errors
+    /// As [`Tensor::logical_not`].
+    pub fn isinf(&self) -> Result<Tensor<Bool>> {
+        self.detach().abs()?.eq_scalar(f64::INFINITY)
+    }
+
+    /// Where an element is neither infinite nor NaN.
+    ///
+    /// # Errors
+    /// As [`Tensor::logical_not`].
+    pub fn isfinite(&self) -> Result<Tensor<Bool>> {
+        self.detach().abs()?.lt_scalar(f64::INFINITY)
+    }
+}

@@ -1,0 +1,101 @@
+//! Softplus, ln(1 + e^(β·x)) / β, and the logarithm of the sigmoid.
+
+use super::elementwise::{formula, scalar, unary};
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
+use crate::element::{Real, Scalar};
+use crate::error::Result;
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::tensor::Tensor;
+
+impl Tensor {
+    /// ln(1 + e^(β·x)) / β of every element, a smooth [`relu`](Tensor::relu); x itself where β·x is above `threshold`.
+    /// PyTorch's defaults are 1 and 20.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let y = Tensor::new([0.0, 30.0])?.softplus(1.0, 20.0)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [2_f32.ln(), 30.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
+        let [beta, threshold] = [beta, threshold].map(Scalar::Float);
+        apply(Softplus(Bend { beta, threshold }), [self])
+    }
+}
+
+unary! {
+    /// ln(1 / (1 + e⁻ˣ)) of every element, without overflow.
+    log_sigmoid = LogSigmoid, Inputs, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).exp().ln_1p(),
+    "(x > 0 ? R(0) : x) - log1p(exp(-magnitude(x)))", |saved, grad| grad.mul(&saved.input(0).neg()?.sigmoid()?)
+}
+
+#[derive(Clone, Copy)]
+struct Bend {
+    beta: Scalar,
+    threshold: Scalar,
+}
+
+struct Softplus(Bend);
+scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.0.beta, threshold = op.0.threshold],
+|x| {
+    let z = x * beta;
+    let soft = ((if z < T::ZERO { T::ZERO } else { z }) + (-z.magnitude()).exp().ln_1p()) / beta;
+    if z > threshold { x } else { soft }
+},
+"x * beta > threshold ? x : ((x * beta < 0 ? R(0) : x * beta) + log1p(exp(-magnitude(x * beta)))) / beta",
+|saved, grad| apply(SoftplusGrad(op.0), [grad, saved.input(0)]) }
+
+/// The gradient times the sigmoid of β·x, or the gradient where that is above the threshold: the derivative of [`Softplus`].
+struct SoftplusGrad(Bend);
+
+per_type! { SoftplusGrad[2]: Real }
+
+impl Op<2> for SoftplusGrad {
+    const NAME: &'static str = "softplus's gradient";
+    const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
+
+    formula! { 2, "softplus's gradient", [grad, x], |op| [beta = op.0.beta, threshold = op.0.threshold],
+    "x * beta > threshold ? grad : grad * sigmoid(x * beta)" }
+}
+
+impl Derivative<2> for SoftplusGrad {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// With `h` the gradient that arrives and s the sigmoid of β·x: the same of `h` for `g`, and h · g · β · s · (1 − s) for
+    /// `x`, but 0 above the threshold.
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (grad, x) = (saved.input(0), saved.input(1));
+        let for_x = || {
+            let z = x.times_scalar(self.0.beta)?;
+            let s = z.sigmoid()?;
+            let slope = s.mul(&s.scalar_minus(1.0.into())?)?.times_scalar(self.0.beta)?;
+            h.mul(grad)?.mul(&slope)?.masked_fill(&z.gt_scalar(self.0.threshold.to_f64())?, 0.0)
+        };
+        Ok([saved.grad_of(0, || apply(SoftplusGrad(self.0), [h, x]))?, saved.grad_of(1, for_x)?])
+    }
+}
+
+impl<R: Real> CpuKernel<R, 2> for SoftplusGrad {
+    type Out = R;
+
+    fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
+        let (beta, threshold) = (R::from_scalar(self.0.beta), R::from_scalar(self.0.threshold));
+        cpu::map2_long(
+            grad,
+            x,
+            out,
+            #[inline(always)]
+            move |grad: R, x: R| {
+                let z = x * beta;
+                if z > threshold { grad } else { grad * z.sigmoid() }
+            },
+        );
+        Ok(())
+    }
+}
