@@ -5,6 +5,7 @@
 //! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
 
 mod range;
+mod samples;
 
 use self::range::range;
 use crate::cuda::{Formula, constant};

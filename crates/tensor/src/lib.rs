@@ -36,7 +36,14 @@
 //!   [`select`](Tensor::select), [`expand`](Tensor::expand) and their relatives.
 //! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and results of such arithmetic: one
 //!   question mark at the end is enough.
-//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them.
+//! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf), [`clamp`](Tensor::clamp),
+//!   [`floor`](Tensor::floor); comparisons, also with numbers ([`gt_scalar`](Tensor::gt_scalar)), and what chooses by them:
+//!   [`where_cond`](Tensor::where_cond), [`masked_fill`](Tensor::masked_fill), [`masked_select`](Tensor::masked_select).
+//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them. Along one
+//!   dimension: [`argmax`](Tensor::argmax), [`max_dim`](Tensor::max_dim), [`cumsum`](Tensor::cumsum), [`sort`](Tensor::sort),
+//!   [`topk`](Tensor::topk).
+//! - **Copies** in another order or size: [`cat`](Tensor::cat), [`flip`](Tensor::flip), [`roll`](Tensor::roll), [`pad`](Tensor::pad),
+//!   [`tril`](Tensor::tril), [`gather`](Tensor::gather), [`scatter_add`](Tensor::scatter_add).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
@@ -71,7 +78,7 @@
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-// `ops/softmax/cuda.rs` and `random/cuda.rs`.
+// `ops/scan/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs` and `random/cuda.rs`.
 
 mod autocast;
 pub mod autograd;
@@ -117,7 +124,7 @@ pub use error::{Error, Result};
 pub use heap::CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
-pub use ops::{BatchNormOptions, Conv2dOptions, Pool2dOptions, Reduction, SliceRange};
+pub use ops::{BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Reduction, SliceRange};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};

@@ -3,6 +3,7 @@
 //! `elementwise.rs` is the file to read first, `conv2d` one with kernels of its own, and `loss.rs` shows what can be built
 //! from the others.
 
+mod arg_extreme;
 mod batch_norm;
 mod choose;
 mod clamp;
@@ -13,6 +14,7 @@ mod dropout;
 mod elementwise;
 mod functions;
 mod gelu;
+mod host;
 mod in_place;
 mod index;
 mod join;
@@ -20,15 +22,21 @@ mod layer_norm;
 mod logical;
 mod loss;
 mod matmul;
+mod matrices;
 mod mse_loss;
 mod operators;
 mod pairs;
+mod parts;
 mod pool2d;
+mod rearrange;
 mod reciprocal;
 mod reduce;
+mod scan;
 mod slice_range;
 mod softmax;
 mod softplus;
+mod sort;
+mod statistics;
 mod views;
 
 pub use batch_norm::BatchNormOptions;
@@ -39,6 +47,7 @@ pub use conv2d::Conv2dOptions;
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
 pub use pool2d::Pool2dOptions;
+pub use rearrange::PadMode;
 #[cfg(test)]
 pub(crate) use reduce::SUM;
 pub use slice_range::SliceRange;

@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::op::{
     CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, per_type, run_unrecorded,
 };
+use crate::ops::arg_extreme::ArgExtreme;
 use crate::ops::{Channels, cast};
 use crate::scratch;
 use crate::shape::{Axes, AxisSet, Shape};
@@ -19,18 +20,18 @@ use crate::tensor::{Raw, Tensor, by_real};
 
 /// Which axes go, and whether they stay as size 1.
 #[derive(Clone, Copy)]
-struct Reduced {
-    axes: AxisSet,
-    keepdim: bool,
+pub(super) struct Reduced {
+    pub(super) axes: AxisSet,
+    pub(super) keepdim: bool,
 }
 
 impl Reduced {
-    fn shape(&self, input: &Shape) -> Shape {
+    pub(super) fn shape(&self, input: &Shape) -> Shape {
         input.reduced(self.axes, self.keepdim)
     }
 
     /// How many elements make one result.
-    fn count(&self, input: &Shape) -> usize {
+    pub(super) fn count(&self, input: &Shape) -> usize {
         input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
     }
 
@@ -64,6 +65,8 @@ macro_rules! reduction {
         }
     };
 }
+
+pub(super) use reduction;
 
 reduction! { [K: Numeric] Tensor<K>,
     /// The sum over `axes`: of floats in their precision, half types summed in `f32`; of integers, as in PyTorch, in `int64`,
@@ -100,7 +103,7 @@ reduction! { [] Tensor,
     var, var_keepdim => var
 }
 
-fn sum(x: &Raw, reduced: Reduced) -> Result<Raw> {
+pub(super) fn sum(x: &Raw, reduced: Reduced) -> Result<Raw> {
     if x.dtype().is_float() || x.storage.device().is_cpu() {
         return apply_raw(Sum(reduced), [x]);
     }
@@ -120,7 +123,17 @@ fn min(x: &Raw, reduced: Reduced) -> Result<Raw> {
 }
 
 fn var(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    apply_raw(Variance(reduced), [x])
+    var_of(x, reduced, 1.0)
+}
+
+/// The variance with n − `correction` in the denominator.
+pub(super) fn var_of(x: &Raw, reduced: Reduced, correction: f64) -> Result<Raw> {
+    apply_raw(Variance(reduced, correction), [x])
+}
+
+/// [`Tensor::max`] or [`Tensor::min`].
+pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw> {
+    if is_max { max(x, reduced) } else { min(x, reduced) }
 }
 
 /// Sums: what other reductions change something of.
@@ -205,12 +218,13 @@ impl<R: Real> CpuKernel<R, 1> for Mean {
     }
 }
 
-struct Variance(Reduced);
+/// Of the axes, with that subtracted from the number of elements.
+struct Variance(Reduced, f64);
 
 impl Variance {
-    /// n − 1, but not below 0.
+    /// n − correction, but not below 0.
     fn freedom(&self, x: &[usize]) -> f64 {
-        Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - 1.0).max(0.0)
+        Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - self.1).max(0.0)
     }
 }
 
@@ -230,17 +244,17 @@ impl Op<1> for Variance {
             identity: "A{0, 0, 0}",
             lift: "A{1, f64(x), 0}",
             combine: "together(a, b)",
-            finish: "total.squares / (total.n > 1 ? total.n - 1 : 0)",
-            constants: &[],
+            finish: "total.squares / (total.n > correction ? total.n - correction : 0)",
+            constants: &["correction"],
         };
-        VARIANCE.run(device, "var", x, self.0.axes, &[], out)
+        VARIANCE.run(device, "var", x, self.0.axes, &[constant(x.dtype(), self.1.into())], out)
     }
 }
 
 impl Derivative<1> for Variance {
     const SAVES: Saves = Saves::Inputs;
 
-    /// 2 / (n − 1) · g · (x − mean), as PyTorch has it, in the computing type.
+    /// 2 / (n − correction) · g · (x − mean), as PyTorch has it, in the computing type.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         if !is_grad_enabled() && saved.input(0).device().is_cpu() {
             let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
@@ -258,7 +272,7 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], mut out: StoredMut<'_, R>) -> Result<()> {
-        if let Some((outer, channels)) = cpu::columns(x, self.0.axes.mask()) {
+        if let Some((outer, channels)) = cpu::columns(x, self.0.axes.mask()).filter(|_| self.1 == 1.0) {
             let computed = scratch::with(3 * channels, |statistics: &mut [R]| {
                 cpu::channel_statistics(
                     Channels { outer, channels, inner: 1 },
@@ -486,6 +500,23 @@ impl Raw {
 }
 
 impl<K: Numeric> Tensor<K> {
+    /// The index of the smallest element along `dim`, which goes away; the first of equals, and NaN counts as smallest.
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    pub fn argmin(&self, dim: isize) -> Result<Tensor<Int>> {
+        let dim = self.shape().dim("argmin", dim)?;
+        run_unrecorded(&ArgExtreme::<false> { dim }, [self.raw()]).map(Raw::typed)
+    }
+
+    /// As [`Tensor::argmin`], but the dimension stays, with size 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    pub fn argmin_keepdim(&self, dim: isize) -> Result<Tensor<Int>> {
+        self.raw().argmin_keepdim(dim).map(Raw::typed)
+    }
+
     /// The index of the largest element along `dim`, which goes away; the first of equals, and NaN counts as largest.
     ///
     /// # Errors
@@ -507,53 +538,18 @@ impl Raw {
     /// [`Tensor::argmax`].
     pub(crate) fn argmax(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("argmax", dim)?;
-        run_unrecorded(&ArgMax { dim }, [self])
+        run_unrecorded(&ArgExtreme::<true> { dim }, [self])
+    }
+
+    /// [`Tensor::argmin_keepdim`].
+    pub(crate) fn argmin_keepdim(&self, dim: isize) -> Result<Raw> {
+        let dim = self.shape().dim("argmin", dim)?;
+        run_unrecorded(&ArgExtreme::<false> { dim }, [self])?.unsqueeze(dim as isize)
     }
 
     /// [`Tensor::argmax_keepdim`].
     pub(crate) fn argmax_keepdim(&self, dim: isize) -> Result<Raw> {
         let place = self.shape().dim("argmax", dim)?;
         self.argmax(dim)?.unsqueeze(place as isize)
-    }
-}
-
-struct ArgMax {
-    dim: usize,
-}
-
-per_type! { ArgMax[1]: Num }
-
-impl Op<1> for ArgMax {
-    const NAME: &'static str = "argmax";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        let mut out = *x;
-        if out.remove(self.dim) == 0 && out.elements() > 0 {
-            return Err(Error::empty("argmax", "the dimension", "reduce over at least one element"));
-        }
-        Ok(out)
-    }
-
-    /// The first of equals wins, in whatever order they are compared.
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static ARGMAX: CudaReduction = CudaReduction {
-            name: "argmax",
-            accumulator: Accumulator::Indexed,
-            identity: "A{LOWEST, 9223372036854775807ll}",
-            lift: "A{x, i64(i)}",
-            combine: "is_better(a.value, b.value) || (!is_better(b.value, a.value) && a.index < b.index) ? a : b",
-            finish: "total.index",
-            constants: &[],
-        };
-        ARGMAX.run(device, "argmax", x, AxisSet::one(self.dim), &[], out)
-    }
-}
-
-impl<T: Num> CpuKernel<T, 1> for ArgMax {
-    type Out = i64;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
-        cpu::arg_reduce(x, self.dim, out.plain(), |a: T, b: T| a > b || (a.is_nan() && !b.is_nan()));
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::operations::{Bound, Operation};
 
 /// How many halves of a unit in the last place, or of PyTorch's error, a special sample may be off: `c` in `golden.rs`.
 ///
-/// On a GPU `exp`, `log`, `pow` and `tanh` of `float32` are CUDA's, whose documented maximum error (CUDA C++ Programming
+/// On a GPU `exp`, `log`, `sin` and so on of `float32` are CUDA's, whose documented maximum error (CUDA C++ Programming
 /// Guide, "Mathematical Functions", single precision) is in whole units beside the correctly rounded result, which is itself
 /// half a unit off at most. Half types compute in `float32` and round, so that they keep the bound of the CPU, and so does
 /// `float64`.
@@ -18,9 +18,13 @@ pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f
     let ours = if operation.together.is_some() { 4.0 } else { 2.0 };
     let cudas = match operation.name {
         _ if device.is_cpu() || dtype != DType::F32 => return ours,
-        "log" => 1.0,
-        "exp" | "tanh" => 2.0,
-        "pow" => 4.0,
+        "log" | "log1p" | "log2" | "expm1" => 1.0,
+        "exp" | "tanh" | "sin" | "cos" | "asin" | "acos" | "atan" | "exp2" | "log10" | "erf" => 2.0,
+        "sinh" | "cosh" | "asinh" | "atanh" | "atan2" => 3.0,
+        "pow" | "pow_tensor" | "tan" | "acosh" | "erfc" => 4.0,
+        // An exponential inside of a logarithm, and erfc times a number.
+        "softplus" | "log_sigmoid" => 3.0,
+        "gelu" => 5.0,
         // 1 / (1 + exp(−x)): the sum and the quotient add half a unit each.
         "sigmoid" => 3.0,
         // A sum of exponentials has the relative error of its terms, beside that of the sum.

@@ -28,13 +28,14 @@ macro_rules! groups {
     )+ };
 }
 
-groups! { elementwise functions reductions products images rows views selections }
+groups! { elementwise functions arrangements reductions products images rows views selections }
 
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
     let groups = [
         operations::elementwise::entries(),
         operations::functions::entries(),
+        operations::arrangements::entries(),
         operations::reductions::entries(),
         operations::products::entries(),
         operations::images::entries(),

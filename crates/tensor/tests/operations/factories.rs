@@ -4,7 +4,7 @@ use pagelock_tensor::{Generator, Tensor};
 use serde_json::json;
 
 use super::call::run;
-use super::input::signed;
+use super::input::{positive, signed};
 use super::{Operation, Run, Sample, sample};
 
 pub(crate) fn entries() -> Vec<Operation> {
@@ -57,7 +57,7 @@ pub(crate) fn entries() -> Vec<Operation> {
                 c.options().rand_with(&c.sizes("shape")[..], &Generator::new(5))
             } },
         )
-        .methods(&["rand", "rand_with"]),
+        .methods(&["rand", "rand_with", "rand_like"]),
         random(
             "randn",
             "torch.randn(shape, dtype=dtype)",
@@ -65,7 +65,7 @@ pub(crate) fn entries() -> Vec<Operation> {
                 c.options().randn_with(&c.sizes("shape")[..], &Generator::new(5))
             } },
         )
-        .methods(&["randn", "randn_with"]),
+        .methods(&["randn", "randn_with", "randn_like"]),
         random(
             "randperm",
             "torch.randperm(n)",
@@ -73,6 +73,46 @@ pub(crate) fn entries() -> Vec<Operation> {
         )
         .methods(&["randperm", "randperm_with"])
         .large(|n| vec![sample([]).args(json!({ "n": n / 8 }))]),
+        random(
+            "randint",
+            "torch.randint(0, 10, shape)",
+            run! { ints |c| Tensor::randint_with(0, 10, &c.sizes("shape")[..], &Generator::new(5)) },
+        )
+        .methods(&["randint", "randint_with"]),
+        random(
+            "normal",
+            "torch.normal(1, 2, shape)",
+            run! { floats |c| Tensor::normal_with(1.0, 2.0, &c.sizes("shape")[..], &Generator::new(5)) },
+        )
+        .methods(&["normal", "normal_with"]),
+        random(
+            "bernoulli",
+            "torch.bernoulli(x - 0.8)",
+            run! { floats |c| c.x().add_scalar(-0.8)?.bernoulli_with(&Generator::new(5)) },
+        )
+        .methods(&["bernoulli", "bernoulli_with"])
+        .large(|n| vec![sample([positive([n])])]),
+        random(
+            "multinomial",
+            "torch.multinomial(x, 2, True)",
+            run! { floats |c| c.x().multinomial_with(2, true, &Generator::new(5)) },
+        )
+        .methods(&["multinomial", "multinomial_with"])
+        .large(|n| vec![sample([positive([n / 64, 64])])]),
+        new(
+            "linspace",
+            "torch.linspace(start, end, n, dtype=dtype)",
+            run! { floats |c| c.options().linspace(c.float("start"), c.float("end"), c.size("n")) },
+        )
+        .samples([0, 1, 2, 7].map(|n| counted(json!({ "start": -1.0, "end": 2.0, "n": n }))))
+        .large(|n| vec![sample([]).args(json!({ "start": 0.0, "end": 1.0, "n": n }))]),
+        new(
+            "logspace",
+            "torch.logspace(start, end, n, 2, dtype=dtype)",
+            run! { floats |c| c.options().logspace(c.float("start"), c.float("end"), c.size("n"), 2.0) },
+        )
+        .samples([1, 7].map(|n| counted(json!({ "start": -1.0, "end": 2.0, "n": n }))))
+        .large(|n| vec![sample([]).args(json!({ "start": 0.0, "end": 1.0, "n": n }))]),
     ]
 }
 

@@ -8,6 +8,7 @@
 
 #![allow(dead_code, unused_imports, reason = "every program that walks the table uses some of it")]
 
+pub(crate) mod arrangements;
 mod call;
 pub(crate) mod elementwise;
 pub(crate) mod factories;
@@ -36,6 +37,7 @@ pub(crate) fn table() -> Vec<Operation> {
     let parts = [
         elementwise::entries(),
         functions::entries(),
+        arrangements::entries(),
         reductions::entries(),
         products::entries(),
         images::entries(),

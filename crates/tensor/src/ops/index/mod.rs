@@ -6,11 +6,12 @@ mod cuda;
 use self::cuda::Index;
 use crate::autograd::{Saved, record};
 use crate::cpu;
+use crate::create::filled;
 use crate::device::{Device, common_device};
-use crate::element::DType;
+use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
-use crate::kind::{Int, Kind};
-use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda};
+use crate::kind::{Int, Kind, Number, Numeric};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -42,6 +43,82 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
+impl<K: Numeric> Tensor<K> {
+    /// This tensor with every element of `source` added at its index: `out[i][index[i][j]] += source[i][j]` for `dim` 1. A
+    /// copy; `index` and `source` have this tensor's rank.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([3])?;
+    /// let sum = x.scatter_add(0, &Tensor::new([2, 0, 2])?, &Tensor::new([1.0, 2.0, 3.0])?)?;
+    /// assert_eq!(sum.to_vec::<f32>()?, [2.0, 0.0, 4.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
+    pub fn scatter_add(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("scatter_add", dim)?;
+        let source = same_dtype("scatter_add", self.raw(), source.raw())?;
+        self.raw().add(&scatter_added(source, dim, index.raw(), *self.shape())?).map(Raw::typed)
+    }
+
+    /// This tensor with every entry of `source` added to that which `index` (one-dimensional) names for it. A copy.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    pub fn index_add(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("index_add", dim)?;
+        let source = same_dtype("index_add", self.raw(), source.raw())?;
+        let index = own_index("index_add", self.raw(), index.raw())?;
+        let picks = Picks::of_entries(self.shape(), dim, index)?;
+        if *source.shape() != picks.shapes[1] {
+            let expected = format!("it must be {}; reshape or expand it", picks.shapes[1]);
+            return Err(Error::wrong_shape("index_add", "the source", source.shape(), expected));
+        }
+        self.raw().add(&picks.add(source)?).map(Raw::typed)
+    }
+
+    /// This tensor with `value` in the entries of a dimension that `index` (one-dimensional) names. A copy.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter_add`].
+    pub fn index_fill(&self, dim: isize, index: &Tensor<Int>, value: impl Number<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("index_fill", dim)?;
+        let device = self.raw().storage.device();
+        let mut sizes = Shape::SCALAR;
+        (0..self.rank()).try_for_each(|at| sizes.push(if at == dim { self.shape()[dim] } else { 1 }))?;
+        let ones = filled(device, "index_fill", *index.shape(), DType::I64, Scalar::Int(1))?;
+        let named = scatter_added(&ones, 0, index.raw(), Shape::new(&[self.shape()[dim]])?)?.reshape_to(sizes)?;
+        self.masked_fill(&named.converted(DType::Bool)?.typed(), value)
+    }
+}
+
+fn same_dtype<'a>(op: &'static str, x: &Raw, source: &'a Raw) -> Result<&'a Raw> {
+    same_precision(op, &[x, source]).map(|_| source)
+}
+
+impl<K: Kind> Tensor<K> {
+    /// [`gather`](Tensor::gather) with an index that broadcasts against this tensor in every other dimension: what
+    /// [`argsort`](Tensor::argsort) or [`argmax_keepdim`](Tensor::argmax_keepdim) gave, taken.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
+    pub fn take_along_dim(&self, index: &Tensor<Int>, dim: isize) -> Result<Tensor<K>> {
+        let at = self.shape().dim("take_along_dim", dim)?;
+        if index.rank() != self.rank() {
+            let expected = format!("it must have the rank of {}", self.shape());
+            return Err(Error::wrong_shape("take_along_dim", "the index", index.shape(), expected));
+        }
+        let others = Shape::broadcast("take_along_dim", &self.shape().with(at, 1), &index.shape().with(at, 1))?;
+        let (size, taken) = (self.shape()[at], index.shape()[at]);
+        self.raw()
+            .expand(others.with(at, size))?
+            .gather(dim, &index.raw().expand(others.with(at, taken))?)
+            .map(Raw::typed)
+    }
+}
+
 impl Raw {
     /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
@@ -54,6 +131,23 @@ impl Raw {
         let dim = self.shape().dim("gather", dim)?;
         Picks::of_elements(self.shape(), dim, own_index("gather", self, index)?)?.pick(self)
     }
+}
+
+/// [`scatter_add`] of any kind, with an index that is checked.
+pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
+    let index = own_index("scatter_add", source, index)?;
+    let picks = Picks::of_elements(&into, dim, index)?;
+    if source.rank() != into.rank()
+        || source.shape().iter().zip(picks.index.shape().iter()).any(|(mine, index)| mine < index)
+    {
+        let expected = format!("it must have an element for each of the index {}", picks.index.shape());
+        return Err(Error::wrong_shape("scatter_add", "the source", source.shape(), expected));
+    }
+    let sizes = *picks.index.shape();
+    let source = sizes.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
+        if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
+    })?;
+    picks.add(&source)
 }
 
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.

@@ -1,0 +1,189 @@
+//! Random numbers of other distributions than those of `rand` and `randn`, which they are made of.
+
+use super::TensorOptions;
+use crate::autograd::no_grad;
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::kind::{Float, Int};
+use crate::random::{self, Generator};
+use crate::shape::IntoShape;
+use crate::tensor::Tensor;
+
+impl Tensor<Int> {
+    /// Whole numbers from `low` on, below `high`, from the default generator.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is none; as [`Tensor::zeros`].
+    pub fn randint(low: i64, high: i64, shape: impl IntoShape) -> Result<Tensor<Int>> {
+        Tensor::randint_with(low, high, shape, random::default_generator())
+    }
+
+    /// Whole numbers from `low` on, below `high`, from `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::randint`].
+    pub fn randint_with(low: i64, high: i64, shape: impl IntoShape, generator: &Generator) -> Result<Tensor<Int>> {
+        if low >= high {
+            return Err(Error::bad_argument("randint", "high", high, format!("it must be above low, which is {low}")));
+        }
+        let count = high.wrapping_sub(low) as u64;
+        let number = || low.wrapping_add(generator.below(count) as i64);
+        Tensor::build(shape, |numbers: &mut [i64]| numbers.iter_mut().for_each(|element| *element = number()))
+    }
+}
+
+impl Tensor {
+    /// From the normal distribution with that mean and standard deviation, by the default generator.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a negative deviation; as [`Tensor::zeros`].
+    pub fn normal(mean: f64, std: f64, shape: impl IntoShape) -> Result<Tensor> {
+        Tensor::normal_with(mean, std, shape, random::default_generator())
+    }
+
+    /// From the normal distribution with that mean and standard deviation, by `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::normal`].
+    pub fn normal_with(mean: f64, std: f64, shape: impl IntoShape, generator: &Generator) -> Result<Tensor> {
+        if !(std >= 0.0) {
+            return Err(Error::bad_argument("normal", "std", std, "it must be at least 0"));
+        }
+        TensorOptions::CPU.randn_with(shape, generator)?.mul_scalar(std)?.add_scalar(mean)
+    }
+
+    /// Uniform in [0, 1), of this tensor's shape and precision, where it is, from the default generator.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn rand_like(&self) -> Result<Tensor> {
+        Tensor::on(&self.device()).of(self.dtype()).rand(self.shape())
+    }
+
+    /// From the normal distribution with mean 0 and variance 1, of this tensor's shape and precision, where it is, by the
+    /// default generator.
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn randn_like(&self) -> Result<Tensor> {
+        Tensor::on(&self.device()).of(self.dtype()).randn(self.shape())
+    }
+
+    /// 1 with the probability that every element is, else 0, from the default generator. It has no gradient.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the result does not fit the budget.
+    pub fn bernoulli(&self) -> Result<Tensor> {
+        self.bernoulli_with(random::default_generator())
+    }
+
+    /// [`bernoulli`](Tensor::bernoulli) from `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::bernoulli`].
+    pub fn bernoulli_with(&self, generator: &Generator) -> Result<Tensor> {
+        let wide = self.dtype().computing(); // halves would round numbers up to 1
+        let drawn = Tensor::on(&self.device()).of(wide).rand_with(self.shape(), generator)?;
+        drawn.lt(&self.detach().to_dtype(wide)?)?.to_float_of(self.dtype())
+    }
+
+    /// `samples` places along the last dimension for each row, each with the probability of its element, which need not add up
+    /// to 1. From the default generator.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let weights = Tensor::new([[0.0, 3.0], [1.0, 0.0]])?;
+    /// assert_eq!(weights.multinomial(2, true)?.to_vec::<i64>()?, [1, 1, 0, 0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other than vectors and matrices, and without `replacement` for more samples than elements.
+    pub fn multinomial(&self, samples: usize, replacement: bool) -> Result<Tensor<Int>> {
+        self.multinomial_with(samples, replacement, random::default_generator())
+    }
+
+    /// [`multinomial`](Tensor::multinomial) from `generator`.
+    ///
+    /// # Errors
+    /// As [`Tensor::multinomial`].
+    pub fn multinomial_with(&self, samples: usize, replacement: bool, generator: &Generator) -> Result<Tensor<Int>> {
+        if !(1..=2).contains(&self.rank()) {
+            let expected = "it must have one or two dimensions; reshape it";
+            return Err(Error::wrong_shape("multinomial", "the tensor", self.shape(), expected));
+        }
+        // Of exponential variables over their rates, each is the least with the probability of its rate.
+        let race = |weights: &Tensor| -> Result<Tensor> {
+            let drawn = Tensor::on(&self.device()).of(DType::F64).rand_with(weights.shape(), generator)?;
+            weights.div(&drawn.neg()?.log1p()?.neg()?)
+        };
+        no_grad(|| {
+            let weights = self.detach().to_dtype(DType::F64)?;
+            if !replacement {
+                return Ok(race(&weights)?.topk(samples, -1, true)?.1);
+            }
+            let mut shape = *self.shape();
+            let classes = shape.remove(self.rank() - 1);
+            shape.push(samples)?;
+            shape.push(classes)?;
+            race(&weights.unsqueeze(-2)?.expand(&shape)?)?.argmax(-1)
+        })
+    }
+}
+
+/// Numbers at equal distances; the second half counts from the end, as PyTorch's.
+fn spaced([start, end]: [f64; 2], steps: usize) -> Result<Tensor> {
+    let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
+    let number = |i: usize| {
+        if i < steps / 2 || steps == 1 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 }
+    };
+    Tensor::build(steps, |numbers: &mut [f64]| {
+        numbers.iter_mut().enumerate().for_each(|(i, element)| *element = number(i));
+    })
+}
+
+impl Tensor {
+    /// `steps` numbers from `start` to `end`, both included, at equal distances.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::linspace(0.0, 1.0, 5)?.to_vec::<f32>()?, [0.0, 0.25, 0.5, 0.75, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn linspace(start: f64, end: f64, steps: usize) -> Result<Tensor> {
+        TensorOptions::CPU.linspace(start, end, steps)
+    }
+
+    /// `base` to the power of each of [`linspace`](Tensor::linspace).
+    ///
+    /// # Errors
+    /// As [`Tensor::zeros`].
+    pub fn logspace(start: f64, end: f64, steps: usize, base: f64) -> Result<Tensor> {
+        TensorOptions::CPU.logspace(start, end, steps, base)
+    }
+}
+
+impl TensorOptions<'_> {
+    /// `steps` numbers from `start` to `end`; see [`Tensor::linspace`].
+    ///
+    /// # Errors
+    /// As [`TensorOptions::zeros`].
+    pub fn linspace(self, start: f64, end: f64, steps: usize) -> Result<Tensor> {
+        let dtype = self.dtype::<Float>("linspace")?;
+        spaced([start, end], steps)?.to_dtype(dtype)?.to(self.device)
+    }
+
+    /// `base` to the power of each of [`linspace`](Tensor::linspace).
+    ///
+    /// # Errors
+    /// As [`TensorOptions::zeros`].
+    pub fn logspace(self, start: f64, end: f64, steps: usize, base: f64) -> Result<Tensor> {
+        let dtype = self.dtype::<Float>("logspace")?;
+        let powers = spaced([start, end], steps)?.to_vec::<f64>()?;
+        let numbers: Vec<f64> = powers.into_iter().map(|power| base.powf(power)).collect();
+        Tensor::from_slice(&numbers, steps)?.to_dtype(dtype)?.to(self.device)
+    }
+}

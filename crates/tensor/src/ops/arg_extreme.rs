@@ -1,0 +1,65 @@
+//! The place of the largest or smallest element along a dimension.
+
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView};
+use crate::element::Num;
+use crate::error::{Error, Result};
+use crate::op::{CpuKernel, Op, PerType, per_type};
+use crate::shape::{AxisSet, Shape};
+
+/// The place of the largest (`MAX`) or smallest element; the first of equals, and NaN before all.
+pub(super) struct ArgExtreme<const MAX: bool> {
+    pub(super) dim: usize,
+}
+
+per_type! { ArgExtreme<true>[1]: Num }
+per_type! { ArgExtreme<false>[1]: Num }
+
+impl<const MAX: bool> Op<1> for ArgExtreme<MAX>
+where
+    Self: PerType<1>,
+{
+    const NAME: &'static str = if MAX { "argmax" } else { "argmin" };
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        let mut out = *x;
+        if out.remove(self.dim) == 0 && out.elements() > 0 {
+            return Err(Error::empty(<Self as Op<1>>::NAME, "the dimension", "reduce over at least one element"));
+        }
+        Ok(out)
+    }
+
+    /// The first of equals wins, in whatever order they are compared.
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static LARGEST: CudaReduction = CudaReduction {
+            name: "argmax",
+            accumulator: Accumulator::Indexed,
+            identity: "A{LOWEST, 9223372036854775807ll}",
+            lift: "A{x, i64(i)}",
+            combine: "is_better(a.value, b.value) || (!is_better(b.value, a.value) && a.index < b.index) ? a : b",
+            finish: "total.index",
+            constants: &[],
+        };
+        static SMALLEST: CudaReduction = CudaReduction {
+            name: "argmin",
+            accumulator: Accumulator::Indexed,
+            identity: "A{HIGHEST, 9223372036854775807ll}",
+            lift: "A{x, i64(i)}",
+            combine: "is_less(a.value, b.value) || (!is_less(b.value, a.value) && a.index < b.index) ? a : b",
+            finish: "total.index",
+            constants: &[],
+        };
+        let found = if MAX { &LARGEST } else { &SMALLEST };
+        found.run(device, <Self as Op<1>>::NAME, x, AxisSet::one(self.dim), &[], out)
+    }
+}
+
+impl<T: Num, const MAX: bool> CpuKernel<T, 1> for ArgExtreme<MAX> {
+    type Out = i64;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
+        let before = |a: T, b: T| if MAX { a > b } else { a < b };
+        cpu::arg_reduce(x, self.dim, out.plain(), |a: T, b: T| before(a, b) || (a.is_nan() && !b.is_nan()));
+        Ok(())
+    }
+}

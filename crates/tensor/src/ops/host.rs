@@ -1,0 +1,176 @@
+//! Results whose sizes depend on numbers, and questions about whole tensors. The host needs the numbers to answer, so it waits
+//! for a device, and the work is done on the host.
+
+use crate::autograd::no_grad;
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::kind::{Bool, Int, Kind, Numeric};
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+impl<K: Kind> Tensor<K> {
+    /// The indices of all elements that are true (of numbers: not 0), one row for each, in row-major order: `[n, rank]`.
+    /// Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[0, 5], [7, 0]])?;
+    /// assert_eq!(x.nonzero()?.to_vec::<i64>()?, [0, 1, 1, 0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the result does not fit the budget; as [`Tensor::to_vec`].
+    pub fn nonzero(&self) -> Result<Tensor<Int>> {
+        let (numbers, dims) = (nonzero(self.raw())?, self.dims());
+        let mut rows = vec![0; numbers.len() * dims.len()];
+        for (row, &number) in rows.chunks_exact_mut(dims.len().max(1)).zip(&numbers) {
+            let mut rest = number as usize;
+            for (place, &size) in row.iter_mut().zip(dims).rev() {
+                (*place, rest) = ((rest % size) as i64, rest / size);
+            }
+        }
+        Tensor::from_slice(&rows, [numbers.len(), dims.len()])?.to(&self.device())
+    }
+
+    /// The elements where `mask` is true, in row-major order, as a vector; both broadcast. Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([1.0, -2.0, 3.0])?;
+    /// assert_eq!(x.masked_select(&x.gt_scalar(0.0)?)?.to_vec::<f32>()?, [1.0, 3.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes do not fit; as [`Tensor::nonzero`].
+    pub fn masked_select(&self, mask: &Tensor<Bool>) -> Result<Tensor<K>> {
+        let shape = Shape::broadcast("masked_select", self.shape(), mask.shape())?;
+        let numbers = nonzero(&mask.raw().expand(shape)?)?;
+        let index: Tensor<Int> = Tensor::from_slice(&numbers, numbers.len())?.to(&self.device())?;
+        self.raw().expand(shape)?.reshape(&[-1])?.index_select(0, index.raw()).map(Raw::typed)
+    }
+
+    /// Whether both have the same shape and equal elements; NaN equals nothing. Waits for a device.
+    ///
+    /// # Errors
+    /// As [`Tensor::nonzero`].
+    pub fn equal(&self, other: &Tensor<K>) -> Result<bool> {
+        if self.shape() != other.shape() {
+            return Ok(false);
+        }
+        let differ: Tensor<Bool> = self.raw().ne(other.raw())?.typed();
+        Ok(!differ.any(..)?.item::<bool>()?)
+    }
+}
+
+/// The places of what is true, in row-major order.
+fn nonzero(x: &Raw) -> Result<Vec<i64>> {
+    let truths: Tensor<Bool> = no_grad(|| x.converted(DType::Bool))?.typed();
+    let truths = truths.to_vec::<bool>()?;
+    Ok(truths.iter().zip(0..).filter(|(is_true, _)| **is_true).map(|(_, number)| number).collect())
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// The different elements in order, as a vector. Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([3, 1, 3])?.unique()?.to_vec::<i64>()?, [1, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::nonzero`].
+    pub fn unique(&self) -> Result<Tensor<K>> {
+        let (sorted, _) = self.detach_raw().reshape(&[-1])?.typed::<K>().sort(0, false)?;
+        let n = sorted.len();
+        if n < 2 {
+            return Ok(sorted);
+        }
+        let is_new: Tensor<Bool> = sorted.narrow(0, 1, n - 1)?.ne(&sorted.narrow(0, 0, n - 1)?)?;
+        let first = Tensor::new([true])?.to(&self.device())?;
+        sorted.masked_select(&Tensor::cat(&[&first, &is_new], 0)?)
+    }
+
+    fn detach_raw(&self) -> Raw {
+        self.raw().without_node()
+    }
+}
+
+impl Tensor {
+    /// Whether all elements differ by at most `atol + rtol · |other|`, and infinite ones are equal. Waits for a device.
+    /// PyTorch's defaults are `rtol` 1e-5 and `atol` 1e-8.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([1.0, 2.0])?;
+    /// assert!(x.allclose(&(&x * 1.000001)?, 1e-5, 1e-8)?);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes do not broadcast; as [`Tensor::nonzero`].
+    pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
+        no_grad(|| {
+            let allowed = other.abs()?.mul_scalar(rtol)?.add_scalar(atol)?;
+            let is_near = self.sub(other)?.abs()?.le(&allowed)?.logical_and(&allowed.isfinite()?)?;
+            is_near.logical_or(&self.eq(other)?)?.all(..)?.item::<bool>()
+        })
+    }
+
+    /// How many elements are in each of `bins` equal parts of `[min, max]`; those outside count nowhere. If both bounds are
+    /// equal, they are the least and the largest element. In this tensor's precision. Waits for a device.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; as [`Tensor::nonzero`].
+    pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
+        let numbers = self.to_vec::<f64>()?;
+        let [least, most] = [(f64::INFINITY, f64::min as fn(f64, f64) -> f64), (f64::NEG_INFINITY, f64::max)]
+            .map(|(start, with)| numbers.iter().copied().fold(start, with));
+        let (mut min, mut max) = if min == max && !numbers.is_empty() { (least, most) } else { (min, max) };
+        if min == max {
+            (min, max) = (min - 1.0, max + 1.0);
+        }
+        if bins == 0 || !(max - min).is_finite() || min > max {
+            let expected = format!("give at least one bin, and finite bounds in order, not {min} and {max}");
+            return Err(Error::bad_argument("histc", "bins", bins, expected));
+        }
+        let mut counts = vec![0.0; bins];
+        for number in numbers.into_iter().filter(|number| (min..=max).contains(number)) {
+            counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
+        }
+        Tensor::from_slice(&counts, bins)?.to_dtype(self.dtype())?.to(&self.device())
+    }
+}
+
+impl Tensor<Int> {
+    /// How often each number from 0 on occurs, up to the largest, or at least up to `minlength`. Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([2, 0, 2])?.bincount(0)?.to_vec::<i64>()?, [1, 0, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other than a vector of numbers that are not negative; as [`Tensor::nonzero`].
+    pub fn bincount(&self, minlength: usize) -> Result<Tensor<Int>> {
+        if self.rank() != 1 {
+            return Err(Error::wrong_shape("bincount", "the tensor", self.shape(), "it must be a vector; flatten it"));
+        }
+        let numbers = self.to_vec::<i64>()?;
+        if let Some(number) = numbers.iter().find(|number| **number < 0) {
+            return Err(Error::bad_argument("bincount", "an element", number, "it must not be negative"));
+        }
+        let len = numbers.iter().max().map_or(0, |&most| most as usize + 1).max(minlength);
+        let mut shape = Shape::SCALAR;
+        shape.push(len)?;
+        shape.check_size()?;
+        let counts = Tensor::build(len, |counts: &mut [i64]| {
+            counts.fill(0);
+            numbers.iter().for_each(|&number| counts[number as usize] += 1);
+        })?;
+        counts.to(&self.device())
+    }
+}

@@ -1,0 +1,194 @@
+//! Matrices: their triangles and diagonals, grids of vectors, one-hot rows, and products with a sum.
+
+use super::choose::{choose, number_like};
+use super::index::scatter_added;
+use super::rearrange::entries;
+use crate::create::filled;
+use crate::element::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::kind::{Int, Kind, Numeric};
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+impl<K: Kind> Tensor<K> {
+    /// The elements on and below diagonal number `diagonal` of each matrix, 0 above. Diagonal 0 is the main one, those above
+    /// it have positive numbers.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::ones([2, 2])?.tril(0)?.to_vec::<f32>()?, [1.0, 0.0, 1.0, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for fewer than two dimensions.
+    pub fn tril(&self, diagonal: isize) -> Result<Tensor<K>> {
+        triangle("tril", self.raw(), diagonal, Raw::le).map(Raw::typed)
+    }
+
+    /// The elements on and above diagonal number `diagonal` of each matrix, 0 below; see [`Tensor::tril`].
+    ///
+    /// # Errors
+    /// As [`Tensor::tril`].
+    pub fn triu(&self, diagonal: isize) -> Result<Tensor<K>> {
+        triangle("triu", self.raw(), diagonal, Raw::ge).map(Raw::typed)
+    }
+
+    /// Diagonal number `diagonal` of a matrix; of a vector, the matrix that has it there, and 0 elsewhere.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([1, 2])?.diag(0)?;
+    /// assert_eq!(x.to_vec::<i64>()?, [1, 0, 0, 2]);
+    /// assert_eq!(x.diag(1)?.to_vec::<i64>()?, [0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other than one or two dimensions, or a diagonal that the matrix has not.
+    pub fn diag(&self, diagonal: isize) -> Result<Tensor<K>> {
+        diag(self.raw(), diagonal).map(Raw::typed)
+    }
+
+    /// Each vector expanded to the grid of all: `out[k][i][j] = vectors[k][i or j]`, PyTorch's `indexing="ij"`. Views.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let grid = Tensor::meshgrid(&[&Tensor::new([1, 2])?, &Tensor::new([3, 4, 5])?])?;
+    /// assert_eq!(grid[1].dims(), [2, 3]);
+    /// assert_eq!(grid[0].to_vec::<i64>()?, [1, 1, 1, 2, 2, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for tensors that are no vectors, or more than 8 of them.
+    pub fn meshgrid(vectors: &[&Tensor<K>]) -> Result<Vec<Tensor<K>>> {
+        let mut shape = Shape::SCALAR;
+        for vector in vectors {
+            if vector.rank() != 1 {
+                let expected = "it must have one dimension; flatten it";
+                return Err(Error::wrong_shape("meshgrid", "a tensor", vector.shape(), expected));
+            }
+            shape.push(vector.len())?;
+        }
+        let spread = |(i, vector): (usize, &&Tensor<K>)| {
+            let mut sizes = Shape::SCALAR;
+            (0..vectors.len()).try_for_each(|dim| sizes.push(if dim == i { vector.len() } else { 1 }))?;
+            vector.raw().reshape_to(sizes)?.expand(shape).map(Raw::typed)
+        };
+        vectors.iter().enumerate().map(spread).collect()
+    }
+}
+
+impl Tensor<Int> {
+    /// Rows of `classes` zeros with a 1 at each index, as `int64`, along a new last dimension.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([2, 0])?.one_hot(3)?.to_vec::<i64>()?, [0, 0, 1, 1, 0, 0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::IndexOutOfRange`] for an index that is no class.
+    pub fn one_hot(&self, classes: usize) -> Result<Tensor<Int>> {
+        let index = self.raw().unsqueeze(-1)?;
+        let ones = filled(index.storage.device(), "one_hot", *index.shape(), DType::I64, Scalar::Int(1))?;
+        let last = index.rank() - 1;
+        scatter_added(&ones, last, &index, index.shape().with(last, classes)).map(Raw::typed)
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// The products of every element of a vector with every one of another: `out[i][j] = self[i] · other[j]`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for tensors that are no vectors.
+    pub fn outer(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
+        for vector in [self, other] {
+            if vector.rank() != 1 {
+                return Err(Error::wrong_shape(
+                    "outer",
+                    "a tensor",
+                    vector.shape(),
+                    "it must have one dimension; flatten it",
+                ));
+            }
+        }
+        self.raw().unsqueeze(1)?.mul(other.raw()).map(Raw::typed)
+    }
+}
+
+impl Tensor {
+    /// The products of the matrices of two batches: `[b, n, m]` and `[b, m, p]` give `[b, n, p]`. As
+    /// [`matmul`](Tensor::matmul), without broadcasting.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other shapes.
+    pub fn bmm(&self, other: &Tensor) -> Result<Tensor> {
+        let is_batch = self.rank() == 3 && other.rank() == 3 && self.shape()[0] == other.shape()[0];
+        if !is_batch {
+            let expected =
+                format!("the other is {}; give two batches of matrices, [b, n, m] and [b, m, p]", other.shape());
+            return Err(Error::wrong_shape("bmm", "one tensor", self.shape(), expected));
+        }
+        self.matmul(other)
+    }
+
+    /// `beta · self + alpha · (left · right)` for matrices; `self` broadcasts. PyTorch's defaults are 1 and 1.
+    ///
+    /// # Errors
+    /// As [`matmul`](Tensor::matmul) and [`add`](Tensor::add).
+    pub fn addmm(&self, left: &Tensor, right: &Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
+        self.added(left.matmul(right)?, beta, alpha)
+    }
+
+    /// [`addmm`](Tensor::addmm) for batches of matrices.
+    ///
+    /// # Errors
+    /// As [`bmm`](Tensor::bmm) and [`add`](Tensor::add).
+    pub fn baddbmm(&self, left: &Tensor, right: &Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
+        self.added(left.bmm(right)?, beta, alpha)
+    }
+
+    fn added(&self, product: Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
+        let product = if alpha == 1.0 { product } else { product.mul_scalar(alpha)? };
+        match beta {
+            0.0 => Ok(product), // without what self may have of NaN
+            1.0 => product.add(self),
+            beta => product.add(&self.mul_scalar(beta)?),
+        }
+    }
+}
+
+/// 0, but where `keep(column − row, diagonal)`.
+fn triangle(op: &'static str, x: &Raw, diagonal: isize, keep: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
+    let &[.., rows, columns] = &x.shape()[..] else {
+        return Err(Error::wrong_shape(op, "the tensor", x.shape(), "it must have two dimensions; reshape it"));
+    };
+    let numbers = |n: usize| Tensor::arange(0, n as i64, 1)?.to(x.storage.device());
+    let [row, column] = [numbers(rows)?.unsqueeze(1)?, numbers(columns)?];
+    let first = row.add_scalar(diagonal as i64)?;
+    choose(op, &keep(column.raw(), first.raw())?, x, &number_like(op, x, Scalar::Int(0))?)
+}
+
+fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
+    let (down, right) = ((-diagonal).max(0) as usize, diagonal.max(0) as usize);
+    match x.shape()[..] {
+        [n] => {
+            let side = n.saturating_add(diagonal.unsigned_abs());
+            let shape = Shape::new(&[side, side])?;
+            let zeros = |n| filled(x.storage.device(), "diag", Shape::new(&[n])?, x.dtype(), Scalar::Int(0));
+            let columns = super::cat(&[&zeros(right)?, x, &zeros(down)?], 0)?;
+            triangle("diag", &columns.expand(shape)?, diagonal, Raw::eq)
+        }
+        [rows, columns] if down <= rows && right <= columns => {
+            let n = (rows - down).min(columns - right);
+            entries(&x.reshape(&[-1])?, 0, (0..n).map(|i| (i + down) * columns + i + right))
+        }
+        _ => {
+            let expected = format!("it must be a vector, or a matrix that has diagonal {diagonal}");
+            Err(Error::wrong_shape("diag", "the tensor", x.shape(), expected))
+        }
+    }
+}

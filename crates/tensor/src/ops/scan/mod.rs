@@ -1,0 +1,138 @@
+//! Running sums and products along a dimension.
+
+mod cuda;
+
+use crate::autograd::Saved;
+use crate::cpu::{CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::element::{Computing, DType, Num};
+use crate::error::{Error, Result};
+use crate::kind::Numeric;
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, apply, apply_raw, per_type};
+use crate::ops::cat;
+use crate::scratch;
+use crate::tensor::{Raw, Tensor};
+
+impl<K: Numeric> Tensor<K> {
+    /// The sums of the elements up to each along a dimension: of integers in `int64`, of half types added in `f32`.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3])?.cumsum(0)?.to_vec::<i64>()?, [1, 3, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension; [`Error::Memory`] if the result does not fit the budget.
+    pub fn cumsum(&self, dim: isize) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("cumsum", dim)?;
+        apply_raw(Cumsum { dim, reverse: false }, [self.raw()]).map(Raw::typed)
+    }
+
+    /// The products of the elements up to each along a dimension: of integers in `int64`.
+    ///
+    /// # Errors
+    /// As [`Tensor::cumsum`].
+    pub fn cumprod(&self, dim: isize) -> Result<Tensor<K>> {
+        cumprod(self.raw(), self.shape().dim("cumprod", dim)?).map(Raw::typed)
+    }
+}
+
+/// Each element times those one, two, four, … places before: every step doubles how many are in it. So the gradient needs no
+/// division, which would fail at 0.
+fn cumprod(x: &Raw, dim: usize) -> Result<Raw> {
+    let x = in_sums(&crate::autocast::prepared_raw(Precision::F32UnderAutocast, x)?)?;
+    let (size, dim) = (x.shape()[dim], dim as isize);
+    let steps = std::iter::successors(Some(1_usize), |step| step.checked_mul(2)).take_while(|&step| step < size);
+    steps.into_iter().try_fold(x, |x, step| {
+        let (first, rest) = (x.narrow(dim, 0, step)?, x.narrow(dim, step, size - step)?);
+        cat(&[&first, &rest.mul(&x.narrow(dim, 0, size - step)?)?], dim)
+    })
+}
+
+/// In the type of sums.
+pub(super) fn in_sums(x: &Raw) -> Result<Raw> {
+    if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
+}
+
+/// Running sums from the start, or from the end.
+struct Cumsum {
+    dim: usize,
+    reverse: bool,
+}
+
+per_type! { Cumsum[1]: Num }
+
+/// How a contiguous tensor lies around a dimension: `[outer, n, inner]`.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub(super) outer: usize,
+    pub(super) n: usize,
+    pub(super) inner: usize,
+}
+
+impl Lines {
+    pub(super) fn along(dim: usize, shape: &[usize]) -> Lines {
+        let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product());
+        Lines { outer, n: shape[dim], inner }
+    }
+}
+
+impl Op<1> for Cumsum {
+    const NAME: &'static str = "cumsum";
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::cumsum(device, x, Lines::along(self.dim, x.shape()), self.reverse, out)
+    }
+}
+
+impl Derivative<1> for Cumsum {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply(Cumsum { reverse: !self.reverse, ..*self }, [grad])?)])
+    }
+}
+
+impl<T: Num> CpuKernel<T, 1> for Cumsum {
+    type Out = T::Total;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
+        let Lines { n, inner, .. } = Lines::along(self.dim, x.shape);
+        let slab = n * inner;
+        if slab == 0 || out.len() == 0 {
+            return Ok(());
+        }
+        let chunk = slab * (crate::cpu::PIECE / slab).max(1);
+        let summed = |i: usize, out: StoredMut<'_, T::Total>| {
+            scratch::reals_mut(out, |out| {
+                let x = x.data.part(i * chunk, out.len());
+                scratch::reals(x, |x| {
+                    for (out, x) in out.chunks_exact_mut(slab).zip(x.chunks_exact(slab)) {
+                        add_up(x, out, inner, self.reverse);
+                    }
+                    Ok(())
+                })
+            })
+        };
+        out.try_for_each_chunk(chunk, &summed).map_err(Error::scratch("cumsum"))
+    }
+}
+
+/// Running sums of `x`, which is `[n, inner]`, along its first dimension.
+fn add_up<T: Num>(x: &[T], out: &mut [T::Total], inner: usize, reverse: bool) {
+    let n = x.len() / inner;
+    for step in 0..n {
+        let row = if reverse { n - 1 - step } else { step };
+        for column in 0..inner {
+            let at = row * inner + column;
+            let before = match (step, reverse) {
+                (0, _) => None,
+                (_, false) => Some(out[at - inner]),
+                (_, true) => Some(out[at + inner]),
+            };
+            let value = x[at].to_total();
+            out[at] = before.map_or(value, |before| before.plus(value));
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Orders along a dimension: what is sorted, largest, in the middle. Values are taken by the order, so that gradients go back
+//! to where they came from.
+
+mod cuda;
+
+use crate::cpu::{CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::element::Num;
+use crate::error::{Error, Result};
+use crate::kind::{Int, Numeric};
+use crate::op::{CpuKernel, Inputs, Op, per_type, run_unrecorded};
+use crate::ops::scan::Lines;
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+impl<K: Numeric> Tensor<K> {
+    /// The elements in order along a dimension, and where they were. The sort is stable: equal ones stay in their order. NaN
+    /// is larger than all numbers. On a device the time grows with the square of the dimension's size.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (values, order) = Tensor::new([3, 1, 2])?.sort(0, false)?;
+    /// assert_eq!(values.to_vec::<i64>()?, [1, 2, 3]);
+    /// assert_eq!(order.to_vec::<i64>()?, [1, 2, 0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension; [`Error::Memory`] if the results do not fit the budget.
+    pub fn sort(&self, dim: isize, descending: bool) -> Result<(Tensor<K>, Tensor<Int>)> {
+        let order = order(self.raw(), "sort", dim, descending, None)?;
+        taken(self.raw(), dim, order)
+    }
+
+    /// The second result of [`Tensor::sort`].
+    ///
+    /// # Errors
+    /// As [`Tensor::sort`].
+    pub fn argsort(&self, dim: isize, descending: bool) -> Result<Tensor<Int>> {
+        order(self.raw(), "argsort", dim, descending, None).map(Raw::typed)
+    }
+
+    /// The `k` largest (or smallest) elements along a dimension, in order, and where they were. PyTorch's default is
+    /// `largest`.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (values, places) = Tensor::new([0.1, 0.7, 0.2])?.topk(2, -1, true)?;
+    /// assert_eq!(values.to_vec::<f32>()?, [0.7, 0.2]);
+    /// assert_eq!(places.to_vec::<i64>()?, [1, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or it has fewer elements; as [`Tensor::sort`].
+    pub fn topk(&self, k: usize, dim: isize, largest: bool) -> Result<(Tensor<K>, Tensor<Int>)> {
+        let order = order(self.raw(), "topk", dim, largest, Some(k))?;
+        taken(self.raw(), dim, order)
+    }
+
+    /// The element that is number `k` (from 1) in order along a dimension, which goes away, and where it was.
+    ///
+    /// # Errors
+    /// As [`Tensor::topk`]; [`Error::Argument`] for a `k` of 0.
+    pub fn kthvalue(&self, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        kth(self.raw(), "kthvalue", k, dim)
+    }
+
+    /// The element in the middle of the order along a dimension, which goes away, and where it was; the lower of two.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
+    pub fn median(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        let size = self.shape()[self.shape().dim("median", dim)?];
+        kth(self.raw(), "median", size.div_ceil(2), dim)
+    }
+}
+
+fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usize>) -> Result<Raw> {
+    let dim = x.shape().dim(op, dim)?;
+    let size = x.shape()[dim];
+    let k = k.unwrap_or(size);
+    if k > size {
+        let expected = format!("dimension {dim} of {} has {size} elements; ask for at most so many", x.shape());
+        return Err(Error::bad_argument(op, "k", k, expected));
+    }
+    run_unrecorded(&Order { dim, k, descending }, [x])
+}
+
+fn taken<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
+    Ok((x.gather(dim, &order)?.typed(), order.typed()))
+}
+
+fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+    if k == 0 {
+        return Err(Error::bad_argument(op, "k", 0, "the first is number 1, and there must be one"));
+    }
+    let at = x.shape().dim(op, dim)?;
+    let place = order(x, op, dim, false, Some(k))?.narrow(dim, k - 1, 1)?;
+    let mut shape = *place.shape();
+    shape.remove(at);
+    Ok((x.gather(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
+}
+
+/// The places of the first `k` in order.
+struct Order {
+    dim: usize,
+    k: usize,
+    descending: bool,
+}
+
+per_type! { Order[1]: Num }
+
+impl Op<1> for Order {
+    const NAME: &'static str = "argsort";
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(x.with(self.dim, self.k))
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::order(device, x, Lines::along(self.dim, x.shape()), self.k, self.descending, out)
+    }
+}
+
+impl<T: Num> CpuKernel<T, 1> for Order {
+    type Out = i64;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
+        let lines = Lines::along(self.dim, x.shape);
+        let out_slab = self.k * lines.inner;
+        if out_slab == 0 || out.len() == 0 {
+            return Ok(());
+        }
+        let slab = lines.n * lines.inner;
+        let made = |i: usize, out: StoredMut<'_, i64>| {
+            let StoredMut::Plain(out) = out else { unreachable!("indices are no halves") };
+            crate::scratch::reals(x.data.part(i * slab, slab), |x: &[T]| {
+                crate::scratch::with(lines.n, |places: &mut [i64]| {
+                    (0..lines.inner)
+                        .for_each(|column| self.order(&x[column..], lines.inner, places, &mut out[column..]));
+                    Ok(())
+                })
+            })
+        };
+        out.try_for_each_chunk(out_slab, &made).map_err(Error::scratch("argsort"))
+    }
+}
+
+impl Order {
+    /// One line, whose elements are `step` apart here and there.
+    fn order<T: Num>(&self, x: &[T], step: usize, places: &mut [i64], out: &mut [i64]) {
+        places.iter_mut().zip(0..).for_each(|(place, i)| *place = i);
+        let before = |a: T, b: T| if self.descending { is_larger(a, b) } else { is_larger(b, a) };
+        let compare = |&i: &i64, &j: &i64| {
+            let (a, b) = (x[i as usize * step], x[j as usize * step]);
+            before(b, a).cmp(&before(a, b)).then(i.cmp(&j))
+        };
+        if (1..places.len()).contains(&self.k) {
+            places.select_nth_unstable_by(self.k - 1, compare);
+        }
+        places[..self.k].sort_unstable_by(compare);
+        places[..self.k].iter().enumerate().for_each(|(i, &place)| out[i * step] = place);
+    }
+}
+
+/// NaN is larger than all numbers.
+fn is_larger<T: Num>(a: T, b: T) -> bool {
+    a > b || (a.is_nan() && !b.is_nan())
+}

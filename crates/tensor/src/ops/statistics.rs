@@ -1,0 +1,217 @@
+//! Reductions made of sums, extremes and variances: deviations, norms, products, logarithms of sums, extremes with their places.
+
+use super::elementwise::{formula, scalar};
+use super::reduce::{Reduced, extreme_of, reduction, sum, var_of};
+use super::scan::in_sums;
+use crate::autocast::{no_autocast, prepared_raw};
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::create::filled;
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
+use crate::element::{DType, Real, Scalar};
+use crate::error::Result;
+use crate::kind::{Bool, Float, Int, Kind, Numeric};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
+use crate::shape::{Axes, Shape};
+use crate::tensor::{Raw, Tensor};
+
+reduction! { [] Tensor,
+    /// The standard deviation over `axes`: the square root of [`Tensor::var`]. Where it is 0, so is its gradient.
+    std, std_keepdim => std_of_sample
+}
+reduction! { [] Tensor,
+    /// ln Σ eˣ over `axes`, without overflow.
+    logsumexp, logsumexp_keepdim => logsumexp
+}
+reduction! { [K: Numeric] Tensor<K>,
+    /// The product over `axes`; of integers in `int64`. Empty products are 1. The gradient is right also where elements are 0.
+    prod, prod_keepdim => prod
+}
+reduction! { [K: Numeric] Tensor<K>,
+    /// The largest element over `axes`, another name of [`Tensor::max`].
+    amax, amax_keepdim => amax
+}
+reduction! { [K: Numeric] Tensor<K>,
+    /// The smallest element over `axes`, another name of [`Tensor::min`].
+    amin, amin_keepdim => amin
+}
+
+fn amax(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    extreme_of(x, reduced, true)
+}
+
+fn amin(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    extreme_of(x, reduced, false)
+}
+
+fn std_of_sample(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    std_of(x, reduced, 1.0)
+}
+
+/// Half types as `f32` between, which holds their squares.
+fn std_of(x: &Raw, reduced: Reduced, correction: f64) -> Result<Raw> {
+    let variance = var_of(&x.converted(x.dtype().computing())?, reduced, correction)?;
+    apply_raw(Root, [&variance])?.converted(x.dtype())
+}
+
+/// The square root, with a gradient of 0 at 0.
+struct Root;
+scalar! { Root: Real, "sqrt", Output, Same, |_op| [], |x| x.sqrt(), "sqrt(x)",
+|saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)?.masked_fill(&saved.output().eq_scalar(0.0)?, 0.0) }
+
+fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    no_autocast(|| {
+        let kept = Reduced { keepdim: true, ..reduced };
+        let most = extreme_of(&x.without_node(), kept, true)?;
+        let most: Tensor = most.typed();
+        let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
+        let total: Tensor = sum(x.clone().typed::<Float>().sub(&most)?.exp()?.raw(), kept)?.typed();
+        total.log()?.add(&most)?.raw().reshape_to(reduced.shape(x.shape()))
+    })
+}
+
+/// By halves: the product of the first and the second half, until one is left. So the gradient needs no division.
+fn prod(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    let x = in_sums(&prepared_raw(Precision::F32UnderAutocast, x)?)?;
+    let out = reduced.shape(x.shape());
+    let axes: Vec<isize> = (0..x.rank()).filter(|&dim| reduced.axes.contains(dim)).map(|dim| dim as isize).collect();
+    let mut order: Vec<isize> = (0..x.rank() as isize).filter(|dim| !axes.contains(dim)).collect();
+    order.extend(&axes);
+    let count = reduced.count(x.shape());
+    let mut shape = Shape::new(&[out.elements(), count])?;
+    if count == 0 {
+        return sum(&x, reduced)?.plus_scalar(Scalar::Int(1)); // in the graph of x
+    }
+    let mut x = x.permute(&order)?.reshape_to(shape)?;
+    while shape[1] > 1 {
+        let half = shape[1] / 2;
+        let pairs = x.narrow(1, 0, half)?.mul(&x.narrow(1, half, half)?)?;
+        x = if shape[1] % 2 == 1 { super::cat(&[&pairs, &x.narrow(1, 2 * half, 1)?], 1)? } else { pairs };
+        shape = *x.shape();
+    }
+    x.reshape_to(out)
+}
+
+impl Tensor {
+    /// [`Tensor::var`] with n − `correction` in the denominator, but not below 0: 0 for that of a whole population.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([1.0, 3.0])?.var_correction(.., 0.0)?.item::<f32>()?, 1.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::var`].
+    pub fn var_correction(&self, axes: impl Axes, correction: f64) -> Result<Tensor> {
+        let axes = axes.resolve("var", self.shape())?;
+        var_of(self.raw(), Reduced { axes, keepdim: false }, correction).map(Raw::typed)
+    }
+
+    /// [`Tensor::std`] with n − `correction` in the denominator; see [`Tensor::var_correction`].
+    ///
+    /// # Errors
+    /// As [`Tensor::var`].
+    pub fn std_correction(&self, axes: impl Axes, correction: f64) -> Result<Tensor> {
+        let axes = axes.resolve("std", self.shape())?;
+        std_of(self.raw(), Reduced { axes, keepdim: false }, correction).map(Raw::typed)
+    }
+
+    /// The `p`-norm over `axes`: (Σ |x|ᵖ)^(1/p), of ∞ and −∞ the largest and the smallest magnitude, of 0 the number of
+    /// elements that are not 0.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([3.0, 4.0])?.norm(2.0, ..)?.item::<f32>()?, 5.0);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not, or an extreme of nothing.
+    pub fn norm(&self, p: f64, axes: impl Axes) -> Result<Tensor> {
+        norm(self.raw(), p, Reduced { axes: axes.resolve("norm", self.shape())?, keepdim: false })
+    }
+
+    /// As [`Tensor::norm`], but the axes stay, with size 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::norm`].
+    pub fn norm_keepdim(&self, p: f64, axes: impl Axes) -> Result<Tensor> {
+        norm(self.raw(), p, Reduced { axes: axes.resolve("norm", self.shape())?, keepdim: true })
+    }
+}
+
+/// Half types as `f32` between, which holds their squares.
+fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
+    let x = prepared_raw(Precision::F32UnderAutocast, x)?;
+    let dtype = x.dtype();
+    let x: Tensor = x.converted(dtype.computing())?.typed();
+    let total = |x: Tensor| sum(x.raw(), reduced).map(Raw::typed::<Float>);
+    let norm = no_autocast(|| match p {
+        0.0 => total(x.ne_scalar(0.0)?.to_float_of(x.dtype())?),
+        1.0 => total(x.abs()?),
+        2.0 => apply_raw(Root, [total(x.mul(&x)?)?.raw()]).map(Raw::typed),
+        f64::INFINITY => extreme_of(x.abs()?.raw(), reduced, true).map(Raw::typed),
+        f64::NEG_INFINITY => extreme_of(x.abs()?.raw(), reduced, false).map(Raw::typed),
+        p => total(x.abs()?.pow(p)?)?.pow(1.0 / p),
+    })?;
+    norm.to_dtype(dtype)
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// The largest element along `dim`, which goes away, and its place: the first of equals, NaN before all. The gradient
+    /// goes to that place alone; [`Tensor::max`] shares it among equals.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (values, places) = Tensor::new([[1, 5], [7, 2]])?.max_dim(1)?;
+    /// assert_eq!((values.to_vec::<i64>()?, places.to_vec::<i64>()?), (vec![5, 7], vec![1, 0]));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    pub fn max_dim(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        with_places(self.raw(), self.raw().argmax_keepdim(dim)?, dim)
+    }
+
+    /// The smallest element along `dim`, which goes away, and its place; see [`Tensor::max_dim`].
+    ///
+    /// # Errors
+    /// As [`Tensor::argmax`].
+    pub fn min_dim(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        with_places(self.raw(), self.raw().argmin_keepdim(dim)?, dim)
+    }
+}
+
+fn with_places<K: Numeric>(x: &Raw, places: Raw, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+    Ok((x.gather(dim, &places)?.squeeze(dim)?.typed(), places.squeeze(dim)?.typed()))
+}
+
+impl<K: Kind> Tensor<K> {
+    /// Whether any element over `axes` is true (of numbers: not 0). Of nothing: false.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not.
+    pub fn any(&self, axes: impl Axes) -> Result<Tensor<Bool>> {
+        truth("any", self.raw(), axes.resolve("any", self.shape()).map(|axes| Reduced { axes, keepdim: false })?, true)
+    }
+
+    /// Whether all elements over `axes` are true (of numbers: not 0). Of nothing: true.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not.
+    pub fn all(&self, axes: impl Axes) -> Result<Tensor<Bool>> {
+        truth("all", self.raw(), axes.resolve("all", self.shape()).map(|axes| Reduced { axes, keepdim: false })?, false)
+    }
+}
+
+/// The largest or the smallest of truth values as bytes.
+fn truth(op: &'static str, x: &Raw, reduced: Reduced, any: bool) -> Result<Tensor<Bool>> {
+    if reduced.count(x.shape()) == 0 {
+        let value = Scalar::Int(i64::from(!any));
+        return filled(x.storage.device(), op, reduced.shape(x.shape()), DType::Bool, value).map(Raw::typed);
+    }
+    let bytes = x.without_node().converted(DType::Bool)?.converted(DType::U8)?;
+    extreme_of(&bytes, reduced, any)?.converted(DType::Bool).map(Raw::typed)
+}
