@@ -46,7 +46,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::normal`].
     pub fn normal_with(mean: f64, std: f64, shape: impl IntoShape, generator: &Generator) -> Result<Tensor> {
-        if !(std >= 0.0) {
+        if std < 0.0 || std.is_nan() {
             return Err(Error::bad_argument("normal", "std", std, "it must be at least 0"));
         }
         TensorOptions::CPU.randn_with(shape, generator)?.mul_scalar(std)?.add_scalar(mean)
@@ -126,7 +126,7 @@ impl Tensor {
             let classes = shape.remove(self.rank() - 1);
             shape.push(samples)?;
             shape.push(classes)?;
-            race(&weights.unsqueeze(-2)?.expand(&shape)?)?.argmax(-1)
+            race(&weights.unsqueeze(-2)?.expand(shape)?)?.argmax(-1)
         })
     }
 }

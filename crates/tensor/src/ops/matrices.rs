@@ -3,10 +3,12 @@
 use super::choose::{choose, number_like};
 use super::index::scatter_added;
 use super::rearrange::entries;
+use crate::autocast::prepared;
 use crate::create::filled;
 use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Numeric};
+use crate::op::Precision;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -152,11 +154,12 @@ impl Tensor {
     }
 
     fn added(&self, product: Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
+        let this = &prepared(Precision::HalfUnderAutocast, self)?; // as the product's factors
         let product = if alpha == 1.0 { product } else { product.mul_scalar(alpha)? };
         match beta {
             0.0 => Ok(product), // without what self may have of NaN
-            1.0 => product.add(self),
-            beta => product.add(&self.mul_scalar(beta)?),
+            1.0 => product.add(this),
+            beta => product.add(&this.mul_scalar(beta)?),
         }
     }
 }

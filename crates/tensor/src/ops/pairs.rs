@@ -35,7 +35,7 @@ binary! { FloorDivide: Num, "floor_divide", Nothing, |a, b| a.floor_div(b), "flo
     grad.zeros_like(),
     grad.zeros_like(),
 ] }
-binary! { PowTensor: Real, "pow", Inputs, map2_longest: |x, y| if y == T::ZERO { T::ONE } else if x == T::ONE { T::ONE } else { x.powf(y) }, "pow(x, y)", |saved, grad| [
+binary! { PowTensor: Real, "pow", Inputs, map2_longest: |x, y| if y == T::ZERO || x == T::ONE { T::ONE } else { x.powf(y) }, "pow(x, y)", |saved, grad| [
     of_base(grad, saved),
     of_exponent(grad, saved),
 ] }

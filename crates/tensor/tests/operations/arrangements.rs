@@ -236,6 +236,7 @@ fn products() -> Vec<Operation> {
             "torch.addmm(x, y, z, beta=beta, alpha=alpha)",
             run! { floats |c| c.x().addmm(c.y(), c.z(), c.float("beta"), c.float("alpha")) },
         )
+        .autocast(Autocast::Half)
         .samples([sample([signed([3, 2]), signed([3, 4]), signed([4, 2])]).args(scales.clone())])
         .special(move |_| special.clone())
         .large(|n| {
@@ -247,6 +248,7 @@ fn products() -> Vec<Operation> {
             "torch.baddbmm(x, y, z, beta=beta, alpha=alpha)",
             run! { floats |c| c.x().baddbmm(c.y(), c.z(), c.float("beta"), c.float("alpha")) },
         )
+        .autocast(Autocast::Half)
         .samples([sample([signed([2, 3, 2]), signed([2, 3, 4]), signed([2, 4, 2])]).args(scales)])
         .special(move |_| batched.clone())
         .large(|n| {

@@ -22,6 +22,7 @@ use super::f64::{ROUND, two_to};
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+) => {
         /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
+        #[allow(clippy::wrong_self_convention, reason = "numbers are values")]
         pub(crate) trait Functions: Sized {
             /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the `far_` ones.
             fn is_far(self) -> bool;
@@ -159,7 +160,7 @@ fn angle(y: f64, x: f64) -> f64 {
     let q = q * z + 1.104_502_261_667_388_7e-1;
     let q = q * z - 1.428_203_664_749_63e-1;
     let q = q * z + 1.999_990_500_809_876_7e-1;
-    let q = q * z - 3.333_333_251_286_272_7e-1;
+    let q = q * z - 3.333_333_251_286_273e-1;
     let angle = start + u * (1.0 + z * q);
     (if x.is_sign_negative() { PI - angle } else { angle }).copysign(y)
 }
