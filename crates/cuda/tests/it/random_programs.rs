@@ -28,7 +28,7 @@ fn run_and_count(machine: &Machine, steps: &[Step]) {
     drop(device);
     machine.run_all();
     assert_eq!(machine.violations(), [""; 0]);
-    assert_eq!(not_given_back(&machine), (0, 0), "something was not given back");
+    assert_eq!(not_given_back(machine), (0, 0), "something was not given back");
 }
 
 proptest! {

@@ -67,25 +67,12 @@ pub(crate) fn error_of(op: &'static str, error: Error) -> Error {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] without classes, or for a class that there is not; to find that out it waits for a device.
+/// [`Error::Argument`] without classes; as [`Tensor::one_hot`].
 pub fn one_hot(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
     if num_classes == 0 {
         return Err(wrong_argument("one_hot", "num_classes", 0, "at least 1"));
     }
-    if !index.is_empty() {
-        for extreme in [index.min(..)?, index.max(..)?] {
-            let class: i64 = extreme.to_int()?.item()?;
-            if !usize::try_from(class).is_ok_and(|class| class < num_classes) {
-                return Err(wrong_argument(
-                    "one_hot",
-                    "a class",
-                    class,
-                    &format!("at least 0 and below {num_classes}"),
-                ));
-            }
-        }
-    }
-    one_hot_unchecked(index, num_classes)
+    index.one_hot(num_classes)
 }
 
 /// [`one_hot`] of classes that were checked: does not wait for a device.

@@ -44,7 +44,7 @@ pub use loss::{
 pub(crate) use normalization::affine;
 pub use normalization::{alpha_dropout, feature_dropout, group_norm, instance_norm, local_response_norm, rms_norm};
 pub(crate) use resizing::nearest;
-pub use resizing::{PadMode, interpolate_nearest, pad, pixel_shuffle, pixel_unshuffle};
+pub use resizing::{interpolate_nearest, pad, pixel_shuffle, pixel_unshuffle};
 
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, Generator, Int, IntoShape, Pool2dOptions, Reduction, Result, Tensor,

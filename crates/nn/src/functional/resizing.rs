@@ -1,98 +1,24 @@
 //! Other sizes: padding, nearest neighbors, channels as pixels.
 
-use pagelock_tensor::{Error, Result, Shape, Tensor};
+use pagelock_tensor::{PadMode, Result, Shape, Tensor};
 
-use super::pieces::{constant, signed, wrong_argument, wrong_shape};
+use super::pieces::{signed, wrong_argument, wrong_shape};
 
-/// What stands beyond the ends.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PadMode {
-    /// A number.
-    Constant(f64),
-    /// The elements in reverse, without the last: `c b | a b c | b a`.
-    Reflect,
-    /// The last element: `a a | a b c | c c`.
-    Replicate,
-    /// The elements from the other end: `b c | a b c | a b`.
-    Circular,
-}
-
-/// More elements at the ends of the last dimensions: `padding` has a pair `[before, behind]` for each, the last dimension first,
-/// as in PyTorch.
+/// More elements at the ends of the last dimensions, as [`Tensor::pad`]: `[left, right, top, bottom, …]`.
 ///
 /// ```
-/// use pagelock_nn::functional::{self as F, PadMode};
-/// # use pagelock_tensor::Tensor;
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::{PadMode, Tensor};
 /// let x = Tensor::new([[1.0, 2.0, 3.0]])?;
-/// assert_eq!(F::pad(&x, &[[2, 0]], PadMode::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0]);
-/// assert_eq!(F::pad(&x, &[[0, 1], [1, 0]], PadMode::Constant(0.0))?.dims(), [2, 4]);
+/// assert_eq!(F::pad(&x, &[2, 0], PadMode::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0]);
+/// assert_eq!(F::pad(&x, &[0, 1, 1, 0], PadMode::Constant(0.0))?.dims(), [2, 4]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] for more pairs than dimensions, or more elements than there are to reflect or repeat.
-pub fn pad(x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result<Tensor> {
-    if padding.len() > x.rank() {
-        let expected = format!("there are {} pairs of padding; give at most one for each dimension", padding.len());
-        return Err(wrong_shape("pad", "the input", x.shape(), &expected));
-    }
-    let mut padded = x.clone();
-    for (back, &ends) in padding.iter().enumerate() {
-        let dim = x.rank() - 1 - back;
-        padded = match (ends, mode) {
-            ([0, 0], _) => continue,
-            (_, PadMode::Constant(value)) => pad_constant(&padded, dim, ends, value)?,
-            _ => {
-                let index = places(padded.shape(), dim, ends, mode)?;
-                let len = index.len();
-                padded.index_select(signed(dim), &Tensor::from_vec(index, len)?.to(&x.device())?)?
-            }
-        };
-    }
-    Ok(padded)
-}
-
-fn pad_constant(x: &Tensor, dim: usize, ends: [usize; 2], value: f64) -> Result<Tensor> {
-    let [before, behind] = ends.map(|count| {
-        let mut sizes = x.dims().to_vec();
-        sizes[dim] = count;
-        constant(x, value)?.expand(Shape::new(&sizes)?)
-    });
-    Tensor::cat(&[&before?, x, &behind?], signed(dim))
-}
-
-/// Which index each place of a padded dimension shows.
-fn places(shape: &Shape, dim: usize, [before, behind]: [usize; 2], mode: PadMode) -> Result<Vec<i64>> {
-    let size = shape[dim];
-    let most = match mode {
-        PadMode::Reflect => size.saturating_sub(1),
-        PadMode::Circular => size,
-        _ if size == 0 => 0,
-        _ => usize::MAX,
-    };
-    let largest = before.max(behind);
-    if largest > most {
-        return Err(Error::Argument(format!(
-            "pad: {largest} elements were asked for at an end of dimension {dim} of {shape}, but {mode:?} has at most {most} there"
-        )));
-    }
-    let total = size.checked_add(before).and_then(|len| len.checked_add(behind));
-    let Some(total) = total.filter(|&total| i64::try_from(total).is_ok()) else {
-        return Err(wrong_argument("pad", "the padding", format!("[{before}, {behind}]"), "less"));
-    };
-    Shape::new(&[total])?;
-    let (size, before) = (size as i64, before as i64);
-    Ok((0..total as i64).map(|place| shown(place - before, size, mode)).collect())
-}
-
-/// The index in `0..size` that a place from before 0 to behind `size` shows.
-fn shown(place: i64, size: i64, mode: PadMode) -> i64 {
-    match mode {
-        PadMode::Reflect if place < 0 => -place,
-        PadMode::Reflect if place >= size => 2 * (size - 1) - place,
-        PadMode::Circular => place.rem_euclid(size),
-        _ => place.clamp(0, size - 1),
-    }
+/// As [`Tensor::pad`].
+pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
+    x.pad(sizes, mode)
 }
 
 /// Images, sequences or volumes in another size: each element is the one that is nearest before it, as PyTorch's

@@ -1,10 +1,10 @@
 //! Layers that change the size of images and their relatives: padding, [`Upsample`], [`PixelShuffle`], [`PixelUnshuffle`].
 
 use super::{debug_is_display, number};
+use crate::functional as F;
 use crate::functional::pieces::wrong_argument;
-use crate::functional::{self as F, PadMode};
 use crate::{Forward, Module, module_scope};
-use pagelock_tensor::{Error, Result, Tensor};
+use pagelock_tensor::{Error, PadMode, Result, Tensor};
 
 /// The padding of `N` dimensions: one number for all ends, or a pair `[before, behind]` for each, the last dimension first.
 ///
@@ -37,7 +37,8 @@ fn padded(op: &str, x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result
         let expected = format!("it must have {rank} dimensions, or {} with a batch; reshape it", rank + 1);
         return Err(Error::Argument(format!("{op}: the input is {}, but {expected}", x.shape())));
     }
-    F::pad(x, padding, mode)
+    let sizes: Vec<isize> = padding.iter().flatten().map(|&size| isize::try_from(size).unwrap_or(isize::MAX)).collect();
+    x.pad(&sizes, mode)
 }
 
 /// `(1, 2, 0, 0)`

@@ -1,8 +1,8 @@
 //! What layers do beside computing: refuse with the numbers, drop channels, keep precision, run under autocast.
 
-use pagelock_nn::functional::{self as F, AttentionOptions, PadMode};
+use pagelock_nn::functional::{self as F, AttentionOptions};
 use pagelock_nn::*;
-use pagelock_tensor::{DType, Generator, Half, Int, Result, Tensor, autocast};
+use pagelock_tensor::{DType, Generator, Half, Int, PadMode, Result, Tensor, autocast};
 
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape).unwrap()
@@ -70,8 +70,8 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
             "Upsample: scale_factor is -1, but it must be above 0",
         ),
         (
-            F::pad(&x, &[[0, 0]; 3], PadMode::Replicate),
-            "pad: the input is [2, 3], but there are 3 pairs of padding; give at most one for each dimension",
+            F::pad(&x, &[0; 6], PadMode::Replicate),
+            "pad: sizes is [0, 0, 0, 0, 0, 0], but there must be two for each of the last dimensions of [2, 3]",
         ),
     ];
     for (result, expected) in cases {
@@ -91,7 +91,7 @@ fn embeddings_refuse_what_they_do_not_have() {
         "Embedding: the weight is [5], but it must be [num_embeddings, embedding_dim]; reshape it"
     );
     let one_hot = F::one_hot(&Tensor::new([0, 3]).unwrap(), 3).unwrap_err().to_string();
-    assert_eq!(one_hot, "one_hot: a class is 3, but it must be at least 0 and below 3");
+    assert_eq!(one_hot, "one_hot: index 3 is outside the 3 classes");
     let nothing: Tensor<Int> = Tensor::from_vec(Vec::<i64>::new(), [0, 2]).unwrap();
     assert_eq!(Embedding::new(5, 3).unwrap().forward(&nothing).unwrap().dims(), [0, 2, 3]);
 }

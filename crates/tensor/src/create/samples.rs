@@ -131,14 +131,14 @@ impl Tensor {
     }
 }
 
-/// Numbers at equal distances; the second half counts from the end, as PyTorch's.
-fn spaced([start, end]: [f64; 2], steps: usize) -> Result<Tensor> {
+/// What is made of numbers at equal distances; the second half counts from the end, as PyTorch's.
+fn spaced([start, end]: [f64; 2], steps: usize, made: impl Fn(f64) -> f64) -> Result<Tensor> {
     let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
     let number = |i: usize| {
         if i < steps / 2 || steps == 1 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 }
     };
     Tensor::build(steps, |numbers: &mut [f64]| {
-        numbers.iter_mut().enumerate().for_each(|(i, element)| *element = number(i));
+        numbers.iter_mut().enumerate().for_each(|(i, element)| *element = made(number(i)));
     })
 }
 
@@ -173,7 +173,7 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn linspace(self, start: f64, end: f64, steps: usize) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("linspace")?;
-        spaced([start, end], steps)?.to_dtype(dtype)?.to(self.device)
+        spaced([start, end], steps, |number| number)?.to_dtype(dtype)?.to(self.device)
     }
 
     /// `base` to the power of each of [`linspace`](Tensor::linspace).
@@ -182,8 +182,6 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn logspace(self, start: f64, end: f64, steps: usize, base: f64) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("logspace")?;
-        let powers = spaced([start, end], steps)?.to_vec::<f64>()?;
-        let numbers: Vec<f64> = powers.into_iter().map(|power| base.powf(power)).collect();
-        Tensor::from_slice(&numbers, steps)?.to_dtype(dtype)?.to(self.device)
+        spaced([start, end], steps, |power| base.powf(power))?.to_dtype(dtype)?.to(self.device)
     }
 }

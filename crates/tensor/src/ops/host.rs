@@ -22,15 +22,16 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Memory`] if the result does not fit the budget; as [`Tensor::to_vec`].
     pub fn nonzero(&self) -> Result<Tensor<Int>> {
-        let (numbers, dims) = (nonzero(self.raw())?, self.dims());
-        let mut rows = vec![0; numbers.len() * dims.len()];
-        for (row, &number) in rows.chunks_exact_mut(dims.len().max(1)).zip(&numbers) {
-            let mut rest = number as usize;
-            for (place, &size) in row.iter_mut().zip(dims).rev() {
-                (*place, rest) = ((rest % size) as i64, rest / size);
+        let (truths, dims) = (truths(self.raw())?, self.dims());
+        let rows = Tensor::build([n_true(&truths), dims.len()], |rows: &mut [i64]| {
+            for (row, number) in rows.chunks_exact_mut(dims.len().max(1)).zip(places(&truths)) {
+                let mut rest = number;
+                for (place, &size) in row.iter_mut().zip(dims).rev() {
+                    (*place, rest) = ((rest % size) as i64, rest / size);
+                }
             }
-        }
-        Tensor::from_slice(&rows, [numbers.len(), dims.len()])?.to(&self.device())
+        })?;
+        rows.to(&self.device())
     }
 
     /// The elements where `mask` is true, in row-major order, as a vector; both broadcast. Waits for a device.
@@ -46,8 +47,11 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the shapes do not fit; as [`Tensor::nonzero`].
     pub fn masked_select(&self, mask: &Tensor<Bool>) -> Result<Tensor<K>> {
         let shape = Shape::broadcast("masked_select", self.shape(), mask.shape())?;
-        let numbers = nonzero(&mask.raw().expand(shape)?)?;
-        let index: Tensor<Int> = Tensor::from_slice(&numbers, numbers.len())?.to(&self.device())?;
+        let truths = truths(&mask.raw().expand(shape)?)?;
+        let index = Tensor::<Int>::build(n_true(&truths), |index: &mut [i64]| {
+            index.iter_mut().zip(places(&truths)).for_each(|(entry, place)| *entry = place as i64);
+        })?;
+        let index = index.to(&self.device())?;
         self.raw().expand(shape)?.reshape(&[-1])?.index_select(0, index.raw()).map(Raw::typed)
     }
 
@@ -64,11 +68,19 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// The places of what is true, in row-major order.
-fn nonzero(x: &Raw) -> Result<Vec<i64>> {
+/// Which elements are not 0.
+fn truths(x: &Raw) -> Result<Vec<bool>> {
     let truths: Tensor<Bool> = no_grad(|| x.converted(DType::Bool))?.typed();
-    let truths = truths.to_vec::<bool>()?;
-    Ok(truths.iter().zip(0..).filter(|(is_true, _)| **is_true).map(|(_, number)| number).collect())
+    truths.to_vec::<bool>()
+}
+
+fn n_true(truths: &[bool]) -> usize {
+    truths.iter().filter(|is_true| **is_true).count()
+}
+
+/// The places of what is true, in order.
+fn places(truths: &[bool]) -> impl Iterator<Item = usize> {
+    truths.iter().enumerate().filter(|(_, is_true)| **is_true).map(|(place, _)| place)
 }
 
 impl<K: Numeric> Tensor<K> {
@@ -136,11 +148,13 @@ impl Tensor {
             let expected = format!("give at least one bin, and finite bounds in order, not {min} and {max}");
             return Err(Error::bad_argument("histc", "bins", bins, expected));
         }
-        let mut counts = vec![0.0; bins];
-        for number in numbers.into_iter().filter(|number| (min..=max).contains(number)) {
-            counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
-        }
-        Tensor::from_slice(&counts, bins)?.to_dtype(self.dtype())?.to(&self.device())
+        let counts = Tensor::build(bins, |counts: &mut [f64]| {
+            counts.fill(0.0);
+            for number in numbers.into_iter().filter(|number| (min..=max).contains(number)) {
+                counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
+            }
+        })?;
+        counts.to_dtype(self.dtype())?.to(&self.device())
     }
 }
 

@@ -187,7 +187,7 @@ fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
         }
         [rows, columns] if down <= rows && right <= columns => {
             let n = (rows - down).min(columns - right);
-            entries(&x.reshape(&[-1])?, 0, (0..n).map(|i| (i + down) * columns + i + right))
+            entries(&x.reshape(&[-1])?, 0, n, |i| (i + down) * columns + i + right)
         }
         _ => {
             let expected = format!("it must be a vector, or a matrix that has diagonal {diagonal}");

@@ -37,7 +37,7 @@ impl<K: Kind> Tensor<K> {
     pub fn flip(&self, dims: &[isize]) -> Result<Tensor<K>> {
         let flipped = dims.iter().try_fold(self.raw().clone(), |x, &dim| {
             let size = x.shape()[x.shape().dim("flip", dim)?];
-            entries(&x, dim, (0..size).rev())
+            entries(&x, dim, size, |i| size - 1 - i)
         });
         flipped.map(Raw::typed)
     }
@@ -132,11 +132,12 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// Entries of a dimension, by number.
-pub(super) fn entries(x: &Raw, dim: isize, numbers: impl Iterator<Item = usize>) -> Result<Raw> {
-    let numbers: Vec<i64> = numbers.map(|number| number as i64).collect();
-    let index: Tensor<Int> = Tensor::from_slice(&numbers, numbers.len())?.to(x.storage.device())?;
-    x.index_select(dim, index.raw())
+/// `len` entries of a dimension, by number.
+pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) -> usize) -> Result<Raw> {
+    let index = Tensor::<Int>::build(len, |numbers: &mut [i64]| {
+        numbers.iter_mut().enumerate().for_each(|(i, entry)| *entry = number(i) as i64);
+    })?;
+    x.index_select(dim, index.to(x.storage.device())?.raw())
 }
 
 fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
@@ -205,7 +206,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
         PadMode::Circular => size,
     };
     if len < 0 || before.max(after) > most {
-        let expected = format!("dimension {dim} of {} has not so many entries; pad less", x.shape());
+        let expected = format!("dimension {dim} of {} has fewer entries; pad less", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{before} and {after}"), expected));
     }
     let PadMode::Constant(value) = mode else {
@@ -217,7 +218,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
             _ if i >= size => 2 * (size - 1) - i,
             _ => i,
         };
-        return entries(x, dim as isize, (-before..size + after).map(|i| number(i) as usize));
+        return entries(x, dim as isize, len as usize, |i| number(i as isize - before) as usize);
     };
     let start = (-before).max(0);
     let kept = x.narrow(dim as isize, start as usize, (len - before.max(0) - after.max(0)).max(0) as usize)?;
@@ -239,7 +240,7 @@ fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
     let mut shape = x.shape().with(dim, windows);
     shape.insert(dim + 1, size)?;
     shape.check_size()?;
-    let picked = entries(x, dim as isize, (0..windows).flat_map(|window| (0..size).map(move |i| window * step + i)))?;
+    let picked = entries(x, dim as isize, windows * size, |i| i / size.max(1) * step + i % size.max(1))?;
     let mut order: Vec<isize> = (0..shape.rank() as isize).collect();
     let window = order.remove(dim + 1);
     order.push(window);
