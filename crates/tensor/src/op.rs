@@ -538,7 +538,7 @@ fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Ra
 }
 
 /// Locks each input's storage once, however many inputs share it, and runs the kernel.
-fn with_locked<const N: usize>(
+pub(crate) fn with_locked<const N: usize>(
     inputs: [Option<&Raw>; N],
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>) -> Result<()>,
 ) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Tables that are read by index.
 
-use pagelock_tensor::{DType, Error, Int, Result, Tensor};
+use pagelock_tensor::{DType, Int, Result, Tensor};
 
 use super::pieces::{choose, wrong_argument, wrong_shape};
 
@@ -21,11 +21,11 @@ use super::pieces::{choose, wrong_argument, wrong_shape};
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `weight` has not two dimensions; [`Error::IndexOutOfRange`].
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` has not two dimensions; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding(index: &Tensor<Int>, weight: &Tensor, padding_idx: Option<usize>) -> Result<Tensor> {
     check_table("embedding", weight)?;
     let flat = index.reshape([-1])?;
-    let rows = weight.index_select(0, &flat).map_err(|error| error_of("embedding", error))?;
+    let rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding"))?;
     let rows = match padding_idx {
         None => rows,
         Some(padding) => {
@@ -44,16 +44,6 @@ pub(crate) fn check_table(op: &str, weight: &Tensor) -> Result<()> {
     Err(wrong_shape(op, "the weight", weight.shape(), "it must be [num_embeddings, embedding_dim]; reshape it"))
 }
 
-/// An index that there is not, in the words of another operation.
-pub(crate) fn error_of(op: &'static str, error: Error) -> Error {
-    match error {
-        Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
-            Error::IndexOutOfRange { op, index, dim, shape, from_end }
-        }
-        other => other,
-    }
-}
-
 /// 1 at each index and 0 elsewhere.
 ///
 /// - `index`: `[..]`, each at least 0 and below `num_classes`
@@ -67,7 +57,7 @@ pub(crate) fn error_of(op: &'static str, error: Error) -> Error {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] without classes; as [`Tensor::one_hot`].
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) without classes; as [`Tensor::one_hot`].
 pub fn one_hot(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
     if num_classes == 0 {
         return Err(wrong_argument("one_hot", "num_classes", 0, "at least 1"));

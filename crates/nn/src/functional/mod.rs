@@ -34,7 +34,7 @@ pub use attention::{AttentionMask, AttentionOptions, scaled_dot_product_attentio
 pub use convolution::{Conv1dOptions, Pool1dOptions, adaptive_avg_pool1d, avg_pool1d, conv1d, max_pool1d};
 pub(crate) use distance::raised;
 pub use distance::{cosine_similarity, pairwise_distance};
-pub(crate) use embedding::{check_table, error_of, one_hot_unchecked};
+pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding::{embedding, one_hot};
 pub use loss::{
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, gaussian_nll_loss,

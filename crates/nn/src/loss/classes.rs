@@ -1,6 +1,5 @@
 //! Losses of classes: [`CrossEntropyLoss`], [`NLLLoss`].
 
-use crate::functional::error_of;
 use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
@@ -76,12 +75,13 @@ impl Settings<'_> {
         };
         let mut weights = match self.weight {
             Some(weight) => {
-                let flat = weight.index_select(0, &target.reshape([-1])?).map_err(|error| error_of(self.op, error))?;
+                let flat =
+                    weight.index_select(0, &target.reshape([-1])?).map_err(|error| error.of_index_in(self.op))?;
                 if target.rank() == 1 { flat } else { flat.unflatten(0, target.shape())? }
             }
             None => constant(log_probabilities, 1.0)?.expand(target.shape())?,
         };
-        let picked = log_probabilities.gather(1, &target.unsqueeze(1)?).map_err(|error| error_of(self.op, error))?;
+        let picked = log_probabilities.gather(1, &target.unsqueeze(1)?).map_err(|error| error.of_index_in(self.op))?;
         let mut picked = picked.squeeze(1)?;
         if let Some(ignored) = &ignored {
             (weights, picked) = (choose(ignored, &zero, &weights)?, choose(ignored, &zero, &picked)?);

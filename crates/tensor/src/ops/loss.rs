@@ -65,12 +65,7 @@ impl Tensor {
 
     fn nll(&self, op: &'static str, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         self.check_target(op, target)?;
-        let picked = self.gather(1, &target.unsqueeze(1)?).map_err(|error| match error {
-            Error::IndexOutOfRange { index, dim, shape, from_end, .. } => {
-                Error::IndexOutOfRange { op, index, dim, shape, from_end }
-            }
-            other => other,
-        })?;
+        let picked = self.gather(1, &target.unsqueeze(1)?).map_err(|error| error.of_index_in(op))?;
         reduction.apply(op, picked.squeeze(1)?.neg()?)
     }
 

@@ -97,7 +97,8 @@ impl Tensor<Int> {
         let index = self.raw().unsqueeze(-1)?;
         let ones = filled(index.storage.device(), "one_hot", *index.shape(), DType::I64, Scalar::Int(1))?;
         let last = index.rank() - 1;
-        scatter_added(&ones, last, &index, index.shape().with(last, classes)).map(Raw::typed)
+        let rows = scatter_added(&ones, last, &index, index.shape().with(last, classes));
+        rows.map(Raw::typed).map_err(|error| error.of_index_in("one_hot"))
     }
 }
 

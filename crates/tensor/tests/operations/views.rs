@@ -24,6 +24,12 @@ pub(crate) fn entries() -> Vec<Operation> {
             &[(&[2, 3, 2], json!({ "start": 1, "end": -1 })), (&[], json!({ "start": 0, "end": 0 }))],
         ),
         view(
+            "unflatten",
+            "x.unflatten(dim, sizes)",
+            run! { elements |c| c.x().unflatten(c.int("dim"), [2, 3]) },
+            &[(&[2, 6], json!({ "dim": 1, "sizes": [2, 3] })), (&[6], json!({ "dim": -1, "sizes": [2, 3] }))],
+        ),
+        view(
             "permute",
             "x.permute(dims)",
             run! { elements |c| c.x().permute(c.array::<3>("dims")) },

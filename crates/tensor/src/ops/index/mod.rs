@@ -11,7 +11,7 @@ use crate::device::{Device, common_device};
 use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
-use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision, with_locked};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -76,7 +76,7 @@ impl<K: Numeric> Tensor<K> {
             let expected = format!("it must be {}; reshape or expand it", picks.shapes[1]);
             return Err(Error::wrong_shape("index_add", "the source", source.shape(), expected));
         }
-        self.raw().add(&picks.add(source)?).map(Raw::typed)
+        self.raw().add(&picks.checked_add(source)?).map(Raw::typed)
     }
 
     /// This tensor with `value` in the entries of a dimension that `index` (one-dimensional) names. A copy.
@@ -133,7 +133,7 @@ impl Raw {
     }
 }
 
-/// [`scatter_add`] of any kind, with an index that is checked.
+/// [`scatter_add`] of any kind, which checks the shapes and the index.
 pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
     let index = own_index("scatter_add", source, index)?;
     let picks = Picks::of_elements(&into, dim, index)?;
@@ -147,7 +147,7 @@ pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) 
     let source = sizes.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
         if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
     })?;
-    picks.add(&source)
+    picks.checked_add(&source)
 }
 
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.
@@ -239,12 +239,27 @@ impl Picks {
         Ok(record(op, self, [Some(x)], out))
     }
 
-    /// Zeros, with each element of `x` added where it would be picked.
-    fn add(self, x: &Raw) -> Result<Raw> {
-        let op = match self.way {
+    /// [`add`](Self::add) with an index that nobody has checked yet.
+    fn checked_add(self, x: &Raw) -> Result<Raw> {
+        if matches!(x.storage.device(), Device::Cpu) {
+            let (op, dim, whole) = (self.name_of_add(), self.dim, self.shapes[0]);
+            with_locked([Some(&self.index)], &mut |index| {
+                check_range(op, index.view::<i64>(0).data.plain(), dim, &whole)
+            })?;
+        }
+        self.add(x)
+    }
+
+    fn name_of_add(&self) -> &'static str {
+        match self.way {
             Way::Entries => "index_add",
             Way::Elements => "scatter_add",
-        };
+        }
+    }
+
+    /// Zeros, with each element of `x` added where it would be picked. On the CPU the index is in range.
+    fn add(self, x: &Raw) -> Result<Raw> {
+        let op = self.name_of_add();
         let (inputs, whole, dim) = ([Some(x), Some(&self.index)], &self.shapes[0], self.dim);
         let out = match x.storage.device() {
             Device::Cpu => on_cpu(op, inputs, (*whole, x.dtype()), &mut |inputs, out| {
