@@ -1,6 +1,7 @@
 //! Tensors in parts: views of them, one after another.
 
 use crate::error::{Error, Result};
+use crate::heap::CountedHeap;
 use crate::kind::Kind;
 use crate::tensor::{Raw, Tensor};
 
@@ -54,8 +55,14 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension.
     pub fn unbind(&self, dim: isize) -> Result<Vec<Tensor<K>>> {
         let size = self.shape()[self.shape().dim("unbind", dim)?];
+        let _list = room_for_list("unbind", size)?;
         (0..size as isize).map(|i| self.select(dim, i)).collect()
     }
+}
+
+/// What a list of tensors takes, while it is made.
+fn room_for_list(op: &'static str, n_parts: usize) -> Result<CountedHeap> {
+    CountedHeap::granted(op, "the list of parts", n_parts.saturating_mul(size_of::<Raw>()).min(isize::MAX as usize))
 }
 
 fn typed<K: Kind>(parts: Vec<Raw>) -> Result<Vec<Tensor<K>>> {
@@ -68,6 +75,7 @@ fn split(x: &Raw, op: &'static str, part: usize, dim: isize) -> Result<Vec<Raw>>
         return Err(Error::bad_argument(op, "size", 0, "it must be at least 1"));
     }
     let starts = (0..size.max(1)).step_by(part);
+    let _list = room_for_list(op, starts.len())?;
     starts.map(|start| x.narrow(dim, start, part.min(size - start))).collect()
 }
 
