@@ -37,7 +37,8 @@ pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not as many sizes as dimensions behind the channels, or one of them is 0.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are not as many sizes as dimensions behind the
+/// channels, or one of them is 0.
 pub fn interpolate_nearest(x: &Tensor, size: &[usize]) -> Result<Tensor> {
     nearest(x, size, &[])
 }
@@ -69,7 +70,8 @@ pub(crate) fn nearest(x: &Tensor, size: &[usize], factors: &[f64]) -> Result<Ten
 /// Channels as pixels: `[batch, channels · r², height, width]` becomes `[batch, channels, height · r, width · r]`.
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has not four dimensions, or `r²` does not divide the channels.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has not four dimensions, or `r²` does not divide the
+/// channels.
 pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     let (&[batch, channels, height, width], r) = (x.dims(), upscale_factor) else {
         let expected = "it must be [batch, channels, height, width]; reshape it";
@@ -87,7 +89,8 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
 /// Pixels as channels: the reverse of [`pixel_shuffle`].
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has not four dimensions, or `r` does not divide height and width.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has not four dimensions, or `r` does not divide
+/// height and width.
 pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     let (&[batch, channels, height, width], r) = (x.dims(), downscale_factor) else {
         let expected = "it must be [batch, channels, height, width]; reshape it";

@@ -50,7 +50,7 @@ macro_rules! reduction {
             /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several; they go away.
             ///
             /// # Errors
-            /// [`Error::Argument`] for axes that there are not, or where nothing has no such value.
+            /// [`Error::Argument`](crate::Error::Argument) for axes that there are not, or where nothing has no such value.
             pub fn $method(&self, axes: impl Axes) -> Result<$tensor> {
                 $function(self.raw(), Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false }).map(Raw::typed)
             }
