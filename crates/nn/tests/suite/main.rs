@@ -3,7 +3,6 @@
 mod averaged_models;
 mod checkpoint_folders;
 mod checkpoints;
-mod derive;
 mod files;
 mod fit;
 mod freezing;
