@@ -68,7 +68,7 @@ mod subset;
 mod synthetic;
 pub mod transforms;
 
-pub use array_files::StoredRows;
+pub use array_files::{StoredRows, save_npy, save_npz};
 pub use cifar::{Cifar, CifarArchive, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
