@@ -240,6 +240,25 @@ impl Device {
         self.core.shared.check_races()
     }
 
+    /// Waits, on the host, until everything is done that anything of the process queued in this device's context, other libraries too.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also while work is captured, which it spoils.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let zeros = device.stream()?.zeros::<u8>(100)?;
+    /// device.synchronize_context()?; // now it has them
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn synchronize_context(&self) -> Result<()> {
+        host_function::refuse_inside()?;
+        Ok(self.core.shared.driver.synchronize()?)
+    }
+
     /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.
     ///
     /// Copies work without it, through the host.
