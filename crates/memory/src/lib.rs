@@ -69,14 +69,20 @@ pub use budget::{Budget, BudgetEntry, Reservation, Trim};
 pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
+#[doc(hidden)]
+pub use counted::Report;
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 #[doc(hidden)]
 pub use counted_reader::{CountedReader, ParsedMemory};
 pub use default_host::{DefaultHost, default_host, host_budget};
 pub use error::{Error, Held, OverBudget, Result};
 pub use foreign::Foreign;
+#[doc(hidden)]
+pub use holder::Tally;
 pub use holder::{Holder, HolderScope, holder};
 pub use host_allocator::{HostAllocator, HostScope};
+#[doc(hidden)]
+pub use ledger::register_device;
 pub use ledger::{Ledger, ledger};
 pub use limited::{Limited, LimitedBlock};
 pub use mapped::Mapped;
