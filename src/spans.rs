@@ -6,13 +6,13 @@ use pagelock_tensor::profiler::{self, Category, Observed, Observer};
 use tracing::span::EnteredSpan;
 use tracing::{debug_span, trace_span};
 
-/// Makes spans of the crate `tracing` of what goes on, until the result is dropped: for a subscriber that shows them beside those of the
-/// rest of a program.
+/// Makes spans of the crate `tracing` of what goes on, until the result is dropped: for a subscriber that shows them beside those
+/// of the rest of a program.
 ///
 /// Their target is `pagelock`, and each has a field `name`: at level `TRACE` `operation` and `backward`, at `DEBUG` `module`
-/// (`layers.0 (Conv2d)`), `loader`, `optimizer` and `user` ([`record_function`](profiler::record_function)). Of levels that no subscriber
-/// wants no spans are made. Times are those of the host: a GPU works later, as [`profiler::profile`] shows. Operations inside an operation
-/// have spans of their own.
+/// (`layers.0 (Conv2d)`), `loader`, `optimizer` and `user` ([`record_function`](profiler::record_function)). Of levels that no
+/// subscriber wants no spans are made. Times are those of the host: a GPU works later, as [`profiler::profile`] shows. Operations
+/// inside an operation have spans of their own.
 ///
 /// Without this call, the feature costs nothing: an operation looks at one atomic number, as it does in any case.
 ///
@@ -150,7 +150,8 @@ mod tests {
     fn modules_operations_and_derivatives_are_spans_that_nest() {
         let all = seen(Level::TRACE);
         assert!(all.contains(&"backward sum".to_owned()), "{all:?}");
-        let at = |line: &str| all.iter().position(|seen| seen == line).unwrap_or_else(|| panic!("no {line} in {all:?}"));
+        let at =
+            |line: &str| all.iter().position(|seen| seen == line).unwrap_or_else(|| panic!("no {line} in {all:?}"));
         let depth = |at: usize| {
             let signs = all[..at].iter();
             signs.map(|line| i32::from(line == ">") - i32::from(line == "<")).sum::<i32>()

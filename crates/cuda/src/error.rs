@@ -171,7 +171,8 @@ pub enum Error {
     /// The device has no memory left.
     #[error(
         "device {device} has no {asked} left: buffers hold {live} of {reserved}, {free} of {total} are free for \
-         all processes{}; drop buffers, use smaller batches or another device", largest(holders)
+         all processes{}; drop buffers, use smaller batches or another device",
+        largest(holders)
     )]
     OutOfMemory {
         /// Which device.

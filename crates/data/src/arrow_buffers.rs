@@ -10,9 +10,9 @@ use crate::{Error, Result};
 
 /// A tensor of the values of a primitive array: `from_arrow(array.values(), array.nulls())`.
 ///
-/// Nothing is copied if the values begin at a multiple of 64 bytes, as those of buffers do that Arrow allocated: the tensor keeps the
-/// buffer alive, which stays in nobody's budget here, and cannot be changed in place. Other values, such as those behind the start of a
-/// slice, or in what was a `Vec`, are copied once.
+/// Nothing is copied if the values begin at a multiple of 64 bytes, as those of buffers do that Arrow allocated: the tensor keeps
+/// the buffer alive, which stays in nobody's budget here, and cannot be changed in place. Other values, such as those behind the
+/// start of a slice, or in what was a `Vec`, are copied once.
 ///
 /// # Errors
 /// [`Error::Argument`] if a value is null; [`Error::Tensor`] if the budget refuses a copy.
@@ -56,9 +56,9 @@ pub fn from_arrow_bool(values: &BooleanBuffer, nulls: Option<&NullBuffer>) -> Re
     Ok(Tensor::build(values.len(), fill)?)
 }
 
-/// The elements of a tensor, row-major, for a primitive array: `PrimitiveArray::new(to_arrow(x)?, None)`. Without a copy if this is the only
-/// handle to the storage, the elements lie in order, and are of that type; else copied once. They stay in the budget until Arrow is
-/// done with them.
+/// The elements of a tensor, row-major, for a primitive array: `PrimitiveArray::new(to_arrow(x)?, None)`. Without a copy if this
+/// is the only handle to the storage, the elements lie in order, and are of that type; else copied once. They stay in the budget
+/// until Arrow is done with them.
 ///
 /// # Errors
 /// [`Error::Tensor`] if the budget refuses a copy, or a device cannot be read.

@@ -5,8 +5,8 @@ mod problem;
 
 use std::path::PathBuf;
 
-use pagelock_data::{CsvTable, Dataset, StoredRows};
-use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
+use pagelock_data::{CsvTable, Dataset, StoredRows, save_npy, save_npz};
+use pagelock_tensor::{AnyTensor, Bool, DType, Float, Int, Tensor};
 use tempfile::TempDir;
 
 use content::file;

@@ -55,8 +55,9 @@ unsafe impl<O: Send + Sync> Send for Foreign<O> {}
 // SAFETY: as above.
 unsafe impl<O: Send + Sync> Sync for Foreign<O> {}
 
-// SAFETY: the slice was borrowed from the owner, which stays at its address, borrowed, until it is dropped with this; so the bytes are
-// valid for reads, initialized and not written. They start at a multiple of `ALIGN` (checked), and the kind is read-only.
+// SAFETY: the slice was borrowed from the owner, which stays at its address, borrowed, until it is dropped with this; so the
+// bytes are valid for reads, initialized and not written. They start at a multiple of `ALIGN` (checked), and the kind is
+// read-only.
 unsafe impl<O: AsRef<[u8]> + Send + Sync + 'static> Block for Foreign<O> {
     fn ptr(&self) -> NonNull<u8> {
         self.start

@@ -75,8 +75,7 @@ struct Known {
     devices: Vec<Weak<dyn Report>>,
 }
 
-static KNOWN: Mutex<Known> = 
-    Mutex::new(Known { budgets: Vec::new(), resources: Vec::new(), devices: Vec::new() });
+static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new(), devices: Vec::new() });
 
 pub(crate) fn register_budgets(tree: &Arc<BudgetTree>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,8 +35,8 @@ pub struct HostElements<T> {
 }
 
 impl<K: Kind> Tensor<K> {
-    /// The elements as a slice on the host, in the precision `T`; waits for a device that computes them. Without a copy if this is the only
-    /// handle to the storage, the elements lie in order, and are of type `T`; else they are copied once.
+    /// The elements as a slice on the host, in the precision `T`; waits for a device that computes them. Without a copy if this
+    /// is the only handle to the storage, the elements lie in order, and are of type `T`; else they are copied once.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if a copy does not fit the budget; as [`Tensor::to`] for a tensor on a device.

@@ -31,7 +31,11 @@ impl Stream {
     /// assert_eq!(stream.read(&target)?, [2, 3]);
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
-    pub unsafe fn copy_from_address<'a>(&self, source: Address, target: impl Into<DeviceViewMut<'a, u8>>) -> Result<()> {
+    pub unsafe fn copy_from_address<'a>(
+        &self,
+        source: Address,
+        target: impl Into<DeviceViewMut<'a, u8>>,
+    ) -> Result<()> {
         let target = target.into();
         target.check_beside(self.core())?;
         let (to, len_bytes) = (target.address(), target.len_bytes());

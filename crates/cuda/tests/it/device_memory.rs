@@ -174,7 +174,8 @@ fn refusals_and_the_ledger_name_who_holds_the_device() {
     let again = held("loader", &stream, 16);
     let names: Vec<_> = device.holders().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["`weights` 24 MiB", "`loader` 24 MiB"]);
-    let shown = |ledger: Ledger| ledger.devices.iter().any(|entry| entry.holders.len() == 2 && entry.stats.live_blocks == 3);
+    let shown =
+        |ledger: Ledger| ledger.devices.iter().any(|entry| entry.holders.len() == 2 && entry.stats.live_blocks == 3);
     assert!(shown(ledger()) && ledger().to_string().contains("\ndevice   "), "{}", ledger());
     drop((weights, batch, again));
     assert!(device.holders().is_empty());

@@ -1,10 +1,12 @@
 //! LBFGS against PyTorch's, which `../golden/lbfgs.py` wrote; its state dict; what it refuses.
 
+use std::process::Command;
+
 use crate::pytorch;
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{Lbfgs, Optimizer, OptimizerState, Setting};
 use pagelock_nn::{Error, Parameter, Result, TorchValue};
-use pagelock_tensor::{DType, Device, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Device, Tensor};
 
 fn parameters(device: &Device) -> Vec<Parameter> {
     let made = [
@@ -94,6 +96,25 @@ fn a_state_of_pytorch_goes_on_as_there() {
 }
 
 #[test]
+fn pytorch_goes_on_with_a_state_of_ours() {
+    let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
+        return println!("skipped: set PAGELOCK_PYTHON to a Python that has torch");
+    };
+    let parameters = parameters(&Device::Cpu);
+    let mut opt = make("wolfe", &parameters);
+    steps(&mut opt, &parameters, 6, false);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lbfgs.pt");
+    let weights = ["weight", "bias"].into_iter().zip(&parameters);
+    let weights = weights.map(|(name, parameter)| (name, TorchValue::from(AnyTensor::from(parameter.as_tensor()))));
+    let state = [("optimizer", opt.state_dict().unwrap().to_torch().unwrap())];
+    TorchValue::dict(weights.chain(state)).save(&path).unwrap();
+    let script = pytorch::path("lbfgs.py");
+    let status = Command::new(python).arg(script).arg("continue").arg(path).status();
+    assert!(status.expect("PAGELOCK_PYTHON runs").success(), "the script says above what is wrong");
+}
+
+#[test]
 fn training_goes_on_after_loading_as_if_undisturbed_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("lbfgs.pt");
@@ -105,7 +126,8 @@ fn training_goes_on_after_loading_as_if_undisturbed_bit_for_bit() {
             let by_dict = OptimizerState::from_dict(&opt.state_dict().unwrap().to_dict().unwrap()).unwrap();
             opt.state_dict().unwrap().to_torch().unwrap().save(&path).unwrap();
             let by_file = TorchValue::load(&path).unwrap().to_optimizer_state().unwrap();
-            let at: Vec<Tensor> = one.iter().map(|p| p.to_dtype(DType::F64).unwrap().mul_scalar(1.0).unwrap().detach()).collect();
+            let at: Vec<Tensor> =
+                one.iter().map(|p| p.to_dtype(DType::F64).unwrap().mul_scalar(1.0).unwrap().detach()).collect();
             let undisturbed = steps(&mut opt, &one, 3, false);
             for state in [by_dict, by_file] {
                 let other = parameters(&Device::Cpu);

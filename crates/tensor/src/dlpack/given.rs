@@ -75,7 +75,11 @@ impl Given {
         let place = match (device, u32::try_from(ordinal)) {
             (CPU | CUDA_HOST, _) => Place::Host,
             (CUDA | CUDA_MANAGED, Ok(ordinal)) => Place::Cuda(ordinal),
-            _ => return Err(refused(&format!("the elements are on a device of kind {device}; copy them to the CPU before"))),
+            _ => {
+                return Err(refused(&format!(
+                    "the elements are on a device of kind {device}; copy them to the CPU before"
+                )));
+            }
         };
         let dtype = managed.data_type().dtype()?;
         let sizes = managed.sizes()?;
@@ -85,7 +89,9 @@ impl Given {
         let mut strides = [0; MAX_RANK];
         match managed.strides() {
             Some(given) => strides[..shape.rank()].copy_from_slice(given),
-            None => Layout::contiguous(shape).strides().iter().zip(&mut strides).for_each(|(from, to)| *to = *from as i64),
+            None => {
+                Layout::contiguous(shape).strides().iter().zip(&mut strides).for_each(|(from, to)| *to = *from as i64)
+            }
         }
         let [low, high] = reach(&shape, &strides, dtype).ok_or_else(|| {
             let strides = &strides[..shape.rank()];
@@ -111,9 +117,8 @@ impl Given {
     pub(super) fn layout(&self) -> Result<Layout> {
         let mut strides = [0; MAX_RANK];
         for (dim, &size) in self.shape.iter().enumerate().filter(|(_, size)| **size > 1) {
-            strides[dim] = usize::try_from(self.strides[dim]).map_err(|_| {
-                refused(&format!("dimension {dim} of {size} goes backward; copy it in order before"))
-            })?;
+            strides[dim] = usize::try_from(self.strides[dim])
+                .map_err(|_| refused(&format!("dimension {dim} of {size} goes backward; copy it in order before")))?;
         }
         let n_elements = self.span_bytes()? / self.dtype.size();
         Layout::in_storage(self.shape, &strides[..self.shape.rank()], 0, n_elements)

@@ -1,4 +1,5 @@
-//! [`Managed`]: the structs of DLPack, <https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h>, and all that reads their pointers.
+//! [`Managed`]: the structs of DLPack, <https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h>, and all that reads
+//! their pointers.
 //!
 //! Invariant of `Managed`: its struct is a valid one that nobody else has, and its deleter was not called.
 
@@ -117,7 +118,8 @@ impl Managed {
         flags |= if tensor.layout.overlaps() { READ_ONLY } else { 0 };
         let (rank, data_type) = (tensor.rank() as i32, DataType::of(tensor.dtype()));
         let nowhere = std::ptr::null();
-        let tensor_of = Described { data, device, ordinal, rank, data_type, shape: nowhere, strides: nowhere, byte_offset: 0 };
+        let tensor_of =
+            Described { data, device, ordinal, rank, data_type, shape: nowhere, strides: nowhere, byte_offset: 0 };
         let (context, deleter) = (std::ptr::null_mut(), Some(delete_exported as unsafe extern "C" fn(_)));
         let managed = Versioned { version: [1, 1], context, deleter, flags, tensor: tensor_of };
         let exported = Box::into_raw(Box::new(Exported { managed, shape, strides, tensor: Some(tensor) }));
@@ -198,7 +200,9 @@ impl Managed {
             Ok(0) => Ok(&[]),
             // SAFETY: a valid struct has as many sizes, which live as long.
             Ok(rank) if rank <= MAX_RANK => Ok(unsafe { slice::from_raw_parts(shape, rank) }),
-            _ => Err(refused(&format!("the shape has {rank} sizes, and a tensor has at most {MAX_RANK}; reshape it before"))),
+            _ => Err(refused(&format!(
+                "the shape has {rank} sizes, and a tensor has at most {MAX_RANK}; reshape it before"
+            ))),
         }
     }
 
@@ -232,7 +236,8 @@ impl Managed {
         for out in out.chunks_exact_mut(run * size) {
             let at: i64 = index[..outer].iter().zip(&given.strides).map(|(&i, stride)| i as i64 * stride).sum();
             let from = data.wrapping_offset(at as isize * size as isize);
-            // SAFETY: the elements that shape and strides name are readable (`Dlpack::from_raw`), and `out` is as long and ours alone.
+            // SAFETY: the elements that shape and strides name are readable (`Dlpack::from_raw`), and `out` is as long and ours
+            // alone.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             for dim in (0..outer).rev() {
                 index[dim] += 1;
@@ -252,8 +257,8 @@ impl Managed {
         out: &mut DeviceBuffer<u8>,
     ) -> pagelock_cuda::Result<()> {
         let from = Address(self.data().wrapping_offset(given.low()).addr() as u64);
-        // SAFETY: the bytes between the elements are readable until the deleter is called (`Dlpack::from_raw`), which comes after the wait
-        // below; what computes them was waited for.
+        // SAFETY: the bytes between the elements are readable until the deleter is called (`Dlpack::from_raw`), which comes after
+        // the wait below; what computes them was waited for.
         let copied = unsafe { stream.copy_from_address(from, out) };
         stream.synchronize()?;
         copied

@@ -56,11 +56,12 @@ pub struct Dlpack {
 }
 
 impl Dlpack {
-    /// A copy of the tensor, row-major, for another library alone. Of a tensor on a device, the call returns when the copy is done, so that
-    /// any stream may use it.
+    /// A copy of the tensor, row-major, for another library alone. Of a tensor on a device, the call returns when the copy is
+    /// done, so that any stream may use it.
     ///
-    /// When the other library is done with memory of a device, everything that was queued on that device is waited for, since the library
-    /// may have work there that is not done. Not while a step is captured, which that would spoil: then the memory is leaked.
+    /// When the other library is done with memory of a device, everything that was queued on that device is waited for, since the
+    /// library may have work there that is not done. Not while a step is captured, which that would spoil: then the memory is
+    /// leaked.
     ///
     /// # Errors
     /// [`Error::Memory`] or [`Error::DeviceMemory`] if the copy does not fit; [`Error::Cuda`].
@@ -69,17 +70,19 @@ impl Dlpack {
         Ok(Dlpack { managed: Managed::of(copy, managed::IS_COPIED)? })
     }
 
-    /// The tensor itself, without a copy: its elements are kept until the other library calls the deleter. One whose elements cannot be written,
-    /// or are shown twice, says that it is read-only. On a device the call returns when everything is done that computes the elements.
+    /// The tensor itself, without a copy: its elements are kept until the other library calls the deleter. One whose elements
+    /// cannot be written, or are shown twice, says that it is read-only. On a device the call returns when everything is done
+    /// that computes the elements.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     ///
     /// # Safety
-    /// From now on until the deleter was called, nobody writes the elements while somebody else reads or writes them: neither does the other
-    /// library while operations here use the tensor or a view of it, nor is a tensor of this storage changed in place (also in a
-    /// captured step) while the other library uses it. What the other library writes makes no new [version](crate::Tensor::version): no
-    /// gradient that is still to be computed may need the elements as they were. Truth values stay 0 or 1.
+    /// From now on until the deleter was called, nobody writes the elements while somebody else reads or writes them: neither
+    /// does the other library while operations here use the tensor or a view of it, nor is a tensor of this storage changed in
+    /// place (also in a captured step) while the other library uses it. What the other library writes makes no new
+    /// [version](crate::Tensor::version): no gradient that is still to be computed may need the elements as they were. Truth
+    /// values stay 0 or 1.
     ///
     /// # Examples
     /// ```
@@ -107,7 +110,9 @@ impl Dlpack {
     pub fn into_raw_unversioned(self) -> Result<NonNull<c_void>> {
         if self.is_read_only() {
             let fix = "give the versioned one, or a copy";
-            return Err(refused(&format!("the elements are read-only, which a struct without a version cannot say; {fix}")));
+            return Err(refused(&format!(
+                "the elements are read-only, which a struct without a version cannot say; {fix}"
+            )));
         }
         Ok(self.managed.into_unversioned())
     }
@@ -115,9 +120,10 @@ impl Dlpack {
     /// What another library made.
     ///
     /// # Safety
-    /// The pointer is to a `DLManagedTensorVersioned` as DLPack describes it, and the caller has it alone. Until its deleter is called,
-    /// which happens when this is dropped: the elements that shape and strides name are there and initialized, and the bytes between the
-    /// first and the last of them readable; nobody writes them. Elements on a device are computed: what computes them was waited for.
+    /// The pointer is to a `DLManagedTensorVersioned` as DLPack describes it, and the caller has it alone. Until its deleter is
+    /// called, which happens when this is dropped: the elements that shape and strides name are there and initialized, and the
+    /// bytes between the first and the last of them readable; nobody writes them. Elements on a device are computed: what
+    /// computes them was waited for.
     ///
     /// # Examples
     /// See [`Dlpack`].
@@ -143,8 +149,8 @@ impl Dlpack {
     /// A copy of the elements, where they are: on the host or on the same device. Bytes of truth values that are not 0 are true.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a version, element type, place or layout that no tensor has; [`Error::Memory`] or [`Error::DeviceMemory`] if
-    /// the copy does not fit; [`Error::NoDevice`], [`Error::Cuda`].
+    /// [`Error::Argument`] for a version, element type, place or layout that no tensor has; [`Error::Memory`] or
+    /// [`Error::DeviceMemory`] if the copy does not fit; [`Error::NoDevice`], [`Error::Cuda`].
     pub fn to_tensor(&self) -> Result<AnyTensor> {
         let given = Given::of(&self.managed)?;
         match given.place {
@@ -153,19 +159,22 @@ impl Dlpack {
         }
     }
 
-    /// The elements themselves, on the host, without a copy: a tensor that cannot be changed in place, in nobody's budget here. The deleter is
-    /// called when the last of its views is gone, on whichever thread.
+    /// The elements themselves, on the host, without a copy: a tensor that cannot be changed in place, in nobody's budget here.
+    /// The deleter is called when the last of its views is gone, on whichever thread.
     ///
     /// # Errors
-    /// [`Error::Argument`] as [`to_tensor`](Self::to_tensor); also for elements on a device, a first element that does not lie at a multiple
-    /// of 64 bytes, as all memory of tensors here does, and bytes of truth values that are neither 0 nor 1. Copy them then.
+    /// [`Error::Argument`] as [`to_tensor`](Self::to_tensor); also for elements on a device, a first element that does not lie at
+    /// a multiple of 64 bytes, as all memory of tensors here does, and bytes of truth values that are neither 0 nor 1. Copy them
+    /// then.
     ///
     /// # Safety
     /// Nobody writes the elements, or the bytes between them, until the deleter is called, and it may be called on any thread.
     pub unsafe fn into_shared_tensor(self) -> Result<AnyTensor> {
         let given = Given::of(&self.managed)?;
         if given.place != Place::Host {
-            return Err(refused("the elements are on a device, where they cannot be shared; copy them with `to_tensor`"));
+            return Err(refused(
+                "the elements are on a device, where they cannot be shared; copy them with `to_tensor`",
+            ));
         }
         let layout = given.layout()?;
         // SAFETY: the caller's promise.

@@ -194,10 +194,7 @@ fn what_no_tensor_has_is_refused() {
         assert_eq!(deleted.load(Ordering::Relaxed), 1);
         text.strip_prefix("dlpack: ").unwrap_or(&text).to_owned()
     };
-    assert_eq!(
-        refused(&|s| s.version = [2, 5]),
-        "the struct is of version 2.5, which is not known; ask for version 1"
-    );
+    assert_eq!(refused(&|s| s.version = [2, 5]), "the struct is of version 2.5, which is not known; ask for version 1");
     assert_eq!(
         refused(&|s| s.device = [10, 0]),
         "the elements are on a device of kind 10; copy them to the CPU before"

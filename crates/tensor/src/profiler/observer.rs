@@ -6,11 +6,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::{Category, scopes, switch};
 use crate::error::{Error, Result};
 
-/// Told of operations, derivatives, calls of modules, waits for loaders and steps of optimizers, when they begin and when they end: what a
-/// library for spans is fed with. `pagelock` has spans of the crate `tracing` ready, behind its feature `tracing`.
+/// Told of operations, derivatives, calls of modules, waits for loaders and steps of optimizers, when they begin and when they
+/// end: what a library for spans is fed with. `pagelock` has spans of the crate `tracing` ready, behind its feature `tracing`.
 ///
-/// It is called on the thread on which things go on, between the parts of an operation, so it should return soon. It may not compute with
-/// tensors: it would be told of that.
+/// It is called on the thread on which things go on, between the parts of an operation, so it should return soon. It may not
+/// compute with tensors: it would be told of that.
 ///
 /// # Examples
 /// ```
@@ -50,8 +50,8 @@ static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
 /// Whether it is told of anything now.
 static IS_ON: Mutex<bool> = Mutex::new(false);
 
-/// Tells `observer` of what goes on in the whole process, until the result is dropped. Beside profiles and graphs, which it does not
-/// disturb. While nothing is observed or recorded, an operation costs one look at an atomic number.
+/// Tells `observer` of what goes on in the whole process, until the result is dropped. Beside profiles and graphs, which it does
+/// not disturb. While nothing is observed or recorded, an operation costs one look at an atomic number.
 ///
 /// # Errors
 /// [`Error::Argument`] if something is observed already, or another observer was given before: a process has one.

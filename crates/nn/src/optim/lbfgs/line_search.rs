@@ -1,8 +1,8 @@
 //! [`LineSearch`]: how far to go along a direction, so that the strong Wolfe conditions hold: the loss falls enough, and the slope
 //! becomes flat enough.
 //!
-//! First steps that grow until two of them have such a point between them, then steps between those two, each where the cubic through
-//! both losses and slopes is lowest.
+//! First steps that grow until two of them have such a point between them, then steps between those two, each where the cubic
+//! through both losses and slopes is lowest.
 
 use pagelock_tensor::Tensor;
 
@@ -56,8 +56,8 @@ impl<'a, 'b> LineSearch<'a, 'b> {
         Ok(LineSearch { step, direction, from, start, n_iter: 0, most })
     }
 
-    /// A point for which the conditions hold, or the best that was seen, first tried at `t`; how many evaluations that took. The parameters
-    /// are where they were.
+    /// A point for which the conditions hold, or the best that was seen, first tried at `t`; how many evaluations that took. The
+    /// parameters are where they were.
     pub(super) fn from(mut self, t: f64) -> Result<(Trial, u64)> {
         let found = match self.bracket(t)? {
             Found::Point(trial) => trial,

@@ -1,5 +1,5 @@
-//! [`Lbfgs`]: limited-memory BFGS, which asks for the loss several times in a step. `algorithm.rs` has the step, `line_search.rs` how far it
-//! goes, `state.rs` its state dict.
+//! [`Lbfgs`]: limited-memory BFGS, which asks for the loss several times in a step. `algorithm.rs` has the step, `line_search.rs`
+//! how far it goes, `state.rs` its state dict.
 //!
 //! All parameters are one vector here. What a step keeps is replaced when it is done, so that one that fails has changed nothing.
 
@@ -21,8 +21,9 @@ const NAME: &str = "LBFGS";
 
 /// L-BFGS, as PyTorch's `optim.LBFGS`: a quasi-Newton method for smooth losses of all data at once.
 ///
-/// [`step`](Self::step) takes a closure that computes the loss and its gradients, and calls it up to `max_eval` times. There is one group of
-/// parameters, on one device, of `f32` or `f64`. It keeps `2 · history_size + 2` vectors of all parameters, in the host's or device's budget.
+/// [`step`](Self::step) takes a closure that computes the loss and its gradients, and calls it up to `max_eval` times. There is
+/// one group of parameters, on one device, of `f32` or `f64`. It keeps `2 · history_size + 2` vectors of all parameters, in the
+/// host's or device's budget.
 ///
 /// It reads the loss and the slope to decide what to do, so it waits for a GPU, and cannot be part of a
 /// [`CapturedStep`](pagelock_tensor::CapturedStep). A [`GradScaler`](super::GradScaler) cannot scale its gradients.
@@ -76,8 +77,8 @@ impl Settings {
 }
 
 impl Lbfgs {
-    /// PyTorch's other defaults: at most 20 iterations and 25 evaluations in a step, a history of 100 steps, no line search. Its learning
-    /// rate is 1.
+    /// PyTorch's other defaults: at most 20 iterations and 25 evaluations in a step, a history of 100 steps, no line search. Its
+    /// learning rate is 1.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
@@ -147,13 +148,14 @@ impl Lbfgs {
         self
     }
 
-    /// Changes the parameters until the loss changes no more, or for `max_iter` directions; returns the loss before. `closure` forgets the
-    /// gradients, computes the loss of all data and its gradients, and returns the loss; it is called with gradients enabled.
+    /// Changes the parameters until the loss changes no more, or for `max_iter` directions; returns the loss before. `closure`
+    /// forgets the gradients, computes the loss of all data and its gradients, and returns the loss; it is called with gradients
+    /// enabled.
     ///
     /// # Errors
-    /// What `closure` returns; [`Error::Argument`] if there is nothing to train, a setting is outside its range, or a parameter is of half
-    /// precision or on another device than the first; [`Error::Tensor`] if the history does not fit the memory budget. Parameters
-    /// and history are then as before.
+    /// What `closure` returns; [`Error::Argument`] if there is nothing to train, a setting is outside its range, or a parameter
+    /// is of half precision or on another device than the first; [`Error::Tensor`] if the history does not fit the memory budget.
+    /// Parameters and history are then as before.
     ///
     /// # Examples
     /// See [`Lbfgs`].
@@ -207,11 +209,15 @@ impl Lbfgs {
             if is_half(parameter) {
                 let fix = "train in `f32`, with `model.float()`";
                 let found = parameter.dtype();
-                return Err(Error::Argument(format!("{NAME}: a parameter is {found}, which would round each step; {fix}")));
+                return Err(Error::Argument(format!(
+                    "{NAME}: a parameter is {found}, which would round each step; {fix}"
+                )));
             }
             if parameter.device() != device {
                 let (here, fix) = (parameter.device(), "move all to one device");
-                return Err(Error::Argument(format!("{NAME}: a parameter is on {here}, and the first on {device}; {fix}")));
+                return Err(Error::Argument(format!(
+                    "{NAME}: a parameter is on {here}, and the first on {device}; {fix}"
+                )));
             }
             if self.parameters[..i].iter().any(|other| other.is_same(parameter)) {
                 let (shape, fix) = (parameter.shape(), "give each parameter once");
@@ -297,7 +303,9 @@ impl Optimizer for Lbfgs {
 
     fn scale_gradients(&mut self, _: f64) -> Result<bool> {
         let fix = "scale the loss in the closure, or train without a `GradScaler`";
-        Err(Error::Argument(format!("{NAME} computes gradients several times in a step, which cannot be scaled; {fix}")))
+        Err(Error::Argument(format!(
+            "{NAME} computes gradients several times in a step, which cannot be scaled; {fix}"
+        )))
     }
 
     fn state_dict(&self) -> Result<OptimizerState> {

@@ -195,8 +195,11 @@ impl Lbfgs {
             let fix = "make the optimizer with the parameters that it was saved with";
             return Err(misfit(&format!("it has {given} parameters, and the optimizer {own}; {fix}")));
         }
-        let mut read = Self { parameters: self.parameters.clone(), settings: self.settings.clone(), ..Self::of(Vec::new(), 0.0) };
-        read.parameters.iter_mut().for_each(|parameter| drop(parameter.follow()));
+        let mut read =
+            Self { parameters: self.parameters.clone(), settings: self.settings.clone(), ..Self::of(Vec::new(), 0.0) };
+        for parameter in &mut read.parameters {
+            parameter.follow();
+        }
         read.take_settings(group)?;
         read.check()?;
         if state.state.iter().next().is_some() {
