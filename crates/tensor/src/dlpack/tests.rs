@@ -110,26 +110,45 @@ fn the_struct_without_a_version_is_wrapped_both_ways() {
     );
 }
 
-/// A struct of ours, changed as a test says, and how often its deleter was called.
-fn changed(change: impl FnOnce(&mut Strange)) -> (Dlpack, Arc<AtomicUsize>) {
+/// A struct of six floats that another library could have made, changed as a test says, and how often its deleter was called.
+fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
     let deleted = Arc::new(AtomicUsize::new(0));
-    let mut strange = Box::new(Strange {
+    let strange = Strange {
         version: [1, 1],
-        context: Arc::into_raw(deleted.clone()).cast_mut().cast(),
-        deleter: Some(delete_strange),
+        context: std::ptr::null_mut(),
+        deleter: Some(delete_made),
         flags: 0,
-        data: [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(f32::to_bits).as_mut_slice().to_vec().leak().as_mut_ptr().cast(),
+        data: std::ptr::null_mut(),
         device: [1, 0],
         rank: 2,
         data_type: (2, 32, 1),
-        shape: vec![2, 3].leak().as_ptr(),
+        shape: std::ptr::null(),
         strides: std::ptr::null(),
         byte_offset: 0,
-    });
-    change(&mut strange);
-    let pointer: NonNull<Strange> = NonNull::from(Box::leak(strange));
-    // SAFETY: the struct is laid as DLPack describes it, its elements live for ever, and nobody else has it.
-    (unsafe { Dlpack::from_raw(pointer.cast::<c_void>()) }, deleted)
+    };
+    let elements = (0..6).flat_map(|i| (i as f32).to_ne_bytes()).collect();
+    let made = Made { strange, elements, shape: vec![2, 3], strides: None, deleted: deleted.clone() };
+    let mut made = Box::new(made);
+    change(&mut made);
+    made.strange.data = made.elements.as_mut_ptr().cast();
+    made.strange.shape = made.shape.as_ptr();
+    made.strange.strides = made.strides.as_ref().map_or(std::ptr::null(), |strides| strides.as_ptr());
+    let made = Box::into_raw(made);
+    // SAFETY: it was just made of a box.
+    unsafe { (*made).strange.context = made.cast() };
+    let pointer = NonNull::new(made.cast::<c_void>()).unwrap();
+    // SAFETY: the struct comes first, is laid as DLPack describes it, and nobody else has it.
+    (unsafe { Dlpack::from_raw(pointer) }, deleted)
+}
+
+/// A struct and what it points to.
+#[repr(C)]
+struct Made {
+    strange: Strange,
+    elements: Vec<u8>,
+    shape: Vec<i64>,
+    strides: Option<Vec<i64>>,
+    deleted: Arc<AtomicUsize>,
 }
 
 /// `DLManagedTensorVersioned`, as its header lays it.
@@ -148,12 +167,12 @@ struct Strange {
     byte_offset: u64,
 }
 
-unsafe extern "C" fn delete_strange(strange: *mut Strange) {
+unsafe extern "C" fn delete_made(strange: *mut Strange) {
+    // SAFETY: the struct is valid until this.
+    let context = unsafe { &*strange }.context;
     // SAFETY: `changed` made it of a box.
-    let strange = unsafe { Box::from_raw(strange) };
-    // SAFETY: `changed` put an `Arc` there.
-    let deleted = unsafe { Arc::from_raw(strange.context.cast::<AtomicUsize>()) };
-    deleted.fetch_add(1, Ordering::Relaxed);
+    let made = unsafe { Box::from_raw(context.cast::<Made>()) };
+    made.deleted.fetch_add(1, Ordering::Relaxed);
 }
 
 #[test]
@@ -164,9 +183,9 @@ fn elements_are_read_at_any_strides_and_the_deleter_is_called_once() {
         (&[0, 1], 8, &[2.0, 3.0, 4.0, 2.0, 3.0, 4.0]),
     ];
     for (strides, offset, expected) in cases {
-        let (dlpack, deleted) = changed(|strange| {
-            strange.strides = strides.to_vec().leak().as_ptr();
-            strange.byte_offset = offset;
+        let (dlpack, deleted) = changed(|made| {
+            made.strides = Some(strides.to_vec());
+            made.strange.byte_offset = offset;
         });
         assert_eq!(numbers(&dlpack.to_tensor().unwrap()), expected);
         assert_eq!(deleted.load(Ordering::Relaxed), 0);
@@ -177,9 +196,9 @@ fn elements_are_read_at_any_strides_and_the_deleter_is_called_once() {
 
 #[test]
 fn bytes_that_are_not_0_are_true() {
-    let (dlpack, _) = changed(|strange| {
-        strange.data = vec![0_u8, 1, 2, 255, 0, 7].leak().as_mut_ptr().cast();
-        strange.data_type = (6, 8, 1);
+    let (dlpack, _) = changed(|made| {
+        made.elements = vec![0, 1, 2, 255, 0, 7];
+        made.strange.data_type = (6, 8, 1);
     });
     let found = dlpack.to_tensor().unwrap().kind::<Bool>().unwrap();
     assert_eq!(found.to_vec::<bool>().unwrap(), [false, true, true, true, false, true]);
@@ -187,31 +206,31 @@ fn bytes_that_are_not_0_are_true() {
 
 #[test]
 fn what_no_tensor_has_is_refused() {
-    let refused = |change: &dyn Fn(&mut Strange)| {
+    let refused = |change: &dyn Fn(&mut Made)| {
         let (dlpack, deleted) = changed(change);
         let text = dlpack.to_tensor().unwrap_err().to_string();
         drop(dlpack);
         assert_eq!(deleted.load(Ordering::Relaxed), 1);
         text.strip_prefix("dlpack: ").unwrap_or(&text).to_owned()
     };
-    assert_eq!(refused(&|s| s.version = [2, 5]), "the struct is of version 2.5, which is not known; ask for version 1");
+    assert_eq!(refused(&|made| made.strange.version = [2, 5]), "the struct is of version 2.5, which is not known; ask for version 1");
     assert_eq!(
-        refused(&|s| s.device = [10, 0]),
+        refused(&|made| made.strange.device = [10, 0]),
         "the elements are on a device of kind 10; copy them to the CPU before"
     );
     assert_eq!(
-        refused(&|s| s.data_type = (5, 64, 1)),
+        refused(&|made| made.strange.data_type = (5, 64, 1)),
         "the elements are complex64, which no tensor has; convert them before"
     );
     assert_eq!(
-        refused(&|s| s.data_type = (2, 32, 4)),
+        refused(&|made| made.strange.data_type = (2, 32, 4)),
         "the elements are float32 × 4, which no tensor has; convert them before"
     );
-    assert_eq!(refused(&|s| s.rank = 9), "the shape has 9 sizes, and a tensor has at most 8; reshape it before");
-    assert_eq!(refused(&|s| s.rank = -1), "the shape has -1 sizes, and a tensor has at most 8; reshape it before");
-    assert_eq!(refused(&|s| s.shape = vec![-2, 3].leak().as_ptr()), "the shape has a negative size; give another");
+    assert_eq!(refused(&|made| made.strange.rank = 9), "the shape has 9 sizes, and a tensor has at most 8; reshape it before");
+    assert_eq!(refused(&|made| made.strange.rank = -1), "the shape has -1 sizes, and a tensor has at most 8; reshape it before");
+    assert_eq!(refused(&|made| made.shape = vec![-2, 3]), "the shape has a negative size; give another");
     assert_eq!(
-        refused(&|s| s.strides = vec![i64::MAX, 2].leak().as_ptr()),
+        refused(&|made| made.strides = Some(vec![i64::MAX, 2])),
         format!("strides [{}, 2] of [2, 3] lead behind the end of memory; check them", i64::MAX)
     );
 }

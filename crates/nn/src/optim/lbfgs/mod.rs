@@ -261,7 +261,7 @@ impl Vectors {
     fn each(&self, vector: &Tensor, change: impl Fn(&Tensor, &Tensor) -> pagelock_tensor::Result<()>) -> Result<()> {
         let mut at = 0;
         for parameter in &self.parameters {
-            let piece = vector.narrow(0, at, parameter.len())?.reshape(*parameter.shape())?;
+            let piece = vector.narrow(0, at, parameter.len())?.unflatten(0, *parameter.shape())?;
             change(parameter, &piece.to_dtype(parameter.dtype())?)?;
             at += parameter.len();
         }
