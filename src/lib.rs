@@ -38,7 +38,12 @@
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
 //! - `tensorboard` (default): the module `board`.
 //! - `images`, `parquet`: folders of pictures, columns of Parquet files.
+//! - `ndarray`, `arrow`: arrays of `ndarray` and values of Arrow arrays as tensors, and back.
+//! - `tracing`: spans of the crate `tracing` (`tracing_spans`).
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "tracing")]
+mod spans;
 
 #[cfg(feature = "tensorboard")]
 #[doc(inline)]
@@ -53,6 +58,8 @@ pub use pagelock_memory as memory;
 pub use pagelock_nn as nn;
 #[doc(inline)]
 pub use pagelock_tensor as tensor;
+#[cfg(feature = "tracing")]
+pub use spans::tracing_spans;
 
 /// What most programs use, in one line: `use pagelock::prelude::*;`.
 ///

@@ -117,6 +117,8 @@ impl Device {
         let core = Arc::new(core);
         let pool: Weak<DeviceCore> = Arc::downgrade(&core);
         page_locked_budget().add_pool(pool);
+        let shown: Weak<DeviceCore> = Arc::downgrade(&core);
+        pagelock_memory::register_device(shown);
         Self { core }
     }
 
@@ -238,6 +240,25 @@ impl Device {
         self.core.handles.synchronize(&self.core.shared)?;
         self.core.release_finished_buffers_too();
         self.core.shared.check_races()
+    }
+
+    /// Waits, on the host, until everything is done that anything of the process queued in this device's context, other libraries too.
+    ///
+    /// # Errors
+    /// [`Error::Driver`], also while work is captured, which it spoils.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let zeros = device.stream()?.zeros::<u8>(100)?;
+    /// device.synchronize_context()?; // now it has them
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn synchronize_context(&self) -> Result<()> {
+        host_function::refuse_inside()?;
+        Ok(self.core.shared.driver.synchronize()?)
     }
 
     /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.
@@ -398,6 +419,13 @@ impl DeviceCore {
     pub(crate) fn release_finished_buffers_too(&self) {
         self.release_finished();
         self.dropped.release_finished(&self.shared, Scan::Few);
+    }
+
+    /// Looks at what each stream keeps, also at what those kept that nobody has a handle of.
+    pub(crate) fn each_cache(&self, look: &mut dyn FnMut(&BlockCache)) {
+        let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
+        streams.iter().for_each(|stream| look(&lock(&stream.cache)));
+        lock(&self.idle_queues).iter().for_each(|(_, cache)| look(cache));
     }
 
     pub(crate) fn keep_queue(&self, queue: Queue, cache: BlockCache) {

@@ -2,7 +2,7 @@
 
 use std::{fmt, io, path::PathBuf};
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, Held};
 
 use crate::{
     driver::{Failure, Status},
@@ -171,7 +171,8 @@ pub enum Error {
     /// The device has no memory left.
     #[error(
         "device {device} has no {asked} left: buffers hold {live} of {reserved}, {free} of {total} are free for \
-         all processes; drop buffers, use smaller batches or another device"
+         all processes{}; drop buffers, use smaller batches or another device",
+        largest(holders)
     )]
     OutOfMemory {
         /// Which device.
@@ -186,6 +187,8 @@ pub enum Error {
         free: ByteSize,
         /// All of it.
         total: ByteSize,
+        /// Who holds most of what buffers hold, largest first, at most three; see [`holder`](pagelock_memory::holder).
+        holders: Vec<Held>,
     },
 
     /// Host memory could not be had, or the limit on device memory was reached.
@@ -383,6 +386,12 @@ fn unreadable(source: &io::Error) -> String {
         io::ErrorKind::UnexpectedEof => "it ends before what was asked for; it was cut short: get it again".to_owned(),
         _ => source.to_string(),
     }
+}
+
+/// For the end of a clause.
+fn largest(holders: &[Held]) -> String {
+    let all: Vec<_> = holders.iter().map(ToString::to_string).collect();
+    if all.is_empty() { String::new() } else { format!("; largest holders: {}", all.join(", ")) }
 }
 
 fn seen(count: u32) -> String {

@@ -24,16 +24,20 @@
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
 //!   without `unsafe`.
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
+//! - `ndarray`: arrays of the crate `ndarray` as tensors (`from_ndarray`), and views of tensors (`ndarray_view`).
+//! - `arrow`: values of Arrow arrays as tensors (`from_arrow`), and back (`to_arrow`), without a copy.
 //!
 //! There is no `unsafe` in this crate.
 
 // Reading order: `dataset.rs`, `subset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 // `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
-// `csv.rs`, `parquet.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
+// `csv.rs`, `parquet.rs`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
 
 #![forbid(unsafe_code)]
 
 mod array_files;
+#[cfg(feature = "arrow")]
+mod arrow_buffers;
 mod cifar;
 mod collate;
 mod csv;
@@ -54,6 +58,8 @@ mod iterable;
 mod jpeg;
 mod loader;
 mod mnist;
+#[cfg(feature = "ndarray")]
+mod ndarray_views;
 mod opaque;
 mod panics;
 #[cfg(feature = "parquet")]
@@ -68,7 +74,9 @@ mod subset;
 mod synthetic;
 pub mod transforms;
 
-pub use array_files::StoredRows;
+pub use array_files::{StoredRows, save_npy, save_npz};
+#[cfg(feature = "arrow")]
+pub use arrow_buffers::{from_arrow, from_arrow_bool, to_arrow};
 pub use cifar::{Cifar, CifarArchive, CifarFiles, CifarSet};
 pub use collate::Stack;
 pub use csv::CsvTable;
@@ -85,6 +93,8 @@ pub use loader::{
     Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull, get_data,
 };
 pub use mnist::{DigitFiles, Mnist};
+#[cfg(feature = "ndarray")]
+pub use ndarray_views::{from_ndarray, ndarray_view};
 pub use pagelock_data_derive::PinMemory;
 #[cfg(feature = "parquet")]
 pub use parquet::ParquetTable;

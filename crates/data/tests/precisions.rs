@@ -5,8 +5,8 @@ mod problem;
 
 use std::path::PathBuf;
 
-use pagelock_data::{CsvTable, Dataset, StoredRows};
-use pagelock_tensor::{Bool, DType, Float, Int, Tensor};
+use pagelock_data::{CsvTable, Dataset, StoredRows, save_npy, save_npz};
+use pagelock_tensor::{AnyTensor, Bool, DType, Float, Int, Tensor};
 use tempfile::TempDir;
 
 use content::file;
@@ -81,4 +81,72 @@ fn a_csv_column_is_read_as_the_kind_and_the_precision_that_are_asked_for() {
     }
     let other_kind = table.column_of::<Int>(DType::F32, "whole").unwrap_err().to_string();
     assert!(other_kind.contains("float32 is no precision of integer tensors"), "{other_kind}");
+}
+
+/// The arrays of `npz/arrays.py`.
+fn arrays() -> Vec<(&'static str, AnyTensor)> {
+    let f16 = |number: f32| half::f16::from_f32(number);
+    vec![
+        ("f4", Tensor::from_slice(&[0.0_f32, 0.25, 0.5, 0.75, 1.0, 1.25], [2, 3]).unwrap().into()),
+        ("f8", Tensor::from_slice(&[0.1_f64, -2.5], [2]).unwrap().into()),
+        ("f2", Tensor::from_slice(&[f16(1.5), f16(-0.25)], [2, 1, 1]).unwrap().into()),
+        ("i8", Tensor::from_slice(&[-7_i64], ()).unwrap().into()),
+        ("i4", Tensor::from_slice(&[1_i32 << 30, -1], [2]).unwrap().into()),
+        ("u1", Tensor::from_slice(&[0_u8, 1, 2, 3, 4], [5]).unwrap().into()),
+        ("b1", Tensor::from_slice(&[true, false], [1, 2]).unwrap().into()),
+        ("empty", Tensor::<Float>::from_slice::<f32>(&[], [0, 3]).unwrap().into()),
+    ]
+}
+
+/// The members of an archive, with their names.
+fn members(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(archive)).unwrap();
+    let read = |i| {
+        let mut member = archive.by_index(i).unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut member, &mut bytes).unwrap();
+        (member.name().unwrap().to_string(), bytes)
+    };
+    (0..8).map(read).collect()
+}
+
+#[test]
+fn arrays_of_all_element_types_are_written_with_the_bytes_that_numpy_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (npz, npy) = (folder.path().join("arrays.npz"), folder.path().join("f4.npy"));
+    let arrays = arrays();
+    save_npz(arrays.iter().map(|(name, tensor)| (*name, tensor)), &npz).unwrap();
+    let expected = members(include_bytes!("npz/arrays.npz"));
+    assert_eq!(members(&std::fs::read(&npz).unwrap()), expected);
+    save_npy(arrays[0].1.clone(), &npy).unwrap();
+    assert_eq!(std::fs::read(&npy).unwrap(), expected[0].1);
+    assert_eq!(StoredRows::<Bool>::npz(&npz, "b1").unwrap().read().unwrap().to_vec::<bool>().unwrap(), [true, false]);
+}
+
+#[test]
+fn views_are_written_in_the_order_of_their_elements() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    save_npy(Tensor::new([[1.0, 2.0], [3.0, 4.0]]).unwrap().t().unwrap(), file.path()).unwrap();
+    assert_eq!(StoredRows::npy(file.path()).unwrap().read().unwrap().to_vec::<f32>().unwrap(), [1.0, 3.0, 2.0, 4.0]);
+}
+
+#[test]
+fn what_numpy_has_not_is_refused_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npz");
+    let refused = |tensors: &[(&str, &AnyTensor)]| {
+        let text = save_npz(tensors.iter().copied(), &path).unwrap_err().to_string();
+        assert!(!path.exists());
+        text.replace(&path.display().to_string(), "x.npz")
+    };
+    let one = AnyTensor::from(Tensor::ones([2]).unwrap());
+    let half = one.to_dtype(DType::BF16).unwrap();
+    assert_eq!(
+        refused(&[("a", &one), ("w", &half)]),
+        "cannot write `x.npz`: `w` is bfloat16, which NumPy has not; convert it with `to_dtype(DType::F32)`"
+    );
+    assert_eq!(
+        refused(&[("a", &one), ("a", &one)]),
+        "cannot write `x.npz`: `a` is empty or there twice; give each array a name of its own"
+    );
 }

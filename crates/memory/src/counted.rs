@@ -161,9 +161,7 @@ impl Counts {
     }
 
     fn holders(&self) -> Vec<Held> {
-        let mut held = self.held.held();
-        held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
-        held
+        self.held.holders()
     }
 
     fn sub(&mut self, holder: Holder, bytes: u64) {
@@ -243,8 +241,18 @@ pub struct ResourceEntry {
     pub pool: Option<PoolStats>,
 }
 
-/// A counted resource of any type.
-pub(crate) trait Report: Send + Sync {
+impl ResourceEntry {
+    /// Of the memory of a device; no part of the interface.
+    #[doc(hidden)]
+    pub fn of_device(name: String, live: u64, peak: u64, blocks: u64, held: &Tally, pool: PoolStats) -> Self {
+        let stats = Stats { live_blocks: blocks, live_bytes: live, peak_bytes: peak, ..Stats::default() };
+        ResourceEntry { name, stats, holders: held.holders(), pool: Some(pool) }
+    }
+}
+
+/// A counted resource of any type, or a device.
+pub trait Report: Send + Sync {
+    /// What it holds now.
     fn entry(&self) -> ResourceEntry;
 }
 

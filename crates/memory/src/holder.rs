@@ -98,20 +98,34 @@ impl Drop for HolderScope {
     }
 }
 
-/// Bytes per holder. Steady use allocates nothing: the vector grows once per new name.
+/// Bytes per holder, for pools of devices too; no part of the interface. Steady use allocates nothing: the vector grows once per new name.
 #[derive(Debug, Default)]
-pub(crate) struct Tally(Vec<u64>);
+pub struct Tally(Vec<u64>);
 
 impl Tally {
-    pub(crate) fn add(&mut self, holder: Holder, bytes: u64) {
+    /// The holder takes so many.
+    pub fn add(&mut self, holder: Holder, bytes: u64) {
         if self.0.len() <= holder.0 {
             self.0.resize(holder.0 + 1, 0);
         }
         self.0[holder.0] += bytes;
     }
 
-    pub(crate) fn sub(&mut self, holder: Holder, bytes: u64) {
+    /// The holder gives so many back.
+    pub fn sub(&mut self, holder: Holder, bytes: u64) {
         self.0[holder.0] -= bytes;
+    }
+
+    /// Adds what another tally has.
+    pub fn extend(&mut self, other: &Tally) {
+        other.0.iter().enumerate().for_each(|(i, &bytes)| self.add(Holder(i), bytes));
+    }
+
+    /// The holders that hold something, largest first; what is charged to no holder is left out.
+    pub fn holders(&self) -> Vec<Held> {
+        let mut held = self.held();
+        held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
+        held
     }
 
     /// The holders that hold something, by name; what is charged to no holder is left out.

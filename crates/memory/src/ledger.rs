@@ -1,6 +1,6 @@
 //! The ledger: who holds how much, of which budget, with peaks.
 //!
-//! Every [`Budget`](crate::Budget) tree and every [`Counted`](crate::Counted) resource registers itself here with a
+//! Every [`Budget`](crate::Budget) tree, every [`Counted`](crate::Counted) resource and every device registers itself here with a
 //! weak reference, so what is dropped vanishes from the ledger.
 
 use std::{
@@ -15,7 +15,7 @@ use crate::{
     holder::largest,
 };
 
-/// All budgets and counted resources of the process, as they are now. Print it.
+/// All budgets, counted resources and devices of the process, as they are now. Print it, also where something was refused.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,12 @@ pub fn ledger() -> Ledger {
         let resources: Vec<_> = known.resources.iter().filter_map(Weak::upgrade).collect();
         (budgets, resources)
     };
+    let devices = {
+        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.devices.iter().filter_map(Weak::upgrade).collect::<Vec<_>>()
+    };
     Ledger {
+        devices: devices.iter().map(|device| device.entry()).collect(),
         budgets: budgets.iter().flat_map(|tree| tree.entries()).collect(),
         resources: resources.iter().map(|resource| resource.entry()).collect(),
     }
@@ -48,6 +53,8 @@ pub struct Ledger {
     pub budgets: Vec<BudgetEntry>,
     /// Counted resources.
     pub resources: Vec<ResourceEntry>,
+    /// The memory of devices, which are not among the resources: their bytes are not the host's.
+    pub devices: Vec<ResourceEntry>,
 }
 
 impl Ledger {
@@ -65,9 +72,10 @@ impl Ledger {
 struct Known {
     budgets: Vec<Weak<BudgetTree>>,
     resources: Vec<Weak<dyn Report>>,
+    devices: Vec<Weak<dyn Report>>,
 }
 
-static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new() });
+static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new(), devices: Vec::new() });
 
 pub(crate) fn register_budgets(tree: &Arc<BudgetTree>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,14 +89,26 @@ pub(crate) fn register_resource(resource: Weak<dyn Report>) {
     known.resources.push(resource);
 }
 
+/// Shows the memory of a device; no part of the interface.
+pub fn register_device(device: Weak<dyn Report>) {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.devices.retain(|device| device.strong_count() > 0);
+    known.devices.push(device);
+}
+
 impl fmt::Display for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let budgets = self.budgets.iter().map(|entry| 2 * entry.depth + entry.name.chars().count());
-        let resources = self.resources.iter().map(|entry| entry.name.chars().count());
+        let resources = self.resources.iter().chain(&self.devices).map(|entry| entry.name.chars().count());
         let width = budgets.chain(resources).fold(24, usize::max);
         self.write_budgets(f, width)?;
         writeln!(f)?;
-        self.write_resources(f, width)
+        write_resources(f, "resource", &self.resources, width)?;
+        if self.devices.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        write_resources(f, "device", &self.devices, width)
     }
 }
 
@@ -102,18 +122,18 @@ impl Ledger {
         }
         Ok(())
     }
+}
 
-    fn write_resources(&self, f: &mut fmt::Formatter<'_>, width: usize) -> fmt::Result {
-        write!(f, "{:<width$} {:>10} {:>10} {:>10}", "resource", "live", "peak", "blocks")?;
-        writeln!(f, " {:>10} {:>8} {:>8}  largest holders", "idle", "hits", "misses")?;
-        for ResourceEntry { name, stats, holders, pool } in &self.resources {
-            let (live, peak) = (ByteSize(stats.live_bytes), ByteSize(stats.peak_bytes));
-            let PoolStats { idle_bytes, hits, misses } = pool.unwrap_or_default();
-            let row = format!("{name:<width$} {live:>10} {peak:>10} {:>10}", stats.live_blocks);
-            write_row(f, &format!("{row} {:>10} {hits:>8} {misses:>8}", ByteSize(idle_bytes)), holders)?;
-        }
-        Ok(())
+fn write_resources(f: &mut fmt::Formatter<'_>, heading: &str, all: &[ResourceEntry], width: usize) -> fmt::Result {
+    write!(f, "{heading:<width$} {:>10} {:>10} {:>10}", "live", "peak", "blocks")?;
+    writeln!(f, " {:>10} {:>8} {:>8}  largest holders", "idle", "hits", "misses")?;
+    for ResourceEntry { name, stats, holders, pool } in all {
+        let (live, peak) = (ByteSize(stats.live_bytes), ByteSize(stats.peak_bytes));
+        let PoolStats { idle_bytes, hits, misses } = pool.unwrap_or_default();
+        let row = format!("{name:<width$} {live:>10} {peak:>10} {:>10}", stats.live_blocks);
+        write_row(f, &format!("{row} {:>10} {hits:>8} {misses:>8}", ByteSize(idle_bytes)), holders)?;
     }
+    Ok(())
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &str, holders: &[Held]) -> fmt::Result {

@@ -32,7 +32,7 @@
 // # Files with `unsafe`
 // `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
 // allocator), `allocator_cache.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping
-// a file); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
+// a file), `foreign.rs` (memory of another library); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
 // `counted.rs` and `buffer/parts.rs`.
 
 mod allocator_cache;
@@ -44,6 +44,7 @@ mod counted;
 mod counted_reader;
 mod default_host;
 mod error;
+mod foreign;
 mod holder;
 mod host_allocator;
 mod ledger;
@@ -68,13 +69,20 @@ pub use budget::{Budget, BudgetEntry, Reservation, Trim};
 pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
+#[doc(hidden)]
+pub use counted::Report;
 pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
 #[doc(hidden)]
 pub use counted_reader::{CountedReader, ParsedMemory};
 pub use default_host::{DefaultHost, default_host, host_budget};
 pub use error::{Error, Held, OverBudget, Result};
+pub use foreign::Foreign;
+#[doc(hidden)]
+pub use holder::Tally;
 pub use holder::{Holder, HolderScope, holder};
 pub use host_allocator::{HostAllocator, HostScope};
+#[doc(hidden)]
+pub use ledger::register_device;
 pub use ledger::{Ledger, ledger};
 pub use limited::{Limited, LimitedBlock};
 pub use mapped::Mapped;

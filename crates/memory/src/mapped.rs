@@ -67,5 +67,5 @@ unsafe impl Block for Mapped {
 
 /// Something whose dangling address is aligned as every block is.
 #[repr(align(64))]
-struct Aligned;
+pub(crate) struct Aligned;
 const _: () = assert!(align_of::<Aligned>() == ALIGN);

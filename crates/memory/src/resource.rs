@@ -64,7 +64,8 @@ pub trait Resource: Send + Sync + 'static {
 /// # Safety
 /// From creation to drop, wherever the block itself is moved:
 /// - `ptr()` and `len_bytes()` never change, and `ptr()` is a multiple of [`ALIGN`];
-/// - the bytes are valid for reads, and for writes too unless `kind()` is [`MemoryKind::Mapped`];
+/// - the bytes are valid for reads, and for writes too unless `kind()` is [`MemoryKind::Mapped`] or
+///   [`MemoryKind::Foreign`];
 /// - all bytes are **initialized**: any value, but never uninitialized memory (sources zero, pools recycle);
 /// - nothing else reads or writes them: no other block, no other process, no device.
 pub unsafe trait Block: Send + Sync + 'static {
@@ -88,6 +89,8 @@ pub enum MemoryKind {
     PageLocked,
     /// A file seen as memory: read-only.
     Mapped,
+    /// Memory of another library: read-only.
+    Foreign,
 }
 
 impl fmt::Display for MemoryKind {
@@ -96,6 +99,7 @@ impl fmt::Display for MemoryKind {
             MemoryKind::Pageable => "pageable",
             MemoryKind::PageLocked => "page-locked",
             MemoryKind::Mapped => "mapped",
+            MemoryKind::Foreign => "foreign",
         })
     }
 }

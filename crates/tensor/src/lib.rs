@@ -52,6 +52,7 @@
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
 //! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); two precisions in one operation give the wider;
 //!   [`autocast`] chooses as PyTorch does.
+//! - **Other libraries** of the process, without files: [`Dlpack`], [`AnyTensor::from_buffer`], [`HostElements`].
 //! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
 //! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.
 //! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
@@ -72,7 +73,7 @@
 // 10. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //
 // # Files with `unsafe`
-// `non_temporal.rs` (stores past the caches), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
+// `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
 // `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
@@ -88,11 +89,13 @@ mod cpu;
 mod create;
 mod cuda;
 mod device;
+mod dlpack;
 mod element;
 mod error;
 mod format;
 mod free_lists;
 mod heap;
+mod host_elements;
 mod kind;
 mod lanes;
 mod layout;
@@ -118,10 +121,12 @@ pub use copy_stream::CopyStream;
 pub use create::{NestedArray, TensorOptions};
 pub use cuda::{CudaDevice, Kernels, Libraries, kernels, with_kernels};
 pub use device::{Device, Operand};
+pub use dlpack::Dlpack;
 pub use element::{DType, Element, Scalar};
 pub use error::{Error, Result};
 #[doc(hidden)]
 pub use heap::CountedHeap;
+pub use host_elements::HostElements;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Reduction, SliceRange};

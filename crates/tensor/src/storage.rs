@@ -120,6 +120,19 @@ impl StorageRef {
         Ok(parts.collect::<Vec<_>>().try_into().ok())
     }
 
+    /// The memory, if it is on the host and this is the only handle.
+    pub(crate) fn into_host(self) -> std::result::Result<HostBuffer, StorageRef> {
+        if !self.is_unique() || !self.device().is_cpu() {
+            return Err(self);
+        }
+        let Ok(nothing) = HostBuffer::placed(0) else { return Err(self) };
+        let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
+        match std::mem::replace(&mut *memory, Memory::Host(nothing)) {
+            Memory::Host(buffer) => Ok(buffer),
+            Memory::Cuda(_) => unreachable!("the storage is on the host"),
+        }
+    }
+
     pub(crate) fn address(&self) -> *const Storage {
         &**self
     }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use pagelock_cuda::software::Config;
-use pagelock_tensor::profiler::{self, Category, FunctionEvent, Profile, Profiler, SortBy, record_function};
+use pagelock_tensor::profiler::{self, Category, FunctionEvent, Observer, Profile, Profiler, SortBy, record_function};
 use pagelock_tensor::{CapturedStep, Conv2dOptions, Device, Error, Float, Result, Tensor};
 
 /// There is one profile in a process at a time.
@@ -361,4 +361,52 @@ fn an_error_of_the_programs_own_passes_through() {
         }
     }
     assert_eq!(profiler::profile(|| Err(Mine)).unwrap_err(), Mine);
+}
+
+/// What an observer was told, on the thread of a test.
+struct Told(Mutex<Vec<String>>);
+
+impl Observer for Told {
+    fn begin(&self, name: &str, category: Category) -> u64 {
+        let mut told = self.0.lock().unwrap();
+        told.push(format!("{} {name}", category.name()));
+        told.len() as u64
+    }
+
+    fn end(&self, begun: u64) {
+        self.0.lock().unwrap().push(format!("end of {begun}"));
+    }
+}
+
+static TOLD: Told = Told(Mutex::new(Vec::new()));
+static OTHER: Told = Told(Mutex::new(Vec::new()));
+
+#[test]
+fn an_observer_is_told_of_what_begins_and_ends_and_of_nothing_else() {
+    let _alone = alone();
+    let w = ones([2]).set_requires_grad(true);
+    let module = 7;
+
+    let observed = profiler::observe(&TOLD).unwrap();
+    {
+        let _inside = profiler::module_scope((&raw const module).addr(), Some(3), &|| "Exp".to_owned());
+        w.exp().unwrap().sum(..).unwrap().backward().unwrap();
+    }
+    assert!(profiler::observe(&TOLD).is_err());
+    drop(observed);
+    w.exp().unwrap();
+
+    let told = std::mem::take(&mut *TOLD.0.lock().unwrap());
+    let begun: Vec<&str> = told.iter().map(|line| &**line).filter(|line| !line.starts_with("end")).collect();
+    assert_eq!(begun[..2], ["module 3 (Exp)", "operation exp"]);
+    assert!(begun.contains(&"backward exp"), "{begun:?}");
+    let mut open = Vec::new();
+    for (i, line) in told.iter().enumerate() {
+        match line.strip_prefix("end of ") {
+            Some(begun) => assert_eq!(Some(begun.parse::<usize>().unwrap()), open.pop()),
+            None => open.push(i + 1),
+        }
+    }
+    assert!(open.is_empty() && profiler::observe(&OTHER).is_err());
+    assert_eq!(OTHER.0.lock().unwrap().len(), 0);
 }

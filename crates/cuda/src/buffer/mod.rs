@@ -196,10 +196,7 @@ impl Drop for Allocation {
         let may_be_used_again = is_done && !self.is_spoiled.load(Ordering::Acquire);
         match memory {
             Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
-            Memory::Whole(block) => {
-                home.shared().live.sub(block.len_bytes);
-                block.leak();
-            }
+            Memory::Whole(block) => pool::leak(home, block),
             Memory::Part(whole, _) if may_be_used_again => drop(whole),
             Memory::Part(whole, _) => whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
         }

@@ -4,11 +4,51 @@ use super::same_length;
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
+    driver::Address,
     error::{OnDevice, Result},
     stream::Stream,
 };
 
 impl Stream {
+    /// Copies memory of this stream's device that no buffer has, such as another library's, to `target`.
+    ///
+    /// # Errors
+    /// As [`copy`](Self::copy).
+    ///
+    /// # Safety
+    /// As many bytes as `target` has are readable from `source` on, in the memory of this device, and nobody writes or frees them until
+    /// the copy is done.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    ///
+    /// let stream = Device::software(Config::default())?.stream()?;
+    /// let source = stream.allocate_from(&[1_u8, 2, 3])?;
+    /// let mut target = stream.allocate::<u8>(2)?;
+    /// // SAFETY: the source lives, and nobody writes it.
+    /// unsafe { stream.copy_from_address(source.address().offset(1), &mut target)? };
+    /// assert_eq!(stream.read(&target)?, [2, 3]);
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub unsafe fn copy_from_address<'a>(
+        &self,
+        source: Address,
+        target: impl Into<DeviceViewMut<'a, u8>>,
+    ) -> Result<()> {
+        let target = target.into();
+        target.check_beside(self.core())?;
+        let (to, len_bytes) = (target.address(), target.len_bytes());
+        if len_bytes == 0 {
+            return Ok(());
+        }
+        let queued = self.core().enqueue_on_device(&[target.access()], |driver, stream| {
+            // SAFETY: the caller promises that the source is readable; `enqueue` orders the target.
+            unsafe { driver.copy_on_device(stream, to, source, len_bytes) }
+        });
+        Ok(queued?)
+    }
+
     /// Copies `source` to `target`, on this stream's device or from another device to it.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! The blocks that one stream keeps for later.
+//! The blocks that one stream keeps for later, and who holds those that it gave.
 //!
 //! Invariant: whatever the device still does with a kept block is queued on the cache's stream, or is waited for
 //! there. So work that is queued on that stream from now on may use the block at once.
 
-use pagelock_memory::ByteSize;
+use pagelock_memory::{ByteSize, Tally};
 
 use super::{CLASSES, segment::PoolBlock};
 
@@ -15,6 +15,8 @@ pub(crate) struct BlockCache {
     pub(super) idle_bytes: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
+    pub(super) held: Tally,
+    pub(super) live_blocks: u64,
 }
 
 impl BlockCache {
@@ -43,6 +45,18 @@ impl BlockCache {
             self.by_class.resize_with(CLASSES.count(), Vec::new);
         }
         self.by_class[class].push(block);
+    }
+
+    /// A block is used from now on.
+    pub(super) fn note_given(&mut self, block: &PoolBlock) {
+        self.live_blocks += 1;
+        self.held.add(block.holder, block.len_bytes as u64);
+    }
+
+    /// It is used no more.
+    pub(super) fn note_back(&mut self, block: &PoolBlock) {
+        self.live_blocks -= 1;
+        self.held.sub(block.holder, block.len_bytes as u64);
     }
 
     /// Every kept block.

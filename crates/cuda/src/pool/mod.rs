@@ -12,11 +12,11 @@ mod segment;
 
 use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering::Relaxed};
 
-use pagelock_memory::{ByteSize, SizeClasses};
+use pagelock_memory::{ByteSize, Held, Holder, PoolStats, Report, ResourceEntry, SizeClasses, Tally};
 
 pub(crate) use self::{cache::BlockCache, segment::PoolBlock};
 use crate::{
-    device::Device,
+    device::{Device, DeviceCore},
     driver::{Failure, Status},
     error::{Error, Result},
     host_function,
@@ -76,14 +76,20 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
     let is_for_others = stream.keeps_for_others();
     let mut cache = lock(&stream.cache);
     let kept = if is_for_others { None } else { cache.take(rounded) };
-    match kept {
-        Some(_) => cache.hits += 1,
-        None => cache.misses += 1,
-    }
-    drop(cache);
     let block = match kept {
-        Some(block) => block,
-        None => miss(stream, rounded)?,
+        Some(block) => {
+            let block = PoolBlock { holder: Holder::current(), ..block };
+            cache.hits += 1;
+            cache.note_given(&block);
+            block
+        }
+        None => {
+            cache.misses += 1;
+            drop(cache);
+            let block = PoolBlock { holder: Holder::current(), ..miss(stream, rounded)? };
+            lock(&stream.cache).note_given(&block);
+            block
+        }
     };
     stream.shared().live.add(rounded);
     Ok(block)
@@ -92,7 +98,16 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
 /// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
 pub(crate) fn keep(stream: &StreamCore, block: PoolBlock) {
     stream.shared().live.sub(block.len_bytes);
-    lock(&stream.cache).keep(PoolBlock { worked_on: stream.submitted(), ..block });
+    let mut cache = lock(&stream.cache);
+    cache.note_back(&block);
+    cache.keep(PoolBlock { worked_on: stream.submitted(), ..block });
+}
+
+/// Gives up the block of a dropped buffer, which the device may still use.
+pub(crate) fn leak(stream: &StreamCore, block: PoolBlock) {
+    stream.shared().live.sub(block.len_bytes);
+    lock(&stream.cache).note_back(&block);
+    block.leak();
 }
 
 #[cold]
@@ -139,13 +154,67 @@ fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
                 reserved: shared.memory.used(),
                 free: info.map_or(ByteSize(0), |info| info.free),
                 total: shared.driver.properties().memory,
+                holders: largest(stream.device()),
             }
+        }
+        // The budget knows who made the pool's memory; who holds it now is known here.
+        Error::Memory(pagelock_memory::Error::OverBudget(mut refusal)) => {
+            let held = largest(stream.device());
+            refusal.holders = if held.is_empty() { refusal.holders } else { held };
+            Error::Memory(pagelock_memory::Error::OverBudget(refusal))
         }
         other => other,
     }
 }
 
+/// The three largest holders.
+fn largest(device: &Device) -> Vec<Held> {
+    let mut held = device.holders();
+    held.truncate(3);
+    held
+}
+
+/// As the ledger shows it.
+impl Report for DeviceCore {
+    fn entry(&self) -> ResourceEntry {
+        let live = &self.shared().live;
+        let (mut pool, mut held, mut blocks) = (PoolStats::default(), Tally::default(), 0);
+        self.each_cache(&mut |cache| {
+            pool.idle_bytes += cache.idle_bytes;
+            pool.hits += cache.hits;
+            pool.misses += cache.misses;
+            blocks += cache.live_blocks;
+            held.extend(&cache.held);
+        });
+        let name = format!("device {}", self.shared().ordinal);
+        ResourceEntry::of_device(name, live.bytes.load(Relaxed), live.peak_bytes.load(Relaxed), blocks, &held, pool)
+    }
+}
+
 impl Device {
+    /// Who holds the memory of buffers, largest first; see [`holder`](pagelock_memory::holder). [`ledger`](pagelock_memory::ledger()) shows
+    /// all devices.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_cuda::{Device, software::Config};
+    /// use pagelock_memory::holder;
+    ///
+    /// let device = Device::software(Config::default())?;
+    /// let stream = device.stream()?;
+    /// let _weights = {
+    ///     let _scope = holder("weights");
+    ///     stream.allocate::<u8>(4096)?
+    /// };
+    /// assert_eq!(device.holders()[0].to_string(), "`weights` 4 KiB");
+    /// # Ok::<(), pagelock_cuda::Error>(())
+    /// ```
+    pub fn holders(&self) -> Vec<Held> {
+        let mut held = Tally::default();
+        self.core().each_cache(&mut |cache| held.extend(&cache.held));
+        held.holders()
+    }
+
     /// A block that another stream keeps and is done with.
     fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
         self.streams_beside(stream).into_iter().find_map(|other| {
@@ -238,12 +307,11 @@ impl Device {
             reserved: shared.memory.used(),
             ..DevicePoolStats::default()
         };
-        for stream in self.streams() {
-            let cache = lock(&stream.cache);
+        self.core().each_cache(&mut |cache| {
             stats.idle.0 += cache.idle_bytes;
             stats.hits += cache.hits;
             stats.misses += cache.misses;
-        }
+        });
         stats
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use pagelock_memory::Reservation;
+use pagelock_memory::{Holder, Reservation};
 
 use crate::{device_shared::DeviceShared, driver::Address, error::Result};
 
@@ -24,6 +24,8 @@ pub(crate) struct PoolBlock {
     /// Up to which work its stream may use it for earlier owners; 0 for none.
     pub(crate) worked_on: u64,
     pub(super) segment: Arc<Segment>,
+    /// Who asked for it last.
+    pub(super) holder: Holder,
 }
 
 const SEGMENT: usize = 2 << 20;
@@ -58,6 +60,7 @@ pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Resu
         len_bytes: block_bytes,
         worked_on: 0,
         segment: segment.clone(),
+        holder: Holder::current(),
     };
     Ok((0..count).map(block).collect())
 }

@@ -3,11 +3,11 @@
 use std::{sync::mpsc, time::Duration};
 
 use pagelock_cuda::{
-    Error, HostSource, Priority, Uninit,
+    Error, HostSource, Priority, Stream, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
-use pagelock_memory::{ByteSize, HostBuffer};
+use pagelock_memory::{ByteSize, HostBuffer, Ledger, holder, ledger};
 
 use crate::tools::{lazy, threaded};
 
@@ -151,6 +151,34 @@ fn a_refusal_names_the_numbers() {
         "device 0 has no 8 MiB left: buffers hold 100 MiB of 100 MiB, 924 MiB of 1 GiB are free for all processes; \
          drop buffers, use smaller batches or another device"
     );
+}
+
+#[test]
+fn refusals_and_the_ledger_name_who_holds_the_device() {
+    let device = lazy(0).device(0).unwrap();
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    device.memory_budget().set_limit(ByteSize::mib(64));
+    let held = |name: &str, stream: &Stream, mib: usize| {
+        let _scope = holder(name);
+        stream.allocate::<u8>(mib << 20).unwrap()
+    };
+    let (weights, batch) = (held("weights", &stream, 24), held("loader", &other, 8));
+    drop(held("weights", &stream, 16)); // what is kept for later is held by nobody
+
+    let refused = stream.allocate::<u8>(48 << 20).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "cannot take 48 MiB: budget `device 0` has 32 MiB left of 64 MiB; largest holders: `weights` 24 MiB, `loader` 8 MiB; drop device \
+         buffers, use smaller batches, or raise the device's limit"
+    );
+    let again = held("loader", &stream, 16);
+    let names: Vec<_> = device.holders().iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["`weights` 24 MiB", "`loader` 24 MiB"]);
+    let shown =
+        |ledger: Ledger| ledger.devices.iter().any(|entry| entry.holders.len() == 2 && entry.stats.live_blocks == 3);
+    assert!(shown(ledger()) && ledger().to_string().contains("\ndevice   "), "{}", ledger());
+    drop((weights, batch, again));
+    assert!(device.holders().is_empty());
 }
 
 #[test]

@@ -3,12 +3,16 @@
 //! Rows are read, not mapped. If the file is cut short meanwhile, reading a row is an error that names the row, where access to a
 //! mapped file would end the process. The system's page cache keeps what was read lately.
 //!
-//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `file_bytes.rs` is a part of a file. What a
+//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `write.rs` writes the first two; `file_bytes.rs` is a
+//! part of a file. What a
 //! header claims is checked against the length of the file before anything is allocated.
 
 mod npy;
 mod npz;
 mod safetensors;
+mod write;
+
+pub use self::write::{save_npy, save_npz};
 
 use std::fmt;
 use std::io;

@@ -11,7 +11,17 @@ use pagelock_tensor::{DType, Kind};
 use super::{Array, Claim, FileBytes, StoredRows};
 use crate::{Error, Result};
 
-const MAGIC: [u8; 6] = *b"\x93NUMPY";
+pub(super) const MAGIC: [u8; 6] = *b"\x93NUMPY";
+/// How headers call element types, in this machine's byte order, as tensors have them.
+pub(super) const DESCR: [(&str, DType); 7] = [
+    ("<f4", DType::F32),
+    ("<f8", DType::F64),
+    ("<f2", DType::F16),
+    ("<i8", DType::I64),
+    ("<i4", DType::I32),
+    ("|u1", DType::U8),
+    ("|b1", DType::Bool),
+];
 /// Headers are some hundred bytes; this is what NumPy itself reads at most unless told otherwise.
 const LONGEST_HEADER: u64 = 10_000;
 
@@ -81,15 +91,8 @@ fn parse(header: &str) -> Result<(DType, Vec<usize>), String> {
         return Err("its header lacks descr, fortran_order or shape; write it with numpy.save".into());
     };
     let descr = descr.trim_start_matches('\'').split('\'').next().unwrap_or_default();
-    let dtype = match descr {
-        "<f4" => DType::F32,
-        "<f8" => DType::F64,
-        "<f2" => DType::F16,
-        "<i8" => DType::I64,
-        "<i4" => DType::I32,
-        "|u1" => DType::U8,
-        "|b1" => DType::Bool,
-        other => return Err(format!("its elements are `{other}`, which no tensor has; convert them with astype")),
+    let Some((_, dtype)) = DESCR.iter().find(|(known, _)| *known == descr) else {
+        return Err(format!("its elements are `{descr}`, which no tensor has; convert them with astype"));
     };
     if !order.starts_with("False") {
         return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
@@ -98,7 +101,7 @@ fn parse(header: &str) -> Result<(DType, Vec<usize>), String> {
     let parse = |size: &str| size.trim().parse::<usize>();
     let sizes = sizes.map(|sizes| sizes.split(',').filter(|size| !size.trim().is_empty()).map(parse).collect());
     match sizes {
-        Some(Ok(sizes)) => Ok((dtype, sizes)),
+        Some(Ok(sizes)) => Ok((*dtype, sizes)),
         _ => Err("its header has a shape that is no list of sizes; write it with numpy.save".into()),
     }
 }

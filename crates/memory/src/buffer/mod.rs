@@ -91,7 +91,7 @@ impl HostBuffer {
         }
         self.pending.wait_for_all();
         watch::note_access(self.ptr, self.len_bytes);
-        // SAFETY: valid, initialized and writable for `len_bytes` bytes (`Block`'s contract, not `Mapped`); no
+        // SAFETY: valid, initialized and writable for `len_bytes` bytes (`Block`'s contract, not read-only); no
         // device uses it (just waited), and `&mut self` makes this the only host access.
         Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len_bytes) })
     }
@@ -117,9 +117,9 @@ impl HostBuffer {
         self.kind
     }
 
-    /// Whether the bytes can be written: everything but mapped files.
+    /// Whether the bytes can be written: everything but mapped files and memory of other libraries.
     pub fn is_writable(&self) -> bool {
-        self.kind != MemoryKind::Mapped
+        !matches!(self.kind, MemoryKind::Mapped | MemoryKind::Foreign)
     }
 
     /// Notes that a device reads the bytes until `done`: writing and dropping will wait for it.

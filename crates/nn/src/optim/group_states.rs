@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const MASTER: &str = "master_weight";
-const LR: &str = "lr";
-const INITIAL_LR: &str = "initial_lr";
+pub(super) const LR: &str = "lr";
+pub(super) const INITIAL_LR: &str = "initial_lr";
 /// Settings of PyTorch's that say how it computes, not what.
-const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
+pub(super) const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
 
 impl<M: Method> Groups<M> {
     pub(super) fn state_dict(&self) -> Result<OptimizerState> {
@@ -305,7 +305,7 @@ fn read_settings<M: Method>(i: usize, method: &mut M, given: &ParamGroup) -> Res
 }
 
 /// Reads a setting into a field, or notes what is wrong. A flag that is missing is off, as in PyTorch's older files.
-fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
+pub(super) fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
     let given = rest.remove(name);
     match (field, given) {
         (Field::Number(to), Some(Setting::Number(number))) => *to = *number,

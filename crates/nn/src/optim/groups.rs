@@ -32,6 +32,12 @@ impl From<(String, Parameter)> for NamedParameter {
     }
 }
 
+impl NamedParameter {
+    pub(super) fn into_parameter(self) -> Parameter {
+        self.parameter
+    }
+}
+
 /// The parameters in a list. A loop: `collect` would compile ten times as much in every program.
 pub(super) fn listed<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>) -> Vec<NamedParameter> {
     let mut list = Vec::new();

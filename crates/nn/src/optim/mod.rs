@@ -1,5 +1,5 @@
 //! Optimizers with PyTorch's formulas and defaults: [`Sgd`], [`Adam`], [`AdamW`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adamax`],
-//! [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], and [`Lion`]; averages of weights ([`AveragedModel`]); schedules of learning rates
+//! [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], [`Lion`], and [`Lbfgs`], which asks for the loss itself; averages of weights ([`AveragedModel`]); schedules of learning rates
 //! ([`lr_scheduler`]).
 //!
 //! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
@@ -18,6 +18,7 @@ mod averaged_model;
 mod clip;
 mod group_states;
 mod groups;
+mod lbfgs;
 mod lion;
 pub mod lr_scheduler;
 mod master;
@@ -39,6 +40,7 @@ pub use asgd::Asgd;
 pub use averaged_model::AveragedModel;
 pub use clip::{clip_grad_norm_, clip_grad_value_};
 pub use groups::NamedParameter;
+pub use lbfgs::Lbfgs;
 pub use lion::Lion;
 pub use muon::{AdjustLr, Muon};
 pub use nadam::NAdam;

@@ -61,6 +61,8 @@ pub struct ParamGroup {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Setting {
+    /// Of what was not chosen, such as `line_search_fn`.
+    None,
     /// Such as `lr`.
     Number(f64),
     /// Such as `betas`.
@@ -87,7 +89,9 @@ impl OptimizerState {
         let mut dict = self.state.renamed(|name| Some(format!("{STATE}{name}")));
         for (i, group) in self.param_groups.iter().enumerate() {
             for (name, setting) in &group.settings {
-                dict.insert(format!("{GROUPS}{i}.{name}"), setting.to_tensor()?);
+                if let Some(tensor) = setting.to_tensor()? {
+                    dict.insert(format!("{GROUPS}{i}.{name}"), tensor);
+                }
             }
             let params: Vec<i64> = group.params.iter().map(|&number| number as i64).collect();
             let n_params = params.len();
@@ -125,14 +129,16 @@ impl OptimizerState {
 }
 
 impl Setting {
-    fn to_tensor(&self) -> Result<AnyTensor> {
-        Ok(match self {
+    /// None of what was not chosen, which is left out.
+    fn to_tensor(&self) -> Result<Option<AnyTensor>> {
+        Ok(Some(match self {
+            Self::None => return Ok(None),
             Self::Number(number) => Tensor::of(DType::F64).full((), *number)?.into(),
             Self::Numbers(numbers) => Tensor::of(DType::F64).from_slice(numbers, numbers.len())?.into(),
             Self::Integer(number) => Tensor::<Int>::full((), *number as i64)?.into(),
             Self::Text(text) => Tensor::of(DType::U8).from_slice(text.as_bytes(), text.len())?.into(),
             Self::Flag(flag) => Tensor::<Bool>::full((), *flag)?.into(),
-        })
+        }))
     }
 
     fn of(name: &str, tensor: &AnyTensor) -> Result<Self> {

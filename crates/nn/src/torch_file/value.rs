@@ -170,15 +170,7 @@ impl TorchValue {
             let number = number.as_int().ok_or_else(|| no_part("state", "a parameter without a number"))?;
             for (name, value) in kept.entries() {
                 let name = name.as_text().ok_or_else(|| no_part("state", "an entry without a name"))?;
-                let tensor = match value {
-                    Self::None => continue,
-                    Self::Tensor(tensor) => (**tensor).clone(),
-                    value => {
-                        let value = value.as_number().ok_or_else(|| no_part(name, value.kind()))?;
-                        Tensor::of(DType::F64).full((), value)?.into()
-                    }
-                };
-                optimizer.state.insert(format!("{number}.{name}"), tensor);
+                value.add_kept(&format!("{number}.{name}"), &mut optimizer.state)?;
             }
         }
         let (Self::List(groups) | Self::Tuple(groups)) = self.at("param_groups")? else {
@@ -186,6 +178,24 @@ impl TorchValue {
         };
         optimizer.param_groups = groups.iter().map(Self::to_group).collect::<Result<_>>()?;
         Ok(optimizer)
+    }
+
+    /// Adds what an optimizer keeps under that name; parts of a list get their number behind it.
+    fn add_kept(&self, name: &str, state: &mut StateDict) -> Result<()> {
+        let tensor = match self {
+            Self::None => return Ok(()),
+            Self::List(parts) => {
+                let mut parts = parts.iter().enumerate();
+                return parts.try_for_each(|(i, part)| part.add_kept(&format!("{name}.{i}"), state));
+            }
+            Self::Tensor(tensor) => (**tensor).clone(),
+            value => {
+                let value = value.as_number().ok_or_else(|| no_part(name, value.kind()))?;
+                Tensor::of(DType::F64).full((), value)?.into()
+            }
+        };
+        state.insert(name, tensor);
+        Ok(())
     }
 
     fn to_group(&self) -> Result<ParamGroup> {
@@ -328,10 +338,12 @@ impl OptimizerState {
         for (name, tensor) in self.state.iter() {
             let parts = name.split_once('.').and_then(|(number, name)| Some((number.parse::<i64>().ok()?, name)));
             let (number, name) = parts.ok_or_else(|| no_part(name, "no number before its name"))?;
-            let entry = (TorchValue::from(name), TorchValue::from(torch_form(name, tensor)?));
-            match state.last_mut() {
-                Some((TorchValue::Int(last), TorchValue::Dict(entries))) if *last == number => entries.push(entry),
-                _ => state.push((number.into(), TorchValue::Dict(vec![entry]))),
+            let is_same = matches!(state.last(), Some((TorchValue::Int(last), _)) if *last == number);
+            if !is_same {
+                state.push((number.into(), TorchValue::Dict(Vec::new())));
+            }
+            if let Some((_, TorchValue::Dict(entries))) = state.last_mut() {
+                add_to_torch(entries, name, tensor)?;
             }
         }
         let groups = self.param_groups.iter().map(ParamGroup::to_torch).collect();
@@ -339,15 +351,38 @@ impl OptimizerState {
     }
 }
 
-/// PyTorch counts steps in `f32`.
-fn torch_form(name: &str, tensor: &AnyTensor) -> Result<AnyTensor> {
-    let is_count = name == "step" && tensor.dtype().is_float();
-    Ok(if is_count { tensor.to_dtype(DType::F32)? } else { tensor.clone() })
+/// What LBFGS has as integers, as numbers and as lists.
+const COUNTS: [&str; 2] = ["n_iter", "func_evals"];
+const NUMBERS: [&str; 2] = ["t", "prev_loss"];
+const LISTS: [&str; 3] = ["old_dirs", "old_stps", "ro"];
+
+/// Adds an entry of the state of one parameter, as PyTorch has it: it counts steps in `f32`.
+fn add_to_torch(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &AnyTensor) -> Result<()> {
+    if let Some((list, _)) = name.split_once('.').filter(|(list, _)| LISTS.contains(list)) {
+        let found = entries.iter_mut().find(|(key, _)| key.as_text() == Some(list));
+        if let Some((_, TorchValue::List(parts))) = found {
+            parts.push(tensor.clone().into());
+        }
+        return Ok(());
+    }
+    if name == "d" {
+        // Empty lists are there, too.
+        entries.extend(LISTS.map(|list| (list.into(), TorchValue::List(Vec::new()))));
+    }
+    let value: TorchValue = match name {
+        "step" if tensor.dtype().is_float() => tensor.to_dtype(DType::F32)?.into(),
+        name if COUNTS.contains(&name) => (tensor.float()?.item::<f64>()? as i64).into(),
+        name if NUMBERS.contains(&name) => tensor.float()?.item::<f64>()?.into(),
+        _ => tensor.clone().into(),
+    };
+    entries.push((name.into(), value));
+    Ok(())
 }
 
 impl ParamGroup {
     fn to_torch(&self) -> TorchValue {
         let setting = |setting: &Setting| match setting {
+            Setting::None => TorchValue::None,
             Setting::Number(number) => (*number).into(),
             Setting::Numbers(numbers) => TorchValue::Tuple(numbers.iter().map(|&number| number.into()).collect()),
             Setting::Integer(number) => (*number as i64).into(),

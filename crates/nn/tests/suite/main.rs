@@ -9,6 +9,7 @@ mod freezing;
 mod init;
 mod layer_rules;
 mod layers;
+mod lbfgs;
 mod lr_schedulers;
 mod masters;
 mod metrics;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pagelock_memory::HostBuffer;
+
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -10,6 +12,7 @@ use crate::layout::Layout;
 use crate::op::same_precision;
 use crate::ops::{cat, stack};
 use crate::shape::{IntoShape, Shape};
+use crate::storage::on_host;
 use crate::tensor::{Raw, Tensor, by_kind};
 use crate::transfer::many;
 
@@ -46,12 +49,43 @@ impl<K: Kind> From<&Tensor<K>> for AnyTensor {
 }
 
 impl AnyTensor {
-    pub(super) fn new(raw: Raw) -> AnyTensor {
+    pub(crate) fn new(raw: Raw) -> AnyTensor {
         AnyTensor { raw }
     }
 
-    pub(super) fn raw(&self) -> &Raw {
+    pub(crate) fn raw(&self) -> &Raw {
         &self.raw
+    }
+
+    /// The elements of a buffer, as one dimension, without a copy: of memory that a program allocated for itself, or that another library
+    /// owns ([`Foreign`](pagelock_memory::Foreign)).
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the buffer is no whole number of elements, or a byte of it is no truth value where it should be.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{HostBuffer, default_host};
+    /// use pagelock_tensor::{AnyTensor, DType};
+    ///
+    /// let mut buffer = HostBuffer::allocate(default_host(), 8)?;
+    /// buffer.bytes_mut()?.copy_from_slice(&[1, 0, 0, 0, 2, 0, 0, 0]);
+    /// assert_eq!(AnyTensor::from_buffer(buffer, DType::I32)?.int()?.to_vec::<i32>()?, [1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn from_buffer(buffer: HostBuffer, dtype: DType) -> Result<AnyTensor> {
+        let (len_bytes, size) = (buffer.len_bytes(), dtype.size());
+        if !len_bytes.is_multiple_of(size) {
+            let fix = "give a whole number of elements";
+            return Err(Error::Argument(format!("from_buffer: {len_bytes} bytes, and a {dtype} has {size}; {fix}")));
+        }
+        if dtype == DType::Bool && buffer.bytes().iter().any(|&byte| byte > 1) {
+            let fix = "make it 0 or 1";
+            return Err(Error::Argument(format!("from_buffer: a byte is no truth value; {fix}")));
+        }
+        let shape = Shape::new(&[len_bytes / size])?;
+        let storage = on_host(buffer, dtype);
+        Ok(AnyTensor { raw: Raw { storage, layout: Layout::contiguous(shape), node: None } })
     }
 
     /// As a tensor of floats.

@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use pagelock_cuda::Stream;
 
 use super::graph;
+use super::observer;
 use super::session::{self, Open, Timed};
-use super::switch::{is_on, is_profiling, is_recording_graphs};
+use super::switch::{is_followed, is_observed, is_on, is_profiling, is_recording_graphs};
 use super::{Category, scopes};
 use crate::tensor::Raw;
 
@@ -16,6 +17,7 @@ use crate::tensor::Raw;
 pub struct Running {
     is_on: bool,
     open: Option<Open>,
+    observed: Option<u64>,
     is_in_graph: bool,
     /// The module that this thread was in before.
     scope_before: Option<u32>,
@@ -23,13 +25,20 @@ pub struct Running {
 }
 
 impl Running {
-    const NOTHING: Running =
-        Running { is_on: false, open: None, is_in_graph: false, scope_before: None, on_this_thread: PhantomData };
+    const NOTHING: Running = Running {
+        is_on: false,
+        open: None,
+        observed: None,
+        is_in_graph: false,
+        scope_before: None,
+        on_this_thread: PhantomData,
+    };
 
     #[cold]
     fn begin(name: Cow<'static, str>, category: Category) -> Running {
         let mut running = Running::NOTHING;
         running.is_on = true;
+        running.observed = if is_observed() { observer::begin(&name, category) } else { None };
         running.open = if is_profiling() { session::begin(name, category) } else { None };
         running
     }
@@ -56,6 +65,9 @@ impl Running {
         }
         if let Some(open) = self.open.take() {
             open.end();
+        }
+        if let Some(begun) = self.observed {
+            observer::end(begun);
         }
         if let Some(before) = self.scope_before {
             scopes::replace(before);
@@ -88,7 +100,7 @@ fn begin_op(name: &'static str) -> Running {
 /// Begins the derivative of an operation, in the module of its forward.
 #[inline]
 pub(crate) fn backward(name: &'static str, scope: u32) -> Running {
-    if is_profiling() { begin_backward(name, scope) } else { Running::NOTHING }
+    if is_followed() { begin_backward(name, scope) } else { Running::NOTHING }
 }
 
 #[cold]
@@ -114,13 +126,13 @@ fn begin_backward(name: &'static str, scope: u32) -> Running {
 /// ```
 #[inline]
 pub fn span(name: &'static str, category: Category) -> Running {
-    if is_profiling() { Running::begin(Cow::Borrowed(name), category) } else { Running::NOTHING }
+    if is_followed() { Running::begin(Cow::Borrowed(name), category) } else { Running::NOTHING }
 }
 
 /// The same with a name that is made only if something is recorded.
 #[inline]
 pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category) -> Running {
-    if is_profiling() { Running::begin(name.into(), category) } else { Running::NOTHING }
+    if is_followed() { Running::begin(name.into(), category) } else { Running::NOTHING }
 }
 
 /// Enters a module until the result is dropped: operations are attributed to it, in profiles and graphs.

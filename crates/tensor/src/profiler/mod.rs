@@ -30,11 +30,12 @@
 //! launch there: which kernels it consists of is not seen.
 
 // Reading order: this file, `hooks.rs` (what operations call), `session.rs` (what is written down), `scopes.rs` (modules),
-// `profile.rs` and `table.rs` (what is made of it), `memory.rs`; `graph.rs`, the other user of the hooks; `switch.rs`.
+// `profile.rs` and `table.rs` (what is made of it), `memory.rs`; `graph.rs` and `observer.rs`, the other users of the hooks; `switch.rs`.
 
 mod graph;
 mod hooks;
 mod memory;
+mod observer;
 mod profile;
 mod scopes;
 mod session;
@@ -48,6 +49,7 @@ pub use graph::{GraphRecorder, NodeSource, RecordedGraph, RecordedNode};
 pub use hooks::{Running, module_scope, span};
 pub(crate) use hooks::{backward, count_bytes, count_flops, on_stream, op};
 pub use memory::{HeldMemory, MemorySample};
+pub use observer::{Observed, Observer, observe};
 pub use profile::{FunctionEvent, Profile};
 pub use scopes::ModuleNames;
 pub(crate) use scopes::current as current_scope;

@@ -5,12 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use super::scopes;
 
-/// The bit of a profile; the graphs that are recorded are counted above it. Relaxed: it guards no other memory, and what is
+/// The bits of a profile and of an observer; the graphs that are recorded are counted above them. Relaxed: it guards no other memory, and what is
 /// recorded is found under locks.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
 
 pub(super) const PROFILE: u32 = 1;
-pub(super) const GRAPH: u32 = 2;
+pub(super) const OBSERVED: u32 = 2;
+pub(super) const GRAPH: u32 = 4;
 
 static RECORDINGS: Mutex<u32> = Mutex::new(0); // how many there are, also those that are full
 
@@ -26,12 +27,24 @@ pub(crate) fn is_profiling() -> bool {
     RECORDING.load(Relaxed) & PROFILE != 0
 }
 
+/// Whether an observer is told of what goes on.
+#[inline]
+pub(super) fn is_observed() -> bool {
+    RECORDING.load(Relaxed) & OBSERVED != 0
+}
+
+/// Whether a profile is recorded, or an observer told.
+#[inline]
+pub(super) fn is_followed() -> bool {
+    RECORDING.load(Relaxed) & (PROFILE | OBSERVED) != 0
+}
+
 /// Whether a graph is recorded, on any thread.
 pub(super) fn is_recording_graphs() -> bool {
     RECORDING.load(Relaxed) >= GRAPH
 }
 
-/// Begins a recording: a profile, or one more graph.
+/// Begins a recording: a profile, an observer, or one more graph.
 pub(super) fn begin(what: u32) {
     let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     if *recordings == 0 {
@@ -50,7 +63,7 @@ pub(super) fn pause_profile() {
 pub(super) fn end(what: u32) {
     let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     match what {
-        PROFILE => RECORDING.fetch_and(!PROFILE, Relaxed),
+        PROFILE | OBSERVED => RECORDING.fetch_and(!what, Relaxed),
         graph => RECORDING.fetch_sub(graph, Relaxed),
     };
     *recordings -= 1;

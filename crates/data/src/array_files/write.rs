@@ -1,0 +1,159 @@
+//! Writing `.npy` and `.npz` files, which `numpy.load` reads.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use pagelock_files::NewFile;
+use pagelock_tensor::{self as tensor, AnyTensor, DType, Shape};
+use zip::result::ZipError;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use super::npy::{DESCR, MAGIC};
+use crate::{Error, Result};
+
+/// Writes a tensor as `numpy.save` does, in its own precision, in place of what was there; tensors of a device come down first.
+///
+/// # Errors
+/// [`Error::Argument`] for `bfloat16`, which NumPy has not; [`Error::Io`]; [`Error::Tensor`] if a tensor of a device cannot be
+/// read. What was there before is still there then.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{StoredRows, save_npy};
+/// use pagelock_tensor::Tensor;
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("points.npy");
+/// save_npy(&Tensor::new([[1.0, 2.0], [3.0, 4.0]])?, &path)?; // numpy.load("points.npy")
+/// assert_eq!(StoredRows::npy(&path)?.read()?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn save_npy(tensor: impl Into<AnyTensor>, path: impl AsRef<Path>) -> Result<()> {
+    save_one(&tensor.into(), path.as_ref())
+}
+
+/// Writes tensors by name as `numpy.savez` does, not packed, in place of what was there. What `numpy.savez` calls arrays without
+/// a name is `arr_0`, `arr_1`, ….
+///
+/// # Errors
+/// As [`save_npy`]; [`Error::Argument`] for an empty name, or one that is there twice.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{StoredRows, save_npz};
+/// use pagelock_tensor::{AnyTensor, Int, Tensor};
+///
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("train.npz");
+/// let (images, labels) = (AnyTensor::from(Tensor::zeros([3, 28, 28])?), AnyTensor::from(Tensor::new([7, 2, 1])?));
+/// save_npz([("images", &images), ("labels", &labels)], &path)?; // numpy.load("train.npz")["labels"]
+/// assert_eq!(StoredRows::<Int>::npz(&path, "labels")?.read()?.to_vec::<i64>()?, [7, 2, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn save_npz<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>, path: impl AsRef<Path>) -> Result<()> {
+    let mut all = Vec::new();
+    for named in tensors {
+        all.push(named);
+    }
+    save_all(&all, path.as_ref())
+}
+
+/// Why a tensor was not written.
+enum Fault {
+    Io(std::io::Error),
+    Tensor(tensor::Error),
+}
+
+impl Fault {
+    fn of(self, path: &Path) -> Error {
+        match self {
+            Fault::Io(source) => Error::io("write", path, source),
+            Fault::Tensor(source) => source.into(),
+        }
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(source: std::io::Error) -> Self {
+        Fault::Io(source)
+    }
+}
+
+impl From<tensor::Error> for Fault {
+    fn from(source: tensor::Error) -> Self {
+        Fault::Tensor(source)
+    }
+}
+
+impl From<ZipError> for Fault {
+    fn from(error: ZipError) -> Self {
+        match error {
+            ZipError::Io(source) => Fault::Io(source),
+            error => Fault::Io(std::io::Error::other(error.to_string())),
+        }
+    }
+}
+
+fn save_one(tensor: &AnyTensor, path: &Path) -> Result<()> {
+    let header = header(path, "the tensor", tensor)?;
+    let write = || -> Result<(), Fault> {
+        let mut file = BufWriter::new(NewFile::create(path)?);
+        file.write_all(&header)?;
+        tensor.write_elements(&mut file)??;
+        Ok(file.into_inner().map_err(|error| error.into_error())?.commit()?)
+    };
+    write().map_err(|fault| fault.of(path))
+}
+
+fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
+    let mut names = HashSet::new();
+    let mut headers = Vec::new();
+    for &(name, tensor) in tensors {
+        if name.is_empty() || !names.insert(name) {
+            let (path, fix) = (path.display(), "give each array a name of its own");
+            return Err(Error::Argument(format!("cannot write `{path}`: `{name}` is empty or there twice; {fix}")));
+        }
+        headers.push(header(path, &format!("`{name}`"), tensor)?);
+    }
+    let write = || -> Result<(), Fault> {
+        let mut archive = ZipWriter::new(BufWriter::new(NewFile::create(path)?));
+        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+        for ((name, tensor), header) in tensors.iter().zip(&headers) {
+            let len_bytes = (header.len() + tensor.len_bytes()) as u64;
+            archive.start_file(format!("{name}.npy"), options.large_file(len_bytes >= u64::from(u32::MAX)))?;
+            archive.write_all(header)?;
+            tensor.write_elements(&mut archive)??;
+        }
+        Ok(archive.finish()?.into_inner().map_err(|error| error.into_error())?.commit()?)
+    };
+    write().map_err(|fault| fault.of(path))
+}
+
+/// What stands before the elements, so that they begin at a multiple of 64 bytes.
+fn header(path: &Path, what: &str, tensor: &AnyTensor) -> Result<Vec<u8>> {
+    const BEFORE: usize = 10; // magic number, version, length
+    let dtype = tensor.dtype();
+    let Some((descr, _)) = DESCR.iter().find(|(_, known)| *known == dtype) else {
+        let (path, fix) = (path.display(), format!("convert it with `to_dtype(DType::{:?})`", DType::F32));
+        return Err(Error::Argument(format!("cannot write `{path}`: {what} is {dtype}, which NumPy has not; {fix}")));
+    };
+    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {}, }}", tuple(tensor.shape()));
+    let padding = (BEFORE + text.len() + 1).next_multiple_of(64) - (BEFORE + text.len() + 1);
+    text.extend(std::iter::repeat_n(' ', padding));
+    text.push('\n');
+    let len = u16::try_from(text.len()).unwrap_or_else(|_| unreachable!("a shape has few dimensions"));
+    Ok([&MAGIC[..], &[1, 0], &len.to_le_bytes(), text.as_bytes()].concat())
+}
+
+/// As Python shows it: `()`, `(3,)`, `(2, 3)`.
+fn tuple(shape: &Shape) -> String {
+    let mut text = String::from("(");
+    for (i, size) in shape.iter().enumerate() {
+        let _ = write!(text, "{}{size}", if i > 0 { ", " } else { "" });
+    }
+    text.push_str(if shape.rank() == 1 { ",)" } else { ")" });
+    text
+}

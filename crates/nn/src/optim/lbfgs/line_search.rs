@@ -1,0 +1,162 @@
+//! [`LineSearch`]: how far to go along a direction, so that the strong Wolfe conditions hold: the loss falls enough, and the slope
+//! becomes flat enough.
+//!
+//! First steps that grow until two of them have such a point between them, then steps between those two, each where the cubic
+//! through both losses and slopes is lowest.
+
+use pagelock_tensor::Tensor;
+
+use super::algorithm::{Point, Step, dot, largest};
+use crate::Result;
+
+/// By which share of what the slope promises the loss falls at least.
+const ENOUGH: f64 = 1e-4;
+/// To which share of it the slope becomes flat at least.
+const FLAT: f64 = 0.9;
+
+/// A point of the direction.
+#[derive(Clone)]
+pub(super) struct Trial {
+    pub(super) t: f64,
+    pub(super) point: Point,
+    slope: f64,
+}
+
+impl Trial {
+    fn loss(&self) -> f64 {
+        self.point.loss
+    }
+}
+
+pub(super) struct LineSearch<'a, 'b> {
+    step: &'a mut Step<'b>,
+    direction: &'a Tensor,
+    from: Tensor, // the parameters at 0
+    start: Trial,
+    n_iter: u64,
+    most: u64,
+}
+
+/// What the first phase finds.
+enum Found {
+    Point(Trial),
+    Between([Trial; 2]),
+}
+
+impl<'a, 'b> LineSearch<'a, 'b> {
+    pub(super) fn new(
+        step: &'a mut Step<'b>,
+        direction: &'a Tensor,
+        at: &Point,
+        slope: f64,
+        most: u64,
+    ) -> Result<LineSearch<'a, 'b>> {
+        let from = step.vectors.values()?;
+        let start = Trial { t: 0.0, point: at.clone(), slope };
+        Ok(LineSearch { step, direction, from, start, n_iter: 0, most })
+    }
+
+    /// A point for which the conditions hold, or the best that was seen, first tried at `t`; how many evaluations that took. The
+    /// parameters are where they were.
+    pub(super) fn from(mut self, t: f64) -> Result<(Trial, u64)> {
+        let found = match self.bracket(t)? {
+            Found::Point(trial) => trial,
+            Found::Between(pair) => self.zoom(pair)?,
+        };
+        Ok((found, self.n_iter + 1))
+    }
+
+    fn trial(&mut self, t: f64) -> Result<Trial> {
+        self.step.vectors.add(t, self.direction)?;
+        let (_, point) = self.step.evaluate()?;
+        self.step.vectors.set(&self.from)?;
+        let slope = dot(&point.grad, self.direction)?;
+        Ok(Trial { t, point, slope })
+    }
+
+    fn is_too_high(&self, trial: &Trial) -> bool {
+        trial.loss() > self.start.loss() + ENOUGH * trial.t * self.start.slope
+    }
+
+    fn is_flat(&self, trial: &Trial) -> bool {
+        trial.slope.abs() <= -FLAT * self.start.slope
+    }
+
+    fn bracket(&mut self, t: f64) -> Result<Found> {
+        let (mut before, mut at) = (self.start.clone(), self.trial(t)?);
+        while self.n_iter < self.most {
+            if self.is_too_high(&at) || (self.n_iter > 1 && at.loss() >= before.loss()) {
+                return Ok(Found::Between([before, at]));
+            }
+            if self.is_flat(&at) {
+                return Ok(Found::Point(at));
+            }
+            if at.slope >= 0.0 {
+                return Ok(Found::Between([before, at]));
+            }
+            let next = lowest(&before, &at, [at.t + 0.01 * (at.t - before.t), at.t * 10.0]);
+            let trial = self.trial(next)?;
+            before = std::mem::replace(&mut at, trial);
+            self.n_iter += 1;
+        }
+        Ok(Found::Between([self.start.clone(), at]))
+    }
+
+    fn zoom(&mut self, mut pair: [Trial; 2]) -> Result<Trial> {
+        let reach = largest(self.direction)?;
+        let lower = |pair: &[Trial; 2]| usize::from(pair[0].loss() > pair[1].loss());
+        let (mut low, mut was_near_end) = (lower(&pair), false);
+        while self.n_iter < self.most {
+            let ends = [pair[0].t.min(pair[1].t), pair[0].t.max(pair[1].t)];
+            if (ends[1] - ends[0]) * reach < self.step.settings.tolerance_change {
+                break;
+            }
+            let t = inside(lowest(&pair[0], &pair[1], ends), ends, &mut was_near_end);
+            let trial = self.trial(t)?;
+            self.n_iter += 1;
+            if self.is_too_high(&trial) || trial.loss() >= pair[low].loss() {
+                pair[1 - low] = trial;
+                low = lower(&pair);
+                continue;
+            }
+            let is_found = self.is_flat(&trial);
+            if !is_found && trial.slope * (pair[1 - low].t - pair[low].t) >= 0.0 {
+                pair[1 - low] = pair[low].clone();
+            }
+            pair[low] = trial;
+            if is_found {
+                break;
+            }
+        }
+        let [first, second] = pair;
+        Ok(if low == 0 { first } else { second })
+    }
+}
+
+/// `t`, or a tenth of the way inside where it is near an end for the second time, or outside.
+fn inside(t: f64, [least, most]: [f64; 2], was_near_end: &mut bool) -> f64 {
+    let margin = 0.1 * (most - least);
+    if (most - t).min(t - least) >= margin {
+        *was_near_end = false;
+        return t;
+    }
+    if !*was_near_end && t < most && t > least {
+        *was_near_end = true;
+        return t;
+    }
+    *was_near_end = false;
+    if (t - most).abs() < (t - least).abs() { most - margin } else { least + margin }
+}
+
+/// Where the cubic through two losses and slopes is lowest, within bounds; their middle where it is lowest nowhere.
+fn lowest(a: &Trial, b: &Trial, [least, most]: [f64; 2]) -> f64 {
+    let d1 = a.slope + b.slope - 3.0 * (a.loss() - b.loss()) / (a.t - b.t);
+    let square = d1 * d1 - a.slope * b.slope;
+    if square.is_nan() || square < 0.0 {
+        return (least + most) / 2.0;
+    }
+    let d2 = square.sqrt();
+    let (near, far) = if a.t <= b.t { (a, b) } else { (b, a) };
+    let t = far.t - (far.t - near.t) * ((far.slope + d2 - d1) / (far.slope - near.slope + 2.0 * d2));
+    t.max(least).min(most)
+}

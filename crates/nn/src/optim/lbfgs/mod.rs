@@ -1,0 +1,318 @@
+//! [`Lbfgs`]: limited-memory BFGS, which asks for the loss several times in a step. `algorithm.rs` has the step, `line_search.rs`
+//! how far it goes, `state.rs` its state dict.
+//!
+//! All parameters are one vector here. What a step keeps is replaced when it is done, so that one that fails has changed nothing.
+
+mod algorithm;
+mod line_search;
+mod state;
+
+use pagelock_tensor::profiler::{self, Category};
+use pagelock_tensor::{DType, Device, Tensor, enable_grad, no_grad};
+
+use self::algorithm::Step;
+use self::state::Memory;
+use super::groups::{NamedParameter, check, listed};
+use super::master::is_half;
+use super::{Optimizer, OptimizerState};
+use crate::{Error, Parameter, Result};
+
+const NAME: &str = "LBFGS";
+
+/// L-BFGS, as PyTorch's `optim.LBFGS`: a quasi-Newton method for smooth losses of all data at once.
+///
+/// [`step`](Self::step) takes a closure that computes the loss and its gradients, and calls it up to `max_eval` times. There is
+/// one group of parameters, on one device, of `f32` or `f64`. It keeps `2 · history_size + 2` vectors of all parameters, in the
+/// host's or device's budget.
+///
+/// It reads the loss and the slope to decide what to do, so it waits for a GPU, and cannot be part of a
+/// [`CapturedStep`](pagelock_tensor::CapturedStep). A [`GradScaler`](super::GradScaler) cannot scale its gradients.
+///
+/// J. Nocedal and S. Wright, "Numerical optimization", 2006, algorithms 7.4 and 7.5; the line search is algorithm 3.5 with cubic
+/// interpolation, as in M. Schmidt's minFunc, <https://www.cs.ubc.ca/~schmidtm/Software/minFunc.html>.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Parameter, optim::{Lbfgs, Optimizer}};
+/// use pagelock_tensor::Tensor;
+///
+/// let w = Parameter::new(Tensor::new([-1.5, 2.0])?);
+/// let mut opt = Lbfgs::new([w.clone()], 1.0).strong_wolfe(true);
+/// for _ in 0..5 {
+///     opt.step(|| {
+///         w.zero_grad();
+///         let (x, y) = (w.select(0, 0)?, w.select(0, 1)?);
+///         let valley = y.sub(&x.pow(2.0)?)?.pow(2.0)?.mul_scalar(100.0)?; // Rosenbrock's
+///         let loss = valley.add(&x.add_scalar(-1.0)?.pow(2.0)?)?;
+///         loss.backward()?;
+///         Ok(loss)
+///     })?;
+/// }
+/// assert!(w.to_vec::<f32>()?.iter().all(|x| (x - 1.0).abs() < 1e-2));
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+pub struct Lbfgs {
+    parameters: Vec<Parameter>,
+    lr: f64,
+    initial_lr: Option<f64>, // where a schedule noted it
+    settings: Settings,
+    memory: Memory,
+}
+
+#[derive(Clone)]
+struct Settings {
+    max_iter: u64,
+    max_eval: Option<u64>, // none: 5 for each 4 iterations
+    tolerance_grad: f64,
+    tolerance_change: f64,
+    history_size: u64,
+    strong_wolfe: bool,
+    maximize: bool,
+}
+
+impl Settings {
+    fn max_eval(&self) -> u64 {
+        self.max_eval.unwrap_or(self.max_iter.saturating_mul(5) / 4)
+    }
+}
+
+impl Lbfgs {
+    /// PyTorch's other defaults: at most 20 iterations and 25 evaluations in a step, a history of 100 steps, no line search. Its
+    /// learning rate is 1.
+    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+        Self::of(listed(parameters), lr)
+    }
+
+    /// What programs need not compile again.
+    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+        let settings = Settings {
+            max_iter: 20,
+            max_eval: None,
+            tolerance_grad: 1e-7,
+            tolerance_change: 1e-9,
+            history_size: 100,
+            strong_wolfe: false,
+            maximize: false,
+        };
+        let parameters = parameters.into_iter().map(NamedParameter::into_parameter).collect();
+        Self { parameters, lr, initial_lr: None, settings, memory: Memory::default() }
+    }
+
+    /// How many directions a step takes at most; 20 by default.
+    #[must_use]
+    pub fn max_iter(mut self, max_iter: u64) -> Self {
+        self.settings.max_iter = max_iter;
+        self
+    }
+
+    /// After how many evaluations of the loss a step ends; `max_iter · 5 / 4` by default.
+    #[must_use]
+    pub fn max_eval(mut self, max_eval: u64) -> Self {
+        self.settings.max_eval = Some(max_eval);
+        self
+    }
+
+    /// A step ends where no element of the gradient is farther from 0, at least 0; 1e-7 by default.
+    #[must_use]
+    pub fn tolerance_grad(mut self, tolerance_grad: f64) -> Self {
+        self.settings.tolerance_grad = tolerance_grad;
+        self
+    }
+
+    /// A step ends where neither the loss nor a parameter changes by more, at least 0; 1e-9 by default.
+    #[must_use]
+    pub fn tolerance_change(mut self, tolerance_change: f64) -> Self {
+        self.settings.tolerance_change = tolerance_change;
+        self
+    }
+
+    /// From how many earlier steps the curvature is taken, at least 1; 100 by default.
+    #[must_use]
+    pub fn history_size(mut self, history_size: u64) -> Self {
+        self.settings.history_size = history_size;
+        self
+    }
+
+    /// Looks for a point of each direction that satisfies the strong Wolfe conditions (PyTorch's
+    /// `line_search_fn="strong_wolfe"`), instead of going `lr` far.
+    #[must_use]
+    pub fn strong_wolfe(mut self, strong_wolfe: bool) -> Self {
+        self.settings.strong_wolfe = strong_wolfe;
+        self
+    }
+
+    /// Goes up instead of down.
+    #[must_use]
+    pub fn maximize(mut self, maximize: bool) -> Self {
+        self.settings.maximize = maximize;
+        self
+    }
+
+    /// Changes the parameters until the loss changes no more, or for `max_iter` directions; returns the loss before. `closure`
+    /// forgets the gradients, computes the loss of all data and its gradients, and returns the loss; it is called with gradients
+    /// enabled.
+    ///
+    /// # Errors
+    /// What `closure` returns; [`Error::Argument`] if there is nothing to train, a setting is outside its range, or a parameter
+    /// is of half precision or on another device than the first; [`Error::Tensor`] if the history does not fit the memory budget.
+    /// Parameters and history are then as before.
+    ///
+    /// # Examples
+    /// See [`Lbfgs`].
+    pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<Tensor> {
+        self.step_with(&mut closure)
+    }
+
+    /// What programs need not compile again.
+    fn step_with(&mut self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
+        let _running = profiler::span(NAME, Category::OptimizerStep);
+        self.check()?;
+        let mut has_moved = false;
+        self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow());
+        let vectors = self.vectors()?;
+        if has_moved {
+            self.memory = no_grad(|| self.memory.on(vectors.dtype, &vectors.device))?;
+        }
+        let before = no_grad(|| vectors.values())?;
+        let mut memory = self.memory.clone();
+        let mut evaluate = || enable_grad(&mut *closure);
+        let mut step = Step { vectors: &vectors, settings: &self.settings, lr: self.lr, closure: &mut evaluate };
+        match no_grad(|| step.run(&mut memory)) {
+            Ok(loss) => {
+                self.memory = memory;
+                Ok(loss)
+            }
+            Err(error) => {
+                no_grad(|| vectors.set(&before))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let Settings { tolerance_grad, tolerance_change, history_size, .. } = self.settings;
+        check(self.lr >= 0.0, NAME, "lr", self.lr, "at least 0")?;
+        check(tolerance_grad >= 0.0, NAME, "tolerance_grad", tolerance_grad, "at least 0")?;
+        check(tolerance_change >= 0.0, NAME, "tolerance_change", tolerance_change, "at least 0")?;
+        check(history_size >= 1, NAME, "history_size", history_size as f64, "at least 1")
+    }
+
+    /// The parameters as one vector, if they can be.
+    fn vectors(&self) -> Result<Vectors> {
+        let Some(first) = self.parameters.first() else {
+            let fix = "pass `model.parameters()` of a model that has some";
+            return Err(Error::Argument(format!("{NAME}: there are no parameters to train; {fix}")));
+        };
+        let device = first.device();
+        let mut dtype = DType::F32;
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            if is_half(parameter) {
+                let fix = "train in `f32`, with `model.float()`";
+                let found = parameter.dtype();
+                return Err(Error::Argument(format!(
+                    "{NAME}: a parameter is {found}, which would round each step; {fix}"
+                )));
+            }
+            if parameter.device() != device {
+                let (here, fix) = (parameter.device(), "move all to one device");
+                return Err(Error::Argument(format!(
+                    "{NAME}: a parameter is on {here}, and the first on {device}; {fix}"
+                )));
+            }
+            if self.parameters[..i].iter().any(|other| other.is_same(parameter)) {
+                let (shape, fix) = (parameter.shape(), "give each parameter once");
+                return Err(Error::Argument(format!("{NAME}: the parameter {shape} is there twice; {fix}")));
+            }
+            dtype = if parameter.dtype() == DType::F64 { DType::F64 } else { dtype };
+        }
+        Ok(Vectors { parameters: self.parameters.clone(), dtype, device })
+    }
+}
+
+/// All parameters, seen as one vector in the wider of their precisions.
+struct Vectors {
+    parameters: Vec<Parameter>,
+    dtype: DType,
+    device: Device,
+}
+
+impl Vectors {
+    fn len(&self) -> usize {
+        self.parameters.iter().map(|parameter| parameter.len()).sum()
+    }
+
+    fn joined(&self, of: impl Fn(&Parameter) -> Result<Tensor>) -> Result<Tensor> {
+        let pieces = self.parameters.iter().map(|p| Ok(of(p)?.to_dtype(self.dtype)?.reshape([-1])?));
+        let pieces = pieces.collect::<Result<Vec<Tensor>>>()?;
+        Ok(Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)?)
+    }
+
+    /// A copy of the elements.
+    fn values(&self) -> Result<Tensor> {
+        self.joined(|parameter| Ok(parameter.detach()))
+    }
+
+    /// A copy of the gradients; zeros where a parameter has none.
+    fn gradient(&self) -> Result<Tensor> {
+        self.joined(|parameter| Ok(parameter.grad().map_or_else(|| parameter.zeros_like(), Ok)?))
+    }
+
+    /// Calls `change` with each parameter and its piece of a vector.
+    fn each(&self, vector: &Tensor, change: impl Fn(&Tensor, &Tensor) -> pagelock_tensor::Result<()>) -> Result<()> {
+        let mut at = 0;
+        for parameter in &self.parameters {
+            let piece = vector.narrow(0, at, parameter.len())?.unflatten(0, *parameter.shape())?;
+            change(parameter, &piece.to_dtype(parameter.dtype())?)?;
+            at += parameter.len();
+        }
+        Ok(())
+    }
+
+    fn set(&self, values: &Tensor) -> Result<()> {
+        self.each(values, |parameter, piece| parameter.copy_(piece))
+    }
+
+    /// Goes `t` times the vector.
+    fn add(&self, t: f64, vector: &Tensor) -> Result<()> {
+        self.each(vector, |parameter, piece| parameter.add_scaled_(piece, t))
+    }
+}
+
+/// For schedules of the learning rate, state dicts and checkpoints. Its `step` without a closure is an error.
+impl Optimizer for Lbfgs {
+    fn step(&mut self) -> Result<()> {
+        let fix = "call `Lbfgs::step` with a closure that computes it and its gradients";
+        Err(Error::Argument(format!("{NAME} asks for the loss several times in a step; {fix}")))
+    }
+
+    fn zero_grad(&mut self) {
+        self.parameters.iter().for_each(|parameter| parameter.zero_grad());
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr
+    }
+
+    fn set_lr(&mut self, lr: f64) {
+        self.lr = lr;
+    }
+
+    fn set_initial_lrs(&mut self, lrs: &[f64]) {
+        self.initial_lr = self.initial_lr.or(lrs.first().copied());
+    }
+
+    fn scale_gradients(&mut self, _: f64) -> Result<bool> {
+        let fix = "scale the loss in the closure, or train without a `GradScaler`";
+        Err(Error::Argument(format!(
+            "{NAME} computes gradients several times in a step, which cannot be scaled; {fix}"
+        )))
+    }
+
+    fn state_dict(&self) -> Result<OptimizerState> {
+        self.to_state()
+    }
+
+    fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
+        self.take_state(state)
+    }
+}

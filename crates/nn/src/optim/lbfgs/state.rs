@@ -1,0 +1,232 @@
+//! [`Memory`]: what L-BFGS keeps from step to step, and its state dict, in which PyTorch gives all of it to the first parameter.
+//!
+//! ```text
+//! 0.d  0.t  0.H_diag  0.prev_flat_grad  0.prev_loss  0.n_iter  0.func_evals       0.old_dirs.0 0.old_stps.0 0.ro.0  0.old_dirs.1 …
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pagelock_tensor::{self as tensor, AnyTensor, DType, Device, Tensor, no_grad};
+
+use super::{Lbfgs, NAME, Settings, Vectors};
+use crate::optim::group_states::{HOW, INITIAL_LR, LR, read};
+use crate::optim::method::Field;
+use crate::optim::{OptimizerState, ParamGroup, Setting};
+use crate::{Error, Result};
+
+/// Under the names of PyTorch's state dict. `old_dirs` are changes of the gradient, `old_stps` the steps that made them.
+#[derive(Clone, Default)]
+pub(super) struct Memory {
+    pub(super) n_iter: u64,
+    pub(super) func_evals: u64,
+    pub(super) t: f64,
+    pub(super) prev_loss: f64,
+    pub(super) d: Option<Tensor>,
+    pub(super) prev_flat_grad: Option<Tensor>,
+    pub(super) h_diag: Option<Tensor>, // none: 1
+    pub(super) old_dirs: VecDeque<Tensor>,
+    pub(super) old_stps: VecDeque<Tensor>,
+    pub(super) ro: VecDeque<Tensor>, // one over the product of both
+}
+
+const FIX: &str = "give what `Lbfgs::state_dict` or PyTorch's LBFGS has";
+
+impl Memory {
+    /// The same for parameters that have moved, in their precision.
+    pub(super) fn on(&self, dtype: DType, device: &Device) -> Result<Self> {
+        let moved = |tensor: &Tensor| tensor.to_dtype(dtype)?.to(device);
+        let one = |tensor: &Option<Tensor>| tensor.as_ref().map(moved).transpose();
+        let all = |tensors: &VecDeque<Tensor>| tensors.iter().map(moved).collect::<tensor::Result<_>>();
+        Ok(Self {
+            d: one(&self.d)?,
+            prev_flat_grad: one(&self.prev_flat_grad)?,
+            h_diag: one(&self.h_diag)?,
+            old_dirs: all(&self.old_dirs)?,
+            old_stps: all(&self.old_stps)?,
+            ro: all(&self.ro)?,
+            ..*self
+        })
+    }
+
+    /// All of it, by name.
+    fn entries(&self) -> Result<Vec<(String, Tensor)>> {
+        let number = |value: f64| Tensor::of(DType::F64).full((), value);
+        let mut all = vec![
+            ("n_iter".to_owned(), number(self.n_iter as f64)?),
+            ("func_evals".to_owned(), number(self.func_evals as f64)?),
+        ];
+        let (Some(d), Some(grad)) = (&self.d, &self.prev_flat_grad) else { return Ok(all) };
+        all.push(("d".to_owned(), d.clone()));
+        all.push(("t".to_owned(), number(self.t)?));
+        all.push(("prev_flat_grad".to_owned(), grad.clone()));
+        all.push(("prev_loss".to_owned(), number(self.prev_loss)?));
+        all.push(("H_diag".to_owned(), self.h_diag.clone().map_or_else(|| number(1.0), Ok)?));
+        for (name, list) in [("old_dirs", &self.old_dirs), ("old_stps", &self.old_stps), ("ro", &self.ro)] {
+            all.extend(list.iter().enumerate().map(|(i, tensor)| (format!("{name}.{i}"), tensor.clone())));
+        }
+        Ok(all)
+    }
+
+    /// What is in the entries, as vectors need it; the rest stays.
+    fn of(mut entries: Entries<'_>, vectors: &Vectors) -> Result<Self> {
+        let len = vectors.len();
+        let mut memory = Self {
+            n_iter: entries.number("n_iter")? as u64,
+            func_evals: entries.number("func_evals")? as u64,
+            ..Self::default()
+        };
+        if entries.has("d") {
+            memory.t = entries.number("t")?;
+            memory.prev_loss = entries.number("prev_loss")?;
+            memory.d = Some(entries.tensor("d", &[len])?);
+            memory.prev_flat_grad = Some(entries.tensor("prev_flat_grad", &[len])?);
+            memory.h_diag = Some(entries.tensor("H_diag", &[])?);
+            for i in 0.. {
+                let name = |list: &str| format!("{list}.{i}");
+                if !["old_dirs", "old_stps", "ro"].iter().any(|list| entries.has(&name(list))) {
+                    break;
+                }
+                memory.old_dirs.push_back(entries.tensor(&name("old_dirs"), &[len])?);
+                memory.old_stps.push_back(entries.tensor(&name("old_stps"), &[len])?);
+                memory.ro.push_back(entries.tensor(&name("ro"), &[])?);
+            }
+        }
+        if let Some(other) = entries.by_name.keys().next() {
+            return Err(misfit(&format!("the optimizer does not know `0.{other}`; {FIX}")));
+        }
+        memory.on(vectors.dtype, &vectors.device)
+    }
+}
+
+/// The entries of a state dict that were not taken yet.
+struct Entries<'a> {
+    by_name: BTreeMap<&'a str, &'a AnyTensor>,
+}
+
+impl<'a> Entries<'a> {
+    fn of(state: &'a OptimizerState, number: usize) -> Result<Self> {
+        let mut by_name = BTreeMap::new();
+        let before = format!("{number}.");
+        for (name, tensor) in state.state.iter() {
+            let Some(own) = name.strip_prefix(&before) else {
+                return Err(misfit(&format!("`{name}` is no entry of parameter {number}, which has all; {FIX}")));
+            };
+            if own != "al" && !own.starts_with("al.") {
+                by_name.insert(own, tensor); // what PyTorch works in is no state
+            }
+        }
+        Ok(Self { by_name })
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// A copy that is the optimizer's own.
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let Some(tensor) = self.by_name.remove(name).and_then(|tensor| tensor.float().ok()) else {
+            return Err(misfit(&format!("it has no floats `0.{name}`; {FIX}")));
+        };
+        if tensor.dims() != shape {
+            let found = tensor.shape();
+            return Err(misfit(&format!("`0.{name}` is {found}, and must be {shape:?} for these parameters; {FIX}")));
+        }
+        let own = tensor.zeros_like()?;
+        own.copy_(&tensor)?;
+        Ok(own)
+    }
+
+    fn number(&mut self, name: &str) -> Result<f64> {
+        Ok(self.tensor(name, &[])?.item()?)
+    }
+}
+
+fn misfit(problem: &str) -> Error {
+    Error::Argument(format!("{NAME}: the state dict does not fit, and nothing was loaded: {problem}"))
+}
+
+impl Settings {
+    /// Shows all but the learning rate.
+    fn show(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+        let (mut max_eval, mut search) = (self.max_eval(), usize::from(self.strong_wolfe));
+        show("max_iter", Field::Integer(&mut self.max_iter));
+        show("max_eval", Field::Integer(&mut max_eval));
+        show("tolerance_grad", Field::Number(&mut self.tolerance_grad));
+        show("tolerance_change", Field::Number(&mut self.tolerance_change));
+        show("history_size", Field::Integer(&mut self.history_size));
+        show("line_search_fn", Field::Choice(&mut search, &["none", "strong_wolfe"]));
+        show("maximize", Field::Flag(&mut self.maximize));
+        (self.max_eval, self.strong_wolfe) = (Some(max_eval), search == 1);
+    }
+}
+
+impl Lbfgs {
+    pub(super) fn to_state(&self) -> Result<OptimizerState> {
+        let mut settings = BTreeMap::from([(LR.to_owned(), Setting::Number(self.lr))]);
+        settings.extend(self.initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
+        self.settings.clone().show(&mut |name, field| {
+            let setting = match field {
+                Field::Number(number) => Setting::Number(*number),
+                Field::Integer(number) => Setting::Integer(*number),
+                Field::Flag(flag) => Setting::Flag(*flag),
+                Field::Choice(0, _) => Setting::None,
+                Field::Choice(place, names) => Setting::Text(names[*place].to_owned()),
+                Field::Numbers(_) | Field::Fixed(_) => unreachable!("{NAME} has no such setting"),
+            };
+            settings.insert(name.to_owned(), setting);
+        });
+        let mut state = OptimizerState::default();
+        state.param_groups.push(ParamGroup { settings, params: (0..self.parameters.len()).collect() });
+        if self.memory.func_evals > 0 {
+            for (name, tensor) in self.memory.entries()? {
+                state.state.insert(format!("0.{name}"), tensor);
+            }
+        }
+        Ok(state)
+    }
+
+    pub(super) fn take_state(&mut self, state: &OptimizerState) -> Result<()> {
+        let [group] = &state.param_groups[..] else {
+            let given = state.param_groups.len();
+            return Err(misfit(&format!("it has {given} groups of parameters, and {NAME} one; {FIX}")));
+        };
+        let (given, own) = (group.params.len(), self.parameters.len());
+        if given != own {
+            let fix = "make the optimizer with the parameters that it was saved with";
+            return Err(misfit(&format!("it has {given} parameters, and the optimizer {own}; {fix}")));
+        }
+        let mut read =
+            Self { parameters: self.parameters.clone(), settings: self.settings.clone(), ..Self::of(Vec::new(), 0.0) };
+        for parameter in &mut read.parameters {
+            parameter.follow();
+        }
+        read.take_settings(group)?;
+        read.check()?;
+        if state.state.iter().next().is_some() {
+            let entries = Entries::of(state, group.params.first().copied().unwrap_or(0))?;
+            let vectors = read.vectors()?;
+            read.memory = no_grad(|| Memory::of(entries, &vectors))?;
+        }
+        *self = read;
+        Ok(())
+    }
+
+    fn take_settings(&mut self, group: &ParamGroup) -> Result<()> {
+        let mut rest: BTreeMap<&str, &Setting> = group.settings.iter().map(|(name, set)| (&**name, set)).collect();
+        rest.retain(|name, set| !HOW.contains(name) && **set != Setting::None);
+        let (mut initial_lr, mut wrong) = (0.0, None);
+        read(&mut rest, LR, Field::Number(&mut self.lr), &mut wrong);
+        if rest.contains_key(INITIAL_LR) {
+            read(&mut rest, INITIAL_LR, Field::Number(&mut initial_lr), &mut wrong);
+            self.initial_lr = Some(initial_lr);
+        }
+        self.settings.show(&mut |name, field| read(&mut rest, name, field, &mut wrong));
+        if let Some(wrong) = wrong {
+            return Err(misfit(&wrong));
+        }
+        match rest.keys().next() {
+            None => Ok(()),
+            Some(other) => Err(misfit(&format!("it has the setting `{other}`, which the optimizer has not; {FIX}"))),
+        }
+    }
+}
