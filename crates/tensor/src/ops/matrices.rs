@@ -1,6 +1,6 @@
 //! Matrices: their triangles and diagonals, grids of vectors, one-hot rows, and products with a sum.
 
-use super::choose::{choose, number_like};
+use super::{choose, number_like};
 use super::index::scatter_added;
 use super::rearrange::entries;
 use crate::autocast::prepared;
