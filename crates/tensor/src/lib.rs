@@ -44,6 +44,9 @@
 //!   [`topk`](Tensor::topk).
 //! - **Copies** in another order or size: [`cat`](Tensor::cat), [`flip`](Tensor::flip), [`roll`](Tensor::roll), [`pad`](Tensor::pad),
 //!   [`tril`](Tensor::tril), [`gather`](Tensor::gather), [`scatter_add`](Tensor::scatter_add).
+//! - **Indexing** as in Python: [`x.i((0, 1..3))`](Tensor::i), with numbers, ranges, tensors and masks, and
+//!   [`x.put_((.., 1), &y)`](Tensor::put_); [`scatter`](Tensor::scatter), [`index_put`](Tensor::index_put) and their relatives.
+//! - **Sums of products** in letters: [`einsum`](Tensor::einsum).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
