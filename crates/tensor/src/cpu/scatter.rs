@@ -1,7 +1,7 @@
 //! Writing at places that an index tensor names, over what is there.
 
 use super::index::without;
-use super::sides::Sides;
+use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, MAX_RANK, Value};
 use crate::parallel::for_each_chunk_mut;
@@ -42,16 +42,27 @@ pub(crate) fn scatter<T: Value>(
             shape[0] = n;
         }
         let (numbers, values) = (&numbers[from(index.strides)..], &values[from(src.strides)..]);
-        Sides::of(shape, [index.strides, src.strides, &base]).each(|lines| {
-            for line in 0..lines.count {
-                let [mut at, mut value, mut to] = lines.beginnings(line);
-                let [index_step, value_step, step] = lines.steps;
-                for _ in 0..lines.len {
-                    let place = &mut dst[to + numbers[at] as usize * stride];
-                    *place = combine(*place, values[value]);
-                    (at, value, to) = (at + index_step, value + value_step, to + step);
-                }
-            }
-        });
+        let sides = Sides::of(shape, [index.strides, src.strides, &base]);
+        sides.each(|lines| write(lines, dst, (numbers, stride), values, &combine));
     });
+}
+
+/// Lines of the index, of the source, and of where they go without what the index says.
+#[inline]
+fn write<T: Value>(
+    lines: Lines<3>,
+    dst: &mut [T],
+    (numbers, stride): (&[i64], usize),
+    values: &[T],
+    combine: impl Fn(T, T) -> T,
+) {
+    for line in 0..lines.count {
+        let [mut at, mut value, mut to] = lines.beginnings(line);
+        let [index_step, value_step, step] = lines.steps;
+        for _ in 0..lines.len {
+            let place = &mut dst[to + numbers[at] as usize * stride];
+            *place = combine(*place, values[value]);
+            (at, value, to) = (at + index_step, value + value_step, to + step);
+        }
+    }
 }

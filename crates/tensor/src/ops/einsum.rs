@@ -181,10 +181,6 @@ fn contracted(all: Vec<Labeled>, out: &[Label]) -> Result<Labeled> {
                 product(&left, &right, needed)?
             }
         });
-        if let (Some(first), true) = (&mut total, rest.is_empty()) {
-            *first = std::mem::replace(first, Labeled { tensor: first.tensor.clone(), labels: Vec::new() })
-                .summed(|label| out.contains(label))?;
-        }
     }
     total.ok_or_else(|| Error::empty("einsum", "the list of operands", "give at least one"))
 }

@@ -10,7 +10,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::{DType, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Numeric};
-use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type, widest};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -67,10 +67,10 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn xlogy(&self, other: &Tensor) -> Result<Tensor> {
-        no_autocast(|| {
-            let outside = other.le_scalar(0.0)?.logical_or(&other.eq_scalar(f64::INFINITY)?)?;
-            let is_nothing = self.eq_scalar(0.0)?.logical_and(&outside)?;
-            self.mul(&other.masked_fill(&is_nothing, 1.0)?.log()?)
+        together("xlogy", [self, other], |[x, y]| {
+            let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
+            let is_nothing = x.eq_scalar(0.0)?.logical_and(&outside)?;
+            x.mul(&y.masked_fill(&is_nothing, 1.0)?.log()?)
         })
     }
 
@@ -79,9 +79,11 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
-        let way = other.sub(self)?;
-        // From the nearer end, so that a weight of 1 gives the other, as in PyTorch.
-        if weight.abs() < 0.5 { self.add(&way.mul_scalar(weight)?) } else { other.sub(&way.mul_scalar(1.0 - weight)?) }
+        together("lerp", [self, other], |[x, y]| {
+            let way = y.sub(&x)?;
+            // From the nearer end, so that a weight of 1 gives the other, as in PyTorch.
+            if weight.abs() < 0.5 { x.add(&way.mul_scalar(weight)?) } else { y.sub(&way.mul_scalar(1.0 - weight)?) }
+        })
     }
 
     /// [`lerp`](Tensor::lerp) with a weight for each element.
@@ -89,7 +91,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn lerp_tensor(&self, other: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        self.add(&weight.mul(&other.sub(self)?)?)
+        together("lerp", [self, other, weight], |[x, y, weight]| x.add(&weight.mul(&y.sub(&x)?)?))
     }
 
     /// `self + value · a · b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
@@ -97,7 +99,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        self.add(&a.mul(b)?.mul_scalar(value)?)
+        together("addcmul", [self, a, b], |[x, a, b]| x.add(&a.mul(&b)?.mul_scalar(value)?))
     }
 
     /// `self + value · a / b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
@@ -105,7 +107,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        self.add(&a.div(b)?.mul_scalar(value)?)
+        together("addcdiv", [self, a, b], |[x, a, b]| x.add(&a.div(&b)?.mul_scalar(value)?))
     }
 
     /// 0 below 0, 1 above 0, and the element of `values` at 0, elementwise, broadcasting. It has no gradient.
@@ -166,6 +168,18 @@ impl Tensor {
         let is_close = is_near.logical_or(&x.eq(&other)?)?;
         if equal_nan { is_close.logical_or(&x.isnan()?.logical_and(&other.isnan()?)?) } else { Ok(is_close) }
     }
+}
+
+/// What `f` makes of the tensors in the widest of their precisions; of half types in `f32`, rounded at the end.
+fn together<const N: usize>(
+    op: &'static str,
+    tensors: [&Tensor; N],
+    f: impl FnOnce([Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let dtype = widest(op, &tensors.map(Tensor::raw))?;
+    let mut wide = tensors.map(Tensor::clone);
+    wide.iter_mut().try_for_each(|x| x.to_dtype(dtype.computing()).map(|converted| *x = converted))?;
+    no_autocast(|| f(wide))?.to_dtype(dtype)
 }
 
 impl<K: Numeric> Tensor<K> {

@@ -6,6 +6,8 @@
 
 mod items;
 
+use std::ops::Bound;
+
 use super::{choose, number_like};
 use super::index::{check_range, own_index};
 use super::scatter::index_copied;
@@ -127,19 +129,7 @@ type Place = (usize, Raw);
 
 /// The view that all items but tensors make, and the dimensions of it that tensors name.
 fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Place>)> {
-    let taken = |item: &Item<'_>| match item {
-        Item::At(_) | Item::Range(_) | Item::Numbers(_) => 1,
-        Item::Mask(AnyIndex(mask)) => mask.rank(),
-        Item::Ellipsis | Item::NewAxis => 0,
-    };
-    let n_taken: usize = items.iter().map(taken).sum();
-    let Some(rest) = x.rank().checked_sub(n_taken) else {
-        let expected = format!("the index has items for {n_taken} dimensions; leave some away");
-        return Err(Error::wrong_shape(op, "the tensor", x.shape(), expected));
-    };
-    if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
-        return Err(Error::bad_argument(op, "the index", "`Ellipsis` twice", "what is left can only be put in one place"));
-    }
+    let rest = unnamed(op, x, items)?;
     let (mut view, mut dim, mut places) = (x.clone(), 0, Vec::new());
     for item in items {
         let at = dim as isize;
@@ -148,7 +138,7 @@ fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Pla
                 view = view.select(at, number).map_err(|error| error.of_index_in(op))?;
                 0
             }
-            Item::Range((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)) => 1,
+            Item::Range((Bound::Unbounded, Bound::Unbounded)) => 1,
             Item::Range(range) => {
                 view = view.slice(at, |size| range.within(size), 1)?;
                 1
@@ -169,6 +159,23 @@ fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Pla
         };
     }
     Ok((view, places))
+}
+
+/// How many dimensions the items say nothing about.
+fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
+    let named = |item: &Item<'_>| match item {
+        Item::At(_) | Item::Range(_) | Item::Numbers(_) => 1,
+        Item::Mask(AnyIndex(mask)) => mask.rank(),
+        Item::Ellipsis | Item::NewAxis => 0,
+    };
+    let n_named: usize = items.iter().map(named).sum();
+    if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
+        return Err(Error::bad_argument(op, "the index", "`Ellipsis` twice", "what is left can only be put in one place"));
+    }
+    x.rank().checked_sub(n_named).ok_or_else(|| {
+        let expected = format!("the index has items for {n_named} dimensions; leave some away");
+        Error::wrong_shape(op, "the tensor", x.shape(), expected)
+    })
 }
 
 /// A mask names the places where it is true.
@@ -301,7 +308,7 @@ fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {
 fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writing: Writing) -> Result<Raw> {
     let is_view = |item: &Item<'_>| match item {
         Item::At(_) | Item::NewAxis => true,
-        Item::Range(range) => *range != (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
+        Item::Range(range) => *range != (Bound::Unbounded, Bound::Unbounded),
         _ => false,
     };
     if items.iter().any(is_view) {
