@@ -6,9 +6,9 @@ use pagelock_tensor::{Error, Result, Tensor, no_autocast};
 
 use crate::{MatrixNorm, Packed, check, check_square, host, mt};
 
-/// A decomposition whose derivative needs its result.
+/// `decomposition! { Struct, name, what computes it, its gradient of the result and that of the result }`
 macro_rules! decomposition {
-    ($type:ty, $name:literal, $forward:path, |$this:ident, $out:ident, $grad:ident| $(#[$doc:meta])* $derivative:expr) => {
+    ($type:ty, $name:literal, $forward:path, $gradient:path) => {
         impl Function for $type {
             fn name(&self) -> &'static str {
                 $name
@@ -20,10 +20,9 @@ macro_rules! decomposition {
                 Ok(out)
             }
 
-            $(#[$doc])*
-            fn backward(&self, context: &Context, $grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-                let ($this, $out) = (self.0, &context.saved::<pagelock_tensor::Float>(0)?);
-                no_autocast(|| Ok(vec![Some($derivative?)]))
+            fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+                let out = context.saved(0)?;
+                no_autocast(|| Ok(vec![Some($gradient(self.0, &out, grad)?)]))
             }
         }
     };
@@ -49,12 +48,10 @@ fn two(parts: Vec<Tensor>) -> [Tensor; 2] {
 
 struct Qr(Packed);
 
-decomposition! { Qr, "linalg::qr", host::qr, |sizes, out, grad|
-    /// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transposed and halves the diagonal: as PyTorch has it, after
-    /// Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
-    qr_gradient(sizes, out, grad)
-}
+decomposition! { Qr, "linalg::qr", host::qr, qr_gradient }
 
+/// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transposed and halves the diagonal: as PyTorch has it, after
+/// Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
 fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     if n < m {
         let problem = format!("linalg::qr: there is no gradient for {n} rows and {m} columns; transpose, or use svd");
@@ -91,12 +88,10 @@ impl Packed {
 
 struct Svd(Packed);
 
-decomposition! { Svd, "linalg::svd", host::svd, |sizes, out, grad|
-    /// As PyTorch has it: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², and what gu
-    /// and gv have outside of u and v.
-    svd_gradient(sizes, out, grad)
-}
+decomposition! { Svd, "linalg::svd", host::svd, svd_gradient }
 
+/// As PyTorch has it: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², and what gu
+/// and gv have outside of u and v.
 fn svd_gradient(sizes: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let ([u, s, v], [grad_u, grad_s, grad_v]) = (sizes.of_svd(out)?, sizes.of_svd(grad)?);
     let (column, gaps) = (mt(&s)?, differences(&s.square()?)?);
@@ -141,11 +136,9 @@ pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
 
 struct Eigh(usize);
 
-decomposition! { Eigh, "linalg::eigh", host::eigh, |n, out, grad|
-    /// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as PyTorch has it.
-    eigh_gradient(n, out, grad)
-}
+decomposition! { Eigh, "linalg::eigh", host::eigh, eigh_gradient }
 
+/// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as PyTorch has it.
 fn eigh_gradient(n: usize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let [values, vectors] = two(out.split_sizes(&[1, n], -2)?);
     let [grad_values, grad_vectors] = two(grad.split_sizes(&[1, n], -2)?);
