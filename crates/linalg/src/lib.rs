@@ -63,7 +63,9 @@ fn check(op: &str, x: &Tensor) -> Result<Packed> {
     }
     match x.dims() {
         &[.., n, m] => Ok(Packed { n, m, k: n.min(m) }),
-        _ => Err(Error::Argument(format!("{op}: {} is no matrix; it must have two dimensions, unsqueeze it", x.shape()))),
+        _ => {
+            Err(Error::Argument(format!("{op}: {} is no matrix; it must have two dimensions, unsqueeze it", x.shape())))
+        }
     }
 }
 

@@ -83,9 +83,8 @@ fn compare(device: &Device) {
     for (name, call) in CASES {
         for (dtype, bound) in [(DType::F64, 1e-9), (DType::F32, 2e-4)] {
             let given = inputs(&file, name).into_iter();
-            let given: Vec<_> = given
-                .map(|x| x.to_dtype(dtype).and_then(|x| x.to(device)).unwrap().set_requires_grad(true))
-                .collect();
+            let given: Vec<_> =
+                given.map(|x| x.to_dtype(dtype).and_then(|x| x.to(device)).unwrap().set_requires_grad(true)).collect();
             let out = call(&given).unwrap();
             let what = format!("{name} of {dtype} on {device:?}");
             assert_eq!((out.dtype(), &out.device()), (dtype, device), "{what}");
@@ -134,7 +133,12 @@ fn decompositions_multiply_to_what_was_decomposed() -> Result<()> {
         assert_near("q · r", &q.matmul(&r)?, &x, 1e-12);
         let (u, s, v_t) = linalg::svd(&x)?;
         assert_near("u · s · vᵀ", &u.mul(&s.unsqueeze(-2)?)?.matmul(&v_t)?, &x, 1e-12);
-        assert_near("uᵀ · u", &u.transpose(-2, -1)?.matmul(&u)?, &Tensor::of(DType::F64).eye(n.min(m))?.expand([2, n.min(m), n.min(m)])?, 1e-12);
+        assert_near(
+            "uᵀ · u",
+            &u.transpose(-2, -1)?.matmul(&u)?,
+            &Tensor::of(DType::F64).eye(n.min(m))?.expand([2, n.min(m), n.min(m)])?,
+            1e-12,
+        );
     }
     let x = symmetric(&Tensor::of(DType::F64).rand([3, 4, 4])?)?;
     let (values, vectors) = linalg::eigh(&x)?;
@@ -182,7 +186,10 @@ fn what_cannot_be_computed_is_refused_with_the_fix() {
     let (zeros, nan) = (Tensor::zeros([1, 2, 2]).unwrap(), Tensor::full([2, 2], f32::NAN).unwrap());
     refused(linalg::inv(&half), "linalg::inv: float16 is not computed in; convert it: x.to_dtype(DType::F32)");
     refused(linalg::inv(&wide), "linalg::inv: [2, 3] has not as many rows as columns; give square matrices");
-    refused(linalg::svd(&wide.select(0, 0).unwrap()), "linalg::svd: [3] is no matrix; it must have two dimensions, unsqueeze it");
+    refused(
+        linalg::svd(&wide.select(0, 0).unwrap()),
+        "linalg::svd: [3] is no matrix; it must have two dimensions, unsqueeze it",
+    );
     let singular = "matrix 0 of the batch is singular; use pinv, or add a small number to its diagonal";
     refused(linalg::inv(&zeros), &format!("linalg::inv: {singular}"));
     refused(linalg::solve(&zeros, &Tensor::zeros([2]).unwrap()), &format!("linalg::solve: {singular}"));

@@ -1,7 +1,7 @@
 //! Reductions in pairs, and of what is there: means with deviations, both extremes, sums without NaN, counts.
 
-use super::{choose, number_like};
 use super::reduce::{Reduced, extreme_of, sum};
+use super::{choose, number_like};
 use crate::autocast::{no_autocast, prepared};
 use crate::element::{DType, Scalar};
 use crate::error::Result;

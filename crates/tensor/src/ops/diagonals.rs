@@ -55,7 +55,12 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Argument`] for other than two dimensions.
     pub fn trace(&self) -> Result<Tensor<K>> {
         if self.rank() != 2 {
-            return Err(Error::wrong_shape("trace", "the tensor", self.shape(), "it must be a matrix; use diagonal and sum"));
+            return Err(Error::wrong_shape(
+                "trace",
+                "the tensor",
+                self.shape(),
+                "it must be a matrix; use diagonal and sum",
+            ));
         }
         let diagonal = self.raw().diagonal(0, 0, 1)?;
         sum(&diagonal, Reduced { axes: AxisSet::one(0), keepdim: false }).map(Raw::typed)

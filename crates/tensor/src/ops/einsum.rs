@@ -149,7 +149,14 @@ fn in_common_sizes(equation: &str, all: Vec<Labeled>) -> Result<Vec<Labeled>> {
     let mut sizes = BTreeMap::new();
     for operand in &all {
         for (&label, &size) in operand.labels.iter().zip(operand.tensor.shape().iter()) {
-            let common = *sizes.entry(label).and_modify(|common| if *common == 1 { *common = size }).or_insert(size);
+            let common = *sizes
+                .entry(label)
+                .and_modify(|common| {
+                    if *common == 1 {
+                        *common = size
+                    }
+                })
+                .or_insert(size);
             if size != common && size != 1 {
                 let name = match label {
                     Label::Letter(letter) => format!("letter `{letter}`"),
@@ -217,7 +224,8 @@ impl Labeled {
 
 /// The product of two operands, summed over the labels that both have and nobody needs later: a batched matrix product.
 fn product(left: &Labeled, right: &Labeled, needed: impl Fn(&Label) -> bool) -> Result<Labeled> {
-    let (shared, of_left): (Vec<_>, Vec<_>) = left.labels.iter().copied().partition(|label| right.labels.contains(label));
+    let (shared, of_left): (Vec<_>, Vec<_>) =
+        left.labels.iter().copied().partition(|label| right.labels.contains(label));
     let (batch, inner): (Vec<_>, Vec<_>) = shared.into_iter().partition(needed);
     let of_right: Vec<_> = right.labels.iter().copied().filter(|label| !left.labels.contains(label)).collect();
     let mut shape = Shape::SCALAR;

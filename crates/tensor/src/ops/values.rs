@@ -1,8 +1,8 @@
 //! Functions of numbers that are made of others, or of pairs whose derivative needs care: sums of exponentials, hypotenuses,
 //! interpolation, what becomes of NaN.
 
-use super::elementwise::{binary, formula};
 use super::choose;
+use super::elementwise::{binary, formula};
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};

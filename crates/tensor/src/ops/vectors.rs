@@ -59,9 +59,9 @@ fn kron(left: &Raw, right: &Raw) -> Result<Raw> {
     let [mut wide, mut narrow, mut shape] = [Shape::SCALAR; 3];
     for back in (1..=rank).rev() {
         let [a, b] = [left, right].map(|x| x.rank().checked_sub(back).map_or(1, |dim| x.shape()[dim]));
-        [(&mut wide, [a, 1]), (&mut narrow, [1, b])].into_iter().try_for_each(|(shape, sizes)| {
-            sizes.into_iter().try_for_each(|size| shape.push(size))
-        })?;
+        [(&mut wide, [a, 1]), (&mut narrow, [1, b])]
+            .into_iter()
+            .try_for_each(|(shape, sizes)| sizes.into_iter().try_for_each(|size| shape.push(size)))?;
         shape.push(a.saturating_mul(b))?;
     }
     shape.check_size()?;

@@ -38,15 +38,19 @@ fn sums_of_products() -> Vec<Operation> {
             of("abc,cd,ad->bd", &[&[2, 3, 4], &[4, 2], &[2, 2]]),
             of("i,i->", &[&[4], &[4]]),
         ]),
-        Operation::new("einsum_sums", "torch.einsum(eq, *inputs)", run! { floats |c| Tensor::einsum(c.text("eq"), &c.all()) })
-            .methods(&["einsum"])
-            .autocast(Autocast::F32)
-            .samples([
-                of("ij->j", &[&[3, 4]]),
-                of("ii", &[&[3, 3]]),
-                of("iji->j", &[&[3, 2, 3]]),
-                of("...i->...", &[&[2, 3, 4]]),
-            ]),
+        Operation::new(
+            "einsum_sums",
+            "torch.einsum(eq, *inputs)",
+            run! { floats |c| Tensor::einsum(c.text("eq"), &c.all()) },
+        )
+        .methods(&["einsum"])
+        .autocast(Autocast::F32)
+        .samples([
+            of("ij->j", &[&[3, 4]]),
+            of("ii", &[&[3, 3]]),
+            of("iji->j", &[&[3, 2, 3]]),
+            of("...i->...", &[&[2, 3, 4]]),
+        ]),
         Operation::new("einsum_moves", "torch.einsum(eq, *inputs)", call()).methods(&["einsum"]).samples([
             of("ij->ji", &[&[3, 4]]).in_every_precision(),
             of("ba", &[&[3, 4]]),
@@ -123,11 +127,7 @@ fn vectors() -> Vec<Operation> {
             .samples([both(&[3, 5], &[5])]),
         Operation::new("kron", "torch.kron(x, y)", run! { numbers |c| c.x().kron(c.y()) })
             .mixed(Mixed::Promotes)
-            .samples([
-                both(&[2, 3], &[3, 2]).in_every_precision(),
-                both(&[3], &[2, 2]),
-                both(&[2, 2, 2], &[2]),
-            ]),
+            .samples([both(&[2, 3], &[3, 2]).in_every_precision(), both(&[3], &[2, 2]), both(&[2, 2, 2], &[2])]),
         Operation::new(
             "cdist",
             "torch.cdist(x, y, p, compute_mode='donot_use_mm_for_euclid_dist')",
@@ -150,7 +150,8 @@ fn of_values() -> Vec<Operation> {
         let of = |x: &[usize], y: &[usize], z: &[usize]| {
             sample([signed(x), signed(y), positive(z)]).args(json!({ "s": 0.25 }))
         };
-        let samples = [of(&[3, 4], &[3, 4], &[3, 4]).in_every_precision(), of(&[4], &[3, 1], &[]), of(&[2, 3], &[3], &[2, 1])];
+        let samples =
+            [of(&[3, 4], &[3, 4], &[3, 4]).in_every_precision(), of(&[4], &[3, 1], &[]), of(&[2, 3], &[3], &[2, 1])];
         Operation::new(name, torch, run).mixed(Mixed::Promotes).samples(samples)
     };
     let weighted = |weight: f64| {
@@ -177,12 +178,8 @@ fn of_values() -> Vec<Operation> {
             ]),
         Operation::new("lerp", "torch.lerp(x, y, s)", run! { floats |c| c.x().lerp(c.y(), c.float("s")) })
             .samples([0.25, 0.75].into_iter().flat_map(weighted)),
-        triple(
-            "lerp_tensor",
-            "torch.lerp(x, y, z)",
-            run! { floats |c| c.x().lerp_tensor(c.y(), c.z()) },
-        )
-        .mixed(Mixed::One),
+        triple("lerp_tensor", "torch.lerp(x, y, z)", run! { floats |c| c.x().lerp_tensor(c.y(), c.z()) })
+            .mixed(Mixed::One),
         triple(
             "addcmul",
             "torch.addcmul(x, y, z, value=s)",
@@ -233,9 +230,8 @@ fn running() -> Vec<Operation> {
             sample([signed([4, 3]).view(json!(["transpose", 0, 1]))]).args(along(0)),
         ]
     };
-    let extreme = |name, torch, run: Run| {
-        Operation::new(name, torch, run).exact().samples(samples().into_iter().chain([tied()]))
-    };
+    let extreme =
+        |name, torch, run: Run| Operation::new(name, torch, run).exact().samples(samples().into_iter().chain([tied()]));
     let places = |name, torch, run: Run, method: &'static [&'static str]| {
         let samples = samples().into_iter().chain([tied(), with_nan()]);
         Operation::new(name, torch, run).methods(method).without_derivative().exact().samples(samples)
@@ -263,25 +259,33 @@ fn running() -> Vec<Operation> {
             run! { floats |c| Ok::<_, Error>(c.x().cummin(c.int("dim"))?.1) },
             &["cummin"],
         ),
-        Operation::new("logcumsumexp", "torch.logcumsumexp(x, dim)", run! { floats |c| c.x().logcumsumexp(c.int("dim")) })
-            .autocast(Autocast::F32)
-            .samples(samples())
-            .large(move |n| vec![case(&[n / 64, 64], json!({ "dim": 1 }))]),
+        Operation::new(
+            "logcumsumexp",
+            "torch.logcumsumexp(x, dim)",
+            run! { floats |c| c.x().logcumsumexp(c.int("dim")) },
+        )
+        .autocast(Autocast::F32)
+        .samples(samples())
+        .large(move |n| vec![case(&[n / 64, 64], json!({ "dim": 1 }))]),
     ]
 }
 
 fn ordered() -> Vec<Operation> {
     let at = |dim: isize, q: f64| json!({ "dim": dim, "q": q });
     let samples = || {
-        vec![case(&[5, 4], at(0, 0.3)), case(&[3, 6], at(-1, 0.5)), case(&[7], at(0, 1.0)), case(&[2, 3, 2], at(1, 0.0))]
+        vec![
+            case(&[5, 4], at(0, 0.3)),
+            case(&[3, 6], at(-1, 0.5)),
+            case(&[7], at(0, 1.0)),
+            case(&[2, 3, 2], at(1, 0.0)),
+        ]
     };
     let with_nan = |q: f64| {
         let numbers = [1.0, f64::NAN, 3.0, 2.0, 5.0, 4.0, f64::NAN, f64::NAN, f64::NAN, f64::NAN];
         sample([values([2, 5], numbers)]).args(at(1, q)).without_gradients()
     };
-    let over = |name, torch, run: Run| {
-        Operation::new(name, torch, run).samples(samples().into_iter().chain([with_nan(0.4)]))
-    };
+    let over =
+        |name, torch, run: Run| Operation::new(name, torch, run).samples(samples().into_iter().chain([with_nan(0.4)]));
     // The first input is sorted, so that it is in Python, too.
     let searched = |name, torch, run: Run| {
         let of = |sorted: &[usize], wanted: &[usize]| {
@@ -292,7 +296,8 @@ fn ordered() -> Vec<Operation> {
         Operation::new(name, torch, run).without_derivative().exact().samples(samples)
     };
     let distinct = |name, torch, run: Run| {
-        let samples = [sample([signed([3, 9])]), sample([values([5], [0.0, 1.0, 0.0, -2.0, 3.0])]), sample([signed([0])])];
+        let samples =
+            [sample([signed([3, 9])]), sample([values([5], [0.0, 1.0, 0.0, -2.0, 3.0])]), sample([signed([0])])];
         Operation::new(name, torch, run)
             .methods(&["unique_with_counts"])
             .without_derivative()
@@ -346,11 +351,8 @@ fn ordered() -> Vec<Operation> {
 fn counted() -> Vec<Operation> {
     let over = |name, torch, run: Run| {
         let of = |shape: &[usize], axes: Value| case(shape, json!({ "axes": axes }));
-        let samples = [
-            of(&[3, 4], json!([1])).in_every_precision(),
-            of(&[2, 3, 4], json!([0, 2])),
-            of(&[3, 4], json!([0])),
-        ];
+        let samples =
+            [of(&[3, 4], json!([1])).in_every_precision(), of(&[2, 3, 4], json!([0, 2])), of(&[3, 4], json!([0]))];
         Operation::new(name, torch, run).samples(samples)
     };
     let with_nan = || {

@@ -127,12 +127,7 @@ fn indexed() -> Vec<Operation> {
             run! { elements |c| c.x().i((1, Ellipsis, NewAxis, ..-1, 1..3)) },
             vec![of(&[2, 3, 4], 1, &[]), of(&[2, 3, 5, 4], 1, &[])],
         ),
-        moved(
-            "i_number",
-            "x[-1]",
-            run! { elements |c| c.x().i(-1) },
-            vec![of(&[2, 3], 1, &[])],
-        ),
+        moved("i_number", "x[-1]", run! { elements |c| c.x().i(-1) }, vec![of(&[2, 3], 1, &[])]),
         moved(
             "i_tensor",
             "x[:, y - 1]",

@@ -8,10 +8,10 @@ mod items;
 
 use std::ops::Bound;
 
-use super::{choose, number_like};
 use super::index::{check_range, own_index};
 use super::scatter::index_copied;
 use super::slice_range::SliceRange;
+use super::{choose, number_like};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
@@ -170,7 +170,12 @@ fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
     };
     let n_named: usize = items.iter().map(named).sum();
     if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
-        return Err(Error::bad_argument(op, "the index", "`Ellipsis` twice", "what is left can only be put in one place"));
+        return Err(Error::bad_argument(
+            op,
+            "the index",
+            "`Ellipsis` twice",
+            "what is left can only be put in one place",
+        ));
     }
     x.rank().checked_sub(n_named).ok_or_else(|| {
         let expected = format!("the index has items for {n_named} dimensions; leave some away");
@@ -206,7 +211,8 @@ struct Plan {
 
 impl Plan {
     fn new(op: &'static str, x: &Raw, places: Vec<Place>) -> Result<Plan> {
-        let shape = places.iter().try_fold(Shape::SCALAR, |shape, (_, index)| Shape::broadcast(op, &shape, index.shape()))?;
+        let shape =
+            places.iter().try_fold(Shape::SCALAR, |shape, (_, index)| Shape::broadcast(op, &shape, index.shape()))?;
         let dims: Vec<usize> = places.iter().map(|(dim, _)| *dim).collect();
         let are_neighbors = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let others = (0..x.rank()).filter(|dim| !dims.contains(dim));
@@ -219,7 +225,9 @@ impl Plan {
                 Some(before) => joined(op, &before, &numbers, x.shape()[dim])?,
             });
         }
-        let Some(index) = index else { return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask")) };
+        let Some(index) = index else {
+            return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
+        };
         let index = index.expand(shape)?.reshape(&[-1])?;
         Ok(Plan { order, n_named: dims.len(), shape, at: if are_neighbors { dims[0] } else { 0 }, index })
     }

@@ -170,10 +170,7 @@ impl Folded {
             Ok::<_, crate::Error>([of_x, of_source, shares])
         })?;
         let grad = grad.div(&shares)?;
-        Ok([
-            saved.grad_of(0, || grad.mul(&of_x))?,
-            saved.grad_of(1, || self.taken(&grad)?.mul(&of_source))?,
-        ])
+        Ok([saved.grad_of(0, || grad.mul(&of_x))?, saved.grad_of(1, || self.taken(&grad)?.mul(&of_source))?])
     }
 
     /// The result divided by each factor; where one factor is 0, the product of the others.
