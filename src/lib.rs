@@ -28,6 +28,7 @@
 //! - [`memory`]: budgets, pools, page-locked and memory-mapped bytes, and a [`ledger`](memory::ledger()) of who holds what.
 //! - [`cuda`]: streams, events, device memory and copies that cannot race, on a GPU or a software device.
 //! - [`tensor`]: n-dimensional arrays, operations and automatic differentiation.
+//! - `linalg`: solving, inverses and decompositions of matrices, with gradients.
 //! - [`data`]: datasets, samplers and loaders that page-lock batches and bring them to a GPU; MNIST, CIFAR, CSV, `.npy` and more.
 //! - [`nn`]: modules, layers, losses, optimizers and checkpoints that PyTorch reads.
 //! - `board`: event files for TensorBoard, with the names of PyTorch's `SummaryWriter`.
@@ -37,6 +38,7 @@
 //!   other bindings switch it off and name one of cudarc's.
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
 //! - `tensorboard` (default): the module `board`.
+//! - `linalg`: the module `linalg`. `nalgebra`, which computes it, takes about 15 seconds to compile.
 //! - `images`, `parquet`: folders of pictures, columns of Parquet files.
 //! - `ndarray`, `arrow`: arrays of `ndarray` and values of Arrow arrays as tensors, and back.
 //! - `tracing`: spans of the crate `tracing` (`tracing_spans`).
@@ -52,6 +54,9 @@ pub use pagelock_board as board;
 pub use pagelock_cuda as cuda;
 #[doc(inline)]
 pub use pagelock_data as data;
+#[cfg(feature = "linalg")]
+#[doc(inline)]
+pub use pagelock_linalg as linalg;
 #[doc(inline)]
 pub use pagelock_memory as memory;
 #[doc(inline)]

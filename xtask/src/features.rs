@@ -35,6 +35,7 @@ const SELECTIONS: &[Selection] = &[
     dev("--package pagelock-memory"),
     dev("--package pagelock-cuda"),
     dev("--package pagelock-tensor"),
+    dev("--package pagelock-linalg"),
     dev("--package pagelock-data"),
     dev("--package pagelock-nn"),
     dev("--package pagelock-board"),

@@ -168,6 +168,24 @@ impl Layout {
         Layout::strided(self.shape.with(dim, len), strides, offset)
     }
 
+    /// The elements at which the indices of two dimensions differ by `offset`, as the last dimension.
+    pub(crate) fn diagonal(&self, [rows, columns]: [usize; 2], offset: isize) -> Layout {
+        let (mut shape, mut strides) = (self.shape, self.strides);
+        let [down, right] = [offset.min(0).unsigned_abs(), offset.max(0).unsigned_abs()];
+        let len = shape[rows].saturating_sub(down).min(shape[columns].saturating_sub(right));
+        let (step, start) = (strides[rows].saturating_add(strides[columns]), [down, right]);
+        for dim in [rows.max(columns), rows.min(columns)] {
+            shape.remove(dim);
+            strides.copy_within(dim + 1.., dim);
+        }
+        let rank = shape.rank();
+        let shape = shape.with_last(len);
+        strides[rank] = step;
+        // Where there is no such diagonal, its start leads nowhere.
+        let from = if len == 0 { 0 } else { start[0] * self.strides[rows] + start[1] * self.strides[columns] };
+        Layout::strided(shape, strides, self.offset + from)
+    }
+
     /// Without a dimension of size 1.
     pub(crate) fn remove(&self, dim: usize) -> Layout {
         let (mut shape, mut strides) = (self.shape, self.strides);

@@ -44,6 +44,9 @@
 //!   [`topk`](Tensor::topk).
 //! - **Copies** in another order or size: [`cat`](Tensor::cat), [`flip`](Tensor::flip), [`roll`](Tensor::roll), [`pad`](Tensor::pad),
 //!   [`tril`](Tensor::tril), [`gather`](Tensor::gather), [`scatter_add`](Tensor::scatter_add).
+//! - **Indexing** as in Python: [`x.i((0, 1..3))`](Tensor::i), with numbers, ranges, tensors and masks, and
+//!   [`x.put_((.., 1), &y)`](Tensor::put_); [`scatter`](Tensor::scatter), [`index_put`](Tensor::index_put) and their relatives.
+//! - **Sums of products** in letters: [`einsum`](Tensor::einsum).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
@@ -79,7 +82,7 @@
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-// `ops/scan/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs` and `random/cuda.rs`.
+// `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs` and `random/cuda.rs`.
 
 mod autocast;
 pub mod autograd;
@@ -129,7 +132,10 @@ pub use heap::CountedHeap;
 pub use host_elements::HostElements;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
-pub use ops::{BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Reduction, SliceRange};
+pub use ops::{
+    BatchNormOptions, Conv2dOptions, Ellipsis, IndexItem, Indices, NewAxis, PadMode, Pool2dOptions, Reduction,
+    ScatterReduce, SliceRange,
+};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};

@@ -101,6 +101,13 @@ impl Shape {
         self
     }
 
+    /// This shape, which had one dimension more before, with another one at the end.
+    pub(crate) fn with_last(mut self, size: usize) -> Shape {
+        self.sizes[self.rank()] = size;
+        self.rank += 1;
+        self
+    }
+
     /// The dimension that `dim` names; negative values count from the end.
     pub(crate) fn dim(&self, op: &'static str, dim: isize) -> Result<usize> {
         resolve_dim(op, dim, self.rank(), self)

@@ -223,3 +223,26 @@ fn optimizers_take_their_rates_unrounded() {
     rule.step([tensors], &Rate::new(0.01)).unwrap();
     assert_eq!(read(&parameter), read(&numbers(BF16, &[-0.07])));
 }
+
+#[test]
+fn of_elements_that_go_to_one_place_the_last_stays_and_gets_the_gradient() -> Result<()> {
+    let x = Tensor::zeros([3])?.set_requires_grad(true);
+    let source = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
+    let y = x.scatter(0, &Tensor::new([1, 2, 1])?, &source)?;
+    assert_eq!(y.to_vec::<f32>()?, [0.0, 3.0, 2.0]);
+    y.mul(&Tensor::new([1.0, 10.0, 100.0])?)?.sum(..)?.backward()?;
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [1.0, 0.0, 0.0]);
+    assert_eq!(source.grad().unwrap().to_vec::<f32>()?, [0.0, 100.0, 10.0]);
+    Ok(())
+}
+
+#[test]
+fn an_index_that_is_changed_after_a_scatter_changes_no_gradient() -> Result<()> {
+    let index = Tensor::new([0, 2])?;
+    let source = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
+    let y = Tensor::zeros([3])?.scatter(0, &index, &source)?;
+    index.fill_(1)?;
+    y.sum(..)?.backward()?;
+    assert_eq!(source.grad().unwrap().to_vec::<f32>()?, [1.0, 1.0]);
+    Ok(())
+}

@@ -466,7 +466,7 @@ fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut 
 }
 
 /// The strides, but 0 along `dim`.
-fn without(dim: usize, strides: &[usize]) -> [usize; MAX_RANK] {
+pub(super) fn without(dim: usize, strides: &[usize]) -> [usize; MAX_RANK] {
     let mut others = [0; MAX_RANK];
     others[..strides.len()].copy_from_slice(strides);
     if let Some(stride) = others.get_mut(dim) {

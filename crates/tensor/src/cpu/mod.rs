@@ -31,6 +31,7 @@ pub(crate) mod math;
 mod moments;
 mod reduce;
 mod rows;
+mod scatter;
 mod sides;
 mod simd;
 mod source;
@@ -54,6 +55,7 @@ pub(crate) use map::{
 pub(crate) use moments::Moments;
 pub(crate) use reduce::{Extreme, Fold, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
+pub(crate) use scatter::scatter;
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use sums::total;
 pub(crate) use view::{CpuView, MAX_RANK};

@@ -133,11 +133,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if the shapes do not broadcast; as [`Tensor::nonzero`].
     pub fn allclose(&self, other: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
-        no_grad(|| {
-            let allowed = other.abs()?.mul_scalar(rtol)?.add_scalar(atol)?;
-            let is_near = self.sub(other)?.abs()?.le(&allowed)?.logical_and(&allowed.isfinite()?)?;
-            is_near.logical_or(&self.eq(other)?)?.all(..)?.item::<bool>()
-        })
+        self.isclose(other, rtol, atol, false)?.all(..)?.item::<bool>()
     }
 
     /// How many elements are in each of `bins` equal parts of `[min, max]`; those outside count nowhere. If both bounds are

@@ -1,8 +1,8 @@
 //! Matrices: their triangles and diagonals, grids of vectors, one-hot rows, and products with a sum.
 
-use super::choose::{choose, number_like};
 use super::index::scatter_added;
 use super::rearrange::entries;
+use super::{choose, number_like};
 use crate::autocast::prepared;
 use crate::create::filled;
 use crate::element::{DType, Scalar};

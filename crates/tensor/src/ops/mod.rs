@@ -4,13 +4,17 @@
 //! from the others.
 
 mod arg_extreme;
+mod at;
 mod batch_norm;
 mod choose;
 mod clamp;
 mod compare;
 mod conv2d;
+mod counts;
 mod cross_entropy;
+mod diagonals;
 mod dropout;
+mod einsum;
 mod elementwise;
 mod functions;
 mod gelu;
@@ -28,20 +32,26 @@ mod operators;
 mod pairs;
 mod parts;
 mod pool2d;
+mod quantile;
 mod rearrange;
 mod reciprocal;
 mod reduce;
+mod running;
 mod scan;
+mod scatter;
 mod slice_range;
 mod softmax;
 mod softplus;
 mod sort;
 mod statistics;
+mod values;
+mod vectors;
 mod views;
 
+pub use at::{Ellipsis, IndexItem, Indices, NewAxis};
 pub use batch_norm::BatchNormOptions;
 pub(crate) use batch_norm::Channels;
-pub(crate) use choose::number_like;
+pub(crate) use choose::{choose, number_like};
 pub(crate) use compare::cast;
 pub use conv2d::Conv2dOptions;
 pub(crate) use join::{cat, stack};
@@ -50,5 +60,6 @@ pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;
 #[cfg(test)]
 pub(crate) use reduce::SUM;
+pub use scatter::ScatterReduce;
 pub use slice_range::SliceRange;
 pub(crate) use views::transposed;

@@ -1,8 +1,9 @@
-//! Tensors in parts: views of them, one after another.
+//! Tensors in parts, one after another; dimensions in other places; whole copies.
 
 use crate::error::{Error, Result};
 use crate::heap::CountedHeap;
 use crate::kind::Kind;
+use crate::shape::Axes;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
@@ -58,6 +59,88 @@ impl<K: Kind> Tensor<K> {
         let _list = room_for_list("unbind", size)?;
         (0..size as isize).map(|i| self.select(dim, i)).collect()
     }
+}
+
+impl<K: Kind> Tensor<K> {
+    /// Dimensions `source` at the places `destination`, in this order; all others stay in theirs. A view.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let images = Tensor::zeros([8, 28, 32, 3])?;
+    /// assert_eq!(images.movedim(&[-1], &[1])?.dims(), [8, 3, 28, 32]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there are no such dimensions, one is named twice, or there are not as many places.
+    pub fn movedim(&self, source: &[isize], destination: &[isize]) -> Result<Tensor<K>> {
+        movedim(self.raw(), source, destination).map(Raw::typed)
+    }
+
+    /// Dimensions `a` and `b` exchanged: another name of [`Tensor::transpose`].
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension.
+    pub fn swapaxes(&self, a: isize, b: isize) -> Result<Tensor<K>> {
+        self.transpose(a, b)
+    }
+
+    /// The elements turned by `k` quarters in the plane of two dimensions, from the first towards the second. PyTorch's
+    /// defaults are 1 and `[0, 1]`.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[1, 2], [3, 4]])?.rot90(1, [0, 1])?;
+    /// assert_eq!(x.to_vec::<i64>()?, [2, 4, 1, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there are no such two dimensions.
+    pub fn rot90(&self, k: isize, dims: [isize; 2]) -> Result<Tensor<K>> {
+        dims.resolve("rot90", self.shape())?;
+        let [a, b] = dims;
+        match k.rem_euclid(4) {
+            0 => Ok(self.clone()),
+            1 => self.flip(&[b])?.transpose(a, b),
+            2 => self.flip(&[a, b]),
+            _ => self.flip(&[a])?.transpose(a, b),
+        }
+    }
+
+    /// A copy of the elements in a storage of its own, without gaps: PyTorch's `clone`. Gradients flow back. (Rust's `clone` of a
+    /// tensor is a second handle to the same elements.)
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2])?;
+    /// let (handle, copy) = (x.clone(), x.deep_clone()?);
+    /// x.fill_(1.0)?;
+    /// assert_eq!(handle.to_vec::<f32>()?, [1.0, 1.0]);
+    /// assert_eq!(copy.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the copy does not fit the budget.
+    pub fn deep_clone(&self) -> Result<Tensor<K>> {
+        self.raw().copied().map(Raw::typed)
+    }
+}
+
+pub(super) fn movedim(x: &Raw, source: &[isize], destination: &[isize]) -> Result<Raw> {
+    source.resolve("movedim", x.shape())?;
+    destination.resolve("movedim", x.shape())?;
+    if source.len() != destination.len() {
+        let expected = format!("there must be one for each of {source:?}");
+        return Err(Error::bad_argument("movedim", "destination", format!("{destination:?}"), expected));
+    }
+    let place = |dim: &isize| dim.rem_euclid(x.rank().max(1) as isize);
+    let [source, destination] = [source, destination].map(|dims| dims.iter().map(place).collect::<Vec<_>>());
+    let mut others = (0..x.rank() as isize).filter(|dim| !source.contains(dim));
+    let moved = |at: isize| destination.iter().position(|to| *to == at).map(|i| source[i]);
+    let order: Vec<isize> = (0..x.rank() as isize).filter_map(|at| moved(at).or_else(|| others.next())).collect();
+    x.permute(&order)
 }
 
 /// What a list of tensors takes, while it is made.

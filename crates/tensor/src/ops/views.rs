@@ -328,6 +328,13 @@ impl Raw {
     }
 }
 
+impl Raw {
+    /// [`Tensor::deep_clone`].
+    pub(crate) fn copied(&self) -> Result<Raw> {
+        apply_raw(Contiguous, [self])
+    }
+}
+
 /// The sizes with −1 replaced by what is left.
 fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     let wrong = || {

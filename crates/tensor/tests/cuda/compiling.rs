@@ -6,7 +6,7 @@ use pagelock_tensor::optimizer_steps::{
 };
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
-    Reduction, Result, Tensor,
+    Reduction, Result, ScatterReduce, Tensor,
 };
 
 use crate::common::{compiler, ones, same_kind};
@@ -45,6 +45,7 @@ fn all<K: Kind>(device: &Device, dtype: DType) -> Result<()> {
         variable.index_select(0, &index)?.sum(..)?.backward()?;
     }
     x.gather(1, &index.unsqueeze(0)?)?;
+    x.scatter(1, &index.unsqueeze(0)?, &x)?;
     x.copy_(&y)
 }
 
@@ -66,6 +67,10 @@ where
     x.min(..)?;
     x.argmax(0)?;
     x.matmul(&x.t()?)?;
+    let index = Tensor::on(device).full([1, 2], 0)?;
+    for reduce in [ScatterReduce::Prod, ScatterReduce::Amax, ScatterReduce::Amin] {
+        x.scatter_reduce(1, &index, &x, reduce, true)?;
+    }
     let large = ones::<K>(device, dtype, &[640, 640])?;
     large.matmul(&large)?;
     x.add_(&x)?;
@@ -177,6 +182,7 @@ fn floats(device: &Device, dtype: DType) -> Result<()> {
     numbers::<Float>(device, dtype)?;
     let x = Tensor::on(device).of(dtype).ones([4, 6])?;
     x.exp()?.log()?.sqrt()?.tanh()?.sigmoid()?.relu()?.pow(2.5)?.div(&x)?.gelu_tanh()?;
+    x.logaddexp(&x)?.hypot(&x)?;
     x.mean(0)?;
     x.var(1)?;
     let x = x.set_requires_grad(true);

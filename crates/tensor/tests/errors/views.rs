@@ -1,6 +1,6 @@
 //! Views, joins and selections by index.
 
-use pagelock_tensor::{Float, Tensor};
+use pagelock_tensor::{Ellipsis, Float, Tensor};
 
 use super::{alone, indices, refuses, zeros};
 
@@ -207,4 +207,53 @@ fn indices_outside_or_of_another_shape() {
         || zeros([1, 1]).expand([1, 1 << 59])?.index_select(0, &indices(&[0; 32])),
         "shape [32, 576460752303423488] needs more bytes than memory can address (2^63); check the sizes",
     );
+}
+
+#[test]
+fn indices_that_do_not_fit() {
+    let _alone = alone();
+    let x = zeros([2, 3]);
+    let (rows, mask) = (indices(&[0, 2]), Tensor::new([true, false, true]).unwrap());
+    refuses(|| x.i((0, .., 1)), "i: the tensor is [2, 3], but the index has items for 3 dimensions; leave some away");
+    refuses(
+        || x.i((Ellipsis, 0, Ellipsis)),
+        "i: the index is `Ellipsis` twice, but what is left can only be put in one place",
+    );
+    refuses(
+        || x.i(&mask),
+        "i: the mask is [3], but it must have the sizes of [2, 3] from dimension 0 on, of at least one",
+    );
+    refuses(|| x.i(&rows), "i: index 2 is out of range for dimension 0 of [2, 3]: use 0 to 1");
+    refuses(
+        || x.i((&rows, &indices(&[0, 1, 2]))),
+        "i: shapes [2] and [3] do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side",
+    );
+    refuses(
+        || x.index_put((1, &rows), &zeros([2])),
+        "index_put: the index is made of numbers or ranges, too, but it takes tensors, masks, `..` and `Ellipsis`; put_ takes all items",
+    );
+    refuses(
+        || x.scatter(0, &indices(&[0]), &zeros([1])),
+        "scatter: the index is [1], but it must have the rank of [2, 3] and be no larger but for dimension 0",
+    );
+    refuses(|| x.diagonal(0, 1, -1), "diagonal: dim2 is -1, but it must be another dimension than dim1");
+}
+
+#[test]
+fn equations_that_do_not_fit() {
+    let _alone = alone();
+    let (x, y) = (zeros([2, 3]), zeros([4, 5]));
+    let refused = |equation: &str, problem: &str| {
+        refuses(
+            || Tensor::einsum(equation, &[&x, &y]),
+            &format!("einsum: the equation is `{equation}`, but {problem}"),
+        );
+    };
+    refused("ij", "it has 1 terms for 2 operands; write one for each");
+    refused("ij,jk->ik", "letter `j` is 3 in one operand and 4 in another");
+    refused("ij,kl->im", "no operand has the `m` of the result");
+    refused("ij,kl->ii", "the result has a letter twice; write each once");
+    refused("i,kl->i", "`i` does not name the dimensions of [2, 3] one by one");
+    refused("ii,kl->i", "`ii` names dimensions of two sizes of [2, 3] by one letter");
+    refused("i1,kl->i", "`1` is no letter; name dimensions by letters, or several by `...`");
 }

@@ -28,7 +28,7 @@ macro_rules! groups {
     )+ };
 }
 
-groups! { elementwise functions arrangements reductions products images rows views selections }
+groups! { elementwise functions arrangements reductions products images rows views selections scattered further }
 
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
@@ -42,6 +42,8 @@ fn the_groups_have_every_operation_with_a_derivative() {
         operations::rows::entries(),
         operations::views::entries(),
         operations::selections::entries(),
+        operations::scattered::entries(),
+        operations::further::entries(),
     ];
     let differentiable = |operation: &&Operation| operation.derivative == Derivative::Twice;
     let checked = groups.iter().flatten().filter(differentiable).count();

@@ -88,6 +88,11 @@ impl<'a, K: Kind> Call<'a, K> {
         &self.given.indices[0]
     }
 
+    /// The indices in their own order.
+    pub(super) fn indices(&self, position: usize) -> &Tensor<Int> {
+        &self.given.indices[position]
+    }
+
     /// The first input, if it was changed in place.
     pub(super) fn changed(&self, done: Result<()>) -> Result<Tensor<K>> {
         done.map(|()| self.x().clone())
@@ -118,6 +123,10 @@ impl<'a, K: Kind> Call<'a, K> {
 
     pub(super) fn flag(&self, name: &str) -> bool {
         self.args[name].as_bool().unwrap_or_else(|| panic!("no truth value `{name}` in {}", self.args))
+    }
+
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.args[name].as_str().unwrap_or_else(|| panic!("no text `{name}` in {}", self.args))
     }
 
     pub(super) fn ints(&self, name: &str) -> Vec<isize> {

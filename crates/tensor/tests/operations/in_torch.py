@@ -66,8 +66,13 @@ def running_after(x, training, momentum, eps):
     return torch.stack(running)
 
 
+def put(x, where, value):
+    x[where] = value
+    return x
+
+
 def function(expression, args, dtype):
     """The expression as a function of its inputs."""
-    names = {"torch": torch, "F": F, "strided": strided, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
+    names = {"torch": torch, "F": F, "strided": strided, "put": put, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
     call = eval(f"lambda inputs, x, y, z: {expression}", names)
     return lambda inputs: call(inputs, *(list(inputs) + [None] * 3)[:3])

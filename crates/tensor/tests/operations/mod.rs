@@ -13,12 +13,14 @@ mod call;
 pub(crate) mod elementwise;
 pub(crate) mod factories;
 pub(crate) mod functions;
+pub(crate) mod further;
 pub(crate) mod images;
 pub(crate) mod in_place;
 mod input;
 pub(crate) mod products;
 pub(crate) mod reductions;
 pub(crate) mod rows;
+pub(crate) mod scattered;
 pub(crate) mod selections;
 mod special;
 pub(crate) mod views;
@@ -44,6 +46,8 @@ pub(crate) fn table() -> Vec<Operation> {
         rows::entries(),
         views::entries(),
         selections::entries(),
+        scattered::entries(),
+        further::entries(),
         in_place::entries(),
         factories::entries(),
     ];

@@ -16,22 +16,22 @@ const WARP: usize = 32;
 
 /// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
 #[derive(Clone, Copy)]
-pub(super) struct Index<'a> {
-    pub(super) view: CudaView<'a>,
+pub(in crate::ops) struct Index<'a> {
+    pub(in crate::ops) view: CudaView<'a>,
     strides: [usize; MAX_RANK],
     dim: usize,
 }
 
 impl<'a> Index<'a> {
     /// One index for each element.
-    pub(super) fn of_elements(view: CudaView<'a>, dim: usize) -> Index<'a> {
+    pub(in crate::ops) fn of_elements(view: CudaView<'a>, dim: usize) -> Index<'a> {
         let mut strides = [0; MAX_RANK];
         strides[..view.strides().len()].copy_from_slice(view.strides());
         Index { view, strides, dim }
     }
 
     /// One-dimensional: one index for all elements of an entry.
-    pub(super) fn of_entries(view: CudaView<'a>, dim: usize) -> Index<'a> {
+    pub(in crate::ops) fn of_entries(view: CudaView<'a>, dim: usize) -> Index<'a> {
         let mut strides = [0; MAX_RANK];
         strides[dim] = view.strides()[0];
         Index { view, strides, dim }
@@ -71,11 +71,11 @@ pub(super) fn gather(
     })
 }
 
-/// `Lines` of `index.cu`.
+/// `Lines` of `index.cu` and `scatter.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Lines {
-    lines: u64,
+pub(in crate::ops) struct Lines {
+    pub(in crate::ops) lines: u64,
     rank: u64,
     size: [u64; MAX_RANK],
     limit: [u64; MAX_RANK],
@@ -149,7 +149,7 @@ pub(super) fn add_entries(
 }
 
 impl Lines {
-    fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
+    pub(in crate::ops) fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
         let layout = Layout::contiguous(*out);
         let of = |dim: usize| [layout.strides()[dim], index.strides[dim], x.strides()[dim]].map(|step| step as u64);
         let mut lines = Lines { lines: 1, y_len: 1, x_len: 1, ..Lines::zeroed() };

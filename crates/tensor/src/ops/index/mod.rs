@@ -1,7 +1,7 @@
 //! Selecting and scattering by index tensors. On the CPU indices are checked before any loop runs; on a device the kernels
 //! check them, and the host is told when it next reads from the device.
 
-mod cuda;
+pub(super) mod cuda;
 
 use self::cuda::Index;
 use crate::autograd::{Saved, record};
@@ -94,7 +94,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-fn same_dtype<'a>(op: &'static str, x: &Raw, source: &'a Raw) -> Result<&'a Raw> {
+pub(super) fn same_dtype<'a>(op: &'static str, x: &Raw, source: &'a Raw) -> Result<&'a Raw> {
     same_precision(op, &[x, source]).map(|_| source)
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
 }
 
 /// The index without gaps, in a storage that in-place changes and other inputs do not share.
-fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
+pub(super) fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     common_device(op, &[x, index])?;
     if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) }
 }

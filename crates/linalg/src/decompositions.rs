@@ -1,0 +1,191 @@
+//! Decompositions with several results. Each is one operation whose result holds all of them, cut into views, so that one derivative
+//! sees the gradients of all.
+
+use pagelock_tensor::autograd::{Context, Function};
+use pagelock_tensor::{Error, Result, Tensor, no_autocast};
+
+use crate::{MatrixNorm, Packed, check, check_square, host, mt};
+
+/// `decomposition! { Struct, name, what computes it, its gradient of the result and that of the result }`
+macro_rules! decomposition {
+    ($type:ty, $name:literal, $forward:path, $gradient:path) => {
+        impl Function for $type {
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+                let out = $forward(inputs[0], self.0)?;
+                context.save(&out);
+                Ok(out)
+            }
+
+            fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+                let out = context.saved(0)?;
+                no_autocast(|| Ok(vec![Some($gradient(self.0, &out, grad)?)]))
+            }
+        }
+    };
+}
+
+/// q and r with x = q · r: q has orthonormal columns, r is upper triangular with a diagonal that is not negative, which makes
+/// both unique (PyTorch's may differ in signs). Of `[…, n, m]` they are `[…, n, k]` and `[…, k, m]` with k the smaller of n and m.
+/// There is a gradient for n ≥ m.
+///
+/// # Errors
+/// [`Error::Argument`] for fewer than two dimensions or half types; as [`solve`](super::solve).
+pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let sizes = check("linalg::qr", x)?;
+    let out = Qr(sizes).apply(&[x])?;
+    let dim = if sizes.n >= sizes.m { -2 } else { -1 };
+    let [q, r] = two(out.split_sizes(&[sizes.n, sizes.m], dim)?);
+    Ok((q, r))
+}
+
+fn two(parts: Vec<Tensor>) -> [Tensor; 2] {
+    parts.try_into().unwrap_or_else(|_| unreachable!("two sizes make two parts"))
+}
+
+struct Qr(Packed);
+
+decomposition! { Qr, "linalg::qr", host::qr, qr_gradient }
+
+/// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transposed and halves the diagonal: as PyTorch has it, after
+/// Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
+fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    if n < m {
+        let problem = format!("linalg::qr: there is no gradient for {n} rows and {m} columns; transpose, or use svd");
+        return Err(Error::Argument(problem));
+    }
+    let [q, r] = two(out.split_sizes(&[n, m], -2)?);
+    let [grad_q, grad_r] = two(grad.split_sizes(&[n, m], -2)?);
+    let upper = grad_r.matmul(&mt(&r)?)?.sub(&mt(&q)?.matmul(&grad_q)?)?;
+    let whole = upper.triu(0)?.add(&mt(&upper.triu(1)?)?)?;
+    let left = grad_q.add(&q.matmul(&whole)?)?;
+    // y · r⁻ᵀ is the transposed of r⁻¹ · yᵀ.
+    mt(&crate::solve(&r, &mt(&left)?)?)
+}
+
+/// u, s and vᵀ with x = u · diag(s) · vᵀ: s holds the singular values, the largest first, u and v have orthonormal columns. Of
+/// `[…, n, m]` they are `[…, n, k]`, `[…, k]` and `[…, k, m]` with k the smaller of n and m: PyTorch's `full_matrices=False`. The signs
+/// of each pair of vectors are not determined. Gradients of u and v are finite for singular values that differ and are not 0.
+///
+/// # Errors
+/// [`Error::Argument`] for fewer than two dimensions, half types, or elements that are not finite; as [`solve`](super::solve).
+pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let sizes = check("linalg::svd", x)?;
+    let [u, s, v] = sizes.of_svd(&Svd(sizes).apply(&[x])?)?;
+    Ok((u, s.squeeze(-2)?, mt(&v)?))
+}
+
+impl Packed {
+    /// u, s as a row, and v.
+    fn of_svd(&self, packed: &Tensor) -> Result<[Tensor; 3]> {
+        let all = packed.split_sizes(&[self.n, 1, self.m], -2)?;
+        Ok(all.try_into().unwrap_or_else(|_| unreachable!("three sizes make three parts")))
+    }
+}
+
+struct Svd(Packed);
+
+decomposition! { Svd, "linalg::svd", host::svd, svd_gradient }
+
+/// As PyTorch has it: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², and what gu
+/// and gv have outside of u and v.
+fn svd_gradient(sizes: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let ([u, s, v], [grad_u, grad_s, grad_v]) = (sizes.of_svd(out)?, sizes.of_svd(grad)?);
+    let (column, gaps) = (mt(&s)?, differences(&s.square()?)?);
+    let skew = |x: &Tensor| x.sub(&mt(x)?)?.div(&gaps);
+    let (in_u, in_v) = (mt(&u)?.matmul(&grad_u)?, mt(&v)?.matmul(&grad_v)?);
+    let of_s = grad_s.squeeze(-2)?.diag_embed(0, -2, -1)?;
+    let inner = skew(&in_u)?.mul(&s)?.add(&skew(&in_v)?.mul(&column)?)?.add(&of_s)?;
+    let mut total = u.matmul(&inner)?.matmul(&mt(&v)?)?;
+    if sizes.n > sizes.k {
+        total = total.add(&grad_u.sub(&u.matmul(&in_u)?)?.div(&s)?.matmul(&mt(&v)?)?)?;
+    }
+    if sizes.m > sizes.k {
+        total = total.add(&u.matmul(&mt(&grad_v.sub(&v.matmul(&in_v)?)?.div(&s)?)?)?)?;
+    }
+    Ok(total)
+}
+
+/// e_ij = row_j − row_i, and 1 on the diagonal, of rows `[…, 1, k]`.
+fn differences(row: &Tensor) -> Result<Tensor> {
+    let ones = row.ones_like()?.squeeze(-2)?.diag_embed(0, -2, -1)?;
+    row.sub(&mt(row)?)?.add(&ones)
+}
+
+/// The singular values, the largest first; see [`svd`].
+///
+/// # Errors
+/// As [`svd`].
+pub fn svdvals(x: &Tensor) -> Result<Tensor> {
+    svd(x).map(|(_, s, _)| s)
+}
+
+/// The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors, which are the columns. Only the lower triangle
+/// is read. The signs of eigenvectors are not determined. Gradients of eigenvectors are finite for eigenvalues that differ.
+///
+/// # Errors
+/// [`Error::Argument`] for matrices that are not square, half types, or elements that are not finite; as [`solve`](super::solve).
+pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    let n = check_square("linalg::eigh", x)?;
+    let [values, vectors] = two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
+    Ok((values.squeeze(-2)?, vectors))
+}
+
+struct Eigh(usize);
+
+decomposition! { Eigh, "linalg::eigh", host::eigh, eigh_gradient }
+
+/// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as PyTorch has it.
+fn eigh_gradient(n: usize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let [values, vectors] = two(out.split_sizes(&[1, n], -2)?);
+    let [grad_values, grad_vectors] = two(grad.split_sizes(&[1, n], -2)?);
+    let apart = mt(&vectors)?.matmul(&grad_vectors)?.div(&differences(&values)?)?;
+    let apart = apart.triu(1)?.add(&apart.tril(-1)?)?;
+    let of_values = grad_values.squeeze(-2)?.diag_embed(0, -2, -1)?;
+    vectors.matmul(&apart.add(&of_values)?)?.matmul(&mt(&vectors)?)
+}
+
+/// The eigenvalues of symmetric matrices, the smallest first; see [`eigh`].
+///
+/// # Errors
+/// As [`eigh`].
+pub fn eigvalsh(x: &Tensor) -> Result<Tensor> {
+    eigh(x).map(|(values, _)| values)
+}
+
+/// The pseudo-inverse: of `[…, n, m]` `[…, m, n]`. Singular values of at most `rtol` of the largest one count as 0; PyTorch's default is
+/// the larger of n and m times the distance from 1 to the next number.
+///
+/// # Errors
+/// As [`svd`].
+pub fn pinv(x: &Tensor, rtol: f64) -> Result<Tensor> {
+    let Packed { k, .. } = check("linalg::pinv", x)?;
+    no_autocast(|| {
+        if k == 0 {
+            return mt(x);
+        }
+        let (u, s, v_t) = svd(x)?;
+        let least = s.detach().narrow(-1, 0, 1)?.mul_scalar(rtol)?;
+        let is_nothing = s.detach().le(&least)?;
+        let inverse = s.masked_fill(&is_nothing, 1.0)?.reciprocal()?.masked_fill(&is_nothing, 0.0)?;
+        mt(&v_t)?.mul(&inverse.unsqueeze(-2)?)?.matmul(&mt(&u)?)
+    })
+}
+
+/// A norm of each matrix: `[…, n, m]` gives `[…]`.
+///
+/// # Errors
+/// As [`svd`]; [`Error::Argument`] for an extreme of nothing.
+pub fn matrix_norm(x: &Tensor, norm: MatrixNorm) -> Result<Tensor> {
+    check("linalg::matrix_norm", x)?;
+    no_autocast(|| match norm {
+        MatrixNorm::Frobenius => x.norm(2.0, [-2, -1]),
+        MatrixNorm::Nuclear => svdvals(x)?.sum(-1),
+        MatrixNorm::Spectral => svdvals(x)?.max(-1),
+        MatrixNorm::Columns => x.abs()?.sum(-2)?.max(-1),
+        MatrixNorm::Rows => x.abs()?.sum(-1)?.max(-1),
+    })
+}

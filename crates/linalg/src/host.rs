@@ -1,0 +1,164 @@
+//! Decompositions of batches of matrices on the host, by `nalgebra`, in `f64` for every precision.
+//!
+//! `nalgebra` is compiled for one type, and results are rounded once. Matrices are copied to the host from wherever they are, and
+//! results back: a device is waited for.
+
+use nalgebra::{Cholesky, DMatrix, LU, QR, SVD, SymmetricEigen};
+
+use pagelock_tensor::{CountedHeap, Error, Result, Tensor};
+
+use crate::Packed;
+
+type Matrix = DMatrix<f64>;
+
+/// Rounds of an iteration for each row, which none needs that converges.
+const ROUNDS: usize = 1000;
+
+/// A result of that many rows and columns for every matrix of a batch.
+fn each(
+    op: &'static str,
+    x: &Tensor,
+    [rows, columns]: [usize; 2],
+    mut compute: impl FnMut(usize, Matrix) -> Result<Matrix>,
+) -> Result<Tensor> {
+    let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: matrices were asked for") };
+    // The numbers, and some copies of a matrix, square ones of its longer side.
+    let side = n.max(m).max(rows).max(columns);
+    let held = side.saturating_mul(side).saturating_mul(6).saturating_add(x.len());
+    let bytes = held.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
+    let _room = CountedHeap::granted(op, "matrices that are decomposed", bytes)?;
+    let numbers = x.detach().to_vec::<f64>()?;
+    let mut done = Ok(());
+    let shape = [batch, &[rows, columns]].concat();
+    let out = Tensor::build(&shape[..], |out: &mut [f64]| {
+        let size = (rows * columns).max(1);
+        for (i, out) in out.chunks_exact_mut(size).enumerate() {
+            match compute(i, Matrix::from_row_slice(n, m, &numbers[i * n * m..][..n * m])) {
+                Ok(result) => out.copy_from_slice(result.transpose().as_slice()),
+                Err(error) => {
+                    done = Err(error);
+                    return;
+                }
+            }
+        }
+    })?;
+    done?;
+    out.to_dtype(x.dtype())?.to(&x.device())
+}
+
+fn refused<T>(op: &str, i: usize, problem: &str) -> Result<T> {
+    Err(Error::Argument(format!("{op}: matrix {i} of the batch {problem}")))
+}
+
+const SINGULAR: &str = "is singular; use pinv, or add a small number to its diagonal";
+
+fn check_finite(op: &str, i: usize, x: &Matrix) -> Result<()> {
+    if x.iter().all(|number| number.is_finite()) {
+        return Ok(());
+    }
+    refused(op, i, "has elements that are infinite or NaN; look for where they come from")
+}
+
+fn square(x: &Tensor) -> [usize; 2] {
+    let n = x.dims().last().copied().unwrap_or(0);
+    [n, n]
+}
+
+pub(super) fn inverse(x: &Tensor) -> Result<Tensor> {
+    let op = "linalg::inv";
+    each(op, x, square(x), |i, x| LU::new(x).try_inverse().map_or_else(|| refused(op, i, SINGULAR), Ok))
+}
+
+/// x in a · x = b, both with the same batch.
+pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let (op, [n, _], [_, columns]) = ("linalg::solve", square(a), square(b));
+    // Side by side, so that each has its right side.
+    let both = Tensor::cat(&[&a.detach(), &b.detach()], -1)?;
+    each(op, &both, [n, columns], |i, both| {
+        let (a, b) = (both.columns(0, n).into_owned(), both.columns(n, columns).into_owned());
+        LU::new(a).solve(&b).map_or_else(|| refused(op, i, SINGULAR), Ok)
+    })
+}
+
+/// Sign and logarithm of the magnitude of determinants, side by side.
+pub(super) fn log_determinant(x: &Tensor) -> Result<Tensor> {
+    let op = "linalg::slogdet";
+    each(op, x, [1, 2], |_, x| {
+        let lu = LU::new(x);
+        let swaps: f64 = lu.p().determinant();
+        let factors = lu.u().diagonal();
+        // The product of signs is 0 or NaN where one is.
+        let sign = factors.iter().fold(swaps, |sign, factor| if *factor == 0.0 { 0.0 } else { sign * factor.signum() });
+        let logarithm = factors.iter().map(|factor| factor.abs().ln()).sum();
+        Ok(Matrix::from_row_slice(1, 2, &[sign, logarithm]))
+    })
+}
+
+/// The product of the diagonal, in the order of the elimination.
+pub(super) fn determinant(x: &Tensor) -> Result<Tensor> {
+    let op = "linalg::det";
+    each(op, x, [1, 1], |_, x| Ok(Matrix::from_element(1, 1, LU::new(x).determinant())))
+}
+
+pub(super) fn cholesky(x: &Tensor) -> Result<Tensor> {
+    let op = "linalg::cholesky";
+    const PROBLEM: &str = "is not positive definite; make it symmetric, or add a small number to its diagonal";
+    each(op, x, square(x), |i, x| Cholesky::new(x).map_or_else(|| refused(op, i, PROBLEM), |found| Ok(found.l())))
+}
+
+/// q above r, or, of wide matrices, beside it.
+pub(super) fn qr(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
+    let (op, is_tall) = ("linalg::qr", n >= m);
+    each(op, x, if is_tall { [n + m, m] } else { [n, n + m] }, |_, x| {
+        let mut out = if is_tall { Matrix::zeros(n + m, m) } else { Matrix::zeros(n, n + m) };
+        if k > 0 {
+            let found = QR::new(x);
+            out.view_mut((0, 0), (n, k)).copy_from(&found.q());
+            let at = if is_tall { (n, 0) } else { (0, n) };
+            out.view_mut(at, (k, m)).copy_from(&found.r());
+        }
+        Ok(out)
+    })
+}
+
+/// u, the singular values as a row, and v, one above the other.
+pub(super) fn svd(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
+    let op = "linalg::svd";
+    each(op, x, [n + 1 + m, k], |i, x| {
+        check_finite(op, i, &x)?;
+        let mut out = Matrix::zeros(n + 1 + m, k);
+        if k == 0 {
+            return Ok(out);
+        }
+        let found = SVD::try_new(x, true, true, f64::EPSILON, ROUNDS * (n + m));
+        let Some(SVD { u: Some(u), v_t: Some(v_t), singular_values }) = found else {
+            return refused(op, i, "has singular values that were not found; scale it");
+        };
+        out.view_mut((0, 0), (n, k)).copy_from(&u);
+        out.view_mut((n, 0), (1, k)).copy_from(&singular_values.transpose());
+        out.view_mut((n + 1, 0), (m, k)).copy_from(&v_t.transpose());
+        Ok(out)
+    })
+}
+
+/// The eigenvalues as a row, in order, above the eigenvectors.
+pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
+    let op = "linalg::eigh";
+    each(op, x, [1 + n, n], |i, x| {
+        check_finite(op, i, &x)?;
+        let mut out = Matrix::zeros(1 + n, n);
+        if n == 0 {
+            return Ok(out);
+        }
+        let Some(found) = SymmetricEigen::try_new(x, f64::EPSILON, ROUNDS * n) else {
+            return refused(op, i, "has eigenvalues that were not found; scale it");
+        };
+        let mut order: Vec<usize> = (0..n).collect();
+        order.sort_by(|&a, &b| found.eigenvalues[a].total_cmp(&found.eigenvalues[b]));
+        for (to, from) in order.into_iter().enumerate() {
+            out[(0, to)] = found.eigenvalues[from];
+            out.view_mut((1, to), (n, 1)).copy_from(&found.eigenvectors.column(from));
+        }
+        Ok(out)
+    })
+}

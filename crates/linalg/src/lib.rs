@@ -1,0 +1,279 @@
+//! Linear algebra beyond products, as `torch.linalg`: solving, inverses, determinants, decompositions, norms of matrices. A part of
+//! [Pagelock](https://github.com/pagelock/pagelock), as `pagelock::linalg` with its feature `linalg`.
+//!
+//! All take batches: `[…, n, m]`, with any dimensions in front. They compute on the host, in `f64` for `float32` and `float64`, and
+//! round once; tensors on a device are copied to the host and results back, which waits for the device. Half types are refused:
+//! `x.to_dtype(DType::F32)`. Under [`autocast`](pagelock_tensor::autocast()) nothing changes. Derivatives are made of products, so they run
+//! where the tensors are and have derivatives themselves.
+//!
+//! ```
+//! # use pagelock_linalg as linalg;
+//! # use pagelock_tensor::Tensor;
+//! let a = Tensor::new([[2.0, 0.0], [1.0, 1.0]])?;
+//! assert_eq!(linalg::solve(&a, &Tensor::new([2.0, 3.0])?)?.to_vec::<f32>()?, [1.0, 2.0]);
+//! assert_eq!(linalg::det(&a)?.item::<f32>()?, 2.0);
+//! # Ok::<(), pagelock_tensor::Error>(())
+//! ```
+
+// # Reading order
+// `lib.rs`: what has one result, with its derivative; `decompositions.rs`: what has several; `host.rs`: what computes them.
+
+#![forbid(unsafe_code)]
+
+mod decompositions;
+mod host;
+
+/// The tensors that are computed with.
+#[doc(no_inline)]
+pub use pagelock_tensor;
+
+pub use decompositions::{eigh, eigvalsh, matrix_norm, pinv, qr, svd, svdvals};
+
+use pagelock_tensor::autograd::{Context, Function};
+use pagelock_tensor::{DType, Error, Result, Tensor, no_autocast};
+
+/// Rows and columns of a matrix, and the smaller of them.
+#[derive(Clone, Copy)]
+struct Packed {
+    n: usize,
+    m: usize,
+    k: usize,
+}
+
+/// What norm [`matrix_norm`] computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MatrixNorm {
+    /// The root of the sum of squares: `'fro'`.
+    Frobenius,
+    /// The sum of the singular values: `'nuc'`.
+    Nuclear,
+    /// The largest singular value: 2.
+    Spectral,
+    /// The largest sum of magnitudes of a column: 1.
+    Columns,
+    /// The largest sum of magnitudes of a row: ∞.
+    Rows,
+}
+
+fn check(op: &str, x: &Tensor) -> Result<Packed> {
+    let dtype = x.dtype();
+    if matches!(dtype, DType::F16 | DType::BF16) {
+        return Err(Error::Argument(format!("{op}: {dtype} is not computed in; convert it: x.to_dtype(DType::F32)")));
+    }
+    match x.dims() {
+        &[.., n, m] => Ok(Packed { n, m, k: n.min(m) }),
+        _ => {
+            Err(Error::Argument(format!("{op}: {} is no matrix; it must have two dimensions, unsqueeze it", x.shape())))
+        }
+    }
+}
+
+fn check_square(op: &str, x: &Tensor) -> Result<usize> {
+    match check(op, x)? {
+        Packed { n, m, .. } if n == m => Ok(n),
+        _ => Err(Error::Argument(format!("{op}: {} has not as many rows as columns; give square matrices", x.shape()))),
+    }
+}
+
+/// Transposed: the last two dimensions exchanged.
+fn mt(x: &Tensor) -> Result<Tensor> {
+    x.transpose(-2, -1)
+}
+
+/// x in `a` · x = `b`: `[…, n, n]` and `[…, n, k]` give `[…, n, k]`, and a vector (or a batch of vectors like `a`'s) `b` gives
+/// vectors. Batches broadcast.
+///
+/// # Errors
+/// [`Error::Argument`] for shapes that do not fit, half types, two precisions, or a singular matrix; as [`Tensor::to`] for tensors
+/// on a device.
+pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    let n = check_square("linalg::solve", a)?;
+    let is_vector = b.rank() == 1 || b.dims() == &a.dims()[..a.rank() - 1];
+    let b = if is_vector { b.unsqueeze(-1)? } else { b.clone() };
+    let &[.., rows, columns] = b.dims() else {
+        return Err(Error::Argument("linalg::solve: b is a number; give a vector or matrices".to_owned()));
+    };
+    if rows != n || a.dtype() != b.dtype() {
+        let [of_a, of_b] = [a, &b].map(|x| format!("{} {}", x.dtype(), x.shape()));
+        let problem = format!("linalg::solve: a is {of_a} and b is {of_b}; give one precision, and as many rows");
+        return Err(Error::Argument(problem));
+    }
+    let batch = common_batch(&a.dims()[..a.rank() - 2], &b.dims()[..b.rank() - 2])?;
+    let (a, b) = (a.expand(&[&batch[..], &[n, n]].concat()[..])?, b.expand(&[&batch[..], &[n, columns]].concat()[..])?);
+    let found = Solve.apply(&[&a, &b])?;
+    if is_vector { found.squeeze(-1) } else { Ok(found) }
+}
+
+/// The batch of both, broadcast: sizes are aligned at the end, and are equal or 1.
+fn common_batch(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
+    let rank = left.len().max(right.len());
+    let at = |sizes: &[usize], dim: usize| (dim + sizes.len()).checked_sub(rank).map_or(1, |dim| sizes[dim]);
+    let common = |dim: usize| match (at(left, dim), at(right, dim)) {
+        (a, b) if a == b || b == 1 => Ok(a),
+        (1, b) => Ok(b),
+        _ => {
+            let problem = format!("linalg::solve: batches {left:?} and {right:?} do not broadcast; expand one of them");
+            Err(Error::Argument(problem))
+        }
+    };
+    (0..rank).map(common).collect()
+}
+
+struct Solve;
+
+impl Function for Solve {
+    fn name(&self) -> &'static str {
+        "linalg::solve"
+    }
+
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        let out = host::solve(inputs[0], inputs[1])?;
+        context.save(inputs[0]);
+        context.save(&out);
+        Ok(out)
+    }
+
+    /// With x the result: a⁻ᵀ · g for b, and −that · xᵀ for a.
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        no_autocast(|| {
+            let of_b = Solve.apply(&[&mt(&context.saved(0)?)?, grad])?;
+            let of_a = of_b.neg()?.matmul(&mt(&context.saved(1)?)?)?;
+            Ok(vec![Some(of_a), Some(of_b)])
+        })
+    }
+}
+
+/// The inverse of each matrix.
+///
+/// # Errors
+/// [`Error::Argument`] for matrices that are not square, or singular, or of half types; as [`solve`].
+pub fn inv(x: &Tensor) -> Result<Tensor> {
+    check_square("linalg::inv", x)?;
+    Inverse.apply(&[x])
+}
+
+struct Inverse;
+
+impl Function for Inverse {
+    fn name(&self) -> &'static str {
+        "linalg::inv"
+    }
+
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        let out = host::inverse(inputs[0])?;
+        context.save(&out);
+        Ok(out)
+    }
+
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        no_autocast(|| {
+            let turned = mt(&context.saved(0)?)?;
+            Ok(vec![Some(turned.matmul(grad)?.matmul(&turned)?.neg()?)])
+        })
+    }
+}
+
+/// The determinant of each matrix: `[…, n, n]` gives `[…]`. Where it is 0 there is no gradient, and an error says so.
+///
+/// # Errors
+/// [`Error::Argument`] for matrices that are not square, or of half types; as [`solve`].
+pub fn det(x: &Tensor) -> Result<Tensor> {
+    check_square("linalg::det", x)?;
+    Determinant.apply(&[x])
+}
+
+struct Determinant;
+
+impl Function for Determinant {
+    fn name(&self) -> &'static str {
+        "linalg::det"
+    }
+
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        context.save(inputs[0]);
+        host::determinant(inputs[0])?.squeeze(-1)?.squeeze(-1)
+    }
+
+    /// g · det · x⁻ᵀ
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        no_autocast(|| {
+            let x: Tensor = context.saved(0)?;
+            let scale = grad.mul(&det(&x)?)?.unsqueeze(-1)?.unsqueeze(-1)?;
+            Ok(vec![Some(mt(&inv(&x)?)?.mul(&scale)?)])
+        })
+    }
+}
+
+/// The sign of the determinant and the logarithm of its magnitude, which does not overflow: 0 and −∞ for singular matrices. The
+/// sign has no gradient.
+///
+/// # Errors
+/// As [`det`].
+pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
+    check_square("linalg::slogdet", x)?;
+    let sign = host::log_determinant(x)?.select(-1, 0)?.squeeze(-1)?;
+    Ok((sign, LogDeterminant.apply(&[x])?))
+}
+
+struct LogDeterminant;
+
+impl Function for LogDeterminant {
+    fn name(&self) -> &'static str {
+        "linalg::slogdet"
+    }
+
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        context.save(inputs[0]);
+        host::log_determinant(inputs[0])?.select(-1, 1)?.squeeze(-1)
+    }
+
+    /// g · x⁻ᵀ
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        no_autocast(|| {
+            let turned = mt(&inv(&context.saved(0)?)?)?;
+            Ok(vec![Some(turned.mul(&grad.unsqueeze(-1)?.unsqueeze(-1)?)?)])
+        })
+    }
+}
+
+/// The lower triangular l with x = l · lᵀ, of matrices that are symmetric and positive definite. Only the lower triangle is read;
+/// the gradient is symmetric.
+///
+/// # Errors
+/// [`Error::Argument`] for matrices that are not square, not positive definite, or of half types; as [`solve`].
+pub fn cholesky(x: &Tensor) -> Result<Tensor> {
+    check_square("linalg::cholesky", x)?;
+    CholeskyOf.apply(&[x])
+}
+
+struct CholeskyOf;
+
+impl Function for CholeskyOf {
+    fn name(&self) -> &'static str {
+        "linalg::cholesky"
+    }
+
+    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        let out = host::cholesky(inputs[0])?;
+        context.save(&out);
+        Ok(out)
+    }
+
+    /// The symmetric part of l⁻ᵀ · Φ(lᵀ · g) · l⁻¹, where Φ is the lower triangle with half the diagonal
+    /// (Murray, *Differentiation of the Cholesky decomposition*, 2016, <https://arxiv.org/abs/1602.07527>).
+    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        no_autocast(|| {
+            let l: Tensor = context.saved(0)?;
+            let product = mt(&l)?.matmul(grad)?;
+            let half = product.tril(0)?.add(&product.tril(-1)?)?.mul_scalar(0.5)?;
+            let inverse = inv(&l)?;
+            let whole = mt(&inverse)?.matmul(&half)?.matmul(&inverse)?;
+            Ok(vec![Some(whole.add(&mt(&whole)?)?.mul_scalar(0.5)?)])
+        })
+    }
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

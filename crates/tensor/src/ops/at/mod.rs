@@ -1,0 +1,354 @@
+//! Indexing as in Python: `x.i((0, 1..3, Ellipsis, &rows))`. Numbers, ranges and new dimensions give a view; tensors of numbers and
+//! masks give a copy, taken from that view.
+//!
+//! Tensors of numbers broadcast against each other, and their common shape takes the place of the dimensions that they name: where
+//! these are neighbors, there, else in front. Numbers count as gone before that is asked, as in PyTorch.
+
+mod items;
+
+use std::ops::Bound;
+
+use super::index::{check_range, own_index};
+use super::scatter::index_copied;
+use super::slice_range::SliceRange;
+use super::{choose, number_like};
+use crate::element::Scalar;
+use crate::error::{Error, Result};
+use crate::kind::{Float, Int, Kind, Numeric};
+use crate::op::with_locked;
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+use self::items::{AnyIndex, Item};
+pub use self::items::{Ellipsis, IndexItem, Indices, NewAxis};
+
+impl<K: Kind> Tensor<K> {
+    /// What an index names, as Python's `x[…]`: an item for each dimension, from the first on.
+    ///
+    /// | Python | here | |
+    /// |---|---|---|
+    /// | `x[0]`, `x[-1]` | `x.i(0)`, `x.i(-1)` | the dimension goes away |
+    /// | `x[:, 1:3]` | `x.i((.., 1..3))` | a view |
+    /// | `x[1:-1]` | `x.i([1, -1])` | `1..-1` means the same, but Clippy takes it for empty |
+    /// | `x[..., 0]` | `x.i((Ellipsis, 0))` | |
+    /// | `x[:, None]` | `x.i((.., NewAxis))` | |
+    /// | `x[rows]`, `x[rows, columns]` | `x.i(&rows)`, `x.i((&rows, &columns))` | a copy; the tensors broadcast |
+    /// | `x[mask]` | `x.i(&mask)` | a copy; waits for a device |
+    ///
+    /// Ranges are cut to the dimension, negative numbers count from the end. Gradients flow back.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{Ellipsis, Tensor};
+    /// let x = Tensor::arange(0, 24, 1)?.reshape([2, 3, 4])?;
+    /// assert_eq!(x.i((1, .., 0))?.to_vec::<i64>()?, [12, 16, 20]);
+    /// assert_eq!(x.i((Ellipsis, [1, -1]))?.dims(), [2, 3, 2]);
+    /// let (rows, columns) = (Tensor::new([0, -1])?, Tensor::new([2, 0])?);
+    /// assert_eq!(x.i((.., &rows, &columns))?.to_vec::<i64>()?, [2, 8, 14, 20]);
+    /// assert_eq!(x.i(&x.gt_scalar(21)?)?.to_vec::<i64>()?, [22, 23]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for more items than dimensions, a mask of another shape, or tensors that do not broadcast;
+    /// [`Error::IndexOutOfRange`].
+    pub fn i<'a>(&self, indices: impl Indices<'a>) -> Result<Tensor<K>> {
+        let (view, places) = viewed("i", self.raw(), &indices.items())?;
+        taken("i", view, places).map(Raw::typed)
+    }
+
+    /// Sets what an index names (see [`i`](Tensor::i)) to `value`, which broadcasts: Python's `x[…] = value`. Of several values for
+    /// one place the last one stays. Never recorded. Where there are tensors in the index, the rest of it is copied.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([2, 3])?;
+    /// x.put_((.., 1), &Tensor::new([5.0, 7.0])?)?;
+    /// x.put_(&x.eq_scalar(0.0)?, &Tensor::new(-1.0)?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [-1.0, 5.0, -1.0, -1.0, 7.0, -1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`i`](Tensor::i) and [`copy_`](Tensor::copy_).
+    pub fn put_<'a>(&self, indices: impl Indices<'a>, value: &Tensor<K>) -> Result<()> {
+        let (view, places) = viewed("put_", self.raw(), &indices.items())?;
+        if places.is_empty() {
+            return view.typed::<K>().copy_(value);
+        }
+        view.check_writable("put_", [value.raw()])?;
+        let changed = placed("put_", &view.without_node(), places, &value.raw().without_node(), Writing::Last)?;
+        view.typed::<K>().copy_(&changed.typed())
+    }
+
+    /// A copy in which what tensors of numbers or masks name has the values of `values`, which broadcast: PyTorch's `index_put`.
+    /// Other items of the index may be `..` and [`Ellipsis`]. Of several values for one place the last one stays, and gets the
+    /// gradient.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (rows, columns) = (Tensor::new([0, 1])?, Tensor::new([2, 0])?);
+    /// let x = Tensor::zeros([2, 3])?.index_put((&rows, &columns), &Tensor::new([5.0, 7.0])?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.0, 5.0, 7.0, 0.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`i`](Tensor::i); [`Error::Argument`] for numbers, ranges and new dimensions.
+    pub fn index_put<'a>(&self, indices: impl Indices<'a>, values: &Tensor<K>) -> Result<Tensor<K>> {
+        index_put("index_put", self.raw(), &indices.items(), values.raw(), Writing::Last).map(Raw::typed)
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// [`index_put`](Tensor::index_put) that adds the values to what is there, all of those for one place: PyTorch's with
+    /// `accumulate=True`.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::ones([3])?.index_put_add(&Tensor::new([1, 1, -1])?, &Tensor::new([5.0, 7.0, 1.0])?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [1.0, 13.0, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`index_put`](Tensor::index_put).
+    pub fn index_put_add<'a>(&self, indices: impl Indices<'a>, values: &Tensor<K>) -> Result<Tensor<K>> {
+        index_put("index_put_add", self.raw(), &indices.items(), values.raw(), Writing::Sum).map(Raw::typed)
+    }
+}
+
+/// What becomes of values that come to a place.
+#[derive(Clone, Copy)]
+enum Writing {
+    Last,
+    Sum,
+}
+
+/// A dimension and the tensor of numbers that names entries of it.
+type Place = (usize, Raw);
+
+/// The view that all items but tensors make, and the dimensions of it that tensors name.
+fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Place>)> {
+    let rest = unnamed(op, x, items)?;
+    let (mut view, mut dim, mut places) = (x.clone(), 0, Vec::new());
+    for item in items {
+        let at = dim as isize;
+        dim += match *item {
+            Item::At(number) => {
+                view = view.select(at, number).map_err(|error| error.of_index_in(op))?;
+                0
+            }
+            Item::Range((Bound::Unbounded, Bound::Unbounded)) => 1,
+            Item::Range(range) => {
+                view = view.slice(at, |size| range.within(size), 1)?;
+                1
+            }
+            Item::NewAxis => {
+                view = view.with_place(op, at)?;
+                1
+            }
+            Item::Ellipsis => rest,
+            Item::Numbers(AnyIndex(index)) => {
+                places.push((dim, index.clone()));
+                1
+            }
+            Item::Mask(AnyIndex(mask)) => {
+                add_mask(op, &view, dim, mask, &mut places)?;
+                mask.rank()
+            }
+        };
+    }
+    Ok((view, places))
+}
+
+/// How many dimensions the items say nothing about.
+fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
+    let named = |item: &Item<'_>| match item {
+        Item::At(_) | Item::Range(_) | Item::Numbers(_) => 1,
+        Item::Mask(AnyIndex(mask)) => mask.rank(),
+        Item::Ellipsis | Item::NewAxis => 0,
+    };
+    let n_named: usize = items.iter().map(named).sum();
+    if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
+        return Err(Error::bad_argument(
+            op,
+            "the index",
+            "`Ellipsis` twice",
+            "what is left can only be put in one place",
+        ));
+    }
+    x.rank().checked_sub(n_named).ok_or_else(|| {
+        let expected = format!("the index has items for {n_named} dimensions; leave some away");
+        Error::wrong_shape(op, "the tensor", x.shape(), expected)
+    })
+}
+
+/// A mask names the places where it is true.
+fn add_mask(op: &'static str, view: &Raw, dim: usize, mask: &Raw, places: &mut Vec<Place>) -> Result<()> {
+    let covered = view.shape().get(dim..dim + mask.rank());
+    if mask.rank() == 0 || covered != Some(&mask.shape()[..]) {
+        let expected = format!("it must have the sizes of {} from dimension {dim} on, of at least one", view.shape());
+        return Err(Error::wrong_shape(op, "the mask", mask.shape(), expected));
+    }
+    let numbers = mask.clone().typed::<crate::kind::Bool>().nonzero()?;
+    for i in 0..mask.rank() {
+        places.push((dim + i, numbers.raw().select(1, i as isize)?));
+    }
+    Ok(())
+}
+
+/// Where the entries that tensors name are, if their dimensions are in front and taken as one.
+struct Plan {
+    /// The named dimensions, then the others.
+    order: Vec<isize>,
+    n_named: usize,
+    /// The common shape of the tensors, and the dimension of the result at which it begins.
+    shape: Shape,
+    at: usize,
+    /// One number for each entry.
+    index: Raw,
+}
+
+impl Plan {
+    fn new(op: &'static str, x: &Raw, places: Vec<Place>) -> Result<Plan> {
+        let shape =
+            places.iter().try_fold(Shape::SCALAR, |shape, (_, index)| Shape::broadcast(op, &shape, index.shape()))?;
+        let dims: Vec<usize> = places.iter().map(|(dim, _)| *dim).collect();
+        let are_neighbors = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
+        let others = (0..x.rank()).filter(|dim| !dims.contains(dim));
+        let order = dims.iter().copied().chain(others).map(|dim| dim as isize).collect();
+        let mut index: Option<Raw> = None;
+        for (dim, numbers) in places {
+            let numbers = in_range(op, x, dim, &numbers, dims.len() > 1)?;
+            index = Some(match index {
+                None => numbers,
+                Some(before) => joined(op, &before, &numbers, x.shape()[dim])?,
+            });
+        }
+        let Some(index) = index else {
+            return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
+        };
+        let index = index.expand(shape)?.reshape(&[-1])?;
+        Ok(Plan { order, n_named: dims.len(), shape, at: if are_neighbors { dims[0] } else { 0 }, index })
+    }
+
+    /// The shape of what is taken: the common shape in place of the named dimensions.
+    fn out(&self, x: &Shape) -> Result<Shape> {
+        let mut out = Shape::SCALAR;
+        self.order[self.n_named..].iter().try_for_each(|&dim| out.push(x[dim as usize]))?;
+        self.shape.iter().enumerate().try_for_each(|(i, &size)| out.insert(self.at + i, size))?;
+        out.check_size()?;
+        Ok(out)
+    }
+
+    /// The tensor with its named dimensions in front, as one.
+    fn in_rows(&self, x: &Raw) -> Result<Raw> {
+        let ordered = x.permute(&self.order)?;
+        let mut rows = Shape::new(&ordered.shape()[self.n_named..])?;
+        rows.insert(0, ordered.shape()[..self.n_named].iter().product())?;
+        ordered.reshape_to(rows)
+    }
+
+    /// `len` dimensions in front of all others go to the dimension `at`; the reverse.
+    fn moved(&self, x: &Raw, reverse: bool) -> Result<Raw> {
+        let [front, back]: [Vec<isize>; 2] = [
+            (0..self.shape.rank()).map(|i| i as isize).collect(),
+            (0..self.shape.rank()).map(|i| (self.at + i) as isize).collect(),
+        ];
+        let (from, to) = if reverse { (back, front) } else { (front, back) };
+        super::parts::movedim(x, &from, &to)
+    }
+}
+
+/// The numbers of an index counted from the start. On the CPU all are checked; where several are joined on a device, one that is
+/// out of range makes the joined one negative.
+fn in_range(op: &'static str, x: &Raw, dim: usize, numbers: &Raw, is_joined: bool) -> Result<Raw> {
+    let size = x.shape()[dim] as i64;
+    let numbers = own_index(op, x, numbers)?;
+    let zero = number_like(op, &numbers, Scalar::Int(0))?;
+    let from_start = numbers.plus_scalar(Scalar::Int(size))?;
+    let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
+    if x.storage.device().is_cpu() {
+        with_locked([Some(&from_start)], &mut |index| {
+            check_range(op, index.view::<i64>(0).data.plain(), dim, x.shape())
+        })?;
+        return Ok(from_start);
+    }
+    if !is_joined {
+        return Ok(from_start);
+    }
+    let size = number_like(op, &numbers, Scalar::Int(size))?;
+    let is_inside = from_start.ge(&zero)?.mul(&from_start.lt(&size)?)?; // of truth values: and
+    let far = number_like(op, &numbers, Scalar::Int(i64::MIN / 2))?;
+    choose(op, &is_inside, &from_start, &far)
+}
+
+/// Numbers of entries of two dimensions taken as one, the second of which has that size.
+fn joined(op: &'static str, before: &Raw, numbers: &Raw, size: usize) -> Result<Raw> {
+    let zero = number_like(op, before, Scalar::Int(0))?;
+    let scaled = before.times_scalar(Scalar::Int(size as i64))?;
+    let sum = scaled.add(numbers)?;
+    if before.storage.device().is_cpu() {
+        return Ok(sum);
+    }
+    // What is far below 0 stays there, whatever is added, and is not multiplied until it wraps.
+    let far = number_like(op, before, Scalar::Int(i64::MIN / 2))?;
+    choose(op, &before.lt(&zero)?, &far, &sum)
+}
+
+fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {
+    if places.is_empty() {
+        return Ok(view);
+    }
+    let named = |error: Error| error.of_index_in(op);
+    let plan = Plan::new(op, &view, places)?;
+    let out = plan.out(view.shape())?;
+    if plan.n_named == 1 {
+        return view.index_select(plan.at as isize, &plan.index).map_err(named)?.reshape_to(out);
+    }
+    let rows = plan.in_rows(&view)?;
+    let taken = rows.index_select(0, &plan.index).map_err(named)?;
+    let mut shape = plan.shape;
+    rows.shape()[1..].iter().try_for_each(|&size| shape.push(size))?;
+    plan.moved(&taken.reshape_to(shape)?, false)
+}
+
+fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writing: Writing) -> Result<Raw> {
+    let is_view = |item: &Item<'_>| match item {
+        Item::At(_) | Item::NewAxis => true,
+        Item::Range(range) => *range != (Bound::Unbounded, Bound::Unbounded),
+        _ => false,
+    };
+    if items.iter().any(is_view) {
+        let expected = "it takes tensors, masks, `..` and `Ellipsis`; put_ takes all items";
+        return Err(Error::bad_argument(op, "the index", "made of numbers or ranges, too", expected));
+    }
+    let (x, places) = viewed(op, x, items)?;
+    placed(op, &x, places, values, writing)
+}
+
+/// `x` with the values where the tensors name places.
+fn placed(op: &'static str, x: &Raw, places: Vec<Place>, values: &Raw, writing: Writing) -> Result<Raw> {
+    super::index::same_dtype(op, x, values)?;
+    let plan = Plan::new(op, x, places)?;
+    let values = plan.moved(&values.expand(plan.out(x.shape())?)?, true)?;
+    let rows = plan.in_rows(x)?;
+    let values = values.reshape_to(rows.shape().with(0, plan.index.shape()[0]))?;
+    let changed = match writing {
+        Writing::Last => index_copied(op, &rows, 0, &plan.index, &values)?,
+        Writing::Sum => added(&rows, &plan.index, &values)?,
+    };
+    let ordered = x.permute(&plan.order)?;
+    let mut back = vec![0; plan.order.len()];
+    plan.order.iter().enumerate().for_each(|(to, &from)| back[from as usize] = to as isize);
+    changed.reshape_to(*ordered.shape())?.permute(&back)
+}
+
+/// [`Tensor::index_add`] to the rows of any numbers.
+fn added(rows: &Raw, index: &Raw, values: &Raw) -> Result<Raw> {
+    let index: Tensor<Int> = index.clone().typed();
+    match rows.dtype().is_float() {
+        true => rows.clone().typed::<Float>().index_add(0, &index, &values.clone().typed()).map(Tensor::into_raw),
+        false => rows.clone().typed::<Int>().index_add(0, &index, &values.clone().typed()).map(Tensor::into_raw),
+    }
+}

@@ -1,0 +1,201 @@
+//! Diagonals of matrices: shown as views, and put into matrices of zeros.
+
+use bytemuck::Pod;
+
+use super::reduce::{Reduced, sum};
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView};
+use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
+use crate::error::{Error, Result};
+use crate::kind::{Int, Kind, Numeric};
+use crate::layout::Layout;
+use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
+use crate::shape::{AxisSet, Shape, resolve_dim};
+use crate::tensor::{Raw, Tensor};
+
+impl<K: Kind> Tensor<K> {
+    /// Diagonal number `offset` of the matrices that dimensions `dim1` and `dim2` make, as the last dimension: a view. Diagonal 0
+    /// is the main one, those above it have positive numbers. PyTorch's defaults are 0, 0 and 1.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[1, 2, 3], [4, 5, 6]])?;
+    /// assert_eq!(x.diagonal(0, 0, 1)?.to_vec::<i64>()?, [1, 5]);
+    /// assert_eq!(x.diagonal(1, 0, 1)?.to_vec::<i64>()?, [2, 6]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there are no such two dimensions.
+    pub fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Tensor<K>> {
+        self.raw().diagonal(offset, dim1, dim2).map(Raw::typed)
+    }
+
+    /// Matrices of zeros that have the last dimension as their diagonal number `offset`; their rows and columns are dimensions
+    /// `dim1` and `dim2` of the result. PyTorch's defaults are 0, −2 and −1.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([1, 2])?.diag_embed(0, -2, -1)?;
+    /// assert_eq!(x.to_vec::<i64>()?, [1, 0, 0, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a scalar, or if the result has no such two dimensions.
+    pub fn diag_embed(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Tensor<K>> {
+        diag_embed(self.raw(), offset, dim1, dim2).map(Raw::typed)
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// The sum of a matrix's diagonal; of integers in `int64`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for other than two dimensions.
+    pub fn trace(&self) -> Result<Tensor<K>> {
+        if self.rank() != 2 {
+            return Err(Error::wrong_shape(
+                "trace",
+                "the tensor",
+                self.shape(),
+                "it must be a matrix; use diagonal and sum",
+            ));
+        }
+        let diagonal = self.raw().diagonal(0, 0, 1)?;
+        sum(&diagonal, Reduced { axes: AxisSet::one(0), keepdim: false }).map(Raw::typed)
+    }
+}
+
+impl Tensor {
+    /// The indices of the elements on and below diagonal number `offset` of a matrix, row by row: `[2, n]`, rows above columns.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::tril_indices(2, 2, 0)?.to_vec::<i64>()?, [0, 1, 1, 0, 0, 1]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the result does not fit the budget.
+    pub fn tril_indices(rows: usize, columns: usize, offset: isize) -> Result<Tensor<Int>> {
+        triangle_indices([rows, columns], |row| {
+            let end = (row as isize).saturating_add(offset).saturating_add(1).clamp(0, columns as isize);
+            0..end as usize
+        })
+    }
+
+    /// The indices of the elements on and above diagonal number `offset` of a matrix; see [`Tensor::tril_indices`].
+    ///
+    /// # Errors
+    /// As [`Tensor::tril_indices`].
+    pub fn triu_indices(rows: usize, columns: usize, offset: isize) -> Result<Tensor<Int>> {
+        triangle_indices([rows, columns], |row| {
+            let start = (row as isize).saturating_add(offset).clamp(0, columns as isize);
+            start as usize..columns
+        })
+    }
+}
+
+fn triangle_indices([rows, columns]: [usize; 2], of: impl Fn(usize) -> std::ops::Range<usize>) -> Result<Tensor<Int>> {
+    Shape::new(&[rows, columns])?;
+    let n = (0..rows).map(|row| of(row).len()).sum();
+    Tensor::build([2, n], |numbers: &mut [i64]| {
+        let (of_rows, of_columns) = numbers.split_at_mut(n);
+        let places = (0..rows).flat_map(|row| of(row).map(move |column| (row, column)));
+        for ((to_row, to_column), (row, column)) in of_rows.iter_mut().zip(of_columns).zip(places) {
+            (*to_row, *to_column) = (row as i64, column as i64);
+        }
+    })
+}
+
+impl Raw {
+    /// [`Tensor::diagonal`].
+    pub(crate) fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
+        let dims = [self.shape().dim("diagonal", dim1)?, self.shape().dim("diagonal", dim2)?];
+        if dims[0] == dims[1] {
+            return Err(Error::bad_argument("diagonal", "dim2", dim2, "it must be another dimension than dim1"));
+        }
+        view_raw(Diagonal { offset, dims }, self)
+    }
+}
+
+fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
+    let op = "diag_embed";
+    let Some(n) = x.shape().last().copied() else {
+        return Err(Error::wrong_shape(op, "the tensor", x.shape(), "it must have a dimension; reshape it"));
+    };
+    let rank = x.rank() + 1;
+    let dims = [resolve_dim(op, dim1, rank, x.shape())?, resolve_dim(op, dim2, rank, x.shape())?];
+    if dims[0] == dims[1] {
+        return Err(Error::bad_argument(op, "dim2", dim2, "it must be another dimension than dim1"));
+    }
+    let side = n.saturating_add(offset.unsigned_abs());
+    let mut into = *x.shape();
+    into.remove(x.rank() - 1);
+    into.insert(dims[0].min(dims[1]), side)?;
+    into.insert(dims[0].max(dims[1]), side)?;
+    into.check_size()?;
+    apply_raw(PlaceDiagonal { diagonal: Diagonal { offset, dims }, into }, [x])
+}
+
+/// The diagonal of two dimensions as the last one.
+#[derive(Clone, Copy)]
+struct Diagonal {
+    offset: isize,
+    dims: [usize; 2],
+}
+
+impl View for Diagonal {
+    const NAME: &'static str = "diagonal";
+
+    fn layout(&self, input: &Layout) -> Result<Layout> {
+        Ok(input.diagonal(self.dims, self.offset))
+    }
+
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
+        apply(PlaceDiagonal { diagonal: *self, into: *input }, [grad])
+    }
+
+    fn part(&self, input: &Layout) -> Option<Result<Layout>> {
+        Some(self.layout(input))
+    }
+}
+
+/// Zeros of shape `into`, but for the diagonal, which is the input: the derivative of [`Diagonal`], and `diag_embed`.
+struct PlaceDiagonal {
+    diagonal: Diagonal,
+    into: Shape,
+}
+
+by_size! { PlaceDiagonal }
+
+impl Op<1> for PlaceDiagonal {
+    const NAME: &'static str = "diag_embed";
+
+    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.into)
+    }
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
+        let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
+        let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
+        zeroed.map_err(|source| Error::cuda("diag_embed", source))?;
+        COPY.run(device, "diag_embed", &inputs, &[], out.window(&window))
+    }
+}
+
+impl Derivative<1> for PlaceDiagonal {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(apply_view(self.diagonal, grad)?)])
+    }
+}
+
+impl Mover for PlaceDiagonal {
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
+        let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
+        out.fill(B::zeroed());
+        cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), x);
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! Quantiles, places in sorted sequences, and the different elements with how often they occur.
+
+use super::{choose, number_like};
+use crate::autograd::no_grad;
+use crate::element::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::kind::{Bool, Int, Numeric};
+use crate::tensor::{Raw, Tensor};
+
+impl Tensor {
+    /// The `q`-quantile along a dimension, which goes away: the element at `q` of the way from the smallest (0) to the largest (1),
+    /// interpolated linearly between two. NaN where there is one.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([1.0, 3.0, 2.0, 4.0])?.quantile(0.5, 0)?.item::<f32>()?, 2.5);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, it is empty, or `q` is not in [0, 1]; as [`Tensor::sort`].
+    pub fn quantile(&self, q: f64, dim: isize) -> Result<Tensor> {
+        let (sorted, at) = sorted("quantile", self, q, dim)?;
+        let last = sorted.size(at)? - 1;
+        let place = q * last as f64;
+        let entry = |i: f64| sorted.select(at, i as isize);
+        let between = entry(place.floor())?.lerp(&entry(place.ceil())?, place - place.floor())?;
+        let largest = entry(last as f64)?;
+        choose("quantile", largest.isnan()?.raw(), largest.raw(), between.raw()).map(Raw::typed)
+    }
+
+    /// [`quantile`](Tensor::quantile) of the elements that are not NaN; NaN where all are.
+    ///
+    /// # Errors
+    /// As [`Tensor::quantile`].
+    pub fn nanquantile(&self, q: f64, dim: isize) -> Result<Tensor> {
+        let (sorted, at) = sorted("nanquantile", self, q, dim)?;
+        // In f64, which has the places of all elements.
+        let last = last_number(&sorted, at)?.to_float_of(DType::F64)?;
+        let place = last.mul_scalar(q)?;
+        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?);
+        let weight = place.sub(&place.floor()?)?.to_dtype(self.dtype())?;
+        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.squeeze(at)
+    }
+
+    /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all
+    /// are NaN.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
+    pub fn nanmedian(&self, dim: isize) -> Result<Tensor> {
+        let (sorted, at) = sorted("nanmedian", self, 0.5, dim)?;
+        let middle = last_number(&sorted, at)?.floor_divide_scalar(2)?;
+        sorted.gather(at, &middle)?.squeeze(at)
+    }
+}
+
+/// The elements in order along a dimension, which is not empty; NaN comes last.
+fn sorted(op: &'static str, x: &Tensor, q: f64, dim: isize) -> Result<(Tensor, isize)> {
+    let at = x.shape().dim(op, dim)?;
+    if !(0.0..=1.0).contains(&q) {
+        return Err(Error::bad_argument(op, "q", q, "it must be from 0 to 1"));
+    }
+    if x.shape()[at] == 0 {
+        return Err(Error::empty(op, "the dimension", "give at least one element"));
+    }
+    Ok((x.sort(at as isize, false)?.0, at as isize))
+}
+
+/// The number of the last element along a dimension that is not NaN, or 0. The dimension stays.
+fn last_number(sorted: &Tensor, dim: isize) -> Result<Tensor<Int>> {
+    let numbers: Tensor<Int> = sorted.isnan()?.logical_not()?.raw().converted(DType::I64)?.typed();
+    numbers.sum_keepdim(dim)?.add_scalar(-1)?.clamp_min(0)
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// Where each of `values` would be put into this tensor, which is sorted along its last dimension, so that it stays sorted:
+    /// before equal elements, or behind them if `right`. This tensor is a vector, or like `values` but for the last dimension.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (sorted, values) = (Tensor::new([1, 3, 5])?, Tensor::new([0, 3, 9])?);
+    /// assert_eq!(sorted.searchsorted(&values, false)?.to_vec::<i64>()?, [0, 1, 3]);
+    /// assert_eq!(sorted.searchsorted(&values, true)?.to_vec::<i64>()?, [0, 2, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes do not fit.
+    pub fn searchsorted(&self, values: &Tensor<K>, right: bool) -> Result<Tensor<Int>> {
+        no_grad(|| searchsorted("searchsorted", &self.raw().without_node(), &values.raw().without_node(), right))
+            .map(Raw::typed)
+    }
+
+    /// Between which of `boundaries`, a sorted vector, each element is: [`searchsorted`](Tensor::searchsorted) of it there.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let ages = Tensor::new([5, 18, 70])?;
+    /// assert_eq!(ages.bucketize(&Tensor::new([18, 65])?, true)?.to_vec::<i64>()?, [0, 1, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `boundaries` is no vector.
+    pub fn bucketize(&self, boundaries: &Tensor<K>, right: bool) -> Result<Tensor<Int>> {
+        if boundaries.rank() != 1 {
+            let expected = "it must be a vector";
+            return Err(Error::wrong_shape("bucketize", "the tensor of boundaries", boundaries.shape(), expected));
+        }
+        let (x, boundaries) = (self.raw().without_node(), boundaries.raw().without_node());
+        no_grad(|| searchsorted("bucketize", &boundaries, &x, right)).map(Raw::typed)
+    }
+}
+
+/// All values at once, by halving the part of the sequence in which each has its place.
+fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    let (shape, is_vector) = (*values.shape(), sorted.rank() == 1);
+    let fits = sorted.rank() == shape.rank() && shape[1..].len() == sorted.shape()[1..].len() && {
+        let last = shape.rank() - 1;
+        sorted.shape().with(last, 0) == shape.with(last, 0)
+    };
+    if !is_vector && (sorted.rank() == 0 || !fits) {
+        let expected = format!("it must be a vector, or like the values {shape} but for the last dimension");
+        return Err(Error::wrong_shape(op, "the sorted tensor", sorted.shape(), expected));
+    }
+    let values = if is_vector { values.reshape(&[-1])? } else { values.clone() };
+    let (last, n) = (values.rank() - 1, sorted.shape()[sorted.rank() - 1]);
+    let device = values.storage.device();
+    let mut found = crate::create::filled(device, op, *values.shape(), DType::I64, Scalar::Int(0))?;
+    if n == 0 || values.shape().elements() == 0 {
+        return found.reshape_to(shape);
+    }
+    let most = number_like(op, &found, Scalar::Int(n as i64))?;
+    for step in (0..=n.ilog2()).rev().map(|bit| 1_i64 << bit) {
+        let next = found.plus_scalar(Scalar::Int(step))?;
+        let is_there = next.le(&most)?;
+        let place = choose(op, &is_there, &next, &most)?.plus_scalar(Scalar::Int(-1))?;
+        let element = sorted.gather(last as isize, &place)?;
+        let is_behind = if right { element.gt(&values)? } else { element.ge(&values)? };
+        let goes_on = is_there.gt(&is_behind)?; // there, and not behind
+        found = choose(op, &goes_on, &next, &found)?;
+    }
+    found.reshape_to(shape)
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// The different elements in order, for each element of this tensor the place of its like among them, and how often each
+    /// occurs: PyTorch's `unique` with `return_inverse` and `return_counts`. Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (values, inverse, counts) = Tensor::new([3, 1, 3])?.unique_with_counts()?;
+    /// assert_eq!(values.to_vec::<i64>()?, [1, 3]);
+    /// assert_eq!(inverse.to_vec::<i64>()?, [1, 0, 1]);
+    /// assert_eq!(counts.to_vec::<i64>()?, [1, 2]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if a result does not fit the budget; as [`Tensor::to_vec`].
+    pub fn unique_with_counts(&self) -> Result<(Tensor<K>, Tensor<Int>, Tensor<Int>)> {
+        let flat: Tensor<K> = self.raw().without_node().reshape(&[-1])?.typed();
+        let (sorted, order) = flat.sort(0, false)?;
+        let n = sorted.len();
+        let device = self.device();
+        if n == 0 {
+            let none = || Tensor::on(&device).full([0], 0_i64);
+            return Ok((sorted, none()?.raw().reshape_to(*self.shape())?.typed(), none()?));
+        }
+        let is_new: Tensor<Bool> = sorted.narrow(0, 1, n - 1)?.ne(&sorted.narrow(0, 0, n - 1)?)?;
+        let first = Tensor::new([true])?.to(&device)?;
+        let is_new = Tensor::cat(&[&first, &is_new], 0)?;
+        let group: Tensor<Int> = is_new.raw().converted(DType::I64)?.typed();
+        let group = group.cumsum(0)?.add_scalar(-1)?;
+        let inverse = group.index_copy(0, &order, &group)?;
+        let starts: Tensor<Int> = is_new.nonzero()?.squeeze(1)?;
+        let end = Tensor::on(&device).full([1], n as i64)?;
+        let ends = Tensor::cat(&[&starts.narrow(0, 1, starts.len() - 1)?, &end], 0)?;
+        let values = sorted.index_select(0, &starts)?;
+        Ok((values, inverse.raw().reshape_to(*self.shape())?.typed(), ends.sub(&starts)?))
+    }
+}

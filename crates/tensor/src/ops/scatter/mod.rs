@@ -1,0 +1,223 @@
+//! Copies of a tensor with elements written at places that an index tensor names, or combined with what is there.
+//!
+//! One kernel writes in the order of the source: the last of several elements with one index stays, and it alone gets the
+//! gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
+
+mod cuda;
+mod reduce;
+
+use super::index::{check_range, own_index, same_dtype};
+use super::{choose, number_like};
+use crate::autograd::{Saved, record};
+use crate::cpu;
+use crate::create::filled;
+use crate::device::{Device, common_device};
+use crate::element::{Computing, DType, Num, Scalar};
+use crate::error::{Error, Result};
+use crate::kind::{Bool, Int, Kind, Number};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda};
+use crate::shape::Shape;
+use crate::storage::Fresh;
+use crate::tensor::{Raw, Tensor, by_bits, by_num};
+
+pub use reduce::ScatterReduce;
+
+impl<K: Kind> Tensor<K> {
+    /// This tensor with every element of `source` at its index: `out[i][index[i][j]] = source[i][j]` for `dim` 1. A copy;
+    /// `index` and `source` have this tensor's rank. Of several with one index the last one stays, and gets the gradient.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([3])?;
+    /// let y = x.scatter(0, &Tensor::new([2, 0])?, &Tensor::new([5.0, 7.0])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [7.0, 0.0, 5.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
+    pub fn scatter(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("scatter", dim)?;
+        let index = own_index("scatter", self.raw(), index.raw())?;
+        scattered("scatter", self.raw(), dim, &index, source.raw()).map(Raw::typed)
+    }
+
+    /// [`scatter`](Tensor::scatter) of one number to all indices.
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    pub fn scatter_scalar(&self, dim: isize, index: &Tensor<Int>, value: impl Number<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("scatter", dim)?;
+        let index = own_index("scatter", self.raw(), index.raw())?;
+        with_number("scatter", self.raw(), dim, &index, value.scalar()).map(Raw::typed)
+    }
+
+    /// This tensor with every entry of `source` in place of that which `index` (one-dimensional) names for it. A copy; of
+    /// several with one index the last one stays.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([3, 2])?;
+    /// let y = x.index_copy(0, &Tensor::new([2, 0])?, &Tensor::new([[1.0, 2.0], [3.0, 4.0]])?)?;
+    /// assert_eq!(y.to_vec::<f32>()?, [3.0, 4.0, 0.0, 0.0, 1.0, 2.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    pub fn index_copy(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("index_copy", dim)?;
+        index_copied("index_copy", self.raw(), dim, index.raw(), source.raw()).map(Raw::typed)
+    }
+
+    /// This tensor with the elements where `mask` is true replaced by those of `source`, one after another in row-major order.
+    /// The mask broadcasts to this tensor; the source has at least as many elements as there are to replace.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([1, 2, 3])?;
+    /// let y = x.masked_scatter(&Tensor::new([true, false, true])?, &Tensor::new([7, 8])?)?;
+    /// assert_eq!(y.to_vec::<i64>()?, [7, 2, 8]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the mask does not expand to this shape; [`Error::IndexOutOfRange`] for too short a source.
+    pub fn masked_scatter(&self, mask: &Tensor<Bool>, source: &Tensor<K>) -> Result<Tensor<K>> {
+        let op = "masked_scatter";
+        let source = same_dtype(op, self.raw(), source.raw())?;
+        let flat: Tensor<Int> = mask.raw().expand(*self.shape())?.reshape(&[-1])?.converted(DType::I64)?.typed();
+        if flat.is_empty() || source.shape().elements() == 0 && !flat.any(..)?.item::<bool>()? {
+            return Ok(self.clone());
+        }
+        let places = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
+        let taken = source.reshape(&[-1])?.index_select(0, places.raw()).map_err(|error| error.of_index_in(op))?;
+        choose(op, mask.raw(), &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
+    }
+}
+
+/// What becomes of an element that is there and one that comes to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum How {
+    Last,
+    Prod,
+    Amax,
+    Amin,
+}
+
+/// [`Tensor::scatter`]; the index is in a storage of its own, and all sizes of the source but the index's are cut.
+fn scattered(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
+    let source = cut_source(op, x, dim, index, source)?;
+    let out = written(op, How::Last, dim, [x, index, &source])?;
+    Ok(record(op, Scattered { op, dim, index: index.clone() }, [Some(x), Some(&source)], out))
+}
+
+/// [`Tensor::scatter_scalar`].
+fn with_number(op: &'static str, x: &Raw, dim: usize, index: &Raw, value: Scalar) -> Result<Raw> {
+    scattered(op, x, dim, index, &number_like(op, x, value)?.expand(*index.shape())?)
+}
+
+/// [`Tensor::index_copy`].
+pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
+    if index.rank() != 1 {
+        return Err(Error::wrong_shape(op, "the index", index.shape(), "it must have one dimension; flatten it"));
+    }
+    let wanted = x.shape().with(dim, index.shape()[0]);
+    if *source.shape() != wanted {
+        let expected = format!("it must be {wanted}; reshape or expand it");
+        return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
+    }
+    let mut sizes = Shape::SCALAR;
+    (0..x.rank()).try_for_each(|at| sizes.push(if at == dim { wanted[dim] } else { 1 }))?;
+    let index = own_index(op, x, index)?.reshape_to(sizes)?.expand(wanted)?;
+    scattered(op, x, dim, &index, source)
+}
+
+/// The part of the source that the index has places for; checks all shapes and precisions.
+fn cut_source(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
+    common_device(op, &[x, index, source])?;
+    same_dtype(op, x, source)?;
+    let mut sizes = index.shape().iter().zip(x.shape().iter()).enumerate();
+    if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
+        let expected = format!("it must have the rank of {} and be no larger but for dimension {dim}", x.shape());
+        return Err(Error::wrong_shape(op, "the index", index.shape(), expected));
+    }
+    if source.rank() != x.rank() || source.shape().iter().zip(index.shape().iter()).any(|(mine, index)| mine < index) {
+        let expected = format!("it must have an element for each of the index {}", index.shape());
+        return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
+    }
+    index.shape().iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
+        if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
+    })
+}
+
+/// `x` with the source written into it, unrecorded. All fit each other; the index is checked here.
+fn written(op: &'static str, how: How, dim: usize, [x, index, source]: [&Raw; 3]) -> Result<Raw> {
+    let (inputs, made, whole) = ([Some(x), Some(index), Some(source)], (*x.shape(), x.dtype()), x.shape());
+    match x.storage.device() {
+        Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+            let index = inputs.view::<i64>(1);
+            check_range(op, index.data.plain(), dim, whole)?;
+            match how {
+                How::Last => by_bits!(inputs.dtype(), B => {
+                    let [x, source] = [inputs.bits_of::<B>(0), inputs.bits_of::<B>(2)];
+                    cpu::copy(x, out.bits());
+                    cpu::scatter(out.bits(), whole, dim, index, source, |_: B, new: B| new);
+                }),
+                how => by_num!(inputs.dtype(), T => combined::<T>(how, dim, inputs, out)),
+            }
+            Ok(())
+        }),
+        Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
+            cuda::scatter(device, (op, how, dim), inputs.cuda_views(), out)
+        }),
+    }
+}
+
+/// Of numbers that compute in their own type.
+fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) {
+    let [x, source] = [inputs.view::<T>(0), inputs.view::<T>(2)];
+    let combine = move |a: T, b: T| match how {
+        How::Last => b,
+        How::Prod => Computing::times(a, b),
+        How::Amax => a.extreme::<true>(b),
+        How::Amin => a.extreme::<false>(b),
+    };
+    let out = out.elements::<T>();
+    cpu::copy(x, out);
+    cpu::scatter(out, x.shape, dim, inputs.view::<i64>(1), source, combine);
+}
+
+/// The derivative of [`scattered`].
+struct Scattered {
+    op: &'static str,
+    dim: usize,
+    index: Raw,
+}
+
+impl Derivative<2> for Scattered {
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (dim, index, grad) = (self.dim, &self.index, grad.raw());
+        let of_x = || with_number(self.op, grad, dim, index, Scalar::Int(0)).map(Raw::typed);
+        let of_source = || {
+            let zero = number_like(self.op, grad, Scalar::Int(0))?;
+            let taken = grad.gather(dim as isize, index)?;
+            choose(self.op, &self.has_stayed(saved.shape(0))?, &taken, &zero).map(Raw::typed)
+        };
+        Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])
+    }
+}
+
+impl Scattered {
+    /// Which elements of the source are the last ones of their index.
+    fn has_stayed(&self, x: &Shape) -> Result<Raw> {
+        let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());
+        let mut sizes = Shape::SCALAR;
+        (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
+        let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
+        let numbers = numbers.raw().reshape_to(sizes)?.expand(*shape)?;
+        let last = filled(device, self.op, *x, DType::I64, Scalar::Int(0))?;
+        let last = written(self.op, How::Last, dim, [&last, &self.index, &numbers])?;
+        last.gather(dim as isize, &self.index)?.eq(&numbers)
+    }
+}

@@ -1,0 +1,196 @@
+//! `scatter_reduce`: what comes to one place is added, multiplied, averaged, or the extreme of it stays.
+
+use super::{How, cut_source, with_number, written};
+use crate::autograd::{Saved, no_grad, record};
+use crate::create::filled;
+use crate::element::{DType, Scalar};
+use crate::error::Result;
+use crate::kind::{Int, Numeric};
+use crate::op::{Derivative, Saves};
+use crate::ops::index::{own_index, scatter_added};
+use crate::ops::{choose, number_like};
+use crate::tensor::{Raw, Tensor};
+
+/// What [`Tensor::scatter_reduce`] makes of the elements that come to one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScatterReduce {
+    /// Their sum.
+    Sum,
+    /// Their product.
+    Prod,
+    /// Their mean, rounded down for integers.
+    Mean,
+    /// The largest one; NaN wins.
+    Amax,
+    /// The smallest one; NaN wins.
+    Amin,
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// This tensor with every element of `source` combined with what is at its index along `dim`: PyTorch's `scatter_reduce`. A
+    /// copy; `index` and `source` have this tensor's rank. `include_self`: whether this tensor's own elements count where
+    /// something comes to them, which is PyTorch's default. Where several are the extreme, each gets an equal share of the
+    /// gradient.
+    ///
+    /// ```
+    /// # use pagelock_tensor::{ScatterReduce, Tensor};
+    /// let (x, index) = (Tensor::new([1.0, 2.0])?, Tensor::new([0, 0, 1])?);
+    /// let source = Tensor::new([5.0, 3.0, 0.0])?;
+    /// let most = x.scatter_reduce(0, &index, &source, ScatterReduce::Amax, true)?;
+    /// assert_eq!(most.to_vec::<f32>()?, [5.0, 2.0]);
+    /// let mean = x.scatter_reduce(0, &index, &source, ScatterReduce::Mean, false)?;
+    /// assert_eq!(mean.to_vec::<f32>()?, [4.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::scatter`].
+    pub fn scatter_reduce(
+        &self,
+        dim: isize,
+        index: &Tensor<Int>,
+        source: &Tensor<K>,
+        reduce: ScatterReduce,
+        include_self: bool,
+    ) -> Result<Tensor<K>> {
+        let dim = self.shape().dim("scatter_reduce", dim)?;
+        scatter_reduce(self.raw(), (dim, index.raw()), source.raw(), reduce, include_self).map(Raw::typed)
+    }
+}
+
+const OP: &str = "scatter_reduce";
+
+fn scatter_reduce(
+    x: &Raw,
+    (dim, index): (usize, &Raw),
+    source: &Raw,
+    reduce: ScatterReduce,
+    include_self: bool,
+) -> Result<Raw> {
+    let index = own_index(OP, x, index)?;
+    let source = cut_source(OP, x, dim, &index, source)?;
+    let how = match reduce {
+        ScatterReduce::Sum | ScatterReduce::Mean => How::Last,
+        ScatterReduce::Prod => How::Prod,
+        ScatterReduce::Amax => How::Amax,
+        ScatterReduce::Amin => How::Amin,
+    };
+    let x = match include_self {
+        true => x.clone(),
+        false => with_number(OP, x, dim, &index, nothing(how, x.dtype()))?,
+    };
+    if how != How::Last {
+        return folded(how, (dim, &index), &x, &source);
+    }
+    let named = |error: crate::Error| error.of_index_in(OP);
+    let total = x.add(&scatter_added(&source, dim, &index, *x.shape()).map_err(named)?)?;
+    if reduce == ScatterReduce::Sum {
+        return Ok(total);
+    }
+    let ones = filled(x.storage.device(), OP, *index.shape(), x.dtype(), Scalar::Int(1))?;
+    let counts = scatter_added(&ones, dim, &index, *x.shape())?;
+    mean_of(&total, &if include_self { counts.plus_scalar(Scalar::Int(1))? } else { counts })
+}
+
+/// Sums divided by how many there were; where nothing was, by 1.
+fn mean_of(total: &Raw, counts: &Raw) -> Result<Raw> {
+    let counts = counts.maximum(&number_like(OP, counts, Scalar::Int(1))?)?;
+    match total.dtype().is_float() {
+        true => total.clone().typed().div(&counts.typed()).map(Tensor::into_raw),
+        false => total.clone().typed::<Int>().floor_divide(&counts.typed()).map(Tensor::into_raw),
+    }
+}
+
+/// What changes nothing.
+fn nothing(how: How, dtype: DType) -> Scalar {
+    let extreme = |least: bool| match (dtype, least) {
+        (DType::I64, true) => Scalar::Int(i64::MIN),
+        (DType::I64, false) => Scalar::Int(i64::MAX),
+        (DType::I32, true) => Scalar::Int(i32::MIN.into()),
+        (DType::I32, false) => Scalar::Int(i32::MAX.into()),
+        (DType::U8, true) => Scalar::Int(0),
+        (DType::U8, false) => Scalar::Int(u8::MAX.into()),
+        (_, true) => Scalar::Float(f64::NEG_INFINITY),
+        (_, false) => Scalar::Float(f64::INFINITY),
+    };
+    match how {
+        How::Last => Scalar::Int(0),
+        How::Prod => Scalar::Int(1),
+        How::Amax => extreme(true),
+        How::Amin => extreme(false),
+    }
+}
+
+/// Halves are multiplied in `f32`, and rounded at the end.
+fn folded(how: How, (dim, index): (usize, &Raw), x: &Raw, source: &Raw) -> Result<Raw> {
+    let computing = x.dtype().computing();
+    let (wide_x, wide_source) = (x.converted(computing)?, source.converted(computing)?);
+    let out = written(OP, how, dim, [&wide_x.without_node(), index, &wide_source.without_node()])?;
+    let derivative = Folded { how, dim, index: index.clone() };
+    record(OP, derivative, [Some(&wide_x), Some(&wide_source)], out).converted(x.dtype())
+}
+
+/// The derivative of [`folded`], as PyTorch has it.
+struct Folded {
+    how: How,
+    dim: usize,
+    index: Raw,
+}
+
+impl Derivative<2> for Folded {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        match self.how {
+            How::Prod => self.of_products(saved, grad),
+            _ => self.of_extremes(saved, grad),
+        }
+    }
+}
+
+impl Folded {
+    fn folded(&self, x: &Tensor, source: &Tensor) -> Result<Tensor> {
+        folded(self.how, (self.dim, &self.index), x.raw(), source.raw()).map(Raw::typed)
+    }
+
+    fn taken(&self, x: &Tensor) -> Result<Tensor> {
+        x.raw().gather(self.dim as isize, &self.index).map(Raw::typed)
+    }
+
+    /// Each that is the extreme gets an equal share.
+    fn of_extremes(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, source) = (saved.input(0), saved.input(1));
+        let [of_x, of_source, shares] = no_grad(|| {
+            let out = self.folded(x, source)?;
+            let of_x = x.eq(&out)?.to_float_of(x.dtype())?;
+            let of_source = source.eq(&self.taken(&out)?)?.to_float_of(x.dtype())?;
+            let counts = scatter_added(of_source.raw(), self.dim, &self.index, *x.shape())?;
+            let shares = of_x.raw().add(&counts)?.typed();
+            Ok::<_, crate::Error>([of_x, of_source, shares])
+        })?;
+        let grad = grad.div(&shares)?;
+        Ok([saved.grad_of(0, || grad.mul(&of_x))?, saved.grad_of(1, || self.taken(&grad)?.mul(&of_source))?])
+    }
+
+    /// The result divided by each factor; where one factor is 0, the product of the others.
+    fn of_products(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, source) = (saved.input(0), saved.input(1));
+        let of_x = || {
+            let ones = x.ones_like()?;
+            grad.mul(&self.folded(&ones, source)?)
+        };
+        let of_source = || {
+            let is_zero = source.eq_scalar(0.0)?;
+            let zeros = is_zero.to_float_of(x.dtype())?;
+            let zeros: Tensor = scatter_added(zeros.raw(), self.dim, &self.index, *x.shape())?.typed();
+            let is_only_zero = is_zero.logical_and(&self.taken(&zeros)?.eq_scalar(1.0)?)?;
+            let others = self.folded(x, &source.masked_fill(&is_only_zero, 1.0)?)?;
+            let with_zero = self.taken(&grad.mul(&others)?)?;
+            let divided = self.taken(&grad.mul(&self.folded(x, source)?)?)?.div(&source.masked_fill(&is_zero, 1.0)?)?;
+            let slope = choose(OP, is_only_zero.raw(), with_zero.raw(), divided.raw())?;
+            Ok(slope.typed())
+        };
+        Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])
+    }
+}

@@ -1,0 +1,193 @@
+//! Functions of numbers that are made of others, or of pairs whose derivative needs care: sums of exponentials, hypotenuses,
+//! interpolation, what becomes of NaN.
+
+use super::choose;
+use super::elementwise::{binary, formula};
+use crate::autocast::no_autocast;
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
+use crate::element::{DType, Real, Scalar};
+use crate::error::Result;
+use crate::kind::{Bool, Numeric};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type, widest};
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
+
+// ln(eᵃ + eᵇ), without overflow. The derivatives are the shares of the two in the sum.
+binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
+    let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
+    if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).exp().ln_1p() }
+}, "a == b ? a + log(R(2)) : (a > b || is_nan(a) ? a : b) + log1p(exp((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b)))",
+|saved, grad| [
+    grad.mul(&saved.input(0).sub(saved.input(1))?.sigmoid()?),
+    grad.mul(&saved.input(1).sub(saved.input(0))?.sigmoid()?),
+] }
+// √(a² + b²), without overflow.
+binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
+    let (a, b) = (a.magnitude(), b.magnitude());
+    let (more, less) = if a > b { (a, b) } else { (b, a) };
+    let ratio = less / more;
+    let length = more * (T::ONE + ratio * ratio).sqrt();
+    if a == T::HIGHEST || b == T::HIGHEST { T::HIGHEST } else if more == T::ZERO { less } else { length }
+}, "hypot(a, b)", |saved, grad| [
+    grad.mul(&saved.input(0).div(&saved.input(0).hypot(saved.input(1))?)?),
+    grad.mul(&saved.input(1).div(&saved.input(0).hypot(saved.input(1))?)?),
+] }
+
+per_type! { LogAddExp[2]: Real }
+per_type! { Hypot[2]: Real }
+
+impl Tensor {
+    /// ln(eˣ + eʸ), elementwise, broadcasting, without overflow.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
+    pub fn logaddexp(&self, other: &Tensor) -> Result<Tensor> {
+        apply(LogAddExp, [self, other])
+    }
+
+    /// √(x² + y²), elementwise, broadcasting, without overflow.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn hypot(&self, other: &Tensor) -> Result<Tensor> {
+        apply(Hypot, [self, other])
+    }
+
+    /// `self · ln(other)`, elementwise, broadcasting, and 0 where `self` is 0 and `other` is not NaN.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([0.0, 2.0])?.xlogy(&Tensor::new([0.0, 1.0])?)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn xlogy(&self, other: &Tensor) -> Result<Tensor> {
+        together("xlogy", [self, other], |[x, y]| {
+            let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
+            let is_nothing = x.eq_scalar(0.0)?.logical_and(&outside)?;
+            x.mul(&y.masked_fill(&is_nothing, 1.0)?.log()?)
+        })
+    }
+
+    /// The elements, and those of `other`, mixed: `self + weight · (other − self)`, broadcasting.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
+        together("lerp", [self, other], |[x, y]| {
+            let way = y.sub(&x)?;
+            // From the nearer end, so that a weight of 1 gives the other, as in PyTorch.
+            if weight.abs() < 0.5 { x.add(&way.mul_scalar(weight)?) } else { y.sub(&way.mul_scalar(1.0 - weight)?) }
+        })
+    }
+
+    /// [`lerp`](Tensor::lerp) with a weight for each element.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn lerp_tensor(&self, other: &Tensor, weight: &Tensor) -> Result<Tensor> {
+        together("lerp", [self, other, weight], |[x, y, weight]| x.add(&weight.mul(&y.sub(&x)?)?))
+    }
+
+    /// `self + value · a · b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
+        together("addcmul", [self, a, b], |[x, a, b]| x.add(&a.mul(&b)?.mul_scalar(value)?))
+    }
+
+    /// `self + value · a / b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
+        together("addcdiv", [self, a, b], |[x, a, b]| x.add(&a.div(&b)?.mul_scalar(value)?))
+    }
+
+    /// 0 below 0, 1 above 0, and the element of `values` at 0, elementwise, broadcasting. It has no gradient.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn heaviside(&self, values: &Tensor) -> Result<Tensor> {
+        let [x, values] = [self.detach(), values.detach()];
+        let step = x.gt_scalar(0.0)?.to_float_of(x.dtype())?;
+        choose("heaviside", x.eq_scalar(0.0)?.raw(), values.raw(), step.raw()).map(Raw::typed)
+    }
+
+    /// ln(x / (1 − x)) of every element, the inverse of [`sigmoid`](Tensor::sigmoid). With `eps`, elements are kept within
+    /// [eps, 1 − eps] first; without, what is outside of [0, 1] gives NaN.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
+        no_autocast(|| {
+            let x = self.to_dtype(self.dtype().computing())?;
+            let x = eps.map_or(Ok(x.clone()), |eps| x.clamp(eps, 1.0 - eps))?;
+            x.div(&x.scalar_minus(Scalar::Int(1))?)?.log()?.to_dtype(self.dtype())
+        })
+    }
+
+    /// The elements with `nan` in place of NaN, and the largest and the smallest finite number in place of ∞ and −∞. PyTorch's
+    /// default for `nan` is 0. What is replaced has no gradient.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([f32::NAN, f32::INFINITY, 1.0])?.nan_to_num(0.0)?;
+    /// assert_eq!(x.to_vec::<f32>()?, [0.0, f32::MAX, 1.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::logit`].
+    pub fn nan_to_num(&self, nan: f64) -> Result<Tensor> {
+        let most = match self.dtype() {
+            DType::F16 => half::f16::MAX.to_f64(),
+            DType::BF16 => half::bf16::MAX.to_f64(),
+            DType::F32 => f32::MAX.into(),
+            _ => f64::MAX,
+        };
+        let bounded = self.masked_fill(&self.eq_scalar(f64::INFINITY)?, most)?;
+        bounded.masked_fill(&self.eq_scalar(f64::NEG_INFINITY)?, -most)?.masked_fill(&self.isnan()?, nan)
+    }
+
+    /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults are `rtol`
+    /// 1e-5 and `atol` 1e-8. `equal_nan`: whether two NaN are close.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn isclose(&self, other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Result<Tensor<Bool>> {
+        let [x, other] = [self.detach(), other.detach()];
+        let allowed = other.abs()?.mul_scalar(rtol)?.add_scalar(atol)?;
+        let is_near = x.sub(&other)?.abs()?.le(&allowed)?.logical_and(&allowed.isfinite()?)?;
+        let is_close = is_near.logical_or(&x.eq(&other)?)?;
+        if equal_nan { is_close.logical_or(&x.isnan()?.logical_and(&other.isnan()?)?) } else { Ok(is_close) }
+    }
+}
+
+/// What `f` makes of the tensors in the widest of their precisions; of half types in `f32`, rounded at the end.
+fn together<const N: usize>(
+    op: &'static str,
+    tensors: [&Tensor; N],
+    f: impl FnOnce([Tensor; N]) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let dtype = widest(op, &tensors.map(Tensor::raw))?;
+    let mut wide = tensors.map(Tensor::clone);
+    wide.iter_mut().try_for_each(|x| x.to_dtype(dtype.computing()).map(|converted| *x = converted))?;
+    no_autocast(|| f(wide))?.to_dtype(dtype)
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// Every element times itself.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn square(&self) -> Result<Tensor<K>> {
+        self.raw().mul(self.raw()).map(Raw::typed)
+    }
+}
