@@ -22,9 +22,10 @@ INTERNAL = re.compile(
     r"get_autocast|is_autocast|autocast|caching_allocator|has_torch_function)_|(?<!index)_copy$|_with_indices$|"
     r"^(boolean_dispatch|assert_int_or_pair|handle_torch_function|classproperty|fork|wait|init_num_threads|thread_safe_generator|"
     r"merge_type_from_type_comment|unify_type_list|hash_tensor|prepare_multiprocessing_environment|are_deterministic_algorithms_enabled|"
-    r"compiled_with_cxx11_abi|get_file_path|typename|choose_qparams_optimized|cond|while_loop|segment_reduce|slice_inverse|"
+    r"compiled_with_cxx11_abi|get_file_path|typename|choose_qparams_optimized|while_loop|segment_reduce|slice_inverse|"
     r"norm_except_dim|is_vulkan_available|clear_autocast_cache|is_anomaly_check_nan_enabled|get_device_module|"
-    r"debug_unwrap|lru_cache|cast|overload|check_error|export_dot|export_graph_data|init|Container|T_destination|dump_patches|"
+    r"debug_unwrap|has_torch_function|Self|bind|copy_method_params|Profiler(Config|Event|State)|lru_cache|cast|overload|"
+    r"check_error|export_dot|export_graph_data|init|Container|T_destination|dump_patches|"
     r"call_super_init|variable|is_multithreading_enabled|is_view_replay_enabled|kineto_available|is_tensor_like|is_fbcode|"
     r"LinearCrossEntropyOptions|.*Hook|profile_hook_step|ref|partial|module_load|as_subclass|is_storage|"
     r"is_(ipu|maia|meta|mkldnn|mps|mtia|vulkan|xla|xpu)|ipu|mtia|xpu|storage_type|volatile|name|output_nr|const_data_ptr|"
@@ -51,9 +52,14 @@ def listed(module):
     return {name for name in module.__all__ if not name.startswith("_") and not INTERNAL.search(name)}
 
 
+def without_deprecated(found):
+    """Here the name without an underscore is the old one of a function in place."""
+    return {name for name in found if f"{name}_" not in found}
+
+
 optim = torch.optim
 sections = {
-    "torch and torch.Tensor": names(torch, is_function) | names(torch.Tensor, everything)
+    "torch and torch.Tensor": (names(torch, is_function) | names(torch.Tensor, everything)) - {"cond"}
     | {"autocast", "enable_grad", "inference_mode", "no_grad", "set_grad_enabled", "device", "dtype", "finfo", "iinfo", "Generator"},
     "torch.linalg": names(torch.linalg, is_function),
     "torch.special": names(torch.special, is_function),
@@ -61,10 +67,12 @@ sections = {
     "torch.nn": names(torch.nn, inspect.isclass) | {"Module"},
     "torch.nn.Module": names(torch.nn.Module, everything),
     "torch.nn.functional": names(torch.nn.functional, is_function),
-    "torch.nn.init": names(torch.nn.init, is_function),
-    "torch.nn.utils": names(torch.nn.utils, is_function) | names(torch.nn.utils.rnn, is_function) | {"parametrize", "prune"},
+    "torch.nn.init": without_deprecated(names(torch.nn.init, is_function)),
+    "torch.nn.utils": without_deprecated(names(torch.nn.utils, is_function)) | names(torch.nn.utils.rnn, is_function)
+    | {"PackedSequence", "parametrize", "prune"},
     "torch.optim": names(optim, inspect.isclass) | names(optim.Optimizer, everything),
-    "torch.optim.lr_scheduler": names(optim.lr_scheduler, inspect.isclass) | names(optim.lr_scheduler.LRScheduler, everything),
+    "torch.optim.lr_scheduler": names(optim.lr_scheduler, inspect.isclass) - {"Optimizer"}
+    | names(optim.lr_scheduler.LRScheduler, everything),
     "torch.optim.swa_utils": names(optim.swa_utils, is_function) | {"AveragedModel", "SWALR"},
     "torch.utils.data": listed(torch.utils.data),
     "torchvision.transforms.v2": names(torchvision.transforms.v2, inspect.isclass),
@@ -79,7 +87,8 @@ sections = {
     "torch.utils.tensorboard.SummaryWriter": names(torch.utils.tensorboard.SummaryWriter, everything),
 }
 
-lines = [f"# Public names of PyTorch {torch.__version__.split('+')[0]} and torchvision {torchvision.__version__.split('+')[0]}, by names.py"]
+versions = [package.__version__.split("+")[0] for package in (torch, torchvision)]
+lines = [f"# Public names of PyTorch {versions[0]} and torchvision {versions[1]}, by names.py"]
 for section, found in sections.items():
     twins = {name for name in found if name.endswith("_") and name[:-1] in found}
     lines += ["", f"[{section}]", *sorted(found - twins)]

@@ -126,7 +126,7 @@ pub use error::{Error, Result};
 pub use half::{bf16, f16};
 #[doc(hidden)]
 pub use heap::CountedHeap;
-pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
+pub use kind::{Bool, ElementOf, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Reduction, SliceRange};
 #[doc(hidden)]
