@@ -17,8 +17,7 @@ use crate::layout::Layout;
 use crate::ops::cast;
 use crate::profiler;
 use crate::random::{self, Draw, Generator};
-use crate::shape::Shape;
-use crate::sizes::IntoShape;
+use crate::shape::{IntoShape, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_dtype, by_real};
 

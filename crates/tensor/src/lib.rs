@@ -134,8 +134,7 @@ pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 pub use random::{Generator, GeneratorState, default_generator, manual_seed};
-pub use shape::{Axes, AxisSet, MAX_RANK, Shape};
-pub use sizes::{Integer, IntoShape};
+pub use shape::{Axes, AxisSet, Integer, IntoShape, MAX_RANK, Shape};
 #[doc(hidden)]
 pub use sizes::Sizes;
 pub use tensor::Tensor;

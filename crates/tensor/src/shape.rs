@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::{Deref, RangeFull};
 
 use crate::error::{Error, Result};
-use crate::sizes::Integer;
+pub use crate::sizes::{Integer, IntoShape};
 
 /// The largest number of dimensions a tensor can have.
 pub const MAX_RANK: usize = 8;

@@ -88,11 +88,13 @@ fn check_section(section: &Section, ours: &Ours) -> Vec<Complaint> {
         if let Entry::Written { here, note, .. } = entry {
             let code = note.split('`').skip(1).step_by(2).chain([here.as_str()]);
             let missing = code.flat_map(ours::called).filter(|name| !ours.has(name));
-            complaints.extend(missing.map(|name| format!("{ROWS}:{line}: `{name}` is no public name here; mend the row")));
+            complaints
+                .extend(missing.map(|name| format!("{ROWS}:{line}: `{name}` is no public name here; mend the row")));
         }
     }
     let without = section.names.iter().filter(|name| !seen.contains(name) && !ours.has_in(title, name));
-    complaints.extend(without.map(|name| format!("{ROWS}: `{name}` of {title} is neither here nor in a line; add one")));
+    complaints
+        .extend(without.map(|name| format!("{ROWS}: `{name}` of {title} is neither here nor in a line; add one")));
     complaints
 }
 

@@ -13,7 +13,10 @@ const PLACES: &[(&str, &[&str])] = &[
     ("torch.linalg", &["crates/linalg/src/", "crates/tensor/src/ops/"]),
     ("torch.special", TENSOR),
     ("torch.fft", TENSOR),
-    ("torch.nn", &["crates/nn/src/layers/", "crates/nn/src/loss/", "crates/nn/src/parameter.rs", "crates/nn/src/module.rs"]),
+    (
+        "torch.nn",
+        &["crates/nn/src/layers/", "crates/nn/src/loss/", "crates/nn/src/parameter.rs", "crates/nn/src/module.rs"],
+    ),
     ("torch.nn.Module", &["crates/nn/src/module.rs"]),
     ("torch.nn.functional", &["crates/nn/src/functional/"]),
     ("torch.nn.init", &["crates/nn/src/init/"]),
@@ -83,7 +86,11 @@ pub(super) fn called(code: &str) -> BTreeSet<&str> {
         let is_called = after.starts_with('(') || after.starts_with("::<");
         let is_type = name.starts_with(char::is_uppercase);
         let is_path = before.ends_with("::") && !after.starts_with("::");
-        if (is_called || is_type || is_path) && !before.ends_with("f32::") && !before.ends_with("f64::") && !NOT_OURS.contains(&name) {
+        if (is_called || is_type || is_path)
+            && !before.ends_with("f32::")
+            && !before.ends_with("f64::")
+            && !NOT_OURS.contains(&name)
+        {
             found.insert(name);
         }
     }

@@ -43,7 +43,9 @@ pub(super) fn sections(names: &str, rows: &str) -> (Vec<Section>, Vec<Complaint>
         }
         match (row(number, line), current) {
             (Some(row), Some(section)) => sections[section].rows.push(row),
-            _ => complaints.push(format!("{ROWS}:{number}: is no row; write `NAMES : PYTORCH | HERE | NOTE` or `not NAMES : WHY`")),
+            _ => complaints.push(format!(
+                "{ROWS}:{number}: is no row; write `NAMES : PYTORCH | HERE | NOTE` or `not NAMES : WHY`"
+            )),
         }
     }
     (sections, complaints)

@@ -68,7 +68,8 @@ fn a_model_computes_with_the_tensors_it_is_given_and_keeps_its_own() -> Result<(
 fn buffers_that_are_given_change_and_those_of_the_model_do_not() -> Result<()> {
     let mut model = model();
     let state = model.state_dict().renamed(|name| name.contains("running").then(|| name.to_owned()));
-    let state: StateDict = state.iter().map(|(name, t)| (name.to_owned(), t.float().unwrap().mul_scalar(1.0).unwrap())).collect();
+    let state: StateDict =
+        state.iter().map(|(name, t)| (name.to_owned(), t.float().unwrap().mul_scalar(1.0).unwrap())).collect();
     let (own, given) = (values(&model.state_dict()), values(&state));
     functional_call(&mut model, &state, |model| model.forward(&inputs()))?;
     assert_ne!(values(&state), given);
@@ -144,10 +145,7 @@ fn stacked_models_compute_what_each_computes() -> Result<()> {
 #[test]
 fn models_that_differ_are_not_stacked() -> Result<()> {
     let text = |result: Result<(StateDict, StateDict)>| result.err().unwrap().to_string();
-    assert_eq!(
-        text(stack_module_state::<Linear>(&[])),
-        "stack_module_state: there are no models; give at least one"
-    );
+    assert_eq!(text(stack_module_state::<Linear>(&[])), "stack_module_state: there are no models; give at least one");
     assert_eq!(
         text(stack_module_state(&[Linear::new(2, 2)?, Linear::new(2, 2)?.without_bias()])),
         "stack_module_state: model 1 has other names than the first; give models of one architecture"

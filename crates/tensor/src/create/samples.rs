@@ -6,7 +6,7 @@ use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int};
 use crate::random::{self, Generator};
-use crate::sizes::IntoShape;
+use crate::shape::IntoShape;
 use crate::tensor::Tensor;
 
 impl Tensor<Int> {

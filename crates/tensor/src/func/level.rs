@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 
 use super::tree::floats;
-use crate::autograd::{Options, enable_grad, gradients, is_grad_enabled};
 use crate::autograd::NodeRef;
+use crate::autograd::{Options, enable_grad, gradients, is_grad_enabled};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::map::AnyTensor;

@@ -9,8 +9,7 @@ use crate::kind::{Bool, Float, Int, Kind};
 use crate::layout::Layout;
 use crate::op::same_precision;
 use crate::ops::{cat, stack};
-use crate::shape::Shape;
-use crate::sizes::IntoShape;
+use crate::shape::{IntoShape, Shape};
 use crate::tensor::{Raw, Tensor, by_kind};
 use crate::transfer::many;
 

@@ -34,8 +34,7 @@ pub use self::snapshot::snapshot_all;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Kind};
-use crate::shape::Shape;
-use crate::sizes::IntoShape;
+use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
 
 /// Named tensors of any kinds, and maps of such, whose shapes all begin with the map's batch; what PyTorch's users

@@ -5,8 +5,7 @@ use crate::create::filled;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
-use crate::shape::Shape;
-use crate::sizes::IntoShape;
+use crate::shape::{IntoShape, Shape};
 use crate::tensor::{Raw, Tensor};
 
 /// What [`Tensor::pad`] puts around a tensor.

@@ -12,8 +12,7 @@ use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
-use crate::shape::{MAX_RANK, Shape, resolve_dim};
-use crate::sizes::{Integer, IntoShape};
+use crate::shape::{Integer, IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {

@@ -104,7 +104,8 @@ fn batches_are_those_of_pytorch() -> Result<()> {
     check("vmap of grad", &[&func::vmap(|row| func::grad(energy, row), &rows)?]);
     check("grad of vmap", &[&func::grad(|rows| func::vmap(energy, rows)?.pow(2.0)?.sum(..), &rows)?]);
     let labels = Tensor::new([2, 0, 1])?;
-    let (same, picked) = func::vmap(|(row, label)| Ok((label.clone(), row.index_select(0, &label.reshape(1)?)?)), &(rows, labels))?;
+    let (same, picked) =
+        func::vmap(|(row, label)| Ok((label.clone(), row.index_select(0, &label.reshape(1)?)?)), &(rows, labels))?;
     assert_eq!((same.to_vec::<i64>()?, picked.dims()), (vec![2, 0, 1], &[3, 1][..]));
     Ok(())
 }

@@ -12,8 +12,7 @@ use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
-use crate::shape::{MAX_RANK, Shape};
-use crate::sizes::IntoShape;
+use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
 
