@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 /// let y = Tensor::ones([1, 784])?.matmul(&weights)?;
 /// y.sum(..)?.backward()?;
 /// assert_eq!(weights.grad().unwrap().dims(), [784, 10]);
+/// assert_eq!((1.0 - &weights)?.dims(), (&weights * 2)?.dims());
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Parameter {

@@ -44,7 +44,7 @@ impl Sizes {
         all.iter_mut().zip(given).for_each(|(place, size)| *place = size);
         match all.iter().all(|&size| isize::try_from(size).is_ok()) {
             true => Ok(Sizes { given: all.map(|size| size as isize), rank }),
-            false => Err(Error::too_large(&format_args!("{:?}", &all[..rank]))),
+            false => Err(Error::too_large(format_args!("{:?}", &all[..rank]))),
         }
     }
 
@@ -76,7 +76,8 @@ impl Sizes {
 }
 
 /// What can be given where a shape is asked for: `5`, `[2, 3]`, `(batch, 3)`, `x.dims()`, `x.shape()`, or `()` for a scalar. The
-/// sizes are integers of any type; `reshape`, `view` and `expand` also take −1.
+/// sizes are integers of any type; `reshape`, `view` and `expand` also take −1. Literals alone are `i32`, so sizes from 2³¹ on are
+/// written with a type: `[1_usize << 31]`.
 ///
 /// ```
 /// # use pagelock_tensor::Tensor;
