@@ -201,7 +201,7 @@ impl Chain {
         shape.splice(dim..=dim, [size / inner, inner]);
         let mut sizes: Vec<isize> = shape.iter().map(|&size| size as isize).collect();
         sizes[dim] = -1;
-        let tensor = reshaped(&self.tensor, &sizes);
+        let tensor = self.tensor.reshape(&sizes[..]).unwrap();
         self.reshaped(tensor, shape);
     }
 
