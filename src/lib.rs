@@ -68,24 +68,27 @@ pub use spans::tracing_spans;
 
 /// What most programs use, in one line: `use pagelock::prelude::*;`.
 ///
-/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`.
+/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. `Result` is that of tensors and layers,
+/// `Result<Tensor>`; a program that meets other errors too names one that takes all: `Result<(), Box<dyn std::error::Error>>`.
 pub mod prelude {
     pub use pagelock_data::{
-        DataLoader, Dataset, DigitSet, Digits, Mnist, PinMemory, Stack, Subset, SyntheticDigits, TensorDataset,
-        WhenFull, get_data, random_split,
+        DataLoader, Dataset, DigitSet, Digits, IterableDataset, Mnist, PinMemory, Stack, Subset, SyntheticDigits,
+        TensorDataset, WhenFull, get_data, random_split,
     };
     pub use pagelock_memory::{Budget, ByteSize, ledger};
-    pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+    pub use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, RmsProp, Sgd, clip_grad_norm_, lr_scheduler};
     pub use pagelock_nn::{
-        AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Conv1d, Conv2d,
-        CrossEntropyLoss, Dropout, Embedding, Epoch, Flatten, Forward, GELU, GroupNorm, Identity, Lambda, Layer,
-        LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList, MultiheadAttention, Parameter,
-        RMSNorm, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten,
-        Upsample, fit, load_safetensors, loss_batch, save_safetensors,
+        AdaptiveAvgPool2d, AvgPool2d, BCEWithLogitsLoss, BatchNorm1d, BatchNorm2d, Buffer, Checkpoint, Checkpoints,
+        Conv1d, Conv2d, CrossEntropyLoss, Dropout, ELU, Embedding, Epoch, Flatten, Forward, GELU, GroupNorm, Identity,
+        L1Loss, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MSELoss, MaxPool2d, Module, ModuleDict, ModuleList,
+        MultiheadAttention, NLLLoss, Parameter, RMSNorm, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax,
+        StateDict, Tanh, TransformerEncoderLayer, Unflatten, Upsample, fit, functional_call, load_safetensors,
+        loss_batch, metrics, save_safetensors,
     };
     pub use pagelock_tensor::{
-        Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction, Shape,
-        Tensor, autocast, manual_seed, no_grad, num_threads, set_num_threads,
+        Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction,
+        Result, Shape, Tensor, autocast, bf16, enable_grad, f16, func, manual_seed, no_grad, num_threads,
+        set_num_threads,
     };
 }
 

@@ -151,7 +151,7 @@ fn strange() -> Vec<Any> {
         any(" cpu".parse::<Device>().unwrap_err()),
         any(Shape::new(&[everything, everything]).unwrap_err()),
         any(Tensor::zeros([everything]).err().unwrap()),
-        any(Tensor::from_vec(Vec::<f32>::new(), [1 << 40]).err().unwrap()),
+        any(Tensor::from_vec(Vec::<f32>::new(), [1_usize << 40]).err().unwrap()),
         any(tensor::Error::Io { action: "read", path: PathBuf::new(), source: absent() }),
         any(tensor::Error::Content { path: PathBuf::new(), problem: "it is empty".into() }),
         any(cuda::Error::TooLong { len: everything, element: most }),

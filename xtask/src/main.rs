@@ -7,6 +7,7 @@ mod bench;
 mod ci;
 mod consumers;
 mod features;
+mod from_pytorch;
 mod fuzz;
 mod help;
 mod kernels;
@@ -81,6 +82,12 @@ pub(crate) const COMMANDS: &[Command] = &[
         arguments: "",
         summary: "compiles anew the kernels that come with pagelock-tensor, when their sources changed (needs NVRTC)",
         run: kernels::run,
+    },
+    Command {
+        name: "from-pytorch",
+        arguments: "",
+        summary: "writes docs/from-pytorch.md of docs/pytorch and of the public names in the sources",
+        run: from_pytorch::run,
     },
     Command {
         name: "tidy",

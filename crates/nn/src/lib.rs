@@ -36,6 +36,7 @@ mod counter;
 mod error;
 mod forward;
 pub mod functional;
+mod functional_call;
 pub mod init;
 mod layers;
 mod loss;
@@ -58,6 +59,7 @@ pub use checkpoint::{Checkpoint, CheckpointValue, Checkpoints, SavedCheckpoint};
 pub use counter::Counter;
 pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
+pub use functional_call::{functional_call, stack_module_state};
 pub use layers::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AlphaDropout, AvgPool1d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNorm3d,
     CELU, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Conv1d, Conv2d,

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 /// let y = Tensor::ones([1, 784])?.matmul(&weights)?;
 /// y.sum(..)?.backward()?;
 /// assert_eq!(weights.grad().unwrap().dims(), [784, 10]);
+/// assert_eq!((1.0 - &weights)?.dims(), (&weights * 2)?.dims());
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Parameter {
@@ -39,6 +40,11 @@ impl Parameter {
     /// Makes a parameter of a tensor's elements (shared, not copied), cut off from whatever computed them.
     pub fn new(tensor: Tensor) -> Self {
         Self::of(Float::cut_off(tensor).set_requires_grad(true))
+    }
+
+    /// A tensor in the place of a parameter, which keeps its own place in the graph.
+    pub(crate) fn in_graph(tensor: Tensor) -> Self {
+        Self::of(tensor)
     }
 
     /// Another one like this, whose elements are elsewhere.
@@ -230,41 +236,28 @@ impl BufferKind for Bool {
 /// `&parameter` on either side of an operator, as if it were `&tensor`.
 macro_rules! operators {
     ($($operator:ident $method:ident)+) => {$(
-        impl $operator<&Parameter> for &Tensor {
-            type Output = Result<Tensor>;
-            fn $method(self, right: &Parameter) -> Self::Output {
-                self.$method(right.as_tensor())
-            }
-        }
-
-        impl $operator<&Parameter> for Tensor {
-            type Output = Result<Tensor>;
-            fn $method(self, right: &Parameter) -> Self::Output {
-                (&self).$method(right.as_tensor())
-            }
-        }
-
-        impl $operator<&Parameter> for Result<Tensor> {
-            type Output = Result<Tensor>;
-            fn $method(self, right: &Parameter) -> Self::Output {
-                (&self?).$method(right.as_tensor())
-            }
-        }
-
-        impl $operator<&Tensor> for &Parameter {
-            type Output = Result<Tensor>;
-            fn $method(self, right: &Tensor) -> Self::Output {
-                self.as_tensor().$method(right)
-            }
-        }
-
-        impl $operator<&Parameter> for &Parameter {
-            type Output = Result<Tensor>;
-            fn $method(self, right: &Parameter) -> Self::Output {
-                self.as_tensor().$method(right.as_tensor())
-            }
-        }
+        operators! { $operator $method; &Tensor, &Parameter, |left, right| left.$method(right.as_tensor()) }
+        operators! { $operator $method; Tensor, &Parameter, |left, right| (&left).$method(right.as_tensor()) }
+        operators! { $operator $method; Result<Tensor>, &Parameter, |left, right| (&left?).$method(right.as_tensor()) }
+        operators! { $operator $method; f64, &Parameter, |left, right| $operator::$method(left, right.as_tensor()) }
+        operators! { $operator $method; i32, &Parameter, |left, right| $operator::$method(left, right.as_tensor()) }
+        operators! { $operator $method; &Parameter, &Tensor, |left, right| left.as_tensor().$method(right) }
+        operators! { $operator $method; &Parameter, Tensor, |left, right| left.as_tensor().$method(&right) }
+        operators! { $operator $method; &Parameter, Result<Tensor>, |left, right| left.as_tensor().$method(&right?) }
+        operators! { $operator $method; &Parameter, &Parameter, |left, right| left.as_tensor().$method(right.as_tensor()) }
+        operators! { $operator $method; &Parameter, f32, |left, right| $operator::$method(left.as_tensor(), right) }
+        operators! { $operator $method; &Parameter, f64, |left, right| $operator::$method(left.as_tensor(), right) }
+        operators! { $operator $method; &Parameter, i32, |left, right| $operator::$method(left.as_tensor(), right) }
     )+};
+    ($operator:ident $method:ident; $left:ty, $right:ty, |$a:ident, $b:ident| $result:expr) => {
+        impl $operator<$right> for $left {
+            type Output = Result<Tensor>;
+            fn $method(self, right: $right) -> Self::Output {
+                let ($a, $b) = (self, right);
+                $result
+            }
+        }
+    };
 }
 
 operators! { Add add Sub sub Mul mul Div div }

@@ -12,7 +12,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
-use crate::kind::{Facts, Float, Int, Kind, Number, Numeric, facts};
+use crate::kind::{ElementOf, Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
 use crate::ops::cast;
 use crate::profiler;
@@ -107,7 +107,7 @@ impl<K: Kind> Tensor<K> {
     pub fn new<A>(data: A) -> Result<Tensor<K>>
     where
         A: NestedArray,
-        A::Element: Element<Kind = K>,
+        A::Element: ElementOf<K>,
     {
         Ok(nested(&data, K::default_dtype())?.typed())
     }
@@ -161,7 +161,7 @@ impl<K: Kind> Tensor<K> {
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
-    pub fn full<T: Element<Kind = K>>(shape: impl IntoShape, value: T) -> Result<Tensor<K>> {
+    pub fn full<T: Element + ElementOf<K>>(shape: impl IntoShape, value: T) -> Result<Tensor<K>> {
         TensorOptions::CPU.filled("full", shape, value.to_scalar())
     }
 
@@ -169,7 +169,7 @@ impl<K: Kind> Tensor<K> {
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
-    pub fn scalar<T: Element<Kind = K>>(value: T) -> Result<Tensor<K>> {
+    pub fn scalar<T: Element + ElementOf<K>>(value: T) -> Result<Tensor<K>> {
         filled(&Device::Cpu, "scalar", Shape::SCALAR, K::default_dtype(), value.to_scalar()).map(Raw::typed)
     }
 

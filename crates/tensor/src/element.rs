@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use crate::cpu::math::half::{BLOCK, Block, Registers};
 use crate::cpu::{self, math};
 use crate::error::Result;
-use crate::kind::{Bool, Float, Int, Kind};
+use crate::kind::{Bool, ElementOf, Float, Int, Kind};
 use crate::lanes::Lanes;
 use crate::tensor::Raw;
 
@@ -193,7 +193,9 @@ impl Scalar {
 /// A type that tensors can hold: `f32 f64 f16 bf16 i64 i32 u8 bool`.
 ///
 /// Addition and multiplication wrap for integers; for `bool` they are *or* and *and*, as in PyTorch.
-pub trait Element: sealed::Sealed + Copy + Send + Sync + PartialEq + PartialOrd + fmt::Debug + 'static {
+pub trait Element:
+    sealed::Sealed + ElementOf<<Self as Element>::Kind> + Copy + Send + Sync + PartialEq + PartialOrd + fmt::Debug + 'static
+{
     /// The kind of tensors that hold such elements.
     type Kind: Kind;
     /// The type's run-time name.

@@ -50,7 +50,8 @@
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
-//! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`].
+//! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`]. Derivatives of
+//!   functions: [`func`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
 //!   [`CapturedStep`] does a training step again and again at the price of one launch.
 //! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); two precisions in one operation give the wider;
@@ -62,10 +63,10 @@
 //! - **Profiles**: where time and memory go, as a table, a trace and a picture: [`profiler`].
 
 // # Reading order
-// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of.
+// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of; `sizes.rs`, how sizes are given.
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
-// 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it.
+// 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it; `func/`, derivatives of functions.
 // 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `non_temporal.rs`, large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //    `autocast.rs`: how exactly.
@@ -97,6 +98,7 @@ mod element;
 mod error;
 mod format;
 mod free_lists;
+pub mod func;
 mod heap;
 mod host_elements;
 mod kind;
@@ -113,6 +115,7 @@ pub mod profiler;
 mod random;
 mod scratch;
 mod shape;
+mod sizes;
 mod storage;
 mod tensor;
 mod transfer;
@@ -127,10 +130,11 @@ pub use device::{Device, Operand};
 pub use dlpack::Dlpack;
 pub use element::{DType, Element, Scalar};
 pub use error::{Error, Result};
+pub use half::{bf16, f16};
 #[doc(hidden)]
 pub use heap::CountedHeap;
 pub use host_elements::HostElements;
-pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
+pub use kind::{Bool, ElementOf, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{
     BatchNormOptions, Conv2dOptions, Ellipsis, IndexItem, Indices, NewAxis, PadMode, Pool2dOptions, Reduction,
@@ -141,7 +145,9 @@ pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
 pub use random::{Generator, GeneratorState, default_generator, manual_seed};
-pub use shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
+pub use shape::{Axes, AxisSet, Integer, IntoShape, MAX_RANK, Shape};
+#[doc(hidden)]
+pub use sizes::Sizes;
 pub use tensor::Tensor;
 pub use transfer::{page_locked, page_locked_source};
 

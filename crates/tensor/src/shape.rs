@@ -1,4 +1,4 @@
-//! Shapes, dimension arguments and axis arguments: how sizes come in and how they are checked.
+//! Shapes and axis arguments, and how they are checked; `sizes.rs` has how sizes come in.
 //!
 //! A [`Shape`] is at most [`MAX_RANK`] sizes, stored inline, so shapes never touch the heap.
 
@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::{Deref, RangeFull};
 
 use crate::error::{Error, Result};
+pub use crate::sizes::{Integer, IntoShape};
 
 /// The largest number of dimensions a tensor can have.
 pub const MAX_RANK: usize = 8;
@@ -60,6 +61,21 @@ impl Shape {
     /// The number of dimensions.
     pub fn rank(&self) -> usize {
         self.rank as usize
+    }
+
+    /// The sizes as an array, of as many as the pattern names: `let [batch, channels] = shape.sizes()?`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is another number of dimensions.
+    pub fn sizes<const N: usize>(&self) -> Result<[usize; N]> {
+        <[usize; N]>::try_from(&self[..]).map_err(|_| self.other_rank(N))
+    }
+
+    fn other_rank(&self, asked: usize) -> Error {
+        Error::Argument(format!(
+            "sizes: {asked} sizes were asked for, and {self} has {}; name as many as there are dimensions",
+            self.rank()
+        ))
     }
 
     /// The number of elements: the product of the sizes.
@@ -197,61 +213,6 @@ impl<const N: usize> PartialEq<[usize; N]> for Shape {
     }
 }
 
-/// What can be given where a shape is asked for: `5`, `[2, 3]`, `&[2, 3][..]`, `()` for a scalar, or another tensor's shape.
-///
-/// ```
-/// # use pagelock_tensor::Tensor;
-/// assert_eq!(Tensor::zeros(5)?.rank(), 1);
-/// assert_eq!(Tensor::zeros([2, 3])?.rank(), 2);
-/// assert_eq!(Tensor::zeros(())?.rank(), 0);
-/// let sizes = vec![4, 4];
-/// assert_eq!(Tensor::zeros(&sizes[..])?.shape(), Tensor::ones([4, 4])?.shape());
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub trait IntoShape {
-    /// The checked shape.
-    ///
-    /// # Errors
-    /// As [`Shape::new`].
-    fn into_shape(self) -> Result<Shape>;
-}
-
-impl IntoShape for usize {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(&[self])
-    }
-}
-
-impl IntoShape for () {
-    fn into_shape(self) -> Result<Shape> {
-        Ok(Shape::SCALAR)
-    }
-}
-
-impl<const N: usize> IntoShape for [usize; N] {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(&self)
-    }
-}
-
-impl IntoShape for &[usize] {
-    fn into_shape(self) -> Result<Shape> {
-        Shape::new(self)
-    }
-}
-
-impl IntoShape for Shape {
-    fn into_shape(self) -> Result<Shape> {
-        Ok(self)
-    }
-}
-
-impl IntoShape for &Shape {
-    fn into_shape(self) -> Result<Shape> {
-        Ok(*self)
-    }
-}
-
 /// A set of dimensions, as a bit mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AxisSet(u8);
@@ -260,6 +221,21 @@ impl AxisSet {
     /// One dimension.
     pub(crate) fn one(dim: usize) -> AxisSet {
         AxisSet(1 << dim)
+    }
+
+    /// Several, each named once.
+    pub(crate) fn of(dims: &mut dyn Iterator<Item = isize>, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        let mut set = 0u8;
+        for dim in dims {
+            let bit = 1 << shape.dim(op, dim)?;
+            if set & bit != 0 {
+                return Err(Error::Argument(format!(
+                    "{op}: dimension {dim} of {shape} is named twice; name each once"
+                )));
+            }
+            set |= bit;
+        }
+        Ok(AxisSet(set))
     }
 
     pub(crate) fn contains(self, dim: usize) -> bool {
@@ -282,6 +258,11 @@ impl AxisSet {
 /// assert_eq!(x.sum([0, 2])?.shape(), &[3]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` names no dimensions",
+    label = "not dimensions",
+    note = "give `..` for all, a dimension (`1`, or `-1` from the end), or an array of some: `[0, 2]`"
+)]
 pub trait Axes {
     /// The axes as a set, checked against a shape.
     ///
@@ -296,31 +277,27 @@ impl Axes for RangeFull {
     }
 }
 
-impl Axes for isize {
-    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
-        [self][..].resolve(op, shape)
-    }
-}
-
-impl<const N: usize> Axes for [isize; N] {
-    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
-        self[..].resolve(op, shape)
-    }
-}
-
-impl Axes for &[isize] {
-    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
-        let mut set = 0u8;
-        for &dim in self {
-            let bit = 1 << shape.dim(op, dim)?;
-            if set & bit != 0 {
-                return Err(Error::Argument(format!(
-                    "{op}: dimension {dim} of {shape} is named twice; name each once"
-                )));
+macro_rules! axes {
+    ($($type:ty)+) => { $(
+        impl Axes for $type {
+            fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+                Integer::axes(&[self], op, shape)
             }
-            set |= bit;
         }
-        Ok(AxisSet(set))
+    )+ };
+}
+
+axes! { usize isize i32 i64 u32 u64 }
+
+impl<T: Integer, const N: usize> Axes for [T; N] {
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        T::axes(&self, op, shape)
+    }
+}
+
+impl<T: Integer> Axes for &[T] {
+    fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet> {
+        T::axes(self, op, shape)
     }
 }
 

@@ -317,12 +317,27 @@ impl<K: Kind> Tensor<K> {
     /// ```
     /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::zeros([64, 1, 28, 28])?;
-    /// let &[batch, _, height, width] = x.dims() else { unreachable!() };
-    /// assert_eq!((batch, height * width), (64, 784));
+    /// assert_eq!(x.dims(), [64, 1, 28, 28]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn dims(&self) -> &[usize] {
         self.shape()
+    }
+
+    /// The sizes of the dimensions, as many as the pattern names: PyTorch's `batch, channels, height, width = x.shape`.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::zeros([64, 1, 28, 28])?;
+    /// let [batch, channels, height, width] = x.sizes()?;
+    /// assert_eq!(x.reshape((batch, channels * height * width))?.dims(), [64, 784]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is another number of dimensions.
+    pub fn sizes<const N: usize>(&self) -> Result<[usize; N]> {
+        self.shape().sizes()
     }
 
     /// The size of one dimension; negative values count from the end.

@@ -3,6 +3,8 @@
 //! The sources are read with `syn`. A function that a macro makes is found by what the macro is given to name, so that one
 //! name too many may be found, and none too few.
 
+#[path = "table/document.rs"]
+mod document;
 #[path = "operations/mod.rs"]
 mod operations;
 
@@ -36,7 +38,7 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
     ("scalar", "copies a number of the caller"),
 ];
 
-fn sources() -> PathBuf {
+pub(crate) fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
@@ -101,7 +103,7 @@ fn the_table_is_written_for_pytorch() {
 }
 
 /// The names of all public functions of tensors in these files and folders, with the file.
-fn public_functions(places: &[PathBuf]) -> BTreeMap<String, PathBuf> {
+pub(crate) fn public_functions(places: &[PathBuf]) -> BTreeMap<String, PathBuf> {
     let files: Vec<_> = places.iter().flat_map(|place| rust_files(place)).collect();
     let parsed: Vec<_> = files
         .iter()

@@ -246,3 +246,37 @@ fn an_index_that_is_changed_after_a_scatter_changes_no_gradient() -> Result<()> 
     assert_eq!(source.grad().unwrap().to_vec::<f32>()?, [1.0, 1.0]);
     Ok(())
 }
+
+#[test]
+fn sizes_of_any_integer_type_make_the_same_shape() {
+    let x = Tensor::zeros([2, 3, 4]).unwrap();
+    let [batch, rows, columns] = x.sizes().unwrap();
+    let flat = [batch, rows * columns];
+    assert_eq!(x.reshape((batch, -1)).unwrap().dims(), flat);
+    assert_eq!(x.reshape((batch as u32, -1_i64)).unwrap().dims(), flat);
+    assert_eq!(x.reshape(&[2, 12][..]).unwrap().dims(), flat);
+    assert_eq!(x.reshape(vec![2_u64, 12]).unwrap().dims(), flat);
+    assert_eq!(x.view(-1).unwrap().dims(), [24]);
+    assert_eq!(Tensor::ones(x.dims()).unwrap().shape(), x.shape());
+    assert_eq!(x.expand((5, -1, rows, -1)).unwrap().dims(), [5, 2, 3, 4]);
+    for dim in 0..x.rank() {
+        assert_eq!(x.sum(dim).unwrap().rank(), 2);
+        assert_eq!(x.select(dim as isize, x.dims()[dim] - 1).unwrap().rank(), 2);
+    }
+    assert_eq!(x.sum([0_usize, 2]).unwrap().dims(), [3]);
+}
+
+#[test]
+fn numbers_stand_on_either_side_of_owned_and_borrowed_tensors() {
+    let x = || Tensor::new([1.0, 2.0, 4.0]).unwrap();
+    let labels = || Tensor::new([1, 2, 4]).unwrap();
+    let of = |result: Result<Tensor>| read(&result.unwrap());
+    assert_eq!(of(2.0 * x()), of(&x() * 2.0));
+    assert_eq!(of(1 - x()), [0.0, -1.0, -3.0]);
+    assert_eq!(of(1.0 - &x()), of(1 - x()));
+    assert_eq!(of(8 / x()), [8.0, 4.0, 2.0]);
+    assert_eq!(of(8.0 / &x()), of(8 / x()));
+    assert_eq!((3 + labels()).unwrap().to_vec::<i64>().unwrap(), [4, 5, 7]);
+    assert_eq!(of((x() + &x()) * x()), [2.0, 8.0, 32.0]);
+    assert_eq!(of(x() * (x() + &x())), [2.0, 8.0, 32.0]);
+}

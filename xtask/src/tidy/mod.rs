@@ -1,7 +1,8 @@
 //! `cargo xtask tidy`: the project's rules that no compiler checks.
 //!
 //! Each rule is a function from the tracked files to a list of [`Complaint`]s, in a file of its own:
-//! `sources.rs` for single Rust files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders.
+//! `sources.rs` for single Rust files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders, and
+//! `from_pytorch` for the table of PyTorch's names.
 //! `code.rs` tells code from comments and strings for them.
 
 mod code;
@@ -15,16 +16,16 @@ use anyhow::{Result, bail};
 use lexopt::Parser;
 use xshell::{Shell, cmd};
 
-use crate::no_more_arguments;
+use crate::{from_pytorch, no_more_arguments};
 
 /// A text file of the project: its path from the root, with `/`, and its text.
-struct TextFile {
-    path: String,
-    text: String,
+pub(crate) struct TextFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// A rule that a line breaks, as `path:line: what and what to do`.
-type Complaint = String;
+pub(crate) type Complaint = String;
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     no_more_arguments(parser)?;
@@ -39,6 +40,7 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     let mut complaints = sources::check(&files);
     complaints.extend(unsafe_list::check(&files));
     complaints.extend(documents::check(&files));
+    complaints.extend(from_pytorch::check(&files));
 
     for complaint in &complaints {
         println!("{complaint}");
@@ -50,7 +52,7 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
 }
 
 /// Every text file that git tracks, or would track after `git add`.
-fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
+pub(crate) fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
     let listed = cmd!(sh, "git ls-files -z --cached --others --exclude-standard").quiet().read()?;
     let root = sh.current_dir();
     let paths = listed.split('\0').filter(|path| !path.is_empty());

@@ -210,7 +210,7 @@ pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         let expected = format!("for the input {} it must be [1] or [{channels}]", x.shape());
         return Err(wrong_shape("prelu", "the weight", weight.shape(), &expected));
     }
-    let weight = if weight.len() == 1 { weight.reshape([])? } else { along_channels(weight, x.rank())? };
+    let weight = if weight.len() == 1 { weight.reshape(())? } else { along_channels(weight, x.rank())? };
     choose(&is_above(x, 0.0)?, x, &x.mul(&weight)?)
 }
 

@@ -3,9 +3,11 @@
 mod averaged_models;
 mod checkpoint_folders;
 mod checkpoints;
+mod document;
 mod files;
 mod fit;
 mod freezing;
+mod functional_call;
 mod init;
 mod layer_rules;
 mod layers;

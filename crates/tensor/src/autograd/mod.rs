@@ -22,6 +22,7 @@ pub use gradcheck::{Tolerance, gradcheck, gradgradcheck};
 pub use mode::{enable_grad, is_grad_enabled, no_grad};
 
 pub(crate) use audit::note_cut;
+pub(crate) use engine::{Options, gradients};
 pub(crate) use node::{GradFn, NodeRef};
 pub(crate) use record::{Saved, is_recorded, record, record_view};
 pub use tensor::{Backward, HookHandle, grad};

@@ -92,12 +92,12 @@ impl Error {
         ))
     }
 
-    pub(crate) fn too_many_dims(sizes: &[usize]) -> Error {
+    pub(crate) fn too_many_dims(sizes: &[impl std::fmt::Debug]) -> Error {
         let rank = sizes.len();
         Error::Argument(format!("shape {sizes:?} has {rank} dimensions, a tensor has at most {MAX_RANK}; flatten some"))
     }
 
-    pub(crate) fn too_large(shape: &Shape) -> Error {
+    pub(crate) fn too_large(shape: impl Display) -> Error {
         Error::Argument(format!("shape {shape} needs more bytes than memory can address (2^63); check the sizes"))
     }
 

@@ -78,45 +78,35 @@ impl<N: PlainNumber + Number<Float>> Div<N> for Tensor {
 
 /// A tensor with a number on the left: of the types that literals fall back to, so that `2.0 * &x` needs no annotation.
 macro_rules! number_left {
-    ($([$($parameter:tt)*] $number:ident, $tensor:ty;)*) => { $(
-        impl<$($parameter)*> Add<&$tensor> for $number {
-            type Output = Result<$tensor>;
-            fn add(self, x: &$tensor) -> Self::Output {
-                x.plus_scalar(Scalar::from(self))
-            }
-        }
-        impl<$($parameter)*> Sub<&$tensor> for $number {
-            type Output = Result<$tensor>;
-            fn sub(self, x: &$tensor) -> Self::Output {
-                x.scalar_minus(Scalar::from(self))
-            }
-        }
-        impl<$($parameter)*> Mul<&$tensor> for $number {
-            type Output = Result<$tensor>;
-            fn mul(self, x: &$tensor) -> Self::Output {
-                x.times_scalar(Scalar::from(self))
-            }
-        }
+    ($($parameters:tt $number:ident, $tensor:ty: $trait:ident $method:ident $of:ident;)*) => { $(
+        number_left! { @ $parameters $number, $tensor, $trait, $method, $of }
     )* };
+    (@ [$($parameter:tt)*] $number:ident, $tensor:ty, $trait:ident, $method:ident, $of:ident) => {
+        impl<$($parameter)*> $trait<&$tensor> for $number {
+            type Output = Result<$tensor>;
+            fn $method(self, x: &$tensor) -> Self::Output {
+                x.$of(Scalar::from(self))
+            }
+        }
+        impl<$($parameter)*> $trait<$tensor> for $number {
+            type Output = Result<$tensor>;
+            fn $method(self, x: $tensor) -> Self::Output {
+                x.$of(Scalar::from(self))
+            }
+        }
+    };
 }
 
 number_left! {
-    [] f64, Tensor;
-    [K: Numeric] i32, Tensor<K>;
+    [] f64, Tensor: Add add plus_scalar;
+    [] f64, Tensor: Sub sub scalar_minus;
+    [] f64, Tensor: Mul mul times_scalar;
+    [] f64, Tensor: Div div scalar_over;
+    [K: Numeric] i32, Tensor<K>: Add add plus_scalar;
+    [K: Numeric] i32, Tensor<K>: Sub sub scalar_minus;
+    [K: Numeric] i32, Tensor<K>: Mul mul times_scalar;
+    [] i32, Tensor: Div div scalar_over;
 }
-
-macro_rules! number_over {
-    ($($number:ident),*) => { $(
-        impl Div<&Tensor> for $number {
-            type Output = Result<Tensor>;
-            fn div(self, x: &Tensor) -> Self::Output {
-                x.scalar_over(Scalar::from(self))
-            }
-        }
-    )* };
-}
-
-number_over!(f64, i32);
 
 impl<K: Numeric> Neg for &Tensor<K> {
     type Output = Result<Tensor<K>>;

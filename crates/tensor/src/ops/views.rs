@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
-use crate::shape::{IntoShape, MAX_RANK, Shape, resolve_dim};
+use crate::shape::{Integer, IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
@@ -23,21 +23,23 @@ impl<K: Kind> Tensor<K> {
     /// # use pagelock_tensor::Tensor;
     /// let x = Tensor::zeros([64, 28, 28])?;
     /// assert_eq!(x.reshape([-1, 784])?.shape(), &[64, 784]);
+    /// let [batch, ..] = x.sizes::<3>()?;
+    /// assert_eq!(x.reshape((batch, -1))?.shape(), &[64, 784]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] if the sizes do not multiply to the number of elements.
-    pub fn reshape<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
-        self.raw().reshape(&sizes).map(Raw::typed)
+    pub fn reshape(&self, sizes: impl IntoShape) -> Result<Tensor<K>> {
+        self.raw().reshape(sizes.into_sizes()?.as_slice()).map(Raw::typed)
     }
 
     /// As [`Tensor::reshape`], but never copies.
     ///
     /// # Errors
     /// [`Error::Argument`] if the sizes do not multiply to the number of elements, or strides cannot say it.
-    pub fn view<const N: usize>(&self, sizes: [isize; N]) -> Result<Tensor<K>> {
-        self.raw().view(&sizes).map(Raw::typed)
+    pub fn view(&self, sizes: impl IntoShape) -> Result<Tensor<K>> {
+        self.raw().view(sizes.into_sizes()?.as_slice()).map(Raw::typed)
     }
 
     /// Dimensions `start` to `end` (inclusive) as one. A scalar becomes `[1]`.
@@ -117,8 +119,8 @@ impl<K: Kind> Tensor<K> {
     ///
     /// # Errors
     /// [`Error::Argument`], [`Error::IndexOutOfRange`].
-    pub fn select(&self, dim: isize, index: isize) -> Result<Tensor<K>> {
-        self.raw().select(dim, index).map(Raw::typed)
+    pub fn select(&self, dim: isize, index: impl Integer) -> Result<Tensor<K>> {
+        self.raw().select(dim, index.index()).map(Raw::typed)
     }
 
     /// Without dimension `dim`, if its size is 1; unchanged otherwise.
@@ -137,12 +139,13 @@ impl<K: Kind> Tensor<K> {
         self.raw().unsqueeze(dim).map(Raw::typed)
     }
 
-    /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying.
+    /// Dimensions of size 1 repeated to the sizes of `shape`, and new ones put in front, without copying; −1 leaves a dimension as
+    /// it is.
     ///
     /// # Errors
     /// [`Error::Argument`] if a size that is not 1 would change.
     pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor<K>> {
-        self.raw().expand(shape.into_shape()?).map(Raw::typed)
+        self.raw().expand(shape.into_sizes()?.expanding(self.shape())?).map(Raw::typed)
     }
 
     /// This tensor if its elements lie in row-major order without gaps, else a copy that does.

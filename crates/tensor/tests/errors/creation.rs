@@ -42,12 +42,24 @@ fn shapes_that_no_tensor_can_have() {
         "shape [1, 1, 1, 1, 1, 1, 1, 1, 1] has 9 dimensions, a tensor has at most 8; flatten some",
     );
     refuses(
-        || Tensor::zeros([1 << 31, 1 << 31]),
+        || Tensor::zeros([1_usize << 31, 1 << 31]),
         "shape [2147483648, 2147483648] needs more bytes than memory can address (2^63); check the sizes",
     );
     refuses(
         || Tensor::of(DType::U8).full([0, usize::MAX], 0),
         "shape [0, 18446744073709551615] needs more bytes than memory can address (2^63); check the sizes",
+    );
+    refuses(
+        || Tensor::zeros((2_usize, -1)),
+        "shape [2, -1] has a negative size; give sizes of 0 and more (reshape, view and expand alone take one of −1)",
+    );
+    refuses(
+        || zeros([2, 3]).expand([-1, 2, -2]),
+        "shape [-1, 2, -2] has a negative size; give sizes of 0 and more (reshape, view and expand alone take one of −1)",
+    );
+    refuses(
+        || zeros([2, 3]).sizes::<3>(),
+        "sizes: 3 sizes were asked for, and [2, 3] has 2; name as many as there are dimensions",
     );
     refuses(
         || Shape::new(&[usize::MAX, usize::MAX]),

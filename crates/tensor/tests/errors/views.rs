@@ -52,7 +52,7 @@ fn sizes_that_do_not_fill_the_tensor() {
         &format!("reshape: [2, 3] has 6 elements, which do not fill [9223372036854775807, 9223372036854775807]; {fix}"),
     );
     refuses(
-        || zeros([0]).reshape([0, 1 << 40, 1 << 40]),
+        || zeros([0]).reshape([0, 1_isize << 40, 1 << 40]),
         "shape [0, 1099511627776, 1099511627776] needs more bytes than memory can address (2^63); check the sizes",
     );
     refuses(

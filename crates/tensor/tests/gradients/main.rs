@@ -2,11 +2,13 @@
 //!
 //! `checked` runs an operation on inputs that are contiguous, permuted in memory, and with gaps between their elements;
 //! `checked_twice` also checks the derivative of the derivative. Both run on the CPU and on a GPU, where there is one.
-//! `combined.rs` has what the table does not: operations of each other's results, and inputs without gradients.
+//! `combined.rs` has what the table does not: operations of each other's results, and inputs without gradients; `func.rs`
+//! has derivatives of functions.
 
 mod combined;
 #[path = "../common/mod.rs"]
 mod common;
+mod func;
 #[path = "../operations/mod.rs"]
 mod operations;
 

@@ -201,7 +201,7 @@ impl Chain {
         shape.splice(dim..=dim, [size / inner, inner]);
         let mut sizes: Vec<isize> = shape.iter().map(|&size| size as isize).collect();
         sizes[dim] = -1;
-        let tensor = reshaped(&self.tensor, &sizes);
+        let tensor = self.tensor.reshape(&sizes[..]).unwrap();
         self.reshaped(tensor, shape);
     }
 
@@ -209,7 +209,7 @@ impl Chain {
     fn reshape_all(&mut self, column: usize) {
         let len = self.model.data.len();
         let shape = if column.is_multiple_of(2) { vec![len] } else { vec![len, 1] };
-        let tensor = reshaped(&self.tensor, &shape.iter().map(|&size| size as isize).collect::<Vec<_>>());
+        let tensor = self.tensor.reshape(&shape).unwrap();
         self.reshaped(tensor, shape);
     }
 
@@ -219,20 +219,14 @@ impl Chain {
     }
 }
 
-/// Calls a method that takes an array with a slice.
-macro_rules! with_array {
-    ($tensor:expr, $method:ident, $slice:expr, $($len:literal)*) => {
-        match $slice.len() {
-            $($len => $tensor.$method::<$len>($slice.try_into().unwrap()),)*
-            len => panic!("{len} dimensions"),
-        }
-    };
-}
-
 fn permuted(tensor: &Tensor<Int>, order: &[isize]) -> Tensor<Int> {
-    with_array!(tensor, permute, order, 1 2 3 4 5 6 7 8).unwrap()
-}
-
-fn reshaped(tensor: &Tensor<Int>, sizes: &[isize]) -> Tensor<Int> {
-    with_array!(tensor, reshape, sizes, 1 2 3 4 5 6 7 8).unwrap()
+    macro_rules! with_array {
+        ($($len:literal)*) => {
+            match order.len() {
+                $($len => tensor.permute::<$len>(order.try_into().unwrap()),)*
+                len => panic!("{len} dimensions"),
+            }
+        };
+    }
+    with_array!(1 2 3 4 5 6 7 8).unwrap()
 }

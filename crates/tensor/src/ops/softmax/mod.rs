@@ -44,7 +44,7 @@ impl Tensor {
     /// Runs what works on the last dimension on dimension `dim`.
     fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, 0 | -1) {
-            return f(&self.reshape([1])?)?.reshape([]);
+            return f(&self.reshape([1])?)?.reshape(());
         }
         let dim = self.shape().dim(op, dim)? as isize;
         match self.rank() as isize - 1 - dim {

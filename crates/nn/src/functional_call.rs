@@ -1,0 +1,214 @@
+//! Models with other tensors than their own: PyTorch's `torch.func.functional_call` and `stack_module_state`.
+
+use std::collections::{HashMap, HashSet};
+use std::mem::swap;
+
+use pagelock_tensor::func::Tree;
+use pagelock_tensor::{self as tensor, AnyTensor, Bool, Error, Int, Kind, Tensor};
+
+use crate::walk::{self, Of, OfMut, Visit, VisitMut};
+use crate::{Misfit, Module, Parameter, Result, StateDict, VisitEvent, VisitEventMut, VisitorMut};
+
+/// Calls `f` with the model while it has the tensors of `state` in the place of its own of the same names; parameters and buffers
+/// that `state` does not name stay. Afterwards the model is as it was, also after a panic.
+///
+/// Gradients flow to the tensors of `state`, so that a loss is a function of them, which [`func`](pagelock_tensor::func)
+/// differentiates. A parameter that is in two places is replaced in both. What changes a buffer in place, such as a batch norm that
+/// trains, changes the one in `state`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::tensor::{Tensor, func};
+/// use pagelock_nn::{Forward, Linear, Module, StateDict, functional_call};
+///
+/// let mut model = Linear::new(3, 1)?;
+/// let (x, y) = (Tensor::randn([8, 3])?, Tensor::randn([8, 1])?);
+/// let parameters: StateDict = model.named_parameters().into_iter().collect();
+/// let (grads, loss) = func::grad_and_value(
+///     |parameters| functional_call(&mut model, parameters, |model| (model.forward(&x)? - &y)?.pow(2.0)?.mean(..)),
+///     &parameters,
+/// )?;
+/// assert_eq!(grads.names().collect::<Vec<_>>(), ["weight", "bias"]);
+/// # assert!(loss.item::<f32>()? > 0.0 && model.weight.grad().is_none());
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if a name is not one of the model's, or a tensor is of another shape or kind than the model's: `f` is not
+/// called then; those of `f`.
+pub fn functional_call<M: Module, R>(
+    model: &mut M,
+    state: &StateDict,
+    f: impl FnOnce(&M) -> tensor::Result<R>,
+) -> tensor::Result<R> {
+    let others = others(&Of(model), state)?;
+    let exchanged = Exchanged::new(model, others);
+    f(exchanged.model)
+}
+
+/// The parameters of several models of one architecture, stacked by name, and their buffers: PyTorch's `stack_module_state`.
+/// [`vmap`](pagelock_tensor::func::vmap) over them runs each model.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::tensor::{Tensor, func};
+/// use pagelock_nn::{Forward, Linear, functional_call, stack_module_state};
+///
+/// let mut models = [Linear::new(3, 2)?, Linear::new(3, 2)?];
+/// let (parameters, _) = stack_module_state(&models)?;
+/// assert_eq!(parameters.get("weight").unwrap().dims(), [2, 2, 3]);
+/// let x = Tensor::ones([4, 3])?;
+/// let both = func::vmap(|own| functional_call(&mut models[0], own, |model| model.forward(&x)), &parameters)?;
+/// assert_eq!(both.dims(), [2, 4, 2]);
+/// # Ok::<(), pagelock_nn::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](crate::Error::Argument) without models, or if one has other names; [`Error::Tensor`](crate::Error::Tensor) if
+/// shapes, kinds or precisions differ.
+pub fn stack_module_state<M: Module>(models: &[M]) -> Result<(StateDict, StateDict)> {
+    let parameters = models.iter().map(|model| model.named_parameters().into_iter().collect()).collect();
+    let buffers = models.iter().map(|model| model.named_buffers().into_iter().collect()).collect();
+    Ok((stacked(parameters)?, stacked(buffers)?))
+}
+
+fn stacked(dicts: Vec<StateDict>) -> Result<StateDict> {
+    let Some(first) = dicts.first() else {
+        return Err(crate::Error::Argument("stack_module_state: there are no models; give at least one".to_owned()));
+    };
+    if let Some(place) = dicts.iter().position(|dict| !dict.names().eq(first.names())) {
+        return Err(crate::Error::Argument(format!(
+            "stack_module_state: model {place} has other names than the first; give models of one architecture"
+        )));
+    }
+    let stack = |name: &str| {
+        let all: Vec<&AnyTensor> = dicts.iter().filter_map(|dict| dict.get_any(name)).collect();
+        Ok((name.to_owned(), AnyTensor::stack(&all, 0)?))
+    };
+    first.names().map(stack).collect()
+}
+
+/// The tensors of a dict, in its order.
+impl Tree for StateDict {
+    fn map(&self, f: &mut dyn FnMut(AnyTensor) -> tensor::Result<AnyTensor>) -> tensor::Result<Self> {
+        self.iter().map(|(name, tensor)| Ok((name.to_owned(), f(tensor.clone())?))).collect()
+    }
+}
+
+/// A parameter's elements, outside the graph, as a state dict has them.
+impl From<Parameter> for AnyTensor {
+    fn from(parameter: Parameter) -> AnyTensor {
+        parameter.detach().into()
+    }
+}
+
+/// What takes the place of a parameter or buffer.
+enum Other {
+    Own,
+    Parameter(Parameter),
+    Buffer(Tensor),
+    IntBuffer(Tensor<Int>),
+    BoolBuffer(Tensor<Bool>),
+}
+
+/// A model with other tensors, until this is dropped.
+struct Exchanged<'a, M: Module> {
+    model: &'a mut M,
+    others: Vec<Other>,
+}
+
+impl<'a, M: Module> Exchanged<'a, M> {
+    fn new(model: &'a mut M, others: Vec<Other>) -> Self {
+        let mut exchanged = Exchanged { model, others };
+        exchange(&mut OfMut(&mut *exchanged.model), &mut exchanged.others);
+        exchanged
+    }
+}
+
+impl<M: Module> Drop for Exchanged<'_, M> {
+    fn drop(&mut self) {
+        exchange(&mut OfMut(&mut *self.model), &mut self.others);
+    }
+}
+
+/// Swaps the model's tensors with others, which are in the order of the visit.
+fn exchange(module: VisitMut<'_>, others: &mut [Other]) {
+    let mut others = others.iter_mut();
+    module.visit_mut(&mut VisitorMut::new(&mut |event| match (event, others.next()) {
+        (VisitEventMut::Parameter(own), Some(Other::Parameter(other))) => swap(own, other),
+        (VisitEventMut::Buffer(own), Some(Other::Buffer(other))) => swap(own, other),
+        (VisitEventMut::IntBuffer(own), Some(Other::IntBuffer(other))) => swap(own, other),
+        (VisitEventMut::BoolBuffer(own), Some(Other::BoolBuffer(other))) => swap(own, other),
+        _ => {}
+    }));
+}
+
+/// What `state` has for each parameter and buffer, in the order of the visit.
+fn others(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Other>> {
+    state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
+    let parameters = parameters(visit, state);
+    let mut fitting = Fitting { state, misfit: Misfit::default(), known: HashSet::new() };
+    let mut others = Vec::new();
+    walk::walk(visit, &mut |name, event| match event {
+        VisitEvent::Parameter(own) => {
+            fitting.find(name, &own.detach());
+            others.push(parameters.get(&own.id()).map_or(Other::Own, |other| Other::Parameter(other.clone())));
+        }
+        VisitEvent::Buffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::Buffer)),
+        VisitEvent::IntBuffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::IntBuffer)),
+        VisitEvent::BoolBuffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::BoolBuffer)),
+        _ => {}
+    });
+    fitting.finish()?;
+    Ok(others)
+}
+
+/// By their ids, the parameters that one of their names in `state` replaces.
+fn parameters(visit: Visit<'_>, state: &StateDict) -> HashMap<*const (), Parameter> {
+    let mut found = HashMap::new();
+    walk::walk(visit, &mut |name, event| {
+        if let VisitEvent::Parameter(own) = event
+            && let Some(other) = state.get(name)
+        {
+            found.entry(own.id()).or_insert_with(|| Parameter::in_graph(other));
+        }
+    });
+    found
+}
+
+/// Compares a state with a model.
+struct Fitting<'a> {
+    state: &'a StateDict,
+    misfit: Misfit,
+    known: HashSet<String>,
+}
+
+impl Fitting<'_> {
+    /// What the state has under a name, if it has the shape and kind of what the model has.
+    fn find<K: Kind>(&mut self, name: &str, own: &Tensor<K>) -> Option<Tensor<K>> {
+        self.known.insert(name.to_owned());
+        let other = self.state.get_any(name)?;
+        if other.shape() != own.shape() {
+            self.misfit.misshapen.push((name.to_owned(), *other.shape(), *own.shape()));
+            return None;
+        }
+        let fits = other.kind().ok();
+        if fits.is_none() {
+            self.misfit.mistyped.push((name.to_owned(), other.dtype(), own.dtype()));
+        }
+        fits
+    }
+
+    fn finish(mut self) -> tensor::Result<()> {
+        let unknown = self.state.names().filter(|name| !self.known.contains(*name));
+        self.misfit.unexpected = unknown.map(str::to_owned).collect();
+        if self.misfit.is_empty() {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "functional_call: the state does not fit the model, which was not called: {}; give tensors of the names, shapes and \
+             kinds of the model's state_dict",
+            self.misfit
+        )))
+    }
+}

@@ -1,0 +1,162 @@
+//! `docs/modules.md` is what the golden cases of modules say.
+//!
+//! After a change of `layers.rs`: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-nn --test suite document`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::path::Path;
+
+use pagelock_nn::{StateDict, load_safetensors};
+
+use crate::{layers, pytorch};
+
+const HEAD: &str = "# Modules
+
+<!-- Made by the test `the_document_is_what_the_golden_cases_say` of pagelock-nn; CONTRIBUTING.md says how it is written anew. -->
+
+Every layer and loss of `pagelock_nn`, and what of it is compared with PyTorch in each run of the tests. Like [operations](operations.md),
+of which they consist, all of them run on the CPU and on GPUs and are compared on both, in `f64` and `f32`. `to_dtype` and autocast
+bring the half types, which the tests of operations compare.
+
+- **golden**: how many calls are compared, each with the module's state, output and printed form.
+- **gradient**: of all inputs and parameters. **second gradient**: that of the sum of squares of the first input's gradient.
+
+| module | golden | gradient | second gradient |
+|---|---|---|---|
+";
+
+/// Modules without a golden case of their own.
+const ELSEWHERE: &[(&[&str], &str)] = &[
+    (
+        &[
+            "AdaptiveAvgPool2d",
+            "AvgPool2d",
+            "Conv2d",
+            "Flatten",
+            "Lambda",
+            "Linear",
+            "MaxPool2d",
+            "ReLU",
+            "Sigmoid",
+            "Tanh",
+        ],
+        "its operation, and networks in training (`training.safetensors`)",
+    ),
+    (&["BatchNorm1d", "BatchNorm2d", "LayerNorm"], "networks in training (`normalized.safetensors`)"),
+    (&["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"], "random numbers: `layer_rules.rs`"),
+    (&["CTCLoss"], "4 calls of its function"),
+    (&["MSELoss"], "its operation"),
+    (
+        &["ModuleDict", "ModuleList", "ParameterList", "Sequential"],
+        "printed forms and names; it computes nothing of its own",
+    ),
+];
+
+/// Modules whose second gradient is not compared.
+const NOT_SECOND: &[(&[&str], &str)] = &[
+    (
+        &[
+            "CircularPad1d",
+            "CircularPad2d",
+            "CircularPad3d",
+            "ConstantPad1d",
+            "ConstantPad2d",
+            "ConstantPad3d",
+            "Conv1d",
+            "Embedding",
+            "Identity",
+            "KLDivLoss",
+            "PixelShuffle",
+            "PixelUnshuffle",
+            "Unflatten",
+            "Upsample",
+            "ZeroPad1d",
+            "ZeroPad2d",
+            "ZeroPad3d",
+        ],
+        "none: it is linear",
+    ),
+    (&["HingeEmbeddingLoss", "MarginRankingLoss", "MultiLabelMarginLoss"], "none: it is linear in pieces"),
+    (&["BCELoss", "BatchNorm3d", "MultiMarginLoss", "TransformerEncoderLayer"], "of its operations"),
+];
+
+/// The golden cases of a module.
+#[derive(Default)]
+struct Cases {
+    golden: usize,
+    gradient: usize,
+    second: usize,
+}
+
+#[test]
+fn the_document_is_what_the_golden_cases_say() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Ok(lib) = std::fs::read_to_string(root.join("src/lib.rs")) else {
+        eprintln!("skipped: the sources are not here");
+        return;
+    };
+    let path = root.join("../../docs/modules.md");
+    let cases = cases();
+    let rows: Vec<Result<String, String>> =
+        public_modules(&lib).iter().map(|name| row(name, cases.get(name))).collect();
+    let without: Vec<&String> = rows.iter().filter_map(|row| row.as_ref().err()).collect();
+    assert!(without.is_empty(), "without a golden case and a reason in {}: {without:#?}", file!());
+    let document = HEAD.to_owned() + &rows.into_iter().flatten().collect::<String>();
+    if std::env::var_os("PAGELOCK_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &document).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == document, "docs/modules.md is not what the cases say; run this with PAGELOCK_WRITE_DOCS=1");
+}
+
+/// By the name of the module.
+fn cases() -> BTreeMap<String, Cases> {
+    let golden = load_safetensors(pytorch::path("layers.safetensors")).unwrap();
+    let mut all: BTreeMap<String, Cases> = BTreeMap::new();
+    for (name, mut case) in layers::cases() {
+        let golden: StateDict = pytorch::under(&golden, &format!("{name}/"));
+        let counts = all.entry(case.module().title()).or_default();
+        counts.golden += 1;
+        counts.gradient += usize::from(golden.get("upstream").is_some());
+        counts.second += usize::from(golden.get("second").is_some());
+    }
+    all
+}
+
+/// The structs that `lib.rs` has of `layers` and `loss`.
+fn public_modules(lib: &str) -> BTreeSet<String> {
+    let lists = ["pub use layers::{", "pub use loss::{"].map(|start| {
+        let rest = &lib[lib.find(start).unwrap() + start.len()..];
+        &rest[..rest.find('}').unwrap()]
+    });
+    let names = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
+    let no_modules = ["IntoLayers", "MultiheadOptions", "OutProjection", "Padding", "Targets", ""];
+    names.filter(|name| !no_modules.contains(name)).map(str::to_owned).collect()
+}
+
+fn row(name: &str, cases: Option<&Cases>) -> Result<String, String> {
+    let reason =
+        |of: &[(&[&str], &'static str)]| of.iter().find(|(names, _)| names.contains(&name)).map(|(_, why)| *why);
+    let mut row = String::new();
+    let Some(cases) = cases else {
+        let elsewhere = reason(ELSEWHERE).ok_or_else(|| name.to_owned())?;
+        let _ = writeln!(row, "| `{name}` | {elsewhere} | as golden | as golden |");
+        return Ok(row);
+    };
+    let compared = |n: usize, what: &str| match (n, reason(NOT_SECOND)) {
+        (0, Some(why)) => Ok(why.to_owned()),
+        (0, None) => Err(format!("{name}: {what}")),
+        _ => Ok("yes".to_owned()),
+    };
+    let [gradient, second] = [compared(cases.gradient, "gradient")?, compared(cases.second, "second gradient")?];
+    let _ = writeln!(row, "| `{name}` | {} | {gradient} | {second} |", cases.golden);
+    Ok(row)
+}
+
+#[test]
+fn every_reason_is_one_of_a_module() {
+    let cases = cases();
+    let names = ELSEWHERE.iter().flat_map(|(names, _)| *names);
+    let superfluous: Vec<&&str> = names.filter(|name| cases.contains_key(**name)).collect();
+    assert!(superfluous.is_empty(), "these have golden cases: {superfluous:?}");
+}

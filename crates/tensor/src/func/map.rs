@@ -1,0 +1,79 @@
+//! [`vmap`]: a function of samples, called with batches.
+
+use super::tree::{Tree, leaves, rebuilt};
+use crate::error::{Error, Result};
+use crate::map::AnyTensor;
+
+/// Calls `f` for each index of the first dimension of all inputs, and stacks the results: `torch.func.vmap` with its defaults.
+///
+/// The results are those of PyTorch, their cost is not: `f` runs once for each index. Use it for what has no form with a
+/// batch, such as the gradient for each sample; where operations broadcast, give them the batch. Other dimensions are
+/// transposed before and after, and what every sample uses (`in_dims=None`) is captured by the closure.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, func};
+/// let w = Tensor::new([1.0, -1.0])?;
+/// let (x, y) = (Tensor::new([[1.0, 2.0], [3.0, 5.0]])?, Tensor::new([0.0, 1.0])?);
+/// let per_sample = func::vmap(|(x, y)| func::grad(|w| (x.matmul(w)? - y)?.pow(2.0), &w), &(x, y))?;
+/// assert_eq!(per_sample.to_vec::<f32>()?, [-2.0, -4.0, -18.0, -30.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if inputs have no dimension, none of them, or another number of samples, or there are no samples; those
+/// of `f`; as [`Tensor::stack`](crate::Tensor::stack) if results differ in shape.
+pub fn vmap<I: Tree, O: Tree>(mut f: impl FnMut(&I) -> Result<O>, inputs: &I) -> Result<O> {
+    let given = leaves(inputs)?;
+    let n_samples = batch_size(&given)?;
+    let mut results = Vec::with_capacity(n_samples);
+    let mut first = None;
+    for index in 0..n_samples {
+        let sample = f(&rebuilt(inputs, &mut samples(&given, index)?.into_iter())?)?;
+        results.push(leaves(&sample)?);
+        first.get_or_insert(sample);
+    }
+    let Some(first) = first else { unreachable!("a batch has a sample") };
+    rebuilt(&first, &mut stacked(&results)?.into_iter())
+}
+
+/// How many samples all inputs have.
+fn batch_size(inputs: &[AnyTensor]) -> Result<usize> {
+    let mut size = None;
+    for (place, input) in inputs.iter().enumerate() {
+        let Some(&n_samples) = input.dims().first() else {
+            return Err(Error::Argument(format!(
+                "vmap: tensor {place} is one number, and has no samples; capture it in the function instead of passing it"
+            )));
+        };
+        let expected = *size.get_or_insert(n_samples);
+        if n_samples != expected {
+            return Err(Error::Argument(format!(
+                "vmap: tensor {place} is {}, and the first one has {expected} samples; give all of them the same first dimension",
+                input.shape()
+            )));
+        }
+    }
+    match size {
+        None => Err(Error::empty("vmap", "the structure of inputs", "give at least one tensor")),
+        Some(0) => {
+            Err(Error::empty("vmap", "the batch", "give at least one sample, whose result says what is returned"))
+        }
+        Some(size) => Ok(size),
+    }
+}
+
+fn samples(inputs: &[AnyTensor], index: usize) -> Result<Vec<AnyTensor>> {
+    inputs.iter().map(|input| input.select(0, index as isize)).collect()
+}
+
+/// The results of all samples, which have the same number of tensors.
+fn stacked(results: &[Vec<AnyTensor>]) -> Result<Vec<AnyTensor>> {
+    let n_tensors = results.first().map_or(0, Vec::len);
+    if let Some((sample, other)) = results.iter().enumerate().find(|(_, result)| result.len() != n_tensors) {
+        return Err(Error::Argument(format!(
+            "vmap: sample {sample} gave {} tensors, and the first one {n_tensors}; return the same structure for each",
+            other.len()
+        )));
+    }
+    (0..n_tensors).map(|place| AnyTensor::stack(&Vec::from_iter(results.iter().map(|all| &all[place])), 0)).collect()
+}

@@ -1,0 +1,138 @@
+//! `docs/operations.md` is what the table of operations says.
+//!
+//! After a change of the table: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-tensor --test table`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::Path;
+
+use pagelock_tensor::{DType, Device};
+
+use crate::operations::{Derivative, Operation, factories, in_place, table};
+use crate::{names, public_functions, sources};
+
+const HEAD: &str = "# Operations
+
+<!-- Made by the test `the_document_is_what_the_table_says` of pagelock-tensor; CONTRIBUTING.md says how it is written anew. -->
+
+Every operation of tensors, by PyTorch's name, as the table of operations has it (`crates/tensor/tests/operations`), and what is
+compared in each run of the tests. [Modules](modules.md) have a table of their own.
+
+- **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives. *on the host*: the
+  size of its result depends on the elements, so that the host reads them.
+- **types**: the precisions it takes: floats are `f16`, `bf16`, `f32` and `f64`, integers `u8`, `i32` and `i64`.
+- **gradient** and **second gradient**: compared with central differences and with PyTorch's.
+- **golden**: how many calls are compared with PyTorch's results, each in several precisions.
+- **special**: how many of them have NaN, infinities, signed zeros, subnormal, largest and smallest numbers.
+
+| operation | methods | CPU | CUDA | types | gradient | second gradient | golden | special |
+|---|---|---|---|---|---|---|---|---|
+";
+
+/// Operations whose results are floats, and have no gradient all the same.
+const NO_GRADIENT: &[(&str, &str)] = &[
+    ("to_float", "no: integers and truth values have none"),
+    ("floor_divide", "no: the result changes in steps"),
+    ("floor_divide_scalar", "no: the result changes in steps"),
+    ("unique", "no: the host reads the elements"),
+    ("histc", "no: the result is counts"),
+    ("batch_norm_running", "no: statistics are not recorded"),
+];
+
+/// Operations of floats that are not tried with special numbers.
+const NO_SPECIAL: &[(&str, &str)] = &[("dropout", "random numbers: `tests/random.rs`")];
+
+#[test]
+fn the_document_is_what_the_table_says() {
+    let rows: Vec<Result<String, String>> = table().iter().map(row).collect();
+    let without: Vec<&String> = rows.iter().filter_map(|row| row.as_ref().err()).collect();
+    assert!(without.is_empty(), "cells without a reason in {}: {without:#?}", file!());
+    let document = HEAD.to_owned() + &rows.into_iter().flatten().collect::<String>();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    if std::env::var_os("PAGELOCK_WRITE_DOCS").is_some() {
+        std::fs::write(&path, &document).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == document, "docs/operations.md is not what the table says; run this with PAGELOCK_WRITE_DOCS=1");
+}
+
+fn row(operation: &Operation) -> Result<String, String> {
+    let methods: Vec<String> = names(operation).iter().map(|name| format!("`{name}`")).collect();
+    let on_host = public_functions(&[sources().join("ops/host.rs")]);
+    let cuda = if names(operation).iter().any(|name| on_host.contains_key(name)) { "on the host" } else { "yes" };
+    let [first, second] = gradients(operation)?;
+    let mut row = String::new();
+    let _ = writeln!(
+        row,
+        "| `{}` | {} | yes | {cuda} | {} | {first} | {second} | {} | {} |",
+        operation.name,
+        methods.join(", "),
+        types(operation),
+        golden(operation),
+        special(operation)?,
+    );
+    Ok(row)
+}
+
+fn types(operation: &Operation) -> String {
+    let run = &operation.run;
+    let kinds = [(run.float.is_some(), "floats"), (run.int.is_some(), "integers"), (run.bool.is_some(), "bool")];
+    kinds.iter().filter(|(takes, _)| *takes).map(|(_, kind)| *kind).collect::<Vec<_>>().join(", ")
+}
+
+fn gradients(operation: &Operation) -> Result<[String; 2], String> {
+    if operation.derivative == Derivative::Twice {
+        return Ok(["yes", "yes"].map(str::to_owned));
+    }
+    let why = match (reason(NO_GRADIENT, operation), is_of(in_place::entries(), operation)) {
+        (Some(why), _) => why.to_owned(),
+        (_, true) => "no: changes in place are not recorded".to_owned(),
+        _ if is_of(factories::entries(), operation) => "no: it makes a tensor".to_owned(),
+        _ => match result_dtype(operation) {
+            Some(dtype) if dtype.is_float() => return Err(format!("{}: gradient", operation.name)),
+            Some(dtype) => format!("no: the result is {}", dtype.kind_name()),
+            None => return Err(format!("{}: gradient, and no sample", operation.name)),
+        },
+    };
+    Ok([why.clone(), why])
+}
+
+fn is_of(entries: Vec<Operation>, operation: &Operation) -> bool {
+    entries.iter().any(|entry| entry.name == operation.name)
+}
+
+fn reason(of: &[(&'static str, &'static str)], operation: &Operation) -> Option<&'static str> {
+    of.iter().find(|(name, _)| *name == operation.name).map(|(_, why)| *why)
+}
+
+/// What its first sample gives.
+fn result_dtype(operation: &Operation) -> Option<DType> {
+    let sample = operation.samples.first()?;
+    let dtype = operation.dtypes_of(sample).first().copied()?;
+    let inputs = sample.make(dtype, &Device::Cpu).ok()?;
+    Some(operation.call(&inputs, &sample.args).ok()?.dtype())
+}
+
+fn golden(operation: &Operation) -> String {
+    match operation.samples.len() {
+        0 => "random numbers: `tests/random.rs`".to_owned(),
+        n => n.to_string(),
+    }
+}
+
+fn special(operation: &Operation) -> Result<String, String> {
+    match ((operation.special)(DType::F32).len(), reason(NO_SPECIAL, operation)) {
+        (0, Some(why)) => Ok(why.to_owned()),
+        (0, None) if operation.run.float.is_none() => Ok("no floats".to_owned()),
+        (0, None) if is_of(factories::entries(), operation) => Ok("no inputs".to_owned()),
+        (0, None) => Err(format!("{}: special", operation.name)),
+        (n, _) => Ok(n.to_string()),
+    }
+}
+
+#[test]
+fn every_reason_is_one_of_an_operation() {
+    let operations: BTreeSet<&str> = table().iter().map(|operation| operation.name).collect();
+    let reasons = NO_GRADIENT.iter().chain(NO_SPECIAL).map(|(name, _)| *name);
+    assert_eq!(reasons.filter(|name| !operations.contains(name)).collect::<Vec<_>>(), Vec::<&str>::new());
+}
