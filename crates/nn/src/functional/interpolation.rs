@@ -217,8 +217,8 @@ impl Taps {
             InterpolationMode::Bicubic if options.antialias => smooth(from, to, scale, (2.0, |x| cubic(x, -0.5))),
             InterpolationMode::Bilinear if options.antialias => smooth(from, to, scale, (1.0, |x| (1.0 - x.abs()).max(0.0))),
             InterpolationMode::Bicubic => {
-                let of = |at: f64| (-1..3).map(|tap| at.floor() + f64::from(tap)).map(move |tap| (tap, cubic(at - tap, -0.75)));
-                (0..to).map(|out| of(middle(out)).map(|(tap, weight)| (kept(tap), weight)).collect()).collect()
+                let of = |at: f64| [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (kept(tap), cubic(at - tap, -0.75)));
+                (0..to).map(|out| of(middle(out)).to_vec()).collect()
             }
             _ => (0..to).map(|out| on_line(middle(out).max(0.0), last)).collect(),
         };
