@@ -129,15 +129,16 @@ fn largest(
     };
     let longest = ends.iter().map(|ends| ends.len()).max().unwrap_or(0).max(1);
     let nothing = rows.dims()[0];
-    let mut places = Vec::with_capacity(longest.saturating_mul(ends.len()).min(1 << 20));
-    for ends in ends {
-        let before = places.len();
-        places.extend(ends.clone().filter(counts).map(|place| place as i64));
-        let first = places.get(before).copied().unwrap_or(nothing as i64);
-        places.resize(before + longest, first);
-    }
+    let places = Tensor::build(longest.saturating_mul(ends.len()), |places: &mut [i64]| {
+        for (places, ends) in std::iter::zip(places.chunks_exact_mut(longest), ends) {
+            let mut of_bag = ends.clone().filter(counts);
+            let first = of_bag.next().unwrap_or(nothing);
+            let all = [first].into_iter().chain(of_bag).chain(std::iter::repeat(first));
+            std::iter::zip(places, all).for_each(|(place, row)| *place = row as i64);
+        }
+    })?;
     let zeros = Tensor::on(&rows.device()).of(rows.dtype()).zeros([1, rows.dims()[1]])?;
-    let places = Tensor::from_slice(&places, places.len())?.to(&rows.device())?;
+    let places = places.to(&rows.device())?;
     let seen = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &places)?.unflatten(0, [ends.len(), longest])?;
     Ok(seen.max_dim(1)?.0)
 }

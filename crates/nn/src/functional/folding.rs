@@ -1,6 +1,6 @@
 //! Windows of images as columns, and back: `unfold` (im2col) and `fold` (col2im).
 
-use pagelock_tensor::{Int, PadMode, Result, Tensor};
+use pagelock_tensor::{Int, PadMode, Result, Shape, Tensor};
 
 use super::pieces::{signed, wrong_argument, wrong_shape};
 
@@ -42,6 +42,7 @@ impl FoldOptions {
             };
             (both[0][axis], both[1][axis]) = (room / stride + 1, padded);
         }
+        Shape::new(&both[1])?;
         Ok(both)
     }
 

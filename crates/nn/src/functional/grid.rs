@@ -1,6 +1,6 @@
 //! Images and volumes read at places that a tensor names: `affine_grid` and `grid_sample`.
 
-use pagelock_tensor::{Int, Result, Tensor, no_autocast};
+use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
 use super::pieces::{choose, computed, signed, wrong_argument, wrong_shape};
 
@@ -61,36 +61,30 @@ pub fn affine_grid(theta: &Tensor, size: &[usize], align_corners: bool) -> Resul
         let expected = format!("for the size {size:?} it must be [batch, 2, 3] for images and [batch, 3, 4] for volumes");
         return Err(wrong_shape("affine_grid", "theta", theta.shape(), &expected));
     }
-    let space = &size[2..];
-    let homogeneous = base_places(space, align_corners);
-    let places: usize = space.iter().product();
-    let base = Tensor::on(&theta.device()).of(theta.dtype()).from_slice(&homogeneous, [places, dims + 1])?;
+    let space = Shape::new(&size[2..])?;
+    let base = base_places(&space, align_corners)?.to_dtype(theta.dtype())?.to(&theta.device())?;
     let grid = no_autocast(|| base.matmul(&theta.transpose(1, 2)?))?;
     grid.unflatten(1, space)
 }
 
 /// `[x, y, 1]` of each pixel, or `[x, y, z, 1]`.
-fn base_places(space: &[usize], align_corners: bool) -> Vec<f64> {
+fn base_places(space: &Shape, align_corners: bool) -> Result<Tensor> {
     let along = |place: usize, size: usize| match (size, align_corners) {
         (0 | 1, _) => 0.0,
         (_, true) => 2.0 * place as f64 / (size - 1) as f64 - 1.0,
         (_, false) => (2.0 * place as f64 + 1.0) / size as f64 - 1.0,
     };
-    let count: usize = space.iter().product();
-    let of_pixel = |number: usize| {
-        let mut rest = number;
-        let coordinates: Vec<f64> = space
-            .iter()
-            .rev()
-            .map(|&size| {
-                let place = rest % size;
+    let width = space.rank() + 1;
+    Tensor::build([space.elements(), width], |numbers: &mut [f64]| {
+        for (pixel, place) in numbers.chunks_exact_mut(width).enumerate() {
+            let mut rest = pixel;
+            for (coordinate, &size) in std::iter::zip(place.iter_mut(), space.iter().rev()) {
+                *coordinate = along(rest % size, size);
                 rest /= size;
-                along(place, size)
-            })
-            .collect();
-        coordinates.into_iter().chain([1.0])
-    };
-    (0..count).flat_map(of_pixel).collect()
+            }
+            place[width - 1] = 1.0;
+        }
+    })
 }
 
 /// `x` read at the places of `grid`, as PyTorch's `F.grid_sample`.

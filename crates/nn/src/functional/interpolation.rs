@@ -4,7 +4,7 @@
 //! nearest neighbor, two for a line, four for a cubic, more with `antialias`. A short dimension is multiplied by the matrix of the
 //! weights, `[out, in]`, which is a plain product whose gradient is one too; of a long dimension the taps are selected and added.
 
-use pagelock_tensor::{Result, Shape, Tensor, no_autocast};
+use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
 use super::pieces::{computed, signed, wrong_argument, wrong_shape};
 use super::{adaptive_avg_pool1d, adaptive_avg_pool3d};
@@ -189,59 +189,74 @@ fn for_each<T: Copy + std::fmt::Debug>(op: &str, argument: &str, given: &[T], di
     }
 }
 
-/// The inputs that each output of a dimension is a sum of: `out` rows of `count` places and weights.
+/// The inputs that each output of a dimension is a sum of: for each of `out` outputs up to `count` places and weights.
 struct Taps {
     input: usize,
     out: usize,
     count: usize,
-    places: Vec<i64>,
-    weights: Vec<f64>,
+    row: Box<dyn Fn(usize) -> Vec<(i64, f64)>>,
 }
 
 impl Taps {
     /// `scale`: how many inputs an output stands for.
     fn new(options: InterpolateOptions, [from, to]: [usize; 2], scale: f64) -> Self {
         let last = from - 1;
-        let kept = |at: f64| (at.max(0.0) as usize).min(last) as i64;
+        let kept = move |at: f64| (at.max(0.0) as usize).min(last) as i64;
         let scale = match options.align_corners {
             true if to > 1 => last as f64 / (to - 1) as f64,
             true => 0.0,
             false => scale,
         };
-        let middle = |out: usize| if options.align_corners { out as f64 * scale } else { (out as f64 + 0.5) * scale - 0.5 };
-        let rows: Vec<Vec<(i64, f64)>> = match options.mode {
-            InterpolationMode::Nearest => (0..to).map(|out| vec![(kept((out as f64 * scale).floor()), 1.0)]).collect(),
-            InterpolationMode::NearestExact => {
-                (0..to).map(|out| vec![(kept(((out as f64 + 0.5) * scale).floor()), 1.0)]).collect()
-            }
-            InterpolationMode::Bicubic if options.antialias => smooth(from, to, scale, (2.0, |x| cubic(x, -0.5))),
-            InterpolationMode::Bilinear if options.antialias => smooth(from, to, scale, (1.0, |x| (1.0 - x.abs()).max(0.0))),
-            InterpolationMode::Bicubic => {
-                let of = |at: f64| [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (kept(tap), cubic(at - tap, -0.75)));
-                (0..to).map(|out| of(middle(out)).to_vec()).collect()
-            }
-            _ => (0..to).map(|out| on_line(middle(out).max(0.0), last)).collect(),
+        let [factor, shift] = if options.align_corners { [0.0, 0.0] } else { [0.5, -0.5] };
+        let middle = move |out: usize| (out as f64 + factor) * scale + shift;
+        let smooth = |radius: f64, filter: fn(f64) -> f64| -> Self {
+            let count = (2.0 * radius * scale.max(1.0)).ceil() as usize + 1;
+            let row = move |out| smooth(out, from, scale, (radius, filter));
+            Self { input: from, out: to, count: count.min(from), row: Box::new(row) }
         };
-        let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let filled = rows.into_iter().flat_map(|mut row| {
-            row.resize(count, (0, 0.0));
-            row
-        });
-        let (places, weights) = filled.unzip();
-        Self { input: from, out: to, count, places, weights }
-    }
-
-    fn is_selection(&self) -> bool {
-        self.weights.iter().all(|&weight| weight == 1.0)
+        let (count, row): (usize, Box<dyn Fn(usize) -> Vec<(i64, f64)>>) = match options.mode {
+            InterpolationMode::Nearest => (1, Box::new(move |out| vec![(kept((out as f64 * scale).floor()), 1.0)])),
+            InterpolationMode::NearestExact => {
+                (1, Box::new(move |out| vec![(kept(((out as f64 + 0.5) * scale).floor()), 1.0)]))
+            }
+            InterpolationMode::Bicubic if options.antialias => return smooth(2.0, |x| cubic(x, -0.5)),
+            InterpolationMode::Bilinear if options.antialias => return smooth(1.0, |x| (1.0 - x.abs()).max(0.0)),
+            InterpolationMode::Bicubic => {
+                let of = move |at: f64| {
+                    [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (kept(tap), cubic(at - tap, -0.75)))
+                };
+                (4, Box::new(move |out| of(middle(out)).to_vec()))
+            }
+            _ => (2, Box::new(move |out| on_line(middle(out).max(0.0), last))),
+        };
+        Self { input: from, out: to, count, row }
     }
 
     /// `[out, in]`
-    fn matrix(&self) -> Vec<f64> {
-        let mut matrix = vec![0.0; self.out * self.input];
-        for (tap, (&place, &weight)) in std::iter::zip(&self.places, &self.weights).enumerate() {
-            matrix[tap / self.count * self.input + place as usize] += weight;
-        }
-        matrix
+    fn matrix(&self) -> Result<Tensor> {
+        Tensor::build([self.out, self.input], |matrix: &mut [f64]| {
+            for (out, row) in matrix.chunks_exact_mut(self.input).enumerate() {
+                (self.row)(out).into_iter().for_each(|(place, weight)| row[place as usize] += weight);
+            }
+        })
+    }
+
+    /// `[out · count]`
+    fn places(&self) -> Result<Tensor<Int>> {
+        Tensor::build(self.out.saturating_mul(self.count), |places: &mut [i64]| {
+            for (out, places) in places.chunks_exact_mut(self.count).enumerate() {
+                std::iter::zip(places, (self.row)(out)).for_each(|(place, (from, _))| *place = from);
+            }
+        })
+    }
+
+    /// `[out, count]`
+    fn weights(&self) -> Result<Tensor> {
+        Tensor::build([self.out, self.count], |weights: &mut [f64]| {
+            for (out, weights) in weights.chunks_exact_mut(self.count).enumerate() {
+                std::iter::zip(weights, (self.row)(out)).for_each(|(weight, (_, of))| *weight = of);
+            }
+        })
     }
 }
 
@@ -263,38 +278,30 @@ fn cubic(x: f64, a: f64) -> f64 {
 }
 
 /// Weights of a filter that is as wide as what an output covers, as in Pillow and in PyTorch's antialiased kernels.
-fn smooth(from: usize, to: usize, scale: f64, (radius, filter): (f64, fn(f64) -> f64)) -> Vec<Vec<(i64, f64)>> {
+fn smooth(out: usize, from: usize, scale: f64, (radius, filter): (f64, fn(f64) -> f64)) -> Vec<(i64, f64)> {
     let wide = scale.max(1.0);
-    let row = |out: usize| {
-        let (center, support) = (scale * (out as f64 + 0.5), radius * wide);
-        let start = ((center - support + 0.5) as i64).max(0);
-        let end = ((center + support + 0.5) as i64).min(from as i64);
-        let taps: Vec<(i64, f64)> =
-            (start..end).map(|place| (place, filter((place as f64 - center + 0.5) / wide))).collect();
-        let sum: f64 = taps.iter().map(|(_, weight)| weight).sum();
-        taps.into_iter().map(|(place, weight)| (place, if sum == 0.0 { weight } else { weight / sum })).collect()
-    };
-    (0..to).map(row).collect()
+    let (center, support) = (scale * (out as f64 + 0.5), radius * wide);
+    let start = ((center - support + 0.5) as i64).max(0);
+    let end = ((center + support + 0.5) as i64).min(from as i64);
+    let taps = (start..end).map(|place| (place, filter((place as f64 - center + 0.5) / wide)));
+    let sum: f64 = taps.clone().map(|(_, weight)| weight).sum();
+    taps.map(|(place, weight)| (place, if sum == 0.0 { weight } else { weight / sum })).collect()
 }
 
 /// Up to this many inputs, products with a matrix are fast on every device.
 const SHORT: usize = 128;
 
 fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
-    let device = &x.device();
-    let behind = signed(dim + 1);
-    let dim = signed(dim);
-    if !taps.is_selection() && taps.input <= SHORT {
-        let matrix = Tensor::on(device).of(x.dtype()).from_slice(&taps.matrix(), [taps.out, taps.input])?;
-        return product(x, dim, &matrix);
+    let like = |numbers: Tensor| numbers.to_dtype(x.dtype())?.to(&x.device());
+    let (dim, behind) = (signed(dim), signed(dim + 1));
+    if taps.count > 1 && taps.input <= SHORT {
+        return product(x, dim, &like(taps.matrix()?)?);
     }
-    let places = Tensor::from_slice(&taps.places, taps.places.len())?.to(device)?;
-    let picked = x.index_select(dim, &places)?;
-    if taps.is_selection() {
+    let picked = x.index_select(dim, &taps.places()?.to(&x.device())?)?;
+    if taps.count == 1 {
         return Ok(picked);
     }
-    let weights = Tensor::on(device).of(x.dtype()).from_slice(&taps.weights, [taps.out, taps.count])?;
-    let weights = (0..x.rank() - 1 - dim as usize).try_fold(weights, |weights, _| weights.unsqueeze(-1))?;
+    let weights = (0..x.rank() - behind as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
     picked.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(behind)
 }
 

@@ -147,8 +147,13 @@ impl Windows<'_> {
         };
         let count = if self.ceil_mode { room.div_ceil(stride) } else { room / stride } + 1;
         // The last window begins in the input, or in the padding before it.
-        let begins_outside = self.ceil_mode && (count - 1).saturating_mul(stride) >= size + padding;
+        let begins_outside = self.ceil_mode && (count - 1).saturating_mul(stride) >= size.saturating_add(padding);
         Ok(if begins_outside { count - 1 } else { count })
+    }
+
+    /// How many elements a window has.
+    fn elements(&self) -> f64 {
+        self.kernel.iter().map(|&kernel| kernel as f64).product()
     }
 
     /// How many entries a window spans.
@@ -159,27 +164,32 @@ impl Windows<'_> {
     /// Which entries of a dimension the windows see; what is outside is replaced by the first that is inside.
     fn taps(&self, op: &str, axis: usize, size: usize, count: usize) -> Result<Taps> {
         let [stride, padding, dilation] = [self.stride[axis], self.padding[axis], self.dilation[axis]];
-        let mut index = Vec::with_capacity(count.saturating_mul(self.kernel[axis]).min(1 << 20));
-        for window in 0..count {
-            let entries = (0..self.kernel[axis])
-                .map(|tap| (window * stride + tap * dilation).checked_sub(padding).filter(|&entry| entry < size));
-            let Some(first) = entries.clone().flatten().next() else {
-                let expected = format!("one with which every window sees an element of the {size}");
-                return Err(wrong_argument(op, "dilation", dilation, &expected));
-            };
-            index.extend(entries.map(|entry| entry.unwrap_or(first) as i64));
+        let kernel = self.kernel[axis];
+        let mut is_blind = false;
+        let index = Tensor::build(count.saturating_mul(kernel), |index: &mut [i64]| {
+            for (window, index) in index.chunks_exact_mut(kernel).enumerate() {
+                let inside = |tap: usize| (window * stride + tap * dilation).checked_sub(padding).filter(|&at| at < size);
+                let first = (0..kernel).find_map(inside);
+                is_blind |= first.is_none();
+                let entries = (0..kernel).map(|tap| inside(tap).or(first).unwrap_or(0) as i64);
+                std::iter::zip(index, entries).for_each(|(place, entry)| *place = entry);
+            }
+        })?;
+        if is_blind {
+            let expected = format!("one with which every window sees an element of the {size}");
+            return Err(wrong_argument(op, "dilation", dilation, &expected));
         }
-        Ok(Taps { index, count, taps: self.kernel[axis] })
+        Ok(Taps { index, count, taps: kernel })
     }
 
     /// By how much the input is longer at its ends, so that whole windows fit; `[left, right, top, bottom, …]`.
     fn overhang(&self, x: &Tensor, counts: &[usize]) -> Vec<isize> {
         let sizes = &x.dims()[x.rank() - counts.len()..];
         let of = |axis: usize| {
-            let needed = (counts[axis] - 1) * self.stride[axis] + self.kernel[axis];
-            needed.saturating_sub(sizes[axis] + 2 * self.padding[axis])
+            let needed = (counts[axis] - 1).saturating_mul(self.stride[axis]).saturating_add(self.kernel[axis]);
+            isize::try_from(needed.saturating_sub(sizes[axis] + 2 * self.padding[axis])).unwrap_or(isize::MAX)
         };
-        (0..counts.len()).rev().flat_map(|axis| [0, signed(of(axis))]).collect()
+        (0..counts.len()).rev().flat_map(|axis| [0, of(axis)]).collect()
     }
 
     fn as_images(&self, axes: [usize; 2]) -> Pool2dOptions {
@@ -224,7 +234,7 @@ fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
 
 /// What windows see along a dimension: `count` rows of `taps` entries.
 struct Taps {
-    index: Vec<i64>,
+    index: Tensor<Int>,
     count: usize,
     taps: usize,
 }
@@ -247,7 +257,7 @@ impl Largest {
     }
 
     fn along(self, dim: usize, taps: &Taps) -> Result<Self> {
-        let index = Tensor::from_slice(&taps.index, taps.index.len())?.to(&self.values.device())?;
+        let index = taps.index.to(&self.values.device())?;
         let (dim, behind, apart) = (signed(dim), signed(dim + 1), [taps.count, taps.taps]);
         let seen = self.values.index_select(dim, &index)?.unflatten(dim, apart)?;
         let (values, chosen) = seen.max_dim(behind)?;
@@ -305,8 +315,7 @@ fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
         if *divisor == 0 {
             return Err(wrong_argument(op, "divisor_override", 0, "at least 1"));
         }
-        let elements: usize = windows.kernel.iter().product();
-        return means.mul_scalar(elements as f64 / *divisor as f64);
+        return means.mul_scalar(windows.elements() / *divisor as f64);
     }
     let is_padded = windows.padding.iter().any(|&padding| padding > 0);
     if !is_cut && (*count_include_pad || !is_padded) {
@@ -326,7 +335,7 @@ impl Averages<'_> {
         let Windows { kernel, stride, padding, .. } = self.windows;
         let [kernel, stride, padding] = [kernel[axis], stride[axis], padding[axis]];
         let counted = |window: usize| {
-            let (start, end) = (window * stride, (window * stride + kernel).min(size + 2 * padding));
+            let (start, end) = (window * stride, (window * stride).saturating_add(kernel).min(size + 2 * padding));
             match self.count_include_pad {
                 true => end - start,
                 false => end.min(size + padding).saturating_sub(start.max(padding)).max(1),
@@ -341,11 +350,15 @@ fn even_taps(op: &str, size: usize, count: usize) -> Result<Taps> {
     if count == 0 {
         return Err(wrong_argument(op, "size", 0, "at least 1"));
     }
-    Shape::new(&[count, size.div_ceil(count) + 1])?;
-    let ends = |window: usize| [window * size / count, ((window + 1) * size).div_ceil(count)];
-    let taps = (0..count).map(|window| ends(window)[1] - ends(window)[0]).max().unwrap_or(1);
-    let index = (0..count).flat_map(|window| (0..taps).map(move |tap| (ends(window)[0] + tap).min(ends(window)[1] - 1) as i64));
-    Ok(Taps { index: index.collect(), count, taps })
+    let taps = if size.is_multiple_of(count) { size / count } else { size / count + 2 };
+    let index = Tensor::build(count.saturating_mul(taps), |index: &mut [i64]| {
+        for (window, index) in index.chunks_exact_mut(taps).enumerate() {
+            let at = |window: usize| window as u128 * size as u128;
+            let (start, end) = (at(window) / count as u128, at(window + 1).div_ceil(count as u128));
+            index.iter_mut().enumerate().for_each(|(tap, place)| *place = (start + tap as u128).min(end - 1) as i64);
+        }
+    })?;
+    Ok(Taps { index, count, taps })
 }
 
 fn adaptive_max_pool(op: &str, x: &Tensor, size: &[usize], with_places: bool) -> Result<Largest> {
@@ -457,9 +470,8 @@ fn lp_pool(op: &str, x: &Tensor, norm_type: f64, averages: &Averages<'_>) -> Res
     if !(norm_type > 0.0 && norm_type.is_finite()) {
         return Err(wrong_argument(op, "norm_type", norm_type, "above 0"));
     }
-    let elements: usize = averages.windows.kernel.iter().product();
     let means = avg_pool(op, &x.pow(norm_type)?, averages)?;
-    means.mul_scalar(elements as f64)?.pow(1.0 / norm_type)
+    means.mul_scalar(averages.windows.elements())?.pow(1.0 / norm_type)
 }
 
 fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Result<Tensor> {
@@ -474,7 +486,7 @@ fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Re
     wide.extend(size);
     let wide = Shape::new(&wide)?;
     let mut flat = wide[..lead].to_vec();
-    flat.push(size.iter().product());
+    flat.push(Shape::new(size)?.elements());
     let (flat, dim) = (Shape::new(&flat)?, signed(lead));
     let (values, places) = (x.flatten(dim, -1)?, indices.flatten(dim, -1)?);
     let zeros = || Tensor::on(&x.device()).of(x.dtype()).zeros(flat);

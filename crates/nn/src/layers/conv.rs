@@ -1,7 +1,7 @@
 //! Kernels that slide over sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
 
 use super::{Sizes, debug_is_display, tuple};
-use crate::functional::pieces::{signed, wrong_argument};
+use crate::functional::pieces::wrong_argument;
 use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
 use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, init, module_scope};
@@ -38,7 +38,7 @@ impl<const N: usize> Sliding<N> {
         if self.mode == PadMode::Constant(0.0) && ends.iter().all(|[before, behind]| before == behind) {
             return Ok((None, ends.map(|[before, _]| before)));
         }
-        let sizes: Vec<isize> = ends.iter().rev().flatten().map(|&end| signed(end)).collect();
+        let sizes: Vec<isize> = ends.iter().rev().flatten().map(|&end| isize::try_from(end).unwrap_or(isize::MAX)).collect();
         Ok((Some(x.pad(&sizes, self.mode)?), [0; N]))
     }
 
