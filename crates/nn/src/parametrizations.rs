@@ -16,7 +16,7 @@
 //! ```
 
 use crate::functional::pieces::wrong_argument;
-use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, print};
+use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, module_scope, print};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator, no_grad};
 use std::fmt;
 
@@ -116,15 +116,20 @@ impl<L: Weighted, P: Parametrization> Parametrized<L, P> {
 
 impl<L: Weighted, P: Parametrization> Forward for Parametrized<L, P> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
         self.layer.forward_with_weight(x, &self.weight()?)
     }
 }
 
 impl<L: Weighted, P: Parametrization> Module for Parametrized<L, P> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        let shown = Shown { weight: self.layer.weight(), extra: self.parametrization.original0(), how: &self.parametrization };
+        let shown =
+            Shown { weight: self.layer.weight(), extra: self.parametrization.original0(), how: &self.parametrization };
         visitor.all_but("weight", &mut |visitor| self.layer.visit(visitor));
-        visitor.child("parametrizations", &Named { name: "weight", title: "ModuleDict", visit: &|visitor| shown.visit(visitor) });
+        visitor.child(
+            "parametrizations",
+            &Named { name: "weight", title: "ModuleDict", visit: &|visitor| shown.visit(visitor) },
+        );
     }
 
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {

@@ -97,7 +97,12 @@ fn batched(
     match x.rank() {
         given if given == rank => f(&x.unsqueeze(0)?)?.squeeze(0),
         given if given == rank + 1 => f(x),
-        _ => Err(wrong_shape(op, "the input", x.shape(), &format!("it must be [batch, {takes}] or [{takes}]; reshape it"))),
+        _ => Err(wrong_shape(
+            op,
+            "the input",
+            x.shape(),
+            &format!("it must be [batch, {takes}] or [{takes}]; reshape it"),
+        )),
     }
 }
 
@@ -176,7 +181,9 @@ fn convolve_slices(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry:
     let padded = if ends == 0 { x.clone() } else { x.pad(&[0, 0, 0, 0, ends, ends], PadMode::Constant(0.0))? };
     let depth = padded.dims()[2];
     let Some(reach) = reach.filter(|&reach| reach <= depth && step > 0 && apart > 0) else {
-        let expected = format!("its kernel (dilated by {apart}) must fit the depth {depth} of the padded input, with a stride and a dilation of at least 1");
+        let expected = format!(
+            "its kernel (dilated by {apart}) must fit the depth {depth} of the padded input, with a stride and a dilation of at least 1"
+        );
         return Err(wrong_shape("conv3d", "the weight", weight.shape(), &expected));
     };
     let [batch, channels, _, height, width] = five(x);
@@ -230,9 +237,7 @@ pub fn conv_transpose1d(
         dilation: [1, dilation],
     };
     let weight = weight.unsqueeze(2)?;
-    batched("conv_transpose1d", x, SEQUENCE, |x| {
-        x.unsqueeze(2)?.conv_transpose2d(&weight, bias, geometry)?.squeeze(2)
-    })
+    batched("conv_transpose1d", x, SEQUENCE, |x| x.unsqueeze(2)?.conv_transpose2d(&weight, bias, geometry)?.squeeze(2))
 }
 
 /// The transposed convolution of images; see [`Tensor::conv_transpose2d`] for the shapes. One sample may come without `batch`.

@@ -80,14 +80,17 @@ pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
 pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     let lead = |x: &Tensor| x.dims().split_last().map(|(_, lead)| lead.to_vec());
     let fits = |out: usize, in1: usize, in2: usize| {
-        lead(x1) == lead(x2) && x1.dims().last() == Some(&in1) && x2.dims().last() == Some(&in2)
+        lead(x1) == lead(x2)
+            && x1.dims().last() == Some(&in1)
+            && x2.dims().last() == Some(&in2)
             && bias.is_none_or(|bias| *bias.dims() == [out])
     };
     let &[out, in1, in2] = weight.dims() else {
         return Err(wrong_shape("bilinear", "the weight", weight.shape(), "it must be [out, in1, in2]"));
     };
     if !fits(out, in1, in2) {
-        let expected = format!("for the inputs {} and {} it must be [out, in1, in2], and a bias [out]", x1.shape(), x2.shape());
+        let expected =
+            format!("for the inputs {} and {} it must be [out, in1, in2], and a bias [out]", x1.shape(), x2.shape());
         return Err(wrong_shape("bilinear", "the weight", weight.shape(), &expected));
     }
     let left = x1.matmul(&weight.permute([1, 0, 2])?.flatten(1, 2)?)?.unflatten(-1, [out, in2])?;

@@ -103,7 +103,8 @@ fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std
             }
             let rises = starts.windows(2).all(|pair| pair[0] <= pair[1]);
             if starts.first() != Some(&0) || !rises || starts.last() != Some(&(words as i64)) {
-                let expected = format!("numbers that begin with 0, never fall and end at most with {words}, the number of words");
+                let expected =
+                    format!("numbers that begin with 0, never fall and end at most with {words}, the number of words");
                 return Err(wrong_argument(op, "offsets", offsets.shape(), &expected));
             }
             Ok(starts.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())
@@ -122,7 +123,8 @@ fn largest(
     ends: &[std::ops::Range<usize>],
     options: EmbeddingBagOptions<'_>,
 ) -> Result<Tensor> {
-    let words: Option<Vec<i64>> = options.padding_idx.map(|_| flat.to_dtype(pagelock_tensor::DType::I64)?.to_vec()).transpose()?;
+    let words: Option<Vec<i64>> =
+        options.padding_idx.map(|_| flat.to_dtype(pagelock_tensor::DType::I64)?.to_vec()).transpose()?;
     let counts = |place: &usize| match (&words, options.padding_idx) {
         (Some(words), Some(padding)) => words[*place] != padding as i64,
         _ => true,

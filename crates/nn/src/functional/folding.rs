@@ -35,7 +35,8 @@ impl FoldOptions {
             }
             let padded = self.padding[axis].checked_mul(2).and_then(|padding| padding.checked_add(size[axis]));
             let reach = dilation.checked_mul(kernel - 1).and_then(|reach| reach.checked_add(1));
-            let Some((padded, room)) = padded.zip(reach).and_then(|(padded, reach)| Some((padded, padded.checked_sub(reach)?)))
+            let Some((padded, room)) =
+                padded.zip(reach).and_then(|(padded, reach)| Some((padded, padded.checked_sub(reach)?)))
             else {
                 let expected = format!("one that fits an image of {size:?} padded by {:?}", self.padding);
                 return Err(wrong_argument(op, "kernel_size", format!("{:?}", self.kernel_size), &expected));
@@ -123,7 +124,8 @@ pub fn fold(x: &Tensor, output_size: [usize; 2], options: FoldOptions) -> Result
         [batch, rows, windows] if windows == counts[0] * counts[1] && rows % elements == 0 => (Some(batch), rows),
         _ => {
             let windows = counts[0].saturating_mul(counts[1]);
-            let expected = format!("it must be [batch, a multiple of {elements}, {windows}] or one sample; check the sizes");
+            let expected =
+                format!("it must be [batch, a multiple of {elements}, {windows}] or one sample; check the sizes");
             return Err(wrong_shape("fold", "the input", x.shape(), &expected));
         }
     };

@@ -58,7 +58,8 @@ pub struct GridSampleOptions {
 pub fn affine_grid(theta: &Tensor, size: &[usize], align_corners: bool) -> Result<Tensor> {
     let dims = size.len().saturating_sub(2);
     if !(2..=3).contains(&dims) || *theta.dims() != [size[0], dims, dims + 1] {
-        let expected = format!("for the size {size:?} it must be [batch, 2, 3] for images and [batch, 3, 4] for volumes");
+        let expected =
+            format!("for the size {size:?} it must be [batch, 2, 3] for images and [batch, 3, 4] for volumes");
         return Err(wrong_shape("affine_grid", "theta", theta.shape(), &expected));
     }
     let space = Shape::new(&size[2..])?;
@@ -114,14 +115,20 @@ pub fn grid_sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Res
         && grid.dims()[0] == x.dims()[0]
         && grid.dims()[dims + 1] == dims;
     if !fits {
-        let expected = format!("for the input {} it must be [batch, .., 2] for images and [batch, .., 3] for volumes", x.shape());
+        let expected =
+            format!("for the input {} it must be [batch, .., 2] for images and [batch, .., 3] for volumes", x.shape());
         return Err(wrong_shape("grid_sample", "the grid", grid.shape(), &expected));
     }
     if x.dims()[2..].contains(&0) {
         return Err(wrong_shape("grid_sample", "the input", x.shape(), "it must have pixels"));
     }
     if x.dtype() != grid.dtype() {
-        return Err(wrong_argument("grid_sample", "the grid's type", grid.dtype(), &format!("that of the input, {}", x.dtype())));
+        return Err(wrong_argument(
+            "grid_sample",
+            "the grid's type",
+            grid.dtype(),
+            &format!("that of the input, {}", x.dtype()),
+        ));
     }
     no_autocast(|| {
         computed(x, |x| {

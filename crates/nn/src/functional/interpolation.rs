@@ -148,12 +148,12 @@ fn check(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<(V
     let (mode, dims) = (options.mode, x.rank().saturating_sub(2));
     if !(1..=3).contains(&dims) || mode.dims().is_some_and(|of| of != dims) {
         let of = mode.dims().map_or("one to three".to_owned(), |dims| dims.to_string());
-        let expected = format!("for the mode {} it must be [batch, channels, ..] with {of} more dimensions", mode.name());
+        let expected =
+            format!("for the mode {} it must be [batch, channels, ..] with {of} more dimensions", mode.name());
         return Err(wrong_shape(op, "the input", x.shape(), &expected));
     }
-    let has_none = |argument: &str| {
-        Err(wrong_argument(op, argument, "true", &format!("false for the mode {}", mode.name())))
-    };
+    let has_none =
+        |argument: &str| Err(wrong_argument(op, argument, "true", &format!("false for the mode {}", mode.name())));
     if options.align_corners && mode.dims().is_none() {
         return has_none("align_corners");
     }
@@ -168,7 +168,8 @@ fn check(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<(V
             if let Some(wrong) = factors.iter().find(|&&factor| !(factor > 0.0 && factor.is_finite())) {
                 return Err(wrong_argument(op, "scale_factor", wrong, "above 0"));
             }
-            let sizes = std::iter::zip(space, &factors).map(|(&size, factor)| (size as f64 * factor) as usize).collect();
+            let sizes =
+                std::iter::zip(space, &factors).map(|(&size, factor)| (size as f64 * factor) as usize).collect();
             (sizes, (!options.recompute_scale_factor).then_some(factors))
         }
     };
@@ -185,7 +186,12 @@ fn for_each<T: Copy + std::fmt::Debug>(op: &str, argument: &str, given: &[T], di
     match *given {
         [one] => Ok(vec![one; dims]),
         _ if given.len() == dims => Ok(given.to_vec()),
-        _ => Err(wrong_argument(op, argument, format!("{given:?}"), &format!("one value, or one for each of {dims} dimensions"))),
+        _ => Err(wrong_argument(
+            op,
+            argument,
+            format!("{given:?}"),
+            &format!("one value, or one for each of {dims} dimensions"),
+        )),
     }
 }
 
@@ -235,6 +241,7 @@ impl Taps {
     /// `[out, in]`
     fn matrix(&self) -> Result<Tensor> {
         Tensor::build([self.out, self.input], |matrix: &mut [f64]| {
+            matrix.fill(0.0);
             for (out, row) in matrix.chunks_exact_mut(self.input).enumerate() {
                 (self.row)(out).into_iter().for_each(|(place, weight)| row[place as usize] += weight);
             }
@@ -244,6 +251,7 @@ impl Taps {
     /// `[out · count]`
     fn places(&self) -> Result<Tensor<Int>> {
         Tensor::build(self.out.saturating_mul(self.count), |places: &mut [i64]| {
+            places.fill(0);
             for (out, places) in places.chunks_exact_mut(self.count).enumerate() {
                 std::iter::zip(places, (self.row)(out)).for_each(|(place, (from, _))| *place = from);
             }
@@ -253,6 +261,7 @@ impl Taps {
     /// `[out, count]`
     fn weights(&self) -> Result<Tensor> {
         Tensor::build([self.out, self.count], |weights: &mut [f64]| {
+            weights.fill(0.0);
             for (out, weights) in weights.chunks_exact_mut(self.count).enumerate() {
                 std::iter::zip(weights, (self.row)(out)).for_each(|(weight, (_, of))| *weight = of);
             }
@@ -301,7 +310,8 @@ fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
     if taps.count == 1 {
         return Ok(picked);
     }
-    let weights = (0..x.rank() - behind as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
+    let weights =
+        (0..x.rank() - behind as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
     picked.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(behind)
 }
 

@@ -42,8 +42,8 @@ pub use convolution::{
 };
 pub(crate) use distance::raised;
 pub use distance::{bilinear, cosine_similarity, pairwise_distance};
-pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
+pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
 pub use folding::{FoldOptions, fold, unfold};
 pub use grid::{GridPadding, GridSampleMode, GridSampleOptions, affine_grid, grid_sample};

@@ -168,7 +168,8 @@ impl Windows<'_> {
         let mut is_blind = false;
         let index = Tensor::build(count.saturating_mul(kernel), |index: &mut [i64]| {
             for (window, index) in index.chunks_exact_mut(kernel).enumerate() {
-                let inside = |tap: usize| (window * stride + tap * dilation).checked_sub(padding).filter(|&at| at < size);
+                let inside =
+                    |tap: usize| (window * stride + tap * dilation).checked_sub(padding).filter(|&at| at < size);
                 let first = (0..kernel).find_map(inside);
                 is_blind |= first.is_none();
                 let entries = (0..kernel).map(|tap| inside(tap).or(first).unwrap_or(0) as i64);
@@ -201,11 +202,8 @@ impl Windows<'_> {
     fn over(&self, x: &Tensor, pool: &dyn Fn(&Tensor, Pool2dOptions) -> Result<Tensor>) -> Result<Tensor> {
         match *self.kernel {
             [kernel] => {
-                let rows = Pool2dOptions {
-                    kernel: [1, kernel],
-                    stride: [1, self.stride[0]],
-                    padding: [0, self.padding[0]],
-                };
+                let rows =
+                    Pool2dOptions { kernel: [1, kernel], stride: [1, self.stride[0]], padding: [0, self.padding[0]] };
                 pool(&x.unsqueeze(-2)?, rows)?.squeeze(-2)
             }
             [_, _] => pool(x, self.as_images([0, 1])),
@@ -228,7 +226,8 @@ fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
     if x.rank() == dims + 1 || x.rank() == dims + 2 {
         return Ok(&x.dims()[x.rank() - dims..]);
     }
-    let expected = format!("it must be [batch, channels, ..] or [channels, ..] with {dims} more dimensions; reshape it");
+    let expected =
+        format!("it must be [batch, channels, ..] or [channels, ..] with {dims} more dimensions; reshape it");
     Err(wrong_shape(op, "the input", x.shape(), &expected))
 }
 
@@ -454,16 +453,37 @@ macro_rules! pools {
 }
 
 pools!(
-    1, "length", max_pool1d, max_pool1d_with_indices, avg_pool1d, adaptive_max_pool1d, adaptive_max_pool1d_with_indices,
-    lp_pool1d, max_unpool1d
+    1,
+    "length",
+    max_pool1d,
+    max_pool1d_with_indices,
+    avg_pool1d,
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    lp_pool1d,
+    max_unpool1d
 );
 pools!(
-    2, "height, width", max_pool2d, max_pool2d_with_indices, avg_pool2d, adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices, lp_pool2d, max_unpool2d
+    2,
+    "height, width",
+    max_pool2d,
+    max_pool2d_with_indices,
+    avg_pool2d,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    lp_pool2d,
+    max_unpool2d
 );
 pools!(
-    3, "depth, height, width", max_pool3d, max_pool3d_with_indices, avg_pool3d, adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices, lp_pool3d, max_unpool3d
+    3,
+    "depth, height, width",
+    max_pool3d,
+    max_pool3d_with_indices,
+    avg_pool3d,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    lp_pool3d,
+    max_unpool3d
 );
 
 fn lp_pool(op: &str, x: &Tensor, norm_type: f64, averages: &Averages<'_>) -> Result<Tensor> {

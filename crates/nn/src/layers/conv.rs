@@ -28,7 +28,8 @@ impl<const N: usize> Sliding<N> {
         let mut ends = [[0; 2]; N];
         let kernel = weight.dims().get(2..).unwrap_or_default();
         for (axis, ends) in ends.iter_mut().enumerate() {
-            let total = self.dilation[axis].saturating_mul(kernel.get(axis).map_or(0, |kernel| kernel.saturating_sub(1)));
+            let total =
+                self.dilation[axis].saturating_mul(kernel.get(axis).map_or(0, |kernel| kernel.saturating_sub(1)));
             *ends = if self.same { [total / 2, total - total / 2] } else { [self.padding[axis]; 2] };
         }
         if self.same && self.stride != [1; N] {
@@ -38,7 +39,8 @@ impl<const N: usize> Sliding<N> {
         if self.mode == PadMode::Constant(0.0) && ends.iter().all(|[before, behind]| before == behind) {
             return Ok((None, ends.map(|[before, _]| before)));
         }
-        let sizes: Vec<isize> = ends.iter().rev().flatten().map(|&end| isize::try_from(end).unwrap_or(isize::MAX)).collect();
+        let sizes: Vec<isize> =
+            ends.iter().rev().flatten().map(|&end| isize::try_from(end).unwrap_or(isize::MAX)).collect();
         Ok((Some(x.pad(&sizes, self.mode)?), [0; N]))
     }
 
@@ -76,7 +78,8 @@ pub(super) struct Description<'a> {
 impl Description<'_> {
     pub(super) fn text(&self) -> String {
         let [inputs, outputs] = self.channels;
-        let mut text = format!("{inputs}, {outputs}, kernel_size={}, stride={}", tuple(self.kernel), tuple(self.stride));
+        let mut text =
+            format!("{inputs}, {outputs}, kernel_size={}, stride={}", tuple(self.kernel), tuple(self.stride));
         let mut unless = |usual: bool, part: String| {
             if !usual {
                 text.push_str(&part);
@@ -84,7 +87,10 @@ impl Description<'_> {
         };
         unless(self.padding.is_none(), format!(", padding={}", self.padding.as_deref().unwrap_or_default()));
         unless(self.dilation.iter().all(|&apart| apart == 1), format!(", dilation={}", tuple(self.dilation)));
-        unless(self.output_padding.iter().all(|&more| more == 0), format!(", output_padding={}", tuple(self.output_padding)));
+        unless(
+            self.output_padding.iter().all(|&more| more == 0),
+            format!(", output_padding={}", tuple(self.output_padding)),
+        );
         unless(self.groups == 1, format!(", groups={}", self.groups));
         unless(self.has_bias, ", bias=False".to_owned());
         let mode = match self.mode {

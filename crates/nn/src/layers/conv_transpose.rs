@@ -24,7 +24,8 @@ impl<const N: usize> Spreading<N> {
 
     /// The output padding that makes an output of that size.
     fn padding_for(&self, op: &str, x: &Tensor, weight: &Tensor, wanted: [usize; N]) -> Result<[usize; N]> {
-        let (Some(from), Some(kernel)) = (x.rank().checked_sub(N).map(|lead| &x.dims()[lead..]), weight.dims().get(2..))
+        let (Some(from), Some(kernel)) =
+            (x.rank().checked_sub(N).map(|lead| &x.dims()[lead..]), weight.dims().get(2..))
         else {
             let expected = format!("it must have {N} dimensions behind the channels; reshape it");
             return Err(wrong_shape(op, "the input", x.shape(), &expected));
@@ -32,7 +33,8 @@ impl<const N: usize> Spreading<N> {
         let mut more = [0; N];
         for axis in 0..N {
             let reach = self.dilation[axis].saturating_mul(kernel[axis].saturating_sub(1));
-            let whole = from[axis].saturating_sub(1).saturating_mul(self.stride[axis]).saturating_add(reach).saturating_add(1);
+            let whole =
+                from[axis].saturating_sub(1).saturating_mul(self.stride[axis]).saturating_add(reach).saturating_add(1);
             let least = whole.saturating_sub(self.padding[axis].saturating_mul(2));
             let Some(rest) = wanted[axis].checked_sub(least).filter(|&rest| rest < self.stride[axis]) else {
                 let most = least.saturating_add(self.stride[axis]).saturating_sub(1);

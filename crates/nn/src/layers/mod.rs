@@ -16,9 +16,9 @@ mod dropout;
 mod embedding;
 mod embedding_bag;
 mod flatten;
-mod instance_norm;
 mod fold;
 mod hooks;
+mod instance_norm;
 mod lambda;
 mod linear;
 mod lists;
@@ -31,8 +31,9 @@ mod transformer;
 mod upsample;
 
 pub use activation::{
-    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish,
-    ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, ReLU,
+    ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
+    Threshold,
 };
 pub use attention::{MultiheadAttention, MultiheadOptions, OutProjection, TransformerEncoderLayer};
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
@@ -44,9 +45,9 @@ pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, Featur
 pub use embedding::Embedding;
 pub use embedding_bag::EmbeddingBag;
 pub use flatten::{Flatten, Identity, Unflatten};
-pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use fold::{Fold, Unfold};
 pub use hooks::{HookHandle, Hooked};
+pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use lambda::Lambda;
 pub use linear::Linear;
 pub use lists::{ModuleDict, ModuleList, ParameterDict, ParameterList};
@@ -57,9 +58,9 @@ pub use pool::{
     MaxUnpool2d, MaxUnpool3d,
 };
 pub use resizing::{
-    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding, PixelShuffle,
-    PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
-    ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding,
+    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d,
+    ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::{IntoLayers, Sequential};
 pub use slopes::{PReLU, RReLU};

@@ -85,7 +85,10 @@ impl Upsample {
             },
             To::Times(factors) => match **factors {
                 [factor] => format!("scale_factor={}", number(factor)),
-                _ => format!("scale_factor=({})", factors.iter().map(|&factor| number(factor)).collect::<Vec<_>>().join(", ")),
+                _ => format!(
+                    "scale_factor=({})",
+                    factors.iter().map(|&factor| number(factor)).collect::<Vec<_>>().join(", ")
+                ),
             },
         };
         format!("{to}, mode='{}'", self.options.mode.name())

@@ -137,7 +137,7 @@ case("upsampling nearest", shape(1, 2, 3, 2), nn.UpsamplingNearest2d(scale_facto
 case("upsampling bilinear", shape(1, 2, 3, 2), nn.UpsamplingBilinear2d(size=5))
 case("unfold", shape(2, 2, 4, 5), nn.Unfold((2, 3), dilation=(2, 1), padding=1, stride=(1, 2)))
 case("unfold unbatched", shape(2, 3, 3), nn.Unfold(2))
-case("fold", shape(2, 12, 20), nn.Fold((4, 5), (2, 3), padding=1, stride=(1, 1), dilation=(2, 1)))
+case("fold", shape(2, 12, 20), nn.Fold((4, 5), (2, 3), padding=1, dilation=(2, 1)))
 case("fold unbatched", shape(4, 12), nn.Fold((4, 5), 2))
 case("channel_shuffle", shape(2, 6, 3), nn.ChannelShuffle(3))
 

@@ -13,15 +13,20 @@ use pagelock_nn::*;
 use pagelock_tensor::{Bool, DType, Device, Int, PadMode, Result, Tensor};
 
 fn convolutions() -> Result<Cases> {
-    let sized = called(ConvTranspose2d::new(2, 1, 3)?.stride(2).padding(1).without_bias(), |layer, x| {
+    let sized = function(|x| {
+        let x = x.float(0);
+        let layer = ConvTranspose2d::new(2, 1, 3)?.stride(2).padding(1).without_bias();
+        let layer = layer.to_dtype(x.dtype()).unwrap().to(&x.device()).unwrap();
         layer.weight.detach().fill_(1.0)?;
-        layer.forward_sized(x.float(0), 6)
+        layer.forward_sized(x, 6)
     });
     Ok(vec![
         ("conv_transpose1d", layer(ConvTranspose1d::new(3, 2, 3)?)),
         (
             "conv_transpose1d all",
-            layer(ConvTranspose1d::grouped(4, 6, 3, 2)?.stride(3).padding(1).output_padding(2).dilation(2).without_bias()),
+            layer(
+                ConvTranspose1d::grouped(4, 6, 3, 2)?.stride(3).padding(1).output_padding(2).dilation(2).without_bias(),
+            ),
         ),
         ("conv_transpose1d unbatched", layer(ConvTranspose1d::new(3, 2, 2)?.stride(2))),
         ("conv_transpose2d", layer(ConvTranspose2d::new(3, 2, 3)?)),
@@ -35,7 +40,7 @@ fn convolutions() -> Result<Cases> {
                     .dilation([1, 2]),
             ),
         ),
-        ("conv_transpose2d sized", function(move |x| sized.run(x))),
+        ("conv_transpose2d sized", sized),
         ("conv_transpose2d unbatched", layer(ConvTranspose2d::new(2, 1, 4)?.stride(2).padding(1))),
         ("conv_transpose3d", layer(ConvTranspose3d::new(2, 2, 2)?)),
         (
@@ -352,7 +357,8 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn halves_are_interpolated_as_f32() {
     let x = Tensor::rand([1, 2, 5, 5]).unwrap().to_dtype(DType::F16).unwrap();
-    let resized = |x: &Tensor| F::interpolate(x, Scale::Size(&[7, 7]), InterpolateOptions::mode(Mode::Bicubic)).unwrap();
+    let resized =
+        |x: &Tensor| F::interpolate(x, Scale::Size(&[7, 7]), InterpolateOptions::mode(Mode::Bicubic)).unwrap();
     let expected = resized(&x.to_dtype(DType::F32).unwrap()).to_dtype(DType::F16).unwrap();
     assert_eq!(resized(&x).to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
 }

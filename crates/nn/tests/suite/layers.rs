@@ -64,7 +64,10 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
 
 pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
 
-pub(crate) fn called<M: Module + 'static>(module: M, run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
+pub(crate) fn called<M: Module + 'static>(
+    module: M,
+    run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static,
+) -> Box<dyn Case> {
     Box::new(Called(module, run))
 }
 

@@ -62,10 +62,17 @@ fn parametrized_layers_change_precision_and_load_as_wholes() {
     let y = model.forward(&x.to_dtype(DType::F64).unwrap()).unwrap().to_dtype(DType::F32).unwrap();
     assert!(largest_difference(&other.forward(&x).unwrap(), &y) < 1e-6);
     let old = weight_norm(Linear::new(3, 2).unwrap(), 0).unwrap().state_dict().renamed(|name| {
-        Some(name.replace("parametrizations.weight.original0", "weight_g").replace("parametrizations.weight.original1", "weight_v"))
+        Some(
+            name.replace("parametrizations.weight.original0", "weight_g")
+                .replace("parametrizations.weight.original1", "weight_v"),
+        )
     });
     let new = old.renamed(|name| {
-        Some(name.replace("weight_g", "0.parametrizations.weight.original0").replace("weight_v", "0.parametrizations.weight.original1").replace("bias", "0.bias"))
+        Some(
+            name.replace("weight_g", "0.parametrizations.weight.original0")
+                .replace("weight_v", "0.parametrizations.weight.original1")
+                .replace("bias", "0.bias"),
+        )
     });
     other.load_state_dict(&new).unwrap();
 }

@@ -1,8 +1,8 @@
 //! [`Call`]: what the closure of an entry is given. [`run!`] writes that closure for each kind.
 
 use pagelock_tensor::{
-    AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, ConvTranspose2dOptions, DType, Element, Float, Int, Kind, Number,
-    Pool2dOptions, Reduction, Result, Tensor, TensorOptions,
+    AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, ConvTranspose2dOptions, DType, Element, Float,
+    Int, Kind, Number, Pool2dOptions, Reduction, Result, Tensor, TensorOptions,
 };
 use serde_json::Value;
 

@@ -89,7 +89,9 @@ impl ConvTranspose2dOptions {
         };
         let ConvTranspose2dOptions { stride, padding, output_padding, groups, dilation } = *self;
         if groups == 0 || in_channels != weight_in || !in_channels.is_multiple_of(groups) {
-            let expected = format!("for the image {image} in {groups} groups it must begin with {in_channels}, a multiple of groups");
+            let expected = format!(
+                "for the image {image} in {groups} groups it must begin with {in_channels}, a multiple of groups"
+            );
             return Err(Error::wrong_shape(OP, "the weight", weight, expected));
         }
         let axis = |axis: usize, size: usize, kernel: usize| {
@@ -97,10 +99,14 @@ impl ConvTranspose2dOptions {
                 let expected = format!("it must be below the stride, which is {}", stride[axis]);
                 return Err(Error::bad_argument(OP, "output_padding", output_padding[axis], expected));
             }
-            out_size(size, kernel, [stride[axis], padding[axis], output_padding[axis], dilation[axis]]).ok_or_else(|| {
-                let expected = format!("with the kernel [{kernel_h}, {kernel_w}] and padding {padding:?} the result must have pixels");
-                Error::wrong_shape(OP, "the image", image, expected)
-            })
+            out_size(size, kernel, [stride[axis], padding[axis], output_padding[axis], dilation[axis]]).ok_or_else(
+                || {
+                    let expected = format!(
+                        "with the kernel [{kernel_h}, {kernel_w}] and padding {padding:?} the result must have pixels"
+                    );
+                    Error::wrong_shape(OP, "the image", image, expected)
+                },
+            )
         };
         let size = [axis(0, in_h, kernel_h)?, axis(1, in_w, kernel_w)?];
         let out_channels = group_channels.saturating_mul(groups);
@@ -117,7 +123,8 @@ impl ConvTranspose2dOptions {
 /// `(size − 1)·stride − 2·padding + dilation·(kernel − 1) + output_padding + 1`, if that is at least 1.
 fn out_size(size: usize, kernel: usize, [stride, padding, output_padding, dilation]: [usize; 4]) -> Option<usize> {
     let reach = dilation.checked_mul(kernel.checked_sub(1)?)?;
-    let whole = size.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?.checked_add(output_padding)?.checked_add(1)?;
+    let whole =
+        size.checked_sub(1)?.checked_mul(stride)?.checked_add(reach)?.checked_add(output_padding)?.checked_add(1)?;
     whole.checked_sub(padding.checked_mul(2)?).filter(|&out| out > 0 && dilation > 0)
 }
 
@@ -143,7 +150,12 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if channels or sizes do not fit, for a zero in the geometry, or if `output_padding` is not below
     /// the stride.
-    pub fn conv_transpose2d(&self, weight: &Tensor, bias: Option<&Tensor>, geometry: ConvTranspose2dOptions) -> Result<Tensor> {
+    pub fn conv_transpose2d(
+        &self,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        geometry: ConvTranspose2dOptions,
+    ) -> Result<Tensor> {
         let (image, weight) = (prepared(PRECISION, self)?, prepared(PRECISION, weight)?);
         let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
         let of_one = [image.raw(), weight.raw(), bias.as_ref().unwrap_or(&weight).raw()];
