@@ -32,6 +32,7 @@ pub(crate) fn entries() -> Vec<Operation> {
         .autocast(Autocast::Half)
         .mixed(Mixed::Refuses)
         .samples(transposed_convolutions())
+        .special(special_transposed_convolutions)
         .large(large_transposed_convolutions),
         pool(
             "max_pool2d",
@@ -125,6 +126,16 @@ fn transposed_convolutions() -> Vec<Sample> {
     let last = signed([2, 3, 4, 2]).view(json!(["transpose", 1, 3]));
     samples.push(sample([last, signed([2, 3, 2, 2])]).args(transposed(plain(), [0, 0])));
     samples
+}
+
+fn special_transposed_convolutions(dtype: DType) -> Vec<Sample> {
+    let kernel = [1.0, 0.5, -2.0, 0.25, -1.0, 0.5, 2.0, -0.25];
+    let of = |skip: usize| {
+        let weight = values([1, 2, 2, 2], kernel);
+        sample([special::images(dtype, skip), weight, values([2], [0.5, -0.25])]).args(transposed(plain(), [0, 0]))
+    };
+    // As for convolutions.
+    vec![of(0).without_gradients(), of(5)]
 }
 
 /// Layers that double images, of many channels and of few.
