@@ -3,7 +3,7 @@
 use super::{IntoLayers, debug_is_display};
 use crate::functional::pieces::wrong_argument;
 use crate::{Layer, Module, Parameter, Visitor, VisitorMut, print};
-use pagelock_tensor::Result;
+use pagelock_tensor::{DType, Result};
 use std::fmt;
 use std::ops::Index;
 
@@ -201,7 +201,9 @@ impl Module for ParameterList {
 
     fn details(&self) -> String {
         let names: Vec<String> = (0..self.len()).map(|position| position.to_string()).collect();
-        shown(std::iter::zip(names.iter().map(String::as_str), self.iter()))
+        shown(std::iter::zip(names.iter().map(String::as_str), self.iter()), |parameter| {
+            format!("torch.{}", parameter.dtype())
+        })
     }
 }
 
@@ -272,19 +274,34 @@ impl Module for ParameterDict {
     }
 
     fn details(&self) -> String {
-        shown(self.iter())
+        shown(self.iter(), tensor_type)
     }
 }
 
-/// Names and parameters as PyTorch prints those of lists.
-fn shown<'a>(parameters: impl Iterator<Item = (&'a str, &'a Parameter)>) -> String {
+/// Names and parameters as PyTorch prints those of lists; `type_name` is that of a parameter's elements.
+fn shown<'a>(
+    parameters: impl Iterator<Item = (&'a str, &'a Parameter)>,
+    type_name: fn(&Parameter) -> String,
+) -> String {
     let line = |(name, parameter): (&str, &Parameter)| {
         let sizes: Vec<String> = parameter.dims().iter().map(usize::to_string).collect();
         let device = if parameter.device().is_cpu() { String::new() } else { format!(" ({})", parameter.device()) };
-        let (dtype, sizes) = (parameter.dtype(), sizes.join("x"));
-        format!("  ({name}): Parameter containing: [torch.{dtype} of size {sizes}{device}]")
+        let (of, sizes) = (type_name(parameter), sizes.join("x"));
+        format!("  ({name}): Parameter containing: [{of} of size {sizes}{device}]")
     };
     parameters.map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Python's older name of a tensor's type, which `ParameterDict` prints.
+fn tensor_type(parameter: &Parameter) -> String {
+    let place = if parameter.device().is_cpu() { "" } else { "cuda." };
+    let numbers = match parameter.dtype() {
+        DType::F16 => "Half",
+        DType::BF16 => "BFloat16",
+        DType::F64 => "Double",
+        _ => "Float",
+    };
+    format!("torch.{place}{numbers}Tensor")
 }
 
 /// A name can be a step of a path.
