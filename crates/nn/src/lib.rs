@@ -45,6 +45,7 @@ mod module;
 mod moving;
 pub mod optim;
 mod parameter;
+pub mod parametrizations;
 mod print;
 mod profiling;
 mod safetensors_file;
@@ -61,15 +62,20 @@ pub use error::{Error, Misfit, Result};
 pub use forward::{Forward, Layer};
 pub use functional_call::{functional_call, stack_module_state};
 pub use layers::{
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AlphaDropout, AvgPool1d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNorm3d,
-    CELU, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Conv1d, Conv2d,
-    Dropout, Dropout1d, Dropout2d, Dropout3d, ELU, Embedding, Flatten, GELU, GLU, GroupNorm, Hardshrink, Hardsigmoid,
-    Hardswish, Hardtanh, Identity, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, IntoLayers, Lambda, LayerNorm,
-    LeakyReLU, Linear, LocalResponseNorm, LogSigmoid, LogSoftmax, MaxPool1d, MaxPool2d, Mish, ModuleDict, ModuleList,
-    MultiheadAttention, MultiheadOptions, OutProjection, PReLU, Padding, ParameterList, PixelShuffle, PixelUnshuffle,
-    RMSNorm, ReLU, ReLU6, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
-    ReplicationPad3d, SELU, Sequential, SiLU, Sigmoid, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh,
-    Tanhshrink, Threshold, TransformerEncoderLayer, Unflatten, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,
+    AlphaDropout, AvgPool1d, AvgPool2d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, Bilinear, CELU,
+    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Conv1d,
+    Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, CosineSimilarity, DecoderMasks, Dropout,
+    Dropout1d, Dropout2d, Dropout3d, ELU, Embedding, EmbeddingBag, FeatureAlphaDropout, Flatten, Fold, GELU, GLU,
+    GroupNorm, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HookHandle, Hooked, Identity, InstanceNorm1d,
+    InstanceNorm2d, InstanceNorm3d, IntoLayers, LPPool1d, LPPool2d, LPPool3d, Lambda, LayerNorm, LeakyReLU, Linear,
+    LocalResponseNorm, LogSigmoid, LogSoftmax, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
+    Mish, ModuleDict, ModuleList, MultiheadAttention, MultiheadOptions, OutProjection, PReLU, Padding,
+    PairwiseDistance, ParameterDict, ParameterList, PixelShuffle, PixelUnshuffle, RMSNorm, RReLU, ReLU, ReLU6,
+    ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, SELU,
+    Sequential, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
+    Threshold, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
+    Unflatten, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use loss::{
     BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss,

@@ -439,6 +439,20 @@ impl<'a> Visitor<'a> {
         self.child(&position.to_string(), module);
     }
 
+    /// Visits what `visit` does, but for the child `skipped` of the module at hand.
+    pub(crate) fn all_but(&mut self, skipped: &str, visit: &mut dyn FnMut(&mut Visitor<'_>)) {
+        let path = if self.path.is_empty() { skipped.to_owned() } else { format!("{}.{skipped}", self.path) };
+        let mut inside = 0_usize; // how many children deep the walk is in the skipped one
+        let report = &mut *self.report;
+        let mut filtered = |at: &str, event: VisitEvent<'_>| match event {
+            VisitEvent::Enter { .. } if inside > 0 || at == path => inside += 1,
+            VisitEvent::Leave if inside > 0 => inside -= 1,
+            _ if inside > 0 => {}
+            event => report(at, event),
+        };
+        visit(&mut Visitor { path: self.path.clone(), report: &mut filtered });
+    }
+
     /// Reports a parameter, buffer or mode at the current path.
     pub fn report(&mut self, event: VisitEvent<'_>) {
         (self.report)(&self.path, event);

@@ -1,6 +1,6 @@
 //! Activations, made of other operations: what each element becomes, as PyTorch defines it, at the kinks too.
 
-use pagelock_tensor::{Result, Tensor};
+use pagelock_tensor::{Generator, Result, Tensor};
 
 use super::pieces::{
     along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument,
@@ -51,6 +51,25 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
 /// The result does not fit the memory budget.
 pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
     computed(x, |x| choose(&is_above(x, 0.0)?, x, &x.mul_scalar(negative_slope)?))
+}
+
+/// x above 0, and elsewhere x times a slope: while `training` one between `lower` and `upper` for each element, drawn from
+/// `generator`, else their mean.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `lower` is above `upper`.
+pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+    if !(lower <= upper) {
+        return Err(wrong_argument("rrelu", "lower", lower, &format!("at most `upper`, {upper}")));
+    }
+    if !training {
+        return leaky_relu(x, (lower + upper) / 2.0);
+    }
+    computed(x, |x| {
+        let slopes = Tensor::on(&x.device()).of(x.dtype()).rand_with(x.shape(), generator)?;
+        let below = x.mul(&slopes.mul_scalar(upper - lower)?.add_scalar(lower)?)?;
+        choose(&is_above(x, 0.0)?, x, &below)
+    })
 }
 
 /// x above 0, `alpha · (eˣ − 1)` elsewhere.

@@ -1,8 +1,11 @@
-//! Convolution and pooling of sequences: those of images that are one pixel high.
+//! Convolutions of sequences, images and volumes, and the transposed ones.
+//!
+//! Sequences are images that are one pixel high. A volume becomes images whose channels are those of all slices that a kernel sees:
+//! one [`Tensor::conv2d`], for a copy of the volume that is `kernel_depth / stride` times as large. Its gradients need the same.
 
-use pagelock_tensor::{Conv2dOptions, Pool2dOptions, Result, Tensor};
+use pagelock_tensor::{Conv2dOptions, ConvTranspose2dOptions, PadMode, Result, Tensor};
 
-use super::pieces::wrong_shape;
+use super::pieces::{signed, wrong_argument, wrong_shape};
 
 /// How a kernel slides over sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,26 +26,92 @@ impl Default for Conv1dOptions {
     }
 }
 
-/// How a window slides over sequences.
+/// How a kernel slides over volumes; sizes are `[depth, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool1dOptions {
-    /// How long the window is.
-    pub kernel: usize,
-    /// By how many elements it moves.
-    pub stride: usize,
-    /// How far it may reach beyond each end.
-    pub padding: usize,
+pub struct Conv3dOptions {
+    /// By how many elements the kernel moves.
+    pub stride: [usize; 3],
+    /// How many zeros are at each end.
+    pub padding: [usize; 3],
+    /// How far the kernel's elements lie apart.
+    pub dilation: [usize; 3],
+    /// In how many groups the channels are, which do not see each other.
+    pub groups: usize,
 }
 
-impl Pool1dOptions {
-    /// Windows side by side.
-    pub fn new(kernel: usize) -> Self {
-        Self { kernel, stride: kernel, padding: 0 }
+impl Default for Conv3dOptions {
+    fn default() -> Self {
+        Self { stride: [1; 3], padding: [0; 3], dilation: [1; 3], groups: 1 }
     }
+}
 
-    fn as_images(self) -> Pool2dOptions {
-        Pool2dOptions { kernel: [1, self.kernel], stride: [1, self.stride], padding: [0, self.padding] }
+/// How a transposed convolution spreads sequences; see [`ConvTranspose2dOptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTranspose1dOptions {
+    /// How far the places of neighboring elements lie apart in the result.
+    pub stride: usize,
+    /// How many elements of the result are left out at each end.
+    pub padding: usize,
+    /// How many elements the result has more at its end; below the stride.
+    pub output_padding: usize,
+    /// In how many groups the channels are, which do not see each other.
+    pub groups: usize,
+    /// How far the kernel's elements lie apart.
+    pub dilation: usize,
+}
+
+impl Default for ConvTranspose1dOptions {
+    fn default() -> Self {
+        Self { stride: 1, padding: 0, output_padding: 0, groups: 1, dilation: 1 }
     }
+}
+
+/// How a transposed convolution spreads volumes; sizes are `[depth, height, width]`. See [`ConvTranspose2dOptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvTranspose3dOptions {
+    /// How far the places of neighboring elements lie apart in the result.
+    pub stride: [usize; 3],
+    /// How many elements of the result are left out at each end.
+    pub padding: [usize; 3],
+    /// How many elements the result has more at its ends; below the stride.
+    pub output_padding: [usize; 3],
+    /// In how many groups the channels are, which do not see each other.
+    pub groups: usize,
+    /// How far the kernel's elements lie apart.
+    pub dilation: [usize; 3],
+}
+
+impl Default for ConvTranspose3dOptions {
+    fn default() -> Self {
+        Self { stride: [1; 3], padding: [0; 3], output_padding: [0; 3], groups: 1, dilation: [1; 3] }
+    }
+}
+
+/// Runs what takes a batch on a batch, or on one sample, whose rank is `rank`.
+fn batched(
+    op: &str,
+    x: &Tensor,
+    (rank, takes): (usize, &str),
+    f: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    match x.rank() {
+        given if given == rank => f(&x.unsqueeze(0)?)?.squeeze(0),
+        given if given == rank + 1 => f(x),
+        _ => Err(wrong_shape(
+            op,
+            "the input",
+            x.shape(),
+            &format!("it must be [batch, {takes}] or [{takes}]; reshape it"),
+        )),
+    }
+}
+
+const SEQUENCE: (usize, &str) = (2, "channels, length");
+const IMAGE: (usize, &str) = (3, "channels, height, width");
+const VOLUME: (usize, &str) = (4, "channels, depth, height, width");
+
+fn check_weight(op: &str, weight: &Tensor, rank: usize, expected: &str) -> Result<()> {
+    if weight.rank() == rank { Ok(()) } else { Err(wrong_shape(op, "the weight", weight.shape(), expected)) }
 }
 
 /// Cross-correlation of sequences with kernels.
@@ -63,56 +132,182 @@ impl Pool1dOptions {
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, or the kernel is longer than the padded
 /// sequence.
 pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv1dOptions) -> Result<Tensor> {
-    if weight.rank() != 3 {
-        let expected = "it must be [out_channels, in_channels / groups, kernel]";
-        return Err(wrong_shape("conv1d", "the weight", weight.shape(), expected));
-    }
+    check_weight("conv1d", weight, 3, "it must be [out_channels, in_channels / groups, kernel]")?;
     let Conv1dOptions { stride, padding, dilation, groups } = geometry;
     let geometry = Conv2dOptions { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };
     let weight = weight.unsqueeze(2)?;
-    as_images("conv1d", x, |x| x.conv2d(&weight, bias, geometry))
+    batched("conv1d", x, SEQUENCE, |x| x.unsqueeze(2)?.conv2d(&weight, bias, geometry)?.squeeze(2))
 }
 
-/// Runs what takes images on sequences.
-fn as_images(op: &str, x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    match x.rank() {
-        2 => f(&x.unsqueeze(1)?.unsqueeze(0)?)?.squeeze(2)?.squeeze(0),
-        3 => f(&x.unsqueeze(2)?)?.squeeze(2),
-        _ => {
-            let expected = "it must be [batch, channels, length] or [channels, length]; reshape it";
-            Err(wrong_shape(op, "the input", x.shape(), expected))
+/// Cross-correlation of images with kernels; see [`Tensor::conv2d`] for the shapes. One sample may come without `batch`.
+///
+/// # Errors
+/// The numbers of channels do not fit, or the kernel is larger than the padded image.
+pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
+    batched("conv2d", x, IMAGE, |x| x.conv2d(weight, bias, geometry))
+}
+
+/// Cross-correlation of volumes with kernels: one [`conv2d`] of the slices that a kernel sees, for which they are copied side by
+/// side. The copy has `kernel_depth / stride_depth` times the elements of the volume.
+///
+/// - `x`: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
+/// - `weight`: `[out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]`, `bias`: `[out_channels]`
+/// - result: `[batch, out_channels, out_d, out_h, out_w]` with
+///   `out_d = (depth + 2·padding − dilation·(kernel_d − 1) − 1) / stride + 1`
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, Conv3dOptions};
+/// # use pagelock_tensor::Tensor;
+/// let (x, weight) = (Tensor::ones([2, 3, 4, 5, 6])?, Tensor::ones([8, 3, 3, 3, 3])?);
+/// let y = F::conv3d(&x, &weight, None, Conv3dOptions { padding: [1; 3], ..Conv3dOptions::default() })?;
+/// assert_eq!(y.dims(), [2, 8, 4, 5, 6]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, or the kernel is larger than the padded volume.
+pub fn conv3d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv3dOptions) -> Result<Tensor> {
+    let expected = "it must be [out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]";
+    check_weight("conv3d", weight, 5, expected)?;
+    batched("conv3d", x, VOLUME, |x| convolve_slices(x, weight, bias, geometry))
+}
+
+fn convolve_slices(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv3dOptions) -> Result<Tensor> {
+    let Conv3dOptions { stride: [step, stride @ ..], padding: [ends, padding @ ..], .. } = geometry;
+    let [apart, dilation @ ..] = geometry.dilation;
+    let kernel = weight.dims()[2];
+    let reach = kernel.checked_sub(1).and_then(|last| last.checked_mul(apart)).map(|reach| reach + 1);
+    let ends = isize::try_from(ends).unwrap_or(isize::MAX);
+    let padded = if ends == 0 { x.clone() } else { x.pad(&[0, 0, 0, 0, ends, ends], PadMode::Constant(0.0))? };
+    let depth = padded.dims()[2];
+    let Some(reach) = reach.filter(|&reach| reach <= depth && step > 0 && apart > 0) else {
+        let expected = format!(
+            "its kernel (dilated by {apart}) must fit the depth {depth} of the padded input, with a stride and a dilation of at least 1"
+        );
+        return Err(wrong_shape("conv3d", "the weight", weight.shape(), &expected));
+    };
+    let [batch, channels, _, height, width] = five(x);
+    // [batch, channels, slices, height, width, kernel] as [batch · slices, channels · kernel, height, width]
+    let seen = padded.unfold(2, reach, step)?.slice(-1, 0..signed(reach), apart)?;
+    let slices = seen.dims()[2];
+    let seen = seen.permute([0, 2, 1, 5, 3, 4])?;
+    let images = seen.reshape([batch * slices, channels * kernel, height, width].map(signed))?;
+    let geometry = Conv2dOptions { stride, padding, dilation, groups: geometry.groups };
+    let y = images.conv2d(&weight.flatten(1, 2)?, bias, geometry)?;
+    y.unflatten(0, [batch, slices])?.transpose(1, 2)
+}
+
+/// The sizes of a volume, which [`batched`] has checked to be one.
+fn five(x: &Tensor) -> [usize; 5] {
+    let &[batch, channels, depth, height, width] = x.dims() else { unreachable!("`batched` accepted {}", x.shape()) };
+    [batch, channels, depth, height, width]
+}
+
+/// The transposed convolution of sequences: each element puts the kernel, times itself, at its place, and they add up.
+///
+/// - `x`: `[batch, in_channels, length]`, or one sample without `batch`
+/// - `weight`: `[in_channels, out_channels / groups, kernel]`, `bias`: `[out_channels]`
+/// - result: `[batch, out_channels, out]` with
+///   `out = (length − 1)·stride − 2·padding + dilation·(kernel − 1) + output_padding + 1`
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, ConvTranspose1dOptions};
+/// # use pagelock_tensor::Tensor;
+/// let (x, weight) = (Tensor::new([[[1.0, 10.0]]])?, Tensor::new([[[1.0, 2.0, 3.0]]])?);
+/// let doubling = ConvTranspose1dOptions { stride: 2, ..ConvTranspose1dOptions::default() };
+/// assert_eq!(F::conv_transpose1d(&x, &weight, None, doubling)?.to_vec::<f32>()?, [1.0, 2.0, 13.0, 20.0, 30.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Tensor::conv_transpose2d`].
+pub fn conv_transpose1d(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    geometry: ConvTranspose1dOptions,
+) -> Result<Tensor> {
+    check_weight("conv_transpose1d", weight, 3, "it must be [in_channels, out_channels / groups, kernel]")?;
+    let ConvTranspose1dOptions { stride, padding, output_padding, groups, dilation } = geometry;
+    let geometry = ConvTranspose2dOptions {
+        stride: [1, stride],
+        padding: [0, padding],
+        output_padding: [0, output_padding],
+        groups,
+        dilation: [1, dilation],
+    };
+    let weight = weight.unsqueeze(2)?;
+    batched("conv_transpose1d", x, SEQUENCE, |x| x.unsqueeze(2)?.conv_transpose2d(&weight, bias, geometry)?.squeeze(2))
+}
+
+/// The transposed convolution of images; see [`Tensor::conv_transpose2d`] for the shapes. One sample may come without `batch`.
+///
+/// # Errors
+/// As [`Tensor::conv_transpose2d`].
+pub fn conv_transpose2d(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    geometry: ConvTranspose2dOptions,
+) -> Result<Tensor> {
+    batched("conv_transpose2d", x, IMAGE, |x| x.conv_transpose2d(weight, bias, geometry))
+}
+
+/// The transposed convolution of volumes: one [`conv_transpose2d`] of all slices, whose results are then added at their depths.
+/// Between the two there are `kernel_depth` times the elements of a result without a depth, for each slice.
+///
+/// - `x`: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
+/// - `weight`: `[in_channels, out_channels / groups, kernel_d, kernel_h, kernel_w]`, `bias`: `[out_channels]`
+/// - result: `[batch, out_channels, out_d, out_h, out_w]` with
+///   `out_d = (depth − 1)·stride − 2·padding + dilation·(kernel_d − 1) + output_padding + 1`
+///
+/// # Errors
+/// As [`Tensor::conv_transpose2d`].
+pub fn conv_transpose3d(
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+    geometry: ConvTranspose3dOptions,
+) -> Result<Tensor> {
+    let expected = "it must be [in_channels, out_channels / groups, kernel_d, kernel_h, kernel_w]";
+    check_weight("conv_transpose3d", weight, 5, expected)?;
+    batched("conv_transpose3d", x, VOLUME, |x| {
+        let y = spread_slices(x, weight, geometry)?;
+        match bias {
+            Some(bias) => y.add(&bias.to_dtype(y.dtype())?.reshape([-1, 1, 1, 1])?),
+            None => Ok(y),
         }
+    })
+}
+
+fn spread_slices(x: &Tensor, weight: &Tensor, geometry: ConvTranspose3dOptions) -> Result<Tensor> {
+    let op = "conv_transpose3d";
+    let ConvTranspose3dOptions { stride: [step, stride @ ..], padding: [ends, padding @ ..], .. } = geometry;
+    let [[more, output_padding @ ..], [apart, dilation @ ..]] = [geometry.output_padding, geometry.dilation];
+    if more >= step {
+        return Err(wrong_argument(op, "output_padding", more, &format!("below the stride, which is {step}")));
     }
-}
-
-/// The largest of each window.
-///
-/// - `x`: `[batch, channels, length]`, or one sample without `batch`
-/// - result: `[batch, channels, out]` with `out = (length + 2·padding − kernel) / stride + 1`
-///
-/// # Errors
-/// As [`max_pool2d`](super::max_pool2d).
-pub fn max_pool1d(x: &Tensor, geometry: Pool1dOptions) -> Result<Tensor> {
-    as_images("max_pool1d", x, |x| x.max_pool2d(geometry.as_images()))
-}
-
-/// The mean of each window; what is beyond the ends counts as 0.
-///
-/// Shapes as for [`max_pool1d`].
-///
-/// # Errors
-/// As [`avg_pool2d`](super::avg_pool2d).
-pub fn avg_pool1d(x: &Tensor, geometry: Pool1dOptions) -> Result<Tensor> {
-    as_images("avg_pool1d", x, |x| x.avg_pool2d(geometry.as_images()))
-}
-
-/// The means of `size` windows that cover the sequence evenly.
-///
-/// - `x`: `[batch, channels, length]`, or one sample without `batch`
-/// - result: `[batch, channels, size]`
-///
-/// # Errors
-/// As [`adaptive_avg_pool2d`](super::adaptive_avg_pool2d).
-pub fn adaptive_avg_pool1d(x: &Tensor, size: usize) -> Result<Tensor> {
-    as_images("adaptive_avg_pool1d", x, |x| x.adaptive_avg_pool2d([1, size]))
+    let ([batch, _, depth, ..], kernel) = (five(x), weight.dims()[2]);
+    let reach = kernel.checked_sub(1).and_then(|last| last.checked_mul(apart));
+    let spread = depth.checked_sub(1).and_then(|last| last.checked_mul(step));
+    let whole = reach.zip(spread).and_then(|(reach, spread)| reach.checked_add(spread)?.checked_add(more + 1));
+    let kept = whole.and_then(|whole| whole.checked_sub(ends.checked_mul(2)?)).filter(|&kept| kept > 0 && apart > 0);
+    let Some((whole, kept)) = whole.zip(kept) else {
+        let expected = format!("with a kernel of depth {kernel} and padding {ends} the result must have slices");
+        return Err(wrong_shape(op, "the input", x.shape(), &expected));
+    };
+    let slices = x.transpose(1, 2)?.flatten(0, 1)?;
+    let geometry = ConvTranspose2dOptions { stride, padding, output_padding, groups: geometry.groups, dilation };
+    let images = slices.conv_transpose2d(&weight.flatten(1, 2)?, None, geometry)?;
+    let &[_, channels, height, width] = images.dims() else { unreachable!("images are {}", images.shape()) };
+    let channels = channels / kernel;
+    // [batch · depth, channels · kernel, height, width] as [batch, channels, depth · kernel, height, width]
+    let apart_again = images.reshape([batch, depth, channels, kernel, height * width].map(signed))?;
+    let contributions = apart_again.transpose(1, 2)?.flatten(2, 3)?;
+    let depths: Vec<i64> =
+        (0..depth).flat_map(|slice| (0..kernel).map(move |tap| (slice * step + tap * apart) as i64)).collect();
+    let depths = Tensor::from_slice(&depths, depths.len())?.to(&x.device())?;
+    let zeros = Tensor::on(&x.device()).of(images.dtype()).zeros([batch, channels, whole, height * width])?;
+    let added = zeros.index_add(2, &depths, &contributions)?.narrow(2, ends, kept)?;
+    added.unflatten(3, [height, width])
 }

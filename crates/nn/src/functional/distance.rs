@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
-use super::pieces::{at_least, computed, root};
+use super::pieces::{at_least, computed, root, wrong_shape};
 
 /// The `p`-norm along `dim`, which stays with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
@@ -65,4 +65,38 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: isize, eps: f64) -> Resu
 pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
     let by = no_grad(|| at_least(x, min)?.sub(x))?;
     x.add(&by)
+}
+
+/// `x1ᵀ · weight · x2 + bias`, for each output.
+///
+/// - `x1`: `[.., in1]`, `x2`: `[.., in2]`
+/// - `weight`: `[out, in1, in2]`, `bias`: `[out]`
+/// - result: `[.., out]`
+///
+/// Between its two products there are `out · in2` numbers for each sample.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit.
+pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let lead = |x: &Tensor| x.dims().split_last().map(|(_, lead)| lead.to_vec());
+    let fits = |out: usize, in1: usize, in2: usize| {
+        lead(x1) == lead(x2)
+            && x1.dims().last() == Some(&in1)
+            && x2.dims().last() == Some(&in2)
+            && bias.is_none_or(|bias| *bias.dims() == [out])
+    };
+    let &[out, in1, in2] = weight.dims() else {
+        return Err(wrong_shape("bilinear", "the weight", weight.shape(), "it must be [out, in1, in2]"));
+    };
+    if !fits(out, in1, in2) {
+        let expected =
+            format!("for the inputs {} and {} it must be [out, in1, in2], and a bias [out]", x1.shape(), x2.shape());
+        return Err(wrong_shape("bilinear", "the weight", weight.shape(), &expected));
+    }
+    let left = x1.matmul(&weight.permute([1, 0, 2])?.flatten(1, 2)?)?.unflatten(-1, [out, in2])?;
+    let y = left.matmul(&x2.unsqueeze(-1)?)?.squeeze(-1)?;
+    match bias {
+        Some(bias) => y.add(&bias.to_dtype(y.dtype())?),
+        None => Ok(y),
+    }
 }

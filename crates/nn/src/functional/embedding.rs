@@ -1,8 +1,8 @@
 //! Tables that are read by index.
 
-use pagelock_tensor::{DType, Int, Result, Tensor};
+use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
-use super::pieces::{choose, wrong_argument, wrong_shape};
+use super::pieces::{choose, constant, is_above, wrong_argument, wrong_shape};
 
 /// The rows of `weight` that `index` names.
 ///
@@ -23,17 +23,67 @@ use super::pieces::{choose, wrong_argument, wrong_shape};
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` has not two dimensions; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding(index: &Tensor<Int>, weight: &Tensor, padding_idx: Option<usize>) -> Result<Tensor> {
+    embedding_with(index, weight, EmbeddingOptions { padding_idx, ..EmbeddingOptions::default() })
+}
+
+/// How [`embedding_with`] reads a table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EmbeddingOptions {
+    /// The row that gets no gradient.
+    pub padding_idx: Option<usize>,
+    /// The norm that rows have at most: rows that are read and have more are scaled first, in the table itself.
+    pub max_norm: Option<f64>,
+    /// Which norm; 2 is the Euclidean one.
+    pub norm_type: f64,
+    /// Whether the gradient of a row is divided by how often the index names it.
+    pub scale_grad_by_freq: bool,
+}
+
+impl Default for EmbeddingOptions {
+    fn default() -> Self {
+        Self { padding_idx: None, max_norm: None, norm_type: 2.0, scale_grad_by_freq: false }
+    }
+}
+
+/// As [`embedding`], with all of PyTorch's options but `sparse`. `max_norm` and `scale_grad_by_freq` walk over the whole table.
+///
+/// # Errors
+/// As [`embedding`].
+pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOptions) -> Result<Tensor> {
     check_table("embedding", weight)?;
     let flat = index.reshape([-1])?;
-    let rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding"))?;
-    let rows = match padding_idx {
-        None => rows,
-        Some(padding) => {
-            let is_padding = flat.eq(&Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?)?;
-            choose(&is_padding.unsqueeze(1)?, &rows.detach(), &rows)?
-        }
-    };
+    let needs_counts = options.max_norm.is_some() || options.scale_grad_by_freq;
+    let counts = if needs_counts { Some(counts(&flat, weight)?) } else { None };
+    if let (Some(max_norm), Some(counts)) = (options.max_norm, &counts) {
+        no_grad(|| shorten(weight, counts, max_norm, options.norm_type))?;
+    }
+    let mut rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding"))?;
+    if let (true, Some(counts)) = (options.scale_grad_by_freq, &counts) {
+        // The difference is 0, and has the gradient.
+        let constant = rows.detach();
+        rows = constant.add(&rows.sub(&constant)?.div(&counts.index_select(0, &flat)?)?)?;
+    }
+    if let Some(padding) = options.padding_idx {
+        let is_padding = flat.eq(&Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?)?;
+        rows = choose(&is_padding.unsqueeze(1)?, &rows.detach(), &rows)?;
+    }
     if index.rank() == 1 { Ok(rows) } else { rows.unflatten(0, index.shape()) }
+}
+
+/// How often each row is named: `[num_embeddings, 1]`.
+fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
+    let device = &weight.device();
+    let on = Tensor::on(device).of(weight.dtype());
+    let counts = on.zeros([weight.dims()[0], 1])?.index_add(0, flat, &on.ones([flat.len(), 1])?);
+    counts.map_err(|error| error.of_index_in("embedding"))
+}
+
+/// Scales the rows that are named and too long.
+fn shorten(weight: &Tensor, counts: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
+    let norms = weight.norm_keepdim(norm_type, 1)?;
+    let is_long = is_above(&norms, max_norm)?.logical_and(&is_above(counts, 0.0)?)?;
+    let factors = constant(weight, max_norm)?.div(&norms.add_scalar(1e-7)?)?;
+    weight.mul_(&choose(&is_long, &factors, &factors.ones_like()?)?)
 }
 
 /// The table has rows and columns.

@@ -19,36 +19,54 @@ mod attention;
 mod convolution;
 mod distance;
 mod embedding;
+mod embedding_bag;
+mod folding;
+mod grid;
+mod interpolation;
 mod loss;
 mod normalization;
 pub(crate) mod pieces;
+mod pooling;
 mod resizing;
 
 pub use activation::{
     Approximate, celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid, mish,
-    normalize, prelu, relu6, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink, threshold,
+    normalize, prelu, relu6, rrelu, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink, threshold,
 };
 pub(crate) use activation::{SELU_ALPHA, SELU_SCALE};
 pub(crate) use attention::attention_weights;
 pub use attention::{AttentionMask, AttentionOptions, scaled_dot_product_attention};
-pub use convolution::{Conv1dOptions, Pool1dOptions, adaptive_avg_pool1d, avg_pool1d, conv1d, max_pool1d};
+pub use convolution::{
+    Conv1dOptions, Conv3dOptions, ConvTranspose1dOptions, ConvTranspose3dOptions, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, conv1d, conv2d, conv3d,
+};
 pub(crate) use distance::raised;
-pub use distance::{cosine_similarity, pairwise_distance};
+pub use distance::{bilinear, cosine_similarity, pairwise_distance};
+pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
 pub(crate) use embedding::{check_table, one_hot_unchecked};
-pub use embedding::{embedding, one_hot};
+pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
+pub use folding::{FoldOptions, fold, unfold};
+pub use grid::{GridPadding, GridSampleMode, GridSampleOptions, affine_grid, grid_sample};
+pub use interpolation::{InterpolateOptions, InterpolationMode, Scale, interpolate};
 pub use loss::{
     binary_cross_entropy, binary_cross_entropy_with_logits, cosine_embedding_loss, gaussian_nll_loss,
     hinge_embedding_loss, huber_loss, kl_div, l1_loss, margin_ranking_loss, multi_margin_loss, multilabel_margin_loss,
     multilabel_soft_margin_loss, poisson_nll_loss, smooth_l1_loss, soft_margin_loss, triplet_margin_loss,
 };
 pub(crate) use normalization::affine;
-pub use normalization::{alpha_dropout, feature_dropout, group_norm, instance_norm, local_response_norm, rms_norm};
-pub(crate) use resizing::nearest;
-pub use resizing::{interpolate_nearest, pad, pixel_shuffle, pixel_unshuffle};
-
-use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, Generator, Int, IntoShape, Pool2dOptions, Reduction, Result, Tensor,
+pub use normalization::{
+    alpha_dropout, feature_alpha_dropout, feature_dropout, group_norm, instance_norm, local_response_norm, rms_norm,
 };
+pub use pooling::{
+    AvgPoolOptions, MaxPoolOptions, adaptive_avg_pool1d, adaptive_avg_pool3d, adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices, adaptive_max_pool2d, adaptive_max_pool2d_with_indices, adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices, avg_pool1d, avg_pool2d, avg_pool3d, lp_pool1d, lp_pool2d, lp_pool3d, max_pool1d,
+    max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, max_unpool1d,
+    max_unpool2d, max_unpool3d,
+};
+pub use resizing::{channel_shuffle, pad, pixel_shuffle, pixel_unshuffle};
+
+use pagelock_tensor::{BatchNormOptions, Generator, Int, IntoShape, Reduction, Result, Tensor};
 
 /// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
 ///
@@ -56,30 +74,6 @@ use pagelock_tensor::{
 /// The numbers of features differ.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     x.linear(weight, bias)
-}
-
-/// Cross-correlation of images with kernels; see [`Tensor::conv2d`] for the shapes.
-///
-/// # Errors
-/// The numbers of channels do not fit, or the kernel is larger than the padded image.
-pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv2dOptions) -> Result<Tensor> {
-    x.conv2d(weight, bias, geometry)
-}
-
-/// The largest of each window; see [`Tensor::max_pool2d`].
-///
-/// # Errors
-/// `x` is not `[batch, channels, height, width]`, or the window is larger than the padded image.
-pub fn max_pool2d(x: &Tensor, geometry: Pool2dOptions) -> Result<Tensor> {
-    x.max_pool2d(geometry)
-}
-
-/// The mean of each window; see [`Tensor::avg_pool2d`].
-///
-/// # Errors
-/// As [`max_pool2d`].
-pub fn avg_pool2d(x: &Tensor, geometry: Pool2dOptions) -> Result<Tensor> {
-    x.avg_pool2d(geometry)
 }
 
 /// The means of `size[0] × size[1]` windows that cover the image evenly.

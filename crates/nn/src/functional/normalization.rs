@@ -248,9 +248,31 @@ pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) 
     if p == 1.0 {
         return x.mul_scalar(0.0);
     }
+    let kept = x.ones_like()?.dropout(p, generator)?.sign()?;
+    lowered(x, &kept, p)
+}
+
+/// [`alpha_dropout`] of whole channels.
+///
+/// - `x`: `[batch, channels, ..]`
+/// - result: the same
+///
+/// # Errors
+/// [`Error::Argument`] if `p` is not in `0..=1`, or `x` has no channels.
+pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+    if x.rank() < 2 || !(0.0..=1.0).contains(&p) || !training || p == 0.0 || p == 1.0 {
+        feature_dropout(x, 0.0, false, generator)?; // refuses what has no channels
+        return alpha_dropout(x, p, training, generator);
+    }
+    let kept = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?.sign()?;
+    let kept = (2..x.rank()).try_fold(kept, |kept, _| kept.unsqueeze(-1))?;
+    lowered(x, &kept, p)
+}
+
+/// SELU's lowest value where `kept` is 0, then all scaled and shifted.
+fn lowered(x: &Tensor, kept: &Tensor, p: f64) -> Result<Tensor> {
     let lowest = -super::SELU_ALPHA * super::SELU_SCALE;
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * lowest * lowest)).sqrt();
-    let kept = x.ones_like()?.dropout(p, generator)?.sign()?;
     let instead = kept.neg()?.add_scalar(1.0)?.mul_scalar(lowest * scale)?;
-    x.mul(&kept)?.mul_scalar(scale)?.add(&instead)?.add_scalar(-lowest * scale * p)
+    x.mul(kept)?.mul_scalar(scale)?.add(&instead)?.add_scalar(-lowest * scale * p)
 }

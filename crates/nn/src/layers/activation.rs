@@ -1,8 +1,9 @@
-//! Layers that change each element alone, or along one dimension, without parameters but for [`PReLU`]'s.
+//! Layers that change each element alone, or along one dimension, without parameters.
 
 use super::{debug_is_display, number};
+use crate::functional::pieces::wrong_shape;
 use crate::functional::{self as F, Approximate};
-use crate::{Forward, Module, Parameter, module_scope};
+use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
 macro_rules! activation {
@@ -491,43 +492,29 @@ impl Forward for Threshold {
 
 debug_is_display!(Threshold);
 
-/// x above 0, `weight · x` elsewhere, with a weight that is learned: one for all, or one for each index of dimension 1.
+/// [`Softmax`] over the channels of each pixel, as PyTorch's `nn.Softmax2d`.
+///
+/// - input: `[batch, channels, height, width]`, or one sample without `batch`
+/// - output: the same
 ///
 /// ```
-/// use pagelock_nn::{Forward, PReLU};
+/// use pagelock_nn::{Forward, Softmax2d};
 /// # use pagelock_tensor::Tensor;
-/// let layer = PReLU::new(1)?;
-/// assert_eq!(layer.forward(&Tensor::new([-4.0, 2.0])?)?.detach().to_vec::<f32>()?, [-1.0, 2.0]);
+/// assert_eq!(Softmax2d.forward(&Tensor::zeros([1, 2, 1, 1])?)?.to_vec::<f32>()?, [0.5, 0.5]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
-#[derive(Module)]
-#[module(details = Self::describe)]
-pub struct PReLU {
-    /// `[num_parameters]`; it begins as 0.25.
-    pub weight: Parameter,
-}
+#[derive(Clone, Copy, Default, Module)]
+pub struct Softmax2d;
 
-impl PReLU {
-    /// A layer with one weight, or with as many as dimension 1 of its input has indices.
-    ///
-    /// # Errors
-    /// The weights do not fit the memory budget.
-    pub fn new(num_parameters: usize) -> Result<Self> {
-        let weight = Tensor::zeros(num_parameters)?;
-        weight.fill_(0.25)?;
-        Ok(Self { weight: Parameter::new(weight) })
-    }
-
-    fn describe(&self) -> String {
-        format!("num_parameters={}", self.weight.len())
-    }
-}
-
-impl Forward for PReLU {
+impl Forward for Softmax2d {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
-        F::prelu(x, &self.weight)
+        if x.rank() != 3 && x.rank() != 4 {
+            let expected = "it must be [batch, channels, height, width] or [channels, height, width]; reshape it";
+            return Err(wrong_shape("Softmax2d", "the input", x.shape(), expected));
+        }
+        x.softmax(-3)
     }
 }
 
-debug_is_display!(PReLU);
+debug_is_display!(Softmax2d);

@@ -1,160 +1,385 @@
-//! [`Conv2d`]: kernels that slide over images.
+//! Kernels that slide over sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
 
-use super::{Pair, debug_is_display};
+use super::{Sizes, debug_is_display, tuple};
+use crate::functional::pieces::wrong_argument;
+use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
+use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, init, module_scope};
-use pagelock_tensor::{self as tensor, Error, Generator, Result, Tensor, default_generator};
+use pagelock_tensor::{Conv2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
-/// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
-///
-/// - input: `[batch, in_channels, height, width]`
-/// - output: `[batch, out_channels, out_h, out_w]`, with
-///   `out_h = (height + 2·padding − dilation·(kernel_h − 1) − 1) / stride + 1`
-///
-/// Weight and bias begin between ±1 / √(in_channels / groups · kernel_h · kernel_w) ([`init::default_`]).
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Conv2d, Forward};
-/// use pagelock_tensor::Tensor;
-///
-/// let layer = Conv2d::new(1, 16, 3)?.stride(2).padding(1);
-/// assert_eq!(layer.weight.dims(), [16, 1, 3, 3]);
-/// assert_eq!(layer.forward(&Tensor::zeros([64, 1, 28, 28])?)?.dims(), [64, 16, 14, 14]);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-#[derive(Module)]
-#[module(details = Self::describe)]
-pub struct Conv2d {
-    /// `[out_channels, in_channels / groups, kernel_h, kernel_w]`
-    pub weight: Parameter,
-    /// `[out_channels]`, if there is one.
-    pub bias: Option<Parameter>,
-    #[module(skip)]
-    geometry: tensor::Conv2dOptions,
+/// How a convolution's kernel slides.
+struct Sliding<const N: usize> {
+    stride: [usize; N],
+    padding: [usize; N],
+    dilation: [usize; N],
+    groups: usize,
+    /// Whether the output is as large as the input, whatever `padding` is.
+    same: bool,
+    mode: PadMode,
 }
 
-impl Conv2d {
-    /// A layer with weights from the default generator, stride 1 and no padding.
-    ///
-    /// `kernel` is `3` for `[3, 3]`, or a pair of height and width.
-    ///
-    /// # Errors
-    /// The weights do not fit the memory budget.
-    pub fn new(in_channels: usize, out_channels: usize, kernel: impl Pair) -> Result<Self> {
-        Self::new_with(in_channels, out_channels, kernel, default_generator())
+impl<const N: usize> Sliding<N> {
+    fn new(groups: usize) -> Self {
+        Self { stride: [1; N], padding: [0; N], dilation: [1; N], groups, same: false, mode: PadMode::Constant(0.0) }
     }
 
-    /// As [`Conv2d::new`], with channels in groups that do not see each other.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if `groups` does not divide both numbers of channels.
-    pub fn grouped(in_channels: usize, out_channels: usize, kernel: impl Pair, groups: usize) -> Result<Self> {
-        Self::grouped_with(in_channels, out_channels, kernel, groups, default_generator())
-    }
-
-    /// A layer with weights from `generator`, stride 1 and no padding.
-    ///
-    /// # Errors
-    /// The weights do not fit the memory budget.
-    pub fn new_with(in_channels: usize, out_channels: usize, kernel: impl Pair, generator: &Generator) -> Result<Self> {
-        Self::grouped_with(in_channels, out_channels, kernel, 1, generator)
-    }
-
-    /// As [`Conv2d::new_with`], with channels in groups that do not see each other.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if `groups` does not divide both numbers of channels.
-    pub fn grouped_with(
-        in_channels: usize,
-        out_channels: usize,
-        kernel: impl Pair,
-        groups: usize,
-        generator: &Generator,
-    ) -> Result<Self> {
-        Self::of([in_channels, out_channels], kernel.into_pair(), groups, generator)
-    }
-
-    fn of(
-        [in_channels, out_channels]: [usize; 2],
-        [kernel_h, kernel_w]: [usize; 2],
-        groups: usize,
-        generator: &Generator,
-    ) -> Result<Self> {
-        let divides = |channels: usize| channels.checked_rem(groups) == Some(0);
-        if !divides(in_channels) || !divides(out_channels) {
-            return Err(Error::Argument(format!(
-                "Conv2d: groups is {groups} for {in_channels} input and {out_channels} output channels, but it must divide \
-                 both numbers of channels"
-            )));
+    /// The input as the convolution takes it, and the zeros that are left to it to add.
+    fn prepare(&self, op: &str, x: &Tensor, weight: &Tensor) -> Result<(Option<Tensor>, [usize; N])> {
+        let mut ends = [[0; 2]; N];
+        let kernel = weight.dims().get(2..).unwrap_or_default();
+        for (axis, ends) in ends.iter_mut().enumerate() {
+            let total =
+                self.dilation[axis].saturating_mul(kernel.get(axis).map_or(0, |kernel| kernel.saturating_sub(1)));
+            *ends = if self.same { [total / 2, total - total / 2] } else { [self.padding[axis]; 2] };
         }
-        let weight = Tensor::zeros([out_channels, in_channels / groups, kernel_h, kernel_w])?;
-        let bias = Tensor::zeros(out_channels)?;
-        init::default_(&weight, Some(&bias), generator)?;
-        let geometry = tensor::Conv2dOptions { groups, ..tensor::Conv2dOptions::default() };
-        Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)), geometry })
+        if self.same && self.stride != [1; N] {
+            let expected = "1 in each dimension, so that \"same\" padding can keep the size";
+            return Err(wrong_argument(op, "stride", tuple(&self.stride), expected));
+        }
+        if self.mode == PadMode::Constant(0.0) && ends.iter().all(|[before, behind]| before == behind) {
+            return Ok((None, ends.map(|[before, _]| before)));
+        }
+        let sizes: Vec<isize> =
+            ends.iter().rev().flatten().map(|&end| isize::try_from(end).unwrap_or(isize::MAX)).collect();
+        Ok((Some(x.pad(&sizes, self.mode)?), [0; N]))
     }
 
-    /// By how many pixels the kernel moves: `2`, or a pair of height and width.
-    #[must_use]
-    pub fn stride(mut self, stride: impl Pair) -> Self {
-        self.geometry.stride = stride.into_pair();
-        self
+    /// What PyTorch prints behind `stride`.
+    fn describe(&self, weight: &Tensor, has_bias: bool) -> String {
+        let padding = if self.same { "same".to_owned() } else { tuple(&self.padding) };
+        Description {
+            channels: [weight.dims()[1] * self.groups, weight.dims()[0]],
+            kernel: &weight.dims()[2..],
+            stride: &self.stride,
+            padding: (self.same || self.padding != [0; N]).then_some(padding),
+            dilation: &self.dilation,
+            output_padding: &[0; N],
+            groups: self.groups,
+            has_bias,
+            mode: self.mode,
+        }
+        .text()
     }
+}
 
-    /// How many zeros surround the image: `1`, or a pair of height and width.
-    #[must_use]
-    pub fn padding(mut self, padding: impl Pair) -> Self {
-        self.geometry.padding = padding.into_pair();
-        self
-    }
+/// What a convolution prints.
+pub(super) struct Description<'a> {
+    pub(super) channels: [usize; 2],
+    pub(super) kernel: &'a [usize],
+    pub(super) stride: &'a [usize],
+    pub(super) padding: Option<String>,
+    pub(super) dilation: &'a [usize],
+    pub(super) output_padding: &'a [usize],
+    pub(super) groups: usize,
+    pub(super) has_bias: bool,
+    pub(super) mode: PadMode,
+}
 
-    /// How far the kernel's elements lie apart: `1`, or a pair of height and width.
-    #[must_use]
-    pub fn dilation(mut self, dilation: impl Pair) -> Self {
-        self.geometry.dilation = dilation.into_pair();
-        self
-    }
-
-    /// The layer without its bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = None;
-        self
-    }
-
-    fn describe(&self) -> String {
-        let (tensor::Conv2dOptions { stride, padding, dilation, groups }, weight) = (self.geometry, self.weight.dims());
-        let pair = |[height, width]: [usize; 2]| format!("({height}, {width})");
-        let mut text = format!(
-            "{}, {}, kernel_size={}, stride={}",
-            weight[1] * groups,
-            weight[0],
-            pair([weight[2], weight[3]]),
-            pair(stride)
-        );
+impl Description<'_> {
+    pub(super) fn text(&self) -> String {
+        let [inputs, outputs] = self.channels;
+        let mut text =
+            format!("{inputs}, {outputs}, kernel_size={}, stride={}", tuple(self.kernel), tuple(self.stride));
         let mut unless = |usual: bool, part: String| {
             if !usual {
-                text.push_str(&part)
+                text.push_str(&part);
             }
         };
-        unless(padding == [0, 0], format!(", padding={}", pair(padding)));
-        unless(dilation == [1, 1], format!(", dilation={}", pair(dilation)));
-        unless(groups == 1, format!(", groups={groups}"));
-        unless(self.bias.is_some(), ", bias=False".to_owned());
+        unless(self.padding.is_none(), format!(", padding={}", self.padding.as_deref().unwrap_or_default()));
+        unless(self.dilation.iter().all(|&apart| apart == 1), format!(", dilation={}", tuple(self.dilation)));
+        unless(
+            self.output_padding.iter().all(|&more| more == 0),
+            format!(", output_padding={}", tuple(self.output_padding)),
+        );
+        unless(self.groups == 1, format!(", groups={}", self.groups));
+        unless(self.has_bias, ", bias=False".to_owned());
+        let mode = match self.mode {
+            PadMode::Reflect => "reflect",
+            PadMode::Replicate => "replicate",
+            PadMode::Circular => "circular",
+            _ => "zeros",
+        };
+        unless(mode == "zeros", format!(", padding_mode={mode}"));
         text
     }
 }
 
-impl Forward for Conv2d {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = module_scope(self);
-        x.conv2d(&self.weight, self.bias.as_deref(), self.geometry)
+/// Weight and bias of a layer: `[first, second, ..kernel]` and `[outputs]`.
+pub(super) fn parameters(
+    op: &str,
+    channels: [usize; 2],
+    (kernel, groups): (&[usize], usize),
+    is_transposed: bool,
+    generator: &Generator,
+) -> Result<[Parameter; 2]> {
+    let [inputs, outputs] = channels;
+    let divides = |channels: usize| channels.checked_rem(groups) == Some(0);
+    if !divides(inputs) || !divides(outputs) {
+        let expected = format!("a divisor of {inputs} input and {outputs} output channels");
+        return Err(wrong_argument(op, "groups", groups, &expected));
     }
+    let [first, second] = if is_transposed { [inputs, outputs / groups] } else { [outputs, inputs / groups] };
+    let mut sizes = vec![first, second];
+    sizes.extend(kernel);
+    let (weight, bias) = (Tensor::zeros(&sizes[..])?, Tensor::zeros(outputs)?);
+    init::default_(&weight, Some(&bias), generator)?;
+    Ok([Parameter::new(weight), Parameter::new(bias)])
+}
 
-    fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = module_scope(self);
-        x.conv2d_relu(&self.weight, self.bias.as_deref(), self.geometry)
+/// `constructors! { Name, dimensions, settings, |channels, kernel, groups, generator| layer }`: the four ways to make a layer.
+macro_rules! constructors {
+    ($name:ident, $n:literal, $settings:expr, $is_transposed:literal) => {
+        impl $name {
+            /// A layer with weights from the default generator, stride 1 and no padding.
+            ///
+            /// `kernel` is one number for all dimensions, or one for each.
+            ///
+            /// # Errors
+            /// The weights do not fit the memory budget.
+            pub fn new(in_channels: usize, out_channels: usize, kernel: impl Sizes<$n>) -> Result<Self> {
+                Self::of([in_channels, out_channels], kernel.into_sizes(), 1, default_generator())
+            }
+
+            /// As [`new`](Self::new), with weights from `generator`.
+            ///
+            /// # Errors
+            /// The weights do not fit the memory budget.
+            pub fn new_with(
+                in_channels: usize,
+                out_channels: usize,
+                kernel: impl Sizes<$n>,
+                generator: &Generator,
+            ) -> Result<Self> {
+                Self::of([in_channels, out_channels], kernel.into_sizes(), 1, generator)
+            }
+
+            /// As [`new`](Self::new), with channels in groups that do not see each other.
+            ///
+            /// # Errors
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `groups` does not divide both numbers of channels.
+            pub fn grouped(
+                in_channels: usize,
+                out_channels: usize,
+                kernel: impl Sizes<$n>,
+                groups: usize,
+            ) -> Result<Self> {
+                Self::of([in_channels, out_channels], kernel.into_sizes(), groups, default_generator())
+            }
+
+            /// As [`grouped`](Self::grouped), with weights from `generator`.
+            ///
+            /// # Errors
+            /// As [`grouped`](Self::grouped).
+            pub fn grouped_with(
+                in_channels: usize,
+                out_channels: usize,
+                kernel: impl Sizes<$n>,
+                groups: usize,
+                generator: &Generator,
+            ) -> Result<Self> {
+                Self::of([in_channels, out_channels], kernel.into_sizes(), groups, generator)
+            }
+
+            fn of(channels: [usize; 2], kernel: [usize; $n], groups: usize, generator: &Generator) -> Result<Self> {
+                let parts = (&kernel[..], groups);
+                let [weight, bias] = parameters(stringify!($name), channels, parts, $is_transposed, generator)?;
+                Ok(Self { weight, bias: Some(bias), geometry: $settings(groups) })
+            }
+
+            /// The layer without its bias.
+            #[must_use]
+            pub fn without_bias(mut self) -> Self {
+                self.bias = None;
+                self
+            }
+
+            /// How far the kernel's elements lie apart: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
+                self.geometry.dilation = dilation.into_sizes();
+                self
+            }
+        }
+    };
+}
+pub(super) use constructors;
+
+/// `convolution! { docs; Name, dimensions, shape of the weight }`
+macro_rules! convolution {
+    ($(#[$docs:meta])* $name:ident, $n:literal, $weight:literal) => {
+        $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[doc = $weight]
+            pub weight: Parameter,
+            /// `[out_channels]`, if there is one.
+            pub bias: Option<Parameter>,
+            #[module(skip)]
+            geometry: Sliding<$n>,
+        }
+
+        constructors! { $name, $n, Sliding::new, false }
+
+        impl $name {
+            /// By how much the kernel moves: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
+                self.geometry.stride = stride.into_sizes();
+                self
+            }
+
+            /// How much is added at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
+            #[must_use]
+            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
+                self.geometry.padding = padding.into_sizes();
+                self.geometry.same = false;
+                self
+            }
+
+            /// PyTorch's `padding="same"`: as much as keeps the size, for a stride of 1; where it is odd, the end gets one more.
+            #[must_use]
+            pub fn padding_same(mut self) -> Self {
+                self.geometry.same = true;
+                self
+            }
+
+            /// What is added: zeros, unless changed.
+            #[must_use]
+            pub fn padding_mode(mut self, mode: PadMode) -> Self {
+                self.geometry.mode = mode;
+                self
+            }
+
+            fn describe(&self) -> String {
+                self.geometry.describe(&self.weight, self.bias.is_some())
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                self.forward_with_weight(x, &self.weight)
+            }
+
+            fn forward_relu(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                self.run(x, &self.weight, true)
+            }
+        }
+
+        impl Weighted for $name {
+            fn weight(&self) -> &Parameter {
+                &self.weight
+            }
+
+            fn forward_with_weight(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                self.run(x, weight, false)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+convolution! {
+    /// Cross-correlation of sequences with kernels, as PyTorch's `nn.Conv1d`.
+    ///
+    /// - input: `[batch, in_channels, length]`, or one sample without `batch`
+    /// - output: `[batch, out_channels, out]`, with `out = (length + 2·padding − dilation·(kernel − 1) − 1) / stride + 1`
+    ///
+    /// Weight and bias begin between ±1 / √(in_channels / groups · kernel) ([`init::default_`]).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Conv1d, Forward};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let layer = Conv1d::new(1, 16, 3)?.stride(2).padding(1);
+    /// assert_eq!(layer.weight.dims(), [16, 1, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([64, 1, 100])?)?.dims(), [64, 16, 50]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Conv1d, 1, "`[out_channels, in_channels / groups, kernel]`"
+}
+
+convolution! {
+    /// Cross-correlation of images with kernels, as PyTorch's `nn.Conv2d`.
+    ///
+    /// - input: `[batch, in_channels, height, width]`, or one sample without `batch`
+    /// - output: `[batch, out_channels, out_h, out_w]`, with
+    ///   `out_h = (height + 2·padding − dilation·(kernel_h − 1) − 1) / stride + 1`
+    ///
+    /// Weight and bias begin between ±1 / √(in_channels / groups · kernel_h · kernel_w) ([`init::default_`]).
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Conv2d, Forward};
+    /// use pagelock_tensor::{PadMode, Tensor};
+    ///
+    /// let layer = Conv2d::new(1, 16, 3)?.stride(2).padding(1);
+    /// assert_eq!(layer.weight.dims(), [16, 1, 3, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([64, 1, 28, 28])?)?.dims(), [64, 16, 14, 14]);
+    ///
+    /// let same = Conv2d::new(1, 2, [3, 4])?.padding_same().padding_mode(PadMode::Circular);
+    /// assert_eq!(same.forward(&Tensor::zeros([1, 28, 28])?)?.dims(), [2, 28, 28]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Conv2d, 2, "`[out_channels, in_channels / groups, kernel_h, kernel_w]`"
+}
+
+convolution! {
+    /// Cross-correlation of volumes with kernels, as PyTorch's `nn.Conv3d`. It is one convolution of images whose channels are those
+    /// of all slices that a kernel sees; see [`functional::conv3d`](crate::functional::conv3d).
+    ///
+    /// - input: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
+    /// - output: `[batch, out_channels, out_d, out_h, out_w]`, with
+    ///   `out_d = (depth + 2·padding − dilation·(kernel_d − 1) − 1) / stride + 1`
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Conv3d, Forward};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let layer = Conv3d::new(1, 4, 3)?.stride(2).padding(1);
+    /// assert_eq!(layer.weight.dims(), [4, 1, 3, 3, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 1, 8, 8, 8])?)?.dims(), [2, 4, 4, 4, 4]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Conv3d, 3, "`[out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]`"
+}
+
+fn activated(y: Result<Tensor>, relu: bool) -> Result<Tensor> {
+    if relu { y?.relu() } else { y }
+}
+
+impl Conv1d {
+    fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
+        let (padded, [padding]) = self.geometry.prepare("Conv1d", x, weight)?;
+        let Sliding { stride: [stride], dilation: [dilation], groups, .. } = self.geometry;
+        let options = Conv1dOptions { stride, padding, dilation, groups };
+        activated(F::conv1d(padded.as_ref().unwrap_or(x), weight, self.bias.as_deref(), options), relu)
     }
 }
 
-debug_is_display!(Conv2d);
+impl Conv2d {
+    fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
+        let (padded, padding) = self.geometry.prepare("Conv2d", x, weight)?;
+        let Sliding { stride, dilation, groups, .. } = self.geometry;
+        let options = Conv2dOptions { stride, padding, dilation, groups };
+        let (x, bias) = (padded.as_ref().unwrap_or(x), self.bias.as_deref());
+        if relu && x.rank() == 4 {
+            return x.conv2d_relu(weight, bias, options);
+        }
+        activated(F::conv2d(x, weight, bias, options), relu)
+    }
+}
+
+impl Conv3d {
+    fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
+        let (padded, padding) = self.geometry.prepare("Conv3d", x, weight)?;
+        let Sliding { stride, dilation, groups, .. } = self.geometry;
+        let options = Conv3dOptions { stride, padding, dilation, groups };
+        activated(F::conv3d(padded.as_ref().unwrap_or(x), weight, self.bias.as_deref(), options), relu)
+    }
+}

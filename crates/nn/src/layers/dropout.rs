@@ -164,3 +164,21 @@ dropout! {
     /// ```
     AlphaDropout, functional::alpha_dropout
 }
+
+dropout! {
+    /// [`AlphaDropout`] of whole channels; see [`functional::feature_alpha_dropout`].
+    ///
+    /// - input: `[batch, channels, ..]`
+    /// - output: the same
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{FeatureAlphaDropout, Forward};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let y = FeatureAlphaDropout::new(0.5).forward(&Tensor::ones([3, 2, 4])?)?;
+    /// assert_eq!(y.max(-1)?.to_vec::<f32>()?, y.min(-1)?.to_vec::<f32>()?);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    FeatureAlphaDropout, functional::feature_alpha_dropout
+}

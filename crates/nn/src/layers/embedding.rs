@@ -1,6 +1,7 @@
 //! [`Embedding`]: a table of vectors that is read by index.
 
-use super::debug_is_display;
+use super::{debug_is_display, number};
+use crate::functional::EmbeddingOptions;
 use crate::functional::pieces::wrong_argument;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
@@ -32,7 +33,7 @@ pub struct Embedding {
     /// `[num_embeddings, embedding_dim]`
     pub weight: Parameter,
     #[module(skip)]
-    padding_idx: Option<usize>,
+    options: EmbeddingOptions,
 }
 
 impl Embedding {
@@ -51,7 +52,7 @@ impl Embedding {
     pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
         let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
         init::normal_(&weight, 0.0, 1.0, generator)?;
-        Ok(Self { weight: Parameter::new(weight), padding_idx: None })
+        Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default() })
     }
 
     /// A table of these vectors, `[num_embeddings, embedding_dim]`, which share their memory. They are trained; PyTorch's
@@ -61,7 +62,7 @@ impl Embedding {
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are not two dimensions.
     pub fn from_pretrained(vectors: Tensor) -> Result<Self> {
         functional::check_table("Embedding", &vectors)?;
-        Ok(Self { weight: Parameter::new(vectors), padding_idx: None })
+        Ok(Self { weight: Parameter::new(vectors), options: EmbeddingOptions::default() })
     }
 
     /// The index of what is no word: its vector becomes zeros, and gets no gradient. Negative ones count from the end.
@@ -81,8 +82,29 @@ impl Embedding {
             ));
         };
         no_grad(|| self.weight.narrow(0, index, 1)?.zero_())?;
-        self.padding_idx = Some(index);
+        self.options.padding_idx = Some(index);
         Ok(self)
+    }
+
+    /// The Euclidean norm that vectors have at most: those that are read and have more are scaled first, in the table.
+    #[must_use]
+    pub fn max_norm(mut self, max_norm: f64) -> Self {
+        self.options.max_norm = Some(max_norm);
+        self
+    }
+
+    /// The norm of [`max_norm`](Self::max_norm), instead of the Euclidean one.
+    #[must_use]
+    pub fn norm_type(mut self, norm_type: f64) -> Self {
+        self.options.norm_type = norm_type;
+        self
+    }
+
+    /// Whether the gradient of a vector is divided by how often it was read.
+    #[must_use]
+    pub fn scale_grad_by_freq(mut self, scale_grad_by_freq: bool) -> Self {
+        self.options.scale_grad_by_freq = scale_grad_by_freq;
+        self
     }
 
     /// The vectors of `index`.
@@ -91,13 +113,18 @@ impl Embedding {
     /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for an index that there is not.
     pub fn forward(&self, index: &Tensor<Int>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        functional::embedding(index, &self.weight, self.padding_idx)
+        functional::embedding_with(index, &self.weight, self.options)
     }
 
     fn describe(&self) -> String {
         let (count, width) = (self.weight.dims()[0], self.weight.dims()[1]);
-        let padding = self.padding_idx.map_or(String::new(), |index| format!(", padding_idx={index}"));
-        format!("{count}, {width}{padding}")
+        let EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq } = self.options;
+        let mut text = format!("{count}, {width}");
+        text.extend(padding_idx.map(|index| format!(", padding_idx={index}")));
+        text.extend(max_norm.map(|norm| format!(", max_norm={}", number(norm))));
+        text.extend((norm_type != 2.0).then(|| format!(", norm_type={}", number(norm_type))));
+        text.extend(scale_grad_by_freq.then(|| ", scale_grad_by_freq=True".to_owned()));
+        text
     }
 }
 

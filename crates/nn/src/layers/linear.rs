@@ -1,6 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of every input.
 
 use super::{debug_is_display, python};
+use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
@@ -65,8 +66,18 @@ impl Linear {
 
 impl Forward for Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_with_weight(x, &self.weight)
+    }
+}
+
+impl Weighted for Linear {
+    fn weight(&self) -> &Parameter {
+        &self.weight
+    }
+
+    fn forward_with_weight(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
-        functional::linear(x, &self.weight, self.bias.as_deref())
+        functional::linear(x, weight, self.bias.as_deref())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{IntoLayers, debug_is_display};
 use crate::functional::pieces::wrong_argument;
 use crate::{Layer, Module, Parameter, Visitor, VisitorMut, print};
-use pagelock_tensor::Result;
+use pagelock_tensor::{DType, Result};
 use std::fmt;
 use std::ops::Index;
 
@@ -96,15 +96,7 @@ impl ModuleDict {
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) for a name that is empty or has a dot.
     pub fn insert(mut self, name: &str, layer: impl Layer + 'static) -> Result<Self> {
-        if name.is_empty() || name.contains('.') {
-            let name = pagelock_tensor::text::shortened(name);
-            return Err(wrong_argument(
-                "ModuleDict",
-                "a name",
-                format!("`{name}`"),
-                "one or more characters without dots",
-            ));
-        }
+        check_name("ModuleDict", name)?;
         let layer: Box<dyn Layer> = Box::new(layer);
         match self.layers.iter_mut().find(|(other, _)| other == name) {
             Some((_, place)) => *place = layer,
@@ -208,15 +200,117 @@ impl Module for ParameterList {
     }
 
     fn details(&self) -> String {
-        let line = |(position, parameter): (usize, &Parameter)| {
-            let sizes: Vec<String> = parameter.dims().iter().map(usize::to_string).collect();
-            let device = if parameter.device().is_cpu() { String::new() } else { format!(" ({})", parameter.device()) };
-            let (dtype, sizes) = (parameter.dtype(), sizes.join("x"));
-            format!("  ({position}): Parameter containing: [torch.{dtype} of size {sizes}{device}]")
-        };
-        let lines: Vec<String> = self.parameters.iter().enumerate().map(line).collect();
-        lines.join("\n")
+        let names: Vec<String> = (0..self.len()).map(|position| position.to_string()).collect();
+        shown(std::iter::zip(names.iter().map(String::as_str), self.iter()), |parameter| {
+            format!("torch.{}", parameter.dtype())
+        })
     }
+}
+
+/// Parameters by name, in the order in which they came, as PyTorch's `nn.ParameterDict`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Module, Parameter, ParameterDict};
+/// use pagelock_tensor::Tensor;
+///
+/// let dict = ParameterDict::new().insert("left", Parameter::new(Tensor::ones(2)?))?;
+/// assert_eq!(dict.get("left").unwrap().dims(), [2]);
+/// assert_eq!(dict.named_parameters()[0].0, "left");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Default)]
+pub struct ParameterDict {
+    parameters: Vec<(String, Parameter)>,
+}
+
+impl ParameterDict {
+    /// Without parameters.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a parameter under a name, in place of what had it before.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) for a name that is empty or has a dot.
+    pub fn insert(mut self, name: &str, parameter: Parameter) -> Result<Self> {
+        check_name("ParameterDict", name)?;
+        match self.parameters.iter_mut().find(|(other, _)| other == name) {
+            Some((_, place)) => *place = parameter,
+            None => self.parameters.push((name.to_owned(), parameter)),
+        }
+        Ok(self)
+    }
+
+    /// The parameter of a name, if there is one.
+    pub fn get(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|(other, _)| other == name).map(|(_, parameter)| parameter)
+    }
+
+    /// Names and parameters, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Parameter)> {
+        self.parameters.iter().map(|(name, parameter)| (&**name, parameter))
+    }
+
+    /// How many parameters there are.
+    pub fn len(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.parameters.is_empty()
+    }
+}
+
+impl Module for ParameterDict {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        self.parameters.iter().for_each(|(name, parameter)| visitor.child(name, parameter));
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.parameters.iter_mut().for_each(|(_, parameter)| visitor.child(parameter));
+    }
+
+    fn details(&self) -> String {
+        shown(self.iter(), tensor_type)
+    }
+}
+
+/// Names and parameters as PyTorch prints those of lists; `type_name` is that of a parameter's elements.
+fn shown<'a>(
+    parameters: impl Iterator<Item = (&'a str, &'a Parameter)>,
+    type_name: fn(&Parameter) -> String,
+) -> String {
+    let line = |(name, parameter): (&str, &Parameter)| {
+        let sizes: Vec<String> = parameter.dims().iter().map(usize::to_string).collect();
+        let device = if parameter.device().is_cpu() { String::new() } else { format!(" ({})", parameter.device()) };
+        let (of, sizes) = (type_name(parameter), sizes.join("x"));
+        format!("  ({name}): Parameter containing: [{of} of size {sizes}{device}]")
+    };
+    parameters.map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Python's older name of a tensor's type, which `ParameterDict` prints.
+fn tensor_type(parameter: &Parameter) -> String {
+    let place = if parameter.device().is_cpu() { "" } else { "cuda." };
+    let numbers = match parameter.dtype() {
+        DType::F16 => "Half",
+        DType::BF16 => "BFloat16",
+        DType::F64 => "Double",
+        _ => "Float",
+    };
+    format!("torch.{place}{numbers}Tensor")
+}
+
+/// A name can be a step of a path.
+fn check_name(op: &str, name: &str) -> Result<()> {
+    if !name.is_empty() && !name.contains('.') {
+        return Ok(());
+    }
+    let name = format!("`{}`", pagelock_tensor::text::shortened(name));
+    Err(wrong_argument(op, "a name", name, "one or more characters without dots"))
 }
 
 macro_rules! display {
@@ -231,4 +325,4 @@ macro_rules! display {
     )+};
 }
 
-display! { ModuleList ModuleDict ParameterList }
+display! { ModuleList ModuleDict ParameterList ParameterDict }

@@ -8,10 +8,16 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod bilinear;
 mod conv;
+mod conv_transpose;
+mod distance;
 mod dropout;
 mod embedding;
+mod embedding_bag;
 mod flatten;
+mod fold;
+mod hooks;
 mod instance_norm;
 mod lambda;
 mod linear;
@@ -19,32 +25,47 @@ mod lists;
 mod norm;
 mod pool;
 mod resizing;
-mod sequence;
 mod sequential;
+mod slopes;
+mod transformer;
+mod upsample;
 
 pub use activation::{
-    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, PReLU,
-    ReLU, ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, Threshold,
+    CELU, ELU, GELU, GLU, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, LeakyReLU, LogSigmoid, LogSoftmax, Mish, ReLU,
+    ReLU6, SELU, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
+    Threshold,
 };
 pub use attention::{MultiheadAttention, MultiheadOptions, OutProjection, TransformerEncoderLayer};
 pub use batch_norm::{BatchNorm1d, BatchNorm2d, BatchNorm3d};
-pub use conv::Conv2d;
-pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d};
+pub use bilinear::Bilinear;
+pub use conv::{Conv1d, Conv2d, Conv3d};
+pub use conv_transpose::{ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
+pub use distance::{CosineSimilarity, PairwiseDistance};
+pub use dropout::{AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout};
 pub use embedding::Embedding;
+pub use embedding_bag::EmbeddingBag;
 pub use flatten::{Flatten, Identity, Unflatten};
+pub use fold::{Fold, Unfold};
+pub use hooks::{HookHandle, Hooked};
 pub use instance_norm::{InstanceNorm1d, InstanceNorm2d, InstanceNorm3d};
 pub use lambda::Lambda;
 pub use linear::Linear;
-pub use lists::{ModuleDict, ModuleList, ParameterList};
+pub use lists::{ModuleDict, ModuleList, ParameterDict, ParameterList};
 pub use norm::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
-pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
-pub use resizing::{
-    CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding, PixelShuffle,
-    PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
-    ReplicationPad3d, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+pub use pool::{
+    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,
+    AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d,
+    MaxUnpool2d, MaxUnpool3d,
 };
-pub use sequence::{AdaptiveAvgPool1d, AvgPool1d, Conv1d, MaxPool1d};
+pub use resizing::{
+    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding,
+    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d,
+    ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+};
 pub use sequential::{IntoLayers, Sequential};
+pub use slopes::{PReLU, RReLU};
+pub use transformer::{DecoderMasks, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder};
+pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
 /// `Debug` for layers: as `Display`.
 macro_rules! debug_is_display {
@@ -58,40 +79,48 @@ macro_rules! debug_is_display {
 }
 pub(crate) use debug_is_display;
 
-/// A height and a width: given as one number for both, or as a pair.
+/// One size for each of `N` dimensions: given as one number for all, or as an array or a tuple.
 ///
 /// ```
 /// use pagelock_nn::MaxPool2d;
 ///
 /// assert_eq!(MaxPool2d::new(2).to_string(), MaxPool2d::new([2, 2]).to_string());
 /// ```
-pub trait Pair {
-    /// `[height, width]`
-    fn into_pair(self) -> [usize; 2];
+pub trait Sizes<const N: usize> {
+    /// One size for each dimension.
+    fn into_sizes(self) -> [usize; N];
 }
 
-impl Pair for usize {
-    fn into_pair(self) -> [usize; 2] {
-        [self; 2]
+impl<const N: usize> Sizes<N> for usize {
+    fn into_sizes(self) -> [usize; N] {
+        [self; N]
     }
 }
 
-impl Pair for [usize; 2] {
-    fn into_pair(self) -> [usize; 2] {
+impl<const N: usize> Sizes<N> for [usize; N] {
+    fn into_sizes(self) -> [usize; N] {
         self
     }
 }
 
-impl Pair for (usize, usize) {
-    fn into_pair(self) -> [usize; 2] {
+impl Sizes<2> for (usize, usize) {
+    fn into_sizes(self) -> [usize; 2] {
         self.into()
     }
 }
 
-/// A pair as PyTorch prints it: one number where both are equal.
-fn short(pair: [usize; 2]) -> String {
-    let [height, width] = pair;
-    if height == width { height.to_string() } else { format!("({height}, {width})") }
+impl Sizes<3> for (usize, usize, usize) {
+    fn into_sizes(self) -> [usize; 3] {
+        self.into()
+    }
+}
+
+/// Sizes as PyTorch prints them: one number where all are equal.
+fn short(sizes: &[usize]) -> String {
+    match sizes {
+        [first, others @ ..] if others.iter().all(|other| other == first) => first.to_string(),
+        _ => tuple(sizes),
+    }
 }
 
 /// Sizes as Python's `repr` of a tuple.

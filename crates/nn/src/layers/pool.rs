@@ -1,43 +1,97 @@
-//! Layers that make images smaller: [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`].
+//! Layers that make sequences, images and volumes smaller by their largest elements and means, and the way back.
 
-use super::{Pair, debug_is_display, short};
+use super::{Sizes, debug_is_display, number, python, short, tuple};
+use crate::functional::{self as F, AvgPoolOptions, MaxPoolOptions};
 use crate::{Forward, Module, module_scope};
-use pagelock_tensor::{Pool2dOptions, Result, Tensor};
+use pagelock_tensor::{Int, Result, Tensor};
 
-macro_rules! pool {
-    ($(#[$docs:meta])* $name:ident, $method:ident, $details:path) => {
-        $(#[$docs])*
+/// `sliding! { Name, dimensions, options }`: the settings that all windows have.
+macro_rules! sliding {
+    ($name:ident, $n:literal, $options:ident) => {
+        impl $name {
+            /// Windows side by side: one number for all dimensions, or one for each.
+            pub fn new(kernel: impl Sizes<$n>) -> Self {
+                Self { geometry: $options::new(kernel.into_sizes()) }
+            }
+
+            /// By how much the window moves: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
+                self.geometry.stride = stride.into_sizes();
+                self
+            }
+
+            /// How far windows may reach beyond each end: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
+                self.geometry.padding = padding.into_sizes();
+                self
+            }
+
+            /// Whether a last window that is not whole counts too.
+            #[must_use]
+            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
+                self.geometry.ceil_mode = ceil_mode;
+                self
+            }
+        }
+    };
+}
+
+/// `max_pool! { Name, dimensions, shape, sizes of an example, function, function with places }`
+macro_rules! max_pool {
+    ($name:ident, $n:literal, $shape:literal, $example:literal, $function:ident, $with_indices:ident) => {
+        /// The largest of each window.
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same with `(size + 2·padding − dilation·(kernel − 1) − 1) / stride + 1` in each of these dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{Forward, ", stringify!($name), "};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let (x, pool) = (Tensor::randn([2, 3", $example, "])?, ", stringify!($name), "::new(2));")]
+        /// let (y, places) = pool.forward_with_indices(&x)?;
+        /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, y.to_vec::<f32>()?);
+        /// assert_eq!(places.shape(), y.shape());
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
         #[derive(Clone, Copy, Module)]
-        #[module(details = $details)]
+        #[module(details = Self::describe)]
         pub struct $name {
             #[module(skip)]
-            geometry: Pool2dOptions,
+            geometry: MaxPoolOptions<$n>,
         }
 
+        sliding! { $name, $n, MaxPoolOptions }
+
         impl $name {
-            /// Windows of `kernel` (`2` for `[2, 2]`, or a pair of height and width) side by side.
-            pub fn new(kernel: impl Pair) -> Self {
-                let kernel = kernel.into_pair();
-                Self { geometry: Pool2dOptions { kernel, stride: kernel, padding: [0, 0] } }
+            /// How far the elements of a window lie apart: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
+                self.geometry.dilation = dilation.into_sizes();
+                self
             }
 
-            /// By how many pixels the window moves: `2`, or a pair of height and width.
-            #[must_use]
-            pub fn stride(self, stride: impl Pair) -> Self {
-                Self { geometry: Pool2dOptions { stride: stride.into_pair(), ..self.geometry } }
+            /// The largest, and their places in their channel, in the order of its elements: PyTorch's `return_indices=True`.
+            ///
+            /// # Errors
+            /// As [`forward`](Forward::forward).
+            pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor<Int>)> {
+                let _scope = module_scope(self);
+                F::$with_indices(x, self.geometry)
             }
 
-            /// How far windows may reach beyond the image: `1`, or a pair of height and width.
-            #[must_use]
-            pub fn padding(self, padding: impl Pair) -> Self {
-                Self { geometry: Pool2dOptions { padding: padding.into_pair(), ..self.geometry } }
+            fn describe(&self) -> String {
+                let of = &self.geometry;
+                let (dilation, ceil_mode) = (short(&of.dilation), python(of.ceil_mode));
+                format!("{}, dilation={dilation}, ceil_mode={ceil_mode}", windows(&of.kernel, &of.stride, &of.padding))
             }
         }
 
         impl Forward for $name {
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _scope = module_scope(self);
-                x.$method(self.geometry)
+                F::$function(x, self.geometry)
             }
         }
 
@@ -45,85 +99,306 @@ macro_rules! pool {
     };
 }
 
-fn describe_max(pool: &MaxPool2d) -> String {
-    format!("{}, dilation=1, ceil_mode=False", describe(&pool.geometry))
+fn windows(kernel: &[usize], stride: &[usize], padding: &[usize]) -> String {
+    format!("kernel_size={}, stride={}, padding={}", short(kernel), short(stride), short(padding))
 }
 
-fn describe_avg(pool: &AvgPool2d) -> String {
-    describe(&pool.geometry)
+max_pool! { MaxPool1d, 1, "length", ", 6", max_pool1d, max_pool1d_with_indices }
+max_pool! { MaxPool2d, 2, "height, width", ", 6, 4", max_pool2d, max_pool2d_with_indices }
+max_pool! { MaxPool3d, 3, "depth, height, width", ", 4, 6, 2", max_pool3d, max_pool3d_with_indices }
+
+/// `avg_pool! { Name, dimensions, shape, sizes of an example and of its output, function, print }`
+macro_rules! avg_pool {
+    ($name:ident, $n:literal, $shape:literal, [$example:literal, $output:literal], $function:ident, $shown:path) => {
+        /// The mean of each window; what is beyond the ends counts as 0, or not at all.
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same with `(size + 2·padding − kernel) / stride + 1` in each of these dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{Forward, ", stringify!($name), "};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let y = ", stringify!($name), "::new(2).forward(&Tensor::ones([2, 3", $example, "])?)?;")]
+        #[doc = concat!("assert_eq!(y.dims(), [2, 3", $output, "]);")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            geometry: AvgPoolOptions<$n>,
+        }
+
+        sliding! { $name, $n, AvgPoolOptions }
+
+        impl $name {
+            /// Whether the zeros of the padding count as elements; they do unless changed.
+            #[must_use]
+            pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
+                self.geometry.count_include_pad = count_include_pad;
+                self
+            }
+
+            /// By what sums are divided, instead of their count.
+            #[must_use]
+            pub fn divisor_override(mut self, divisor: usize) -> Self {
+                self.geometry.divisor_override = Some(divisor);
+                self
+            }
+
+            fn describe(&self) -> String {
+                let of = &self.geometry;
+                let [kernel, stride, padding] = [&of.kernel, &of.stride, &of.padding].map(|sizes| $shown(sizes));
+                format!("kernel_size={kernel}, stride={stride}, padding={padding}")
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                F::$function(x, self.geometry)
+            }
+        }
+
+        debug_is_display!($name);
+    };
 }
 
-fn describe(pool: &Pool2dOptions) -> String {
-    format!("kernel_size={}, stride={}, padding={}", short(pool.kernel), short(pool.stride), short(pool.padding))
+avg_pool! { AvgPool1d, 1, "length", [", 6", ", 3"], avg_pool1d, tuple }
+avg_pool! { AvgPool2d, 2, "height, width", [", 6, 4", ", 3, 2"], avg_pool2d, short }
+avg_pool! { AvgPool3d, 3, "depth, height, width", [", 4, 6, 2", ", 2, 3, 1"], avg_pool3d, short }
+
+/// `adaptive! { what it computes; Name, dimensions, shape, sizes of an example and of its output, function }`
+macro_rules! adaptive {
+    ($what:literal, $name:ident, $n:literal, $shape:literal, [$example:literal, $output:literal], $function:expr) => {
+        #[doc = concat!("The ", $what, " of as many windows as the output has elements, for inputs of any size.")]
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same with the given sizes in these dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{", stringify!($name), ", Forward};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let y = ", stringify!($name), "::new(2).forward(&Tensor::ones([2, 3", $example, "])?)?;")]
+        #[doc = concat!("assert_eq!(y.dims(), [2, 3", $output, "]);")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            size: [usize; $n],
+        }
+
+        impl $name {
+            /// The sizes of the output: one number for all dimensions, or one for each.
+            pub fn new(size: impl Sizes<$n>) -> Self {
+                Self { size: size.into_sizes() }
+            }
+
+            fn describe(&self) -> String {
+                format!("output_size={}", short(&self.size))
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                $function(x, self.size)
+            }
+        }
+
+        debug_is_display!($name);
+    };
 }
 
-pool! {
-    /// The largest of each window.
-    ///
-    /// - input: `[batch, channels, height, width]`
-    /// - output: `[batch, channels, out_h, out_w]` with `out_h = (height + 2·padding − kernel_h) / stride_h + 1`
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, MaxPool2d};
-    /// # use pagelock_tensor::Tensor;
-    /// let image = Tensor::arange(0.0, 16.0, 1.0)?.reshape([1, 1, 4, 4])?;
-    /// assert_eq!(MaxPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [5.0, 7.0, 13.0, 15.0]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    MaxPool2d, max_pool2d, describe_max
+adaptive! { "means", AdaptiveAvgPool1d, 1, "length", [", 5", ", 2"], |x, [size]: [usize; 1]| F::adaptive_avg_pool1d(x, size) }
+adaptive! { "means", AdaptiveAvgPool2d, 2, "height, width", [", 5, 3", ", 2, 2"], F::adaptive_avg_pool2d }
+adaptive! {
+    "means", AdaptiveAvgPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_avg_pool3d
+}
+adaptive! { "largest", AdaptiveMaxPool1d, 1, "length", [", 5", ", 2"], F::adaptive_max_pool1d }
+adaptive! { "largest", AdaptiveMaxPool2d, 2, "height, width", [", 5, 3", ", 2, 2"], F::adaptive_max_pool2d }
+adaptive! {
+    "largest", AdaptiveMaxPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_max_pool3d
 }
 
-pool! {
-    /// The mean of each window; pixels beyond the image count as 0.
-    ///
-    /// - input: `[batch, channels, height, width]`
-    /// - output: `[batch, channels, out_h, out_w]` with `out_h = (height + 2·padding − kernel_h) / stride_h + 1`
-    ///
-    /// ```
-    /// use pagelock_nn::{AvgPool2d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// let image = Tensor::arange(0.0, 16.0, 1.0)?.reshape([1, 1, 4, 4])?;
-    /// assert_eq!(AvgPool2d::new(2).forward(&image)?.to_vec::<f32>()?, [2.5, 4.5, 10.5, 12.5]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    AvgPool2d, avg_pool2d, describe_avg
+/// `with_places! { Name, function }`
+macro_rules! with_places {
+    ($($name:ident $function:ident)+) => {$(
+        impl $name {
+            /// The largest, and their places in their channel: PyTorch's `return_indices=True`.
+            ///
+            /// # Errors
+            /// As [`forward`](Forward::forward).
+            pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor<Int>)> {
+                let _scope = module_scope(self);
+                F::$function(x, self.size)
+            }
+        }
+    )+};
 }
 
-/// The means of as many windows as the output has pixels, for images of any size.
-///
-/// - input: `[batch, channels, height, width]`
-/// - output: `[batch, channels, size_h, size_w]`
-///
-/// ```
-/// use pagelock_nn::{AdaptiveAvgPool2d, Forward};
-/// # use pagelock_tensor::Tensor;
-/// let images = Tensor::ones([64, 10, 4, 4])?;
-/// assert_eq!(AdaptiveAvgPool2d::new(1).forward(&images)?.dims(), [64, 10, 1, 1]);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-#[derive(Clone, Copy, Module)]
-#[module(details = Self::describe)]
-pub struct AdaptiveAvgPool2d {
-    #[module(skip)]
-    size: [usize; 2],
+with_places! {
+    AdaptiveMaxPool1d adaptive_max_pool1d_with_indices
+    AdaptiveMaxPool2d adaptive_max_pool2d_with_indices
+    AdaptiveMaxPool3d adaptive_max_pool3d_with_indices
 }
 
-impl AdaptiveAvgPool2d {
-    /// `size` is `1` for `[1, 1]`, or a pair of height and width.
-    pub fn new(size: impl Pair) -> Self {
-        Self { size: size.into_pair() }
-    }
+/// `lp_pool! { Name, dimensions, shape, sizes of an example and of its output, function }`
+macro_rules! lp_pool {
+    ($name:ident, $n:literal, $shape:literal, [$example:literal, $output:literal], $function:ident) => {
+        /// `(Σ xᵖ)^(1/p)` of each window.
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same with `(size − kernel) / stride + 1` in each of these dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{Forward, ", stringify!($name), "};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let y = ", stringify!($name), "::new(2.0, 2).forward(&Tensor::ones([2, 3", $example, "])?)?;")]
+        #[doc = concat!("assert_eq!(y.dims(), [2, 3", $output, "]);")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            norm_type: f64,
+            #[module(skip)]
+            kernel: [usize; $n],
+            #[module(skip)]
+            stride: Option<[usize; $n]>,
+            #[module(skip)]
+            ceil_mode: bool,
+        }
 
-    fn describe(&self) -> String {
-        format!("output_size={}", short(self.size))
-    }
+        impl $name {
+            /// Windows side by side, and the power `p`.
+            pub fn new(norm_type: f64, kernel: impl Sizes<$n>) -> Self {
+                Self { norm_type, kernel: kernel.into_sizes(), stride: None, ceil_mode: false }
+            }
+
+            /// By how much the window moves: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
+                self.stride = Some(stride.into_sizes());
+                self
+            }
+
+            /// Whether a last window that is not whole counts too.
+            #[must_use]
+            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
+                self.ceil_mode = ceil_mode;
+                self
+            }
+
+            fn describe(&self) -> String {
+                let stride = self.stride.map_or_else(|| "None".to_owned(), |stride| short(&stride));
+                let (norm, kernel, ceil) = (number(self.norm_type), short(&self.kernel), python(self.ceil_mode));
+                format!("norm_type={norm}, kernel_size={kernel}, stride={stride}, ceil_mode={ceil}")
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                F::$function(x, self.norm_type, self.kernel, self.stride, self.ceil_mode)
+            }
+        }
+
+        debug_is_display!($name);
+    };
 }
 
-impl Forward for AdaptiveAvgPool2d {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = module_scope(self);
-        x.adaptive_avg_pool2d(self.size)
-    }
+lp_pool! { LPPool1d, 1, "length", [", 6", ", 3"], lp_pool1d }
+lp_pool! { LPPool2d, 2, "height, width", [", 6, 4", ", 3, 2"], lp_pool2d }
+lp_pool! { LPPool3d, 3, "depth, height, width", [", 4, 6, 2", ", 2, 3, 1"], lp_pool3d }
+
+/// `max_unpool! { Name, dimensions, shape, pool, sizes of an example, function }`
+macro_rules! max_unpool {
+    ($name:ident, $n:literal, $shape:literal, $pool:ident, $example:literal, $function:ident) => {
+        #[doc = concat!("The way back from [`", stringify!($pool), "`]: each number at its place, and zeros elsewhere.")]
+        ///
+        #[doc = concat!("- inputs: numbers and places, `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same with `(size − 1)·stride − 2·padding + kernel` in each of these dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{", stringify!($pool), ", ", stringify!($name), "};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let x = Tensor::rand([2, 3", $example, "])?;")]
+        #[doc = concat!("let (y, places) = ", stringify!($pool), "::new(2).forward_with_indices(&x)?;")]
+        #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&y, &places)?.shape(), x.shape());")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            geometry: MaxPoolOptions<$n>,
+        }
+
+        impl $name {
+            /// For windows side by side: one number for all dimensions, or one for each.
+            pub fn new(kernel: impl Sizes<$n>) -> Self {
+                Self { geometry: MaxPoolOptions::new(kernel.into_sizes()) }
+            }
+
+            /// By how much the window moved: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
+                self.geometry.stride = stride.into_sizes();
+                self
+            }
+
+            /// How far windows reached beyond each end: one number for all dimensions, or one for each.
+            #[must_use]
+            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
+                self.geometry.padding = padding.into_sizes();
+                self
+            }
+
+            /// The numbers at their places.
+            ///
+            /// # Errors
+            #[doc = concat!("As [`functional::", stringify!($function), "`](crate::functional::", stringify!($function), ").")]
+            pub fn forward(&self, x: &Tensor, indices: &Tensor<Int>) -> Result<Tensor> {
+                let lead = x.rank().saturating_sub($n);
+                let mut size = [0; $n];
+                for (axis, size) in size.iter_mut().enumerate() {
+                    let from = x.dims().get(lead + axis).map_or(0, |from| from.saturating_sub(1));
+                    let MaxPoolOptions { kernel, stride, padding, .. } = &self.geometry;
+                    *size = (from.saturating_mul(stride[axis]).saturating_add(kernel[axis]))
+                        .saturating_sub(padding[axis].saturating_mul(2));
+                }
+                self.forward_sized(x, indices, size)
+            }
+
+            /// The same with an output of a given size.
+            ///
+            /// # Errors
+            /// As [`forward`](Self::forward).
+            pub fn forward_sized(
+                &self,
+                x: &Tensor,
+                indices: &Tensor<Int>,
+                output_size: impl Sizes<$n>,
+            ) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                F::$function(x, indices, output_size.into_sizes())
+            }
+
+            fn describe(&self) -> String {
+                let of = &self.geometry;
+                let [kernel, stride, padding] = [&of.kernel, &of.stride, &of.padding].map(|sizes| tuple(sizes));
+                format!("kernel_size={kernel}, stride={stride}, padding={padding}")
+            }
+        }
+
+        debug_is_display!($name);
+    };
 }
 
-debug_is_display!(AdaptiveAvgPool2d);
+max_unpool! { MaxUnpool1d, 1, "length", MaxPool1d, ", 6", max_unpool1d }
+max_unpool! { MaxUnpool2d, 2, "height, width", MaxPool2d, ", 6, 4", max_unpool2d }
+max_unpool! { MaxUnpool3d, 3, "depth, height, width", MaxPool3d, ", 4, 6, 2", max_unpool3d }

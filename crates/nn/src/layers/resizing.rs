@@ -1,8 +1,7 @@
-//! Layers that change the size of images and their relatives: padding, [`Upsample`], [`PixelShuffle`], [`PixelUnshuffle`].
+//! Layers that change the size of images and their relatives: padding, [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`].
 
 use super::{debug_is_display, number};
 use crate::functional as F;
-use crate::functional::pieces::wrong_argument;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Error, PadMode, Result, Tensor};
 
@@ -340,67 +339,6 @@ constant_padding! {
     ConstantPad3d, 3
 }
 
-/// Sequences, images or volumes in another size, each element the nearest, as PyTorch's `nn.Upsample` with mode `"nearest"`.
-///
-/// - input: `[batch, channels, ..]` with one to three more dimensions
-/// - output: the same, with these dimensions times the factor (rounded down), or of the size that was asked for
-///
-/// ```
-/// use pagelock_nn::{Forward, Upsample};
-/// # use pagelock_tensor::Tensor;
-/// assert_eq!(Upsample::scale_factor(2.0).forward(&Tensor::zeros([1, 3, 4, 5])?)?.dims(), [1, 3, 8, 10]);
-/// assert_eq!(Upsample::size(7).forward(&Tensor::zeros([1, 3, 4, 5])?)?.dims(), [1, 3, 7, 7]);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-#[derive(Clone, Copy, Module)]
-#[module(details = Self::describe)]
-pub struct Upsample {
-    #[module(skip)]
-    to: To,
-}
-
-#[derive(Clone, Copy)]
-enum To {
-    Size(usize),
-    Times(f64),
-}
-
-impl Upsample {
-    /// To this size in each dimension.
-    pub fn size(size: usize) -> Self {
-        Self { to: To::Size(size) }
-    }
-
-    /// To this many times the size. A factor that is not above 0 is an error of `forward`.
-    pub fn scale_factor(scale_factor: f64) -> Self {
-        Self { to: To::Times(scale_factor) }
-    }
-
-    fn describe(&self) -> String {
-        match self.to {
-            To::Size(size) => format!("size={size}, mode='nearest'"),
-            To::Times(factor) => format!("scale_factor={}, mode='nearest'", number(factor)),
-        }
-    }
-}
-
-impl Forward for Upsample {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _scope = module_scope(self);
-        let space = x.dims().get(2..).unwrap_or_default();
-        match self.to {
-            To::Size(size) => F::interpolate_nearest(x, &vec![size; space.len()]),
-            To::Times(factor) if factor > 0.0 && factor.is_finite() => {
-                let sizes: Vec<usize> = space.iter().map(|&size| (size as f64 * factor) as usize).collect();
-                F::nearest(x, &sizes, &vec![factor; sizes.len()])
-            }
-            To::Times(factor) => Err(wrong_argument("Upsample", "scale_factor", factor, "above 0")),
-        }
-    }
-}
-
-debug_is_display!(Upsample);
-
 /// `shuffle! { docs; Name, setting, function }`
 macro_rules! shuffle {
     ($(#[$docs:meta])* $name:ident, $factor:ident, $function:path) => {
@@ -413,7 +351,7 @@ macro_rules! shuffle {
         }
 
         impl $name {
-            /// With this factor for height and width.
+            /// With this factor, or number of groups.
             pub fn new($factor: usize) -> Self {
                 Self { $factor }
             }
@@ -456,4 +394,17 @@ shuffle! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     PixelUnshuffle, downscale_factor, F::pixel_unshuffle
+}
+
+shuffle! {
+    /// The channels of groups mixed, as PyTorch's `nn.ChannelShuffle`; see [`channel_shuffle`](F::channel_shuffle).
+    ///
+    /// ```
+    /// use pagelock_nn::{ChannelShuffle, Forward};
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[[1.0], [2.0], [3.0], [4.0]]])?;
+    /// assert_eq!(ChannelShuffle::new(2).forward(&x)?.to_vec::<f32>()?, [1.0, 3.0, 2.0, 4.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ChannelShuffle, groups, F::channel_shuffle
 }

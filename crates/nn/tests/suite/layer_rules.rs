@@ -67,7 +67,7 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
         ),
         (
             Upsample::scale_factor(-1.0).forward(&zeros(&[1, 1, 2])),
-            "Upsample: scale_factor is -1, but it must be above 0",
+            "interpolate: scale_factor is -1, but it must be above 0",
         ),
         (
             F::pad(&x, &[0; 6], PadMode::Replicate),

@@ -14,17 +14,17 @@ pub(crate) enum Input {
     Int(Tensor<Int>),
 }
 
-pub(crate) struct Inputs(Vec<Input>);
+pub(crate) struct Inputs(pub(crate) Vec<Input>);
 
 impl Inputs {
-    fn float(&self, position: usize) -> &Tensor {
+    pub(crate) fn float(&self, position: usize) -> &Tensor {
         match &self.0[position] {
             Input::Float(tensor) => tensor,
             Input::Int(_) => panic!("input {position} has integers"),
         }
     }
 
-    fn int(&self, position: usize) -> &Tensor<Int> {
+    pub(crate) fn int(&self, position: usize) -> &Tensor<Int> {
         match &self.0[position] {
             Input::Int(tensor) => tensor,
             Input::Float(_) => panic!("input {position} has floats"),
@@ -62,17 +62,20 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
     }
 }
 
-type Cases = Vec<(&'static str, Box<dyn Case>)>;
+pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
 
-fn called<M: Module + 'static>(module: M, run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
+pub(crate) fn called<M: Module + 'static>(
+    module: M,
+    run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static,
+) -> Box<dyn Case> {
     Box::new(Called(module, run))
 }
 
-fn layer(layer: impl Layer + 'static) -> Box<dyn Case> {
+pub(crate) fn layer(layer: impl Layer + 'static) -> Box<dyn Case> {
     called(layer, |layer, x| layer.forward(x.float(0)))
 }
 
-fn function(run: impl Fn(&Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
+pub(crate) fn function(run: impl Fn(&Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
     called(None::<Linear>, move |_, x| run(x))
 }
 
@@ -180,7 +183,7 @@ fn embeddings_and_norms() -> Result<Cases> {
     Ok(cases)
 }
 
-fn evaluated<M: Module>(module: M) -> M {
+pub(crate) fn evaluated<M: Module>(module: M) -> M {
     module.eval();
     module
 }
@@ -465,8 +468,9 @@ impl Comparison<'_> {
     }
 }
 
-fn all_agree_on(device: &Device) {
-    let golden = load_safetensors(pytorch::path("layers.safetensors")).unwrap();
+/// All cases, against the golden file of that name.
+pub(crate) fn all_agree_on(device: &Device, file: &str, cases: fn() -> Cases) {
+    let golden = load_safetensors(pytorch::path(file)).unwrap();
     let mut wrong = Vec::new();
     for dtype in [DType::F64, DType::F32] {
         for (name, mut case) in cases() {
@@ -479,13 +483,13 @@ fn all_agree_on(device: &Device) {
 
 #[test]
 fn outputs_and_gradients_are_pytorchs() {
-    all_agree_on(&Device::Cpu);
+    all_agree_on(&Device::Cpu, "layers.safetensors", cases);
 }
 
 #[test]
 fn outputs_and_gradients_on_a_gpu_are_pytorchs() {
     match Device::cuda(0) {
-        Ok(gpu) => all_agree_on(&gpu),
+        Ok(gpu) => all_agree_on(&gpu, "layers.safetensors", cases),
         Err(missing) => eprintln!("SKIPPED: {missing}"),
     }
 }

@@ -271,10 +271,7 @@ fn layers_refuse_what_does_not_fit_with_the_numbers() {
         "matmul: inner sizes differ: left is [64, 28], right is [784, 10]; transpose or reshape one side"
     );
     let grouped = Conv2d::grouped(3, 4, 3, 2).unwrap_err();
-    assert_eq!(
-        grouped.to_string(),
-        "Conv2d: groups is 2 for 3 input and 4 output channels, but it must divide both numbers of channels"
-    );
+    assert_eq!(grouped.to_string(), "Conv2d: groups is 2, but it must be a divisor of 3 input and 4 output channels");
     let dropout = Dropout::new(1.5).forward(&Tensor::ones(3).unwrap()).err().unwrap();
     assert_eq!(dropout.to_string(), "dropout: p is 1.5, but it must be a probability, 0 to 1");
 }

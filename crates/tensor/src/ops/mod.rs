@@ -53,7 +53,7 @@ pub use batch_norm::BatchNormOptions;
 pub(crate) use batch_norm::Channels;
 pub(crate) use choose::{choose, number_like};
 pub(crate) use compare::cast;
-pub use conv2d::Conv2dOptions;
+pub use conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
 pub use pool2d::Pool2dOptions;

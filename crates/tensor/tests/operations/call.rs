@@ -1,8 +1,8 @@
 //! [`Call`]: what the closure of an entry is given. [`run!`] writes that closure for each kind.
 
 use pagelock_tensor::{
-    AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, DType, Element, Float, Int, Kind, Number,
-    Pool2dOptions, Reduction, Result, Tensor, TensorOptions,
+    AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, ConvTranspose2dOptions, DType, Element, Float,
+    Int, Kind, Number, Pool2dOptions, Reduction, Result, Tensor, TensorOptions,
 };
 use serde_json::Value;
 
@@ -171,6 +171,12 @@ impl<'a, K: Kind> Call<'a, K> {
     pub(super) fn conv2d(&self) -> Conv2dOptions {
         let [stride, padding, dilation] = ["stride", "padding", "dilation"].map(|name| self.pair(name));
         Conv2dOptions { stride, padding, dilation, groups: self.size("groups") }
+    }
+
+    pub(super) fn conv_transpose2d(&self) -> ConvTranspose2dOptions {
+        let [stride, padding, output_padding, dilation] =
+            ["stride", "padding", "output_padding", "dilation"].map(|name| self.pair(name));
+        ConvTranspose2dOptions { stride, padding, output_padding, groups: self.size("groups"), dilation }
     }
 
     pub(super) fn pool2d(&self) -> Pool2dOptions {

@@ -24,6 +24,16 @@ pub(crate) fn entries() -> Vec<Operation> {
     vec![
         convolution("conv2d", with_bias, run! { floats |c| c.x().conv2d(c.y(), c.optional(2), c.conv2d()) }),
         convolution("conv2d_relu", relu, run! { floats |c| c.x().conv2d_relu(c.y(), c.optional(2), c.conv2d()) }),
+        Operation::new(
+            "conv_transpose2d",
+            "F.conv_transpose2d(x, y, inputs[2] if len(inputs) > 2 else None, stride, padding, output_padding, groups, dilation)",
+            run! { floats |c| c.x().conv_transpose2d(c.y(), c.optional(2), c.conv_transpose2d()) },
+        )
+        .autocast(Autocast::Half)
+        .mixed(Mixed::Refuses)
+        .samples(transposed_convolutions())
+        .special(special_transposed_convolutions)
+        .large(large_transposed_convolutions),
         pool(
             "max_pool2d",
             "F.max_pool2d(x, kernel, stride, padding)",
@@ -90,6 +100,51 @@ fn convolutions() -> Vec<Sample> {
     let cut = signed([1, 2, 8, 4]).view(json!(["slice", 2, 0, 8, 2]));
     samples.push(sample([cut, signed([2, 2, 2, 2]).view(json!(["transpose", 2, 3]))]).args(plain()));
     samples
+}
+
+fn transposed(args: Value, output_padding: [usize; 2]) -> Value {
+    let mut args = args;
+    args["output_padding"] = json!(output_padding);
+    args
+}
+
+fn transposed_convolutions() -> Vec<Sample> {
+    let cases: [(&[usize], &[usize], Value); 5] = [
+        (&[2, 3, 3, 4], &[3, 2, 2, 3], transposed(plain(), [0, 0])),
+        (&[1, 2, 3, 2], &[2, 1, 3, 3], transposed(geometry([2, 2], [1, 1], [1, 1], 1), [1, 1])),
+        (&[1, 4, 2, 3], &[4, 1, 2, 2], transposed(geometry([2, 3], [0, 1], [2, 1], 2), [0, 2])),
+        (&[1, 2, 4, 4], &[2, 1, 4, 4], transposed(geometry([2, 2], [1, 1], [1, 1], 2), [0, 0])),
+        (&[2, 3, 1, 1], &[3, 2, 1, 1], transposed(plain(), [0, 0])),
+    ];
+    let mut samples = Vec::new();
+    for (image, weight, args) in cases {
+        let channels = weight[1] * args["groups"].as_u64().unwrap() as usize;
+        samples.push(sample([signed(image), signed(weight)]).args(args.clone()));
+        samples.push(sample([signed(image), signed(weight), signed([channels])]).args(args));
+    }
+    samples[0].every_precision = true;
+    let last = signed([2, 3, 4, 2]).view(json!(["transpose", 1, 3]));
+    samples.push(sample([last, signed([2, 3, 2, 2])]).args(transposed(plain(), [0, 0])));
+    samples
+}
+
+fn special_transposed_convolutions(dtype: DType) -> Vec<Sample> {
+    let kernel = [1.0, 0.5, -2.0, 0.25, -1.0, 0.5, 2.0, -0.25];
+    let of = |skip: usize| {
+        let weight = values([1, 2, 2, 2], kernel);
+        sample([special::images(dtype, skip), weight, values([2], [0.5, -0.25])]).args(transposed(plain(), [0, 0]))
+    };
+    // As for convolutions.
+    vec![of(0).without_gradients(), of(5)]
+}
+
+/// Layers that double images, of many channels and of few.
+fn large_transposed_convolutions(n: usize) -> Vec<Sample> {
+    let case = |channels: usize, out: usize, side: usize| {
+        let args = transposed(geometry([2; 2], [1; 2], [1; 2], 1), [0; 2]);
+        sample([images(n / 4, channels, side), signed([channels, out, 4, 4]), signed([out])]).args(args)
+    };
+    vec![case(16, 8, 16), case(64, 32, 16)]
 }
 
 fn special_convolutions(dtype: DType) -> Vec<Sample> {

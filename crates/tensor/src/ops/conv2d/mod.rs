@@ -8,8 +8,10 @@ mod cpu;
 mod cuda;
 mod library;
 mod small;
+mod transposed;
 
 use self::convolution::{ConvolutionOp, is_fused};
+pub use self::transposed::ConvTranspose2dOptions;
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
 use crate::op::{Precision, same_precision};

@@ -1,0 +1,146 @@
+//! Sums, means and largest elements of rows of a table, without the rows in between being kept apart.
+
+use pagelock_tensor::{Int, Result, Tensor};
+
+use super::embedding::check_table;
+use super::pieces::{wrong_argument, wrong_shape};
+
+/// What [`embedding_bag`] makes of the rows of a bag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum EmbeddingBagMode {
+    /// Their sum.
+    Sum,
+    /// Their mean.
+    #[default]
+    Mean,
+    /// Their largest elements.
+    Max,
+}
+
+/// What an [`embedding_bag`] is told beside its inputs.
+#[derive(Clone, Copy, Default)]
+pub struct EmbeddingBagOptions<'a> {
+    /// What is made of the rows of a bag; the mean, unless changed.
+    pub mode: EmbeddingBagMode,
+    /// Where bags begin in an index of one dimension: `[bags]`, the first at 0.
+    pub offsets: Option<&'a Tensor<Int>>,
+    /// Whether `offsets` has one more number, the end of the last bag.
+    pub include_last_offset: bool,
+    /// By what rows are multiplied, shaped like the index; for sums.
+    pub per_sample_weights: Option<&'a Tensor>,
+    /// The index of what is no word: it does not count.
+    pub padding_idx: Option<usize>,
+}
+
+/// One row for each bag: the sum, mean or largest elements of the rows that its indices name, as PyTorch's `F.embedding_bag`.
+///
+/// - `index`: `[bags, words]`, or `[words]` with `offsets`, each at least 0 and below `num_embeddings`
+/// - `weight`: `[num_embeddings, embedding_dim]`
+/// - result: `[bags, embedding_dim]`, of zeros for a bag without words
+///
+/// Offsets are read by the host, and so are the indices for the largest elements with a `padding_idx`, which waits for a device.
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, EmbeddingBagOptions};
+/// # use pagelock_tensor::Tensor;
+/// let table = Tensor::new([[1.0], [2.0], [6.0]])?;
+/// let (words, offsets) = (Tensor::new([0, 2, 1])?, Tensor::new([0, 2])?);
+/// let options = EmbeddingBagOptions { offsets: Some(&offsets), ..EmbeddingBagOptions::default() };
+/// assert_eq!(F::embedding_bag(&words, &table, options)?.to_vec::<f32>()?, [3.5, 2.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, offsets fall or are out of range, or weights are given
+/// for another mode than the sum; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
+pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
+    check_table("embedding_bag", weight)?;
+    let ends = ends(index, options)?;
+    let flat = index.reshape([-1])?;
+    let rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding_bag"))?;
+    if options.mode == EmbeddingBagMode::Max {
+        return largest(&rows, &flat, &ends, options);
+    }
+    let counts = match options.padding_idx {
+        None => Tensor::on(&rows.device()).of(rows.dtype()).ones([rows.dims()[0], 1])?,
+        Some(padding) => {
+            let padding = Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?;
+            flat.ne(&padding)?.to_float_of(rows.dtype())?.unsqueeze(1)?
+        }
+    };
+    let factors = match options.per_sample_weights {
+        None => counts.clone(),
+        Some(factors) => counts.mul(&factors.reshape([-1])?.unsqueeze(1)?)?,
+    };
+    let bags: Vec<i64> = (0..ends.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ends[bag].len())).collect();
+    let bags = Tensor::from_slice(&bags, bags.len())?.to(&rows.device())?;
+    let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([ends.len(), width]);
+    let sums = zeros(weight.dims()[1])?.index_add(0, &bags, &rows.mul(&factors)?)?;
+    match options.mode {
+        EmbeddingBagMode::Mean => sums.div(&zeros(1)?.index_add(0, &bags, &counts)?.clamp_min(1.0)?),
+        _ => Ok(sums),
+    }
+}
+
+/// Where each bag begins and ends; the one place that rejects shapes.
+fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std::ops::Range<usize>>> {
+    let op = "embedding_bag";
+    if let Some(weights) = options.per_sample_weights {
+        if options.mode != EmbeddingBagMode::Sum {
+            return Err(wrong_argument(op, "per_sample_weights", "given", "absent for another mode than the sum"));
+        }
+        if weights.shape() != index.shape() {
+            let expected = format!("it must be as the index, {}", index.shape());
+            return Err(wrong_shape(op, "the tensor of weights", weights.shape(), &expected));
+        }
+    }
+    match (index.dims(), options.offsets) {
+        (&[bags, words], None) => Ok((0..bags).map(|bag| bag * words..(bag + 1) * words).collect()),
+        (&[words], Some(offsets)) if offsets.rank() == 1 => {
+            let mut starts: Vec<i64> = offsets.to_dtype(pagelock_tensor::DType::I64)?.to_vec()?;
+            if !options.include_last_offset {
+                starts.push(words as i64);
+            }
+            let rises = starts.windows(2).all(|pair| pair[0] <= pair[1]);
+            if starts.first() != Some(&0) || !rises || starts.last() != Some(&(words as i64)) {
+                let expected =
+                    format!("numbers that begin with 0, never fall and end at most with {words}, the number of words");
+                return Err(wrong_argument(op, "offsets", offsets.shape(), &expected));
+            }
+            Ok(starts.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())
+        }
+        _ => {
+            let expected = "it must be [bags, words], or [words] with offsets [bags]";
+            Err(wrong_shape(op, "the index", index.shape(), expected))
+        }
+    }
+}
+
+/// Bags as long as the longest, filled up with the first row of each; a row of zeros for those without rows.
+fn largest(
+    rows: &Tensor,
+    flat: &Tensor<Int>,
+    ends: &[std::ops::Range<usize>],
+    options: EmbeddingBagOptions<'_>,
+) -> Result<Tensor> {
+    let words: Option<Vec<i64>> =
+        options.padding_idx.map(|_| flat.to_dtype(pagelock_tensor::DType::I64)?.to_vec()).transpose()?;
+    let counts = |place: &usize| match (&words, options.padding_idx) {
+        (Some(words), Some(padding)) => words[*place] != padding as i64,
+        _ => true,
+    };
+    let longest = ends.iter().map(|ends| ends.len()).max().unwrap_or(0).max(1);
+    let nothing = rows.dims()[0];
+    let places = Tensor::build(longest.saturating_mul(ends.len()), |places: &mut [i64]| {
+        for (places, ends) in std::iter::zip(places.chunks_exact_mut(longest), ends) {
+            let mut of_bag = ends.clone().filter(counts);
+            let first = of_bag.next().unwrap_or(nothing);
+            let all = [first].into_iter().chain(of_bag).chain(std::iter::repeat(first));
+            std::iter::zip(places, all).for_each(|(place, row)| *place = row as i64);
+        }
+    })?;
+    let zeros = Tensor::on(&rows.device()).of(rows.dtype()).zeros([1, rows.dims()[1]])?;
+    let places = places.to(&rows.device())?;
+    let seen = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &places)?.unflatten(0, [ends.len(), longest])?;
+    Ok(seen.max_dim(1)?.0)
+}

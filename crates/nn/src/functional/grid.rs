@@ -1,0 +1,224 @@
+//! Images and volumes read at places that a tensor names: `affine_grid` and `grid_sample`.
+
+use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
+
+use super::pieces::{choose, computed, signed, wrong_argument, wrong_shape};
+
+/// How [`grid_sample`] reads between pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GridSampleMode {
+    /// On lines between the neighbors; of volumes, too.
+    #[default]
+    Bilinear,
+    /// The nearest pixel, which has no gradient of the place.
+    Nearest,
+}
+
+/// What [`grid_sample`] reads outside of the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GridPadding {
+    /// Zeros.
+    #[default]
+    Zeros,
+    /// The pixel at the border.
+    Border,
+    /// The image, reflected at its border.
+    Reflection,
+}
+
+/// How [`grid_sample`] reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GridSampleOptions {
+    /// Between pixels.
+    pub mode: GridSampleMode,
+    /// Outside of the image.
+    pub padding_mode: GridPadding,
+    /// Whether −1 and 1 are the middles of the pixels at the border; else their outer edges.
+    pub align_corners: bool,
+}
+
+/// The places that an affine map gives to the pixels of an image, as PyTorch's `F.affine_grid`.
+///
+/// - `theta`: `[batch, 2, 3]` for images, `[batch, 3, 4]` for volumes
+/// - `size`: that of the result of [`grid_sample`], `[batch, channels, height, width]` or with a depth
+/// - result: `[batch, height, width, 2]`, of which the last are `x` and `y` between −1 and 1; for volumes
+///   `[batch, depth, height, width, 3]`
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let same = Tensor::new([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])?;
+/// let grid = F::affine_grid(&same, &[1, 3, 1, 2], false)?;
+/// assert_eq!(grid.to_vec::<f32>()?, [-0.5, 0.0, 0.5, 0.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit.
+pub fn affine_grid(theta: &Tensor, size: &[usize], align_corners: bool) -> Result<Tensor> {
+    let dims = size.len().saturating_sub(2);
+    if !(2..=3).contains(&dims) || *theta.dims() != [size[0], dims, dims + 1] {
+        let expected =
+            format!("for the size {size:?} it must be [batch, 2, 3] for images and [batch, 3, 4] for volumes");
+        return Err(wrong_shape("affine_grid", "theta", theta.shape(), &expected));
+    }
+    let space = Shape::new(&size[2..])?;
+    let base = base_places(&space, align_corners)?.to_dtype(theta.dtype())?.to(&theta.device())?;
+    let grid = no_autocast(|| base.matmul(&theta.transpose(1, 2)?))?;
+    grid.unflatten(1, space)
+}
+
+/// `[x, y, 1]` of each pixel, or `[x, y, z, 1]`.
+fn base_places(space: &Shape, align_corners: bool) -> Result<Tensor> {
+    let along = |place: usize, size: usize| match (size, align_corners) {
+        (0 | 1, _) => 0.0,
+        (_, true) => 2.0 * place as f64 / (size - 1) as f64 - 1.0,
+        (_, false) => (2.0 * place as f64 + 1.0) / size as f64 - 1.0,
+    };
+    let width = space.rank() + 1;
+    Tensor::build([space.elements(), width], |numbers: &mut [f64]| {
+        for (pixel, place) in numbers.chunks_exact_mut(width).enumerate() {
+            let mut rest = pixel;
+            for (coordinate, &size) in std::iter::zip(place.iter_mut(), space.iter().rev()) {
+                *coordinate = along(rest % size, size);
+                rest /= size;
+            }
+            place[width - 1] = 1.0;
+        }
+    })
+}
+
+/// `x` read at the places of `grid`, as PyTorch's `F.grid_sample`.
+///
+/// - `x`: `[batch, channels, height, width]`, or with a depth
+/// - `grid`: `[batch, out_h, out_w, 2]`, of which the last are `x` and `y`: −1 is left or top, 1 is right or bottom; for volumes
+///   `[batch, out_d, out_h, out_w, 3]`
+/// - result: `[batch, channels, out_h, out_w]`, or with a depth
+///
+/// It is made of other operations, which read and write the result about ten times for each neighbor. Both inputs have gradients.
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, GridSampleOptions};
+/// # use pagelock_tensor::Tensor;
+/// let image = Tensor::new([[[[1.0, 2.0], [3.0, 4.0]]]])?;
+/// let center = Tensor::zeros([1, 1, 1, 2])?;
+/// assert_eq!(F::grid_sample(&image, &center, GridSampleOptions::default())?.to_vec::<f32>()?, [2.5]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, or the image has no pixels.
+pub fn grid_sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
+    let dims = x.rank().saturating_sub(2);
+    let fits = (2..=3).contains(&dims)
+        && grid.rank() == x.rank()
+        && grid.dims()[0] == x.dims()[0]
+        && grid.dims()[dims + 1] == dims;
+    if !fits {
+        let expected =
+            format!("for the input {} it must be [batch, .., 2] for images and [batch, .., 3] for volumes", x.shape());
+        return Err(wrong_shape("grid_sample", "the grid", grid.shape(), &expected));
+    }
+    if x.dims()[2..].contains(&0) {
+        return Err(wrong_shape("grid_sample", "the input", x.shape(), "it must have pixels"));
+    }
+    if x.dtype() != grid.dtype() {
+        return Err(wrong_argument(
+            "grid_sample",
+            "the grid's type",
+            grid.dtype(),
+            &format!("that of the input, {}", x.dtype()),
+        ));
+    }
+    no_autocast(|| {
+        computed(x, |x| {
+            let grid = grid.to_dtype(x.dtype())?;
+            sample(x, &grid, options)
+        })
+    })
+}
+
+fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
+    let space = &x.dims()[2..];
+    let dims = space.len();
+    // The first dimension of an image is the last coordinate of a place. Each is [batch, places].
+    let axes = (0..dims).map(|axis| {
+        let coordinate = grid.select(-1, signed(dims - 1 - axis))?.flatten(1, -1)?;
+        Axis::new(&coordinate, space[axis], options)
+    });
+    let axes: Vec<Axis> = axes.collect::<Result<_>>()?;
+    let flat = x.flatten(2, -1)?;
+    let sides = if options.mode == GridSampleMode::Nearest { 1 } else { 2_usize };
+    let neighbor = |number: usize| {
+        let mut place: Option<Tensor<Int>> = None;
+        let mut weight: Option<Tensor> = None;
+        for (axis, on_axis) in axes.iter().enumerate() {
+            let (at, factor) = &on_axis.sides[number / sides.pow(axis as u32) % sides];
+            place = Some(match place {
+                None => at.clone(),
+                Some(place) => place.mul_scalar(space[axis] as i64)?.add(at)?,
+            });
+            weight = Some(match weight {
+                None => factor.clone(),
+                Some(weight) => weight.mul(factor)?,
+            });
+        }
+        let (Some(place), Some(weight)) = (place, weight) else { unreachable!("there are two or three dimensions") };
+        let wide = [x.dims()[0], x.dims()[1], place.dims()[1]];
+        flat.gather(2, &place.unsqueeze(1)?.expand(wide)?)?.mul(&weight.unsqueeze(1)?)
+    };
+    let all = (1..sides.pow(dims as u32)).try_fold(neighbor(0)?, |sum, number| sum.add(&neighbor(number)?))?;
+    all.unflatten(2, &grid.dims()[1..=dims])
+}
+
+/// The neighbors of places along a dimension: their numbers, which are always inside, and weights, which are 0 outside.
+struct Axis {
+    sides: Vec<(Tensor<Int>, Tensor)>,
+}
+
+impl Axis {
+    fn new(coordinate: &Tensor, size: usize, options: GridSampleOptions) -> Result<Self> {
+        let (align, last) = (options.align_corners, (size - 1) as f64);
+        let at = match align {
+            true => coordinate.add_scalar(1.0)?.mul_scalar(last / 2.0)?,
+            false => coordinate.add_scalar(1.0)?.mul_scalar(size as f64 / 2.0)?.add_scalar(-0.5)?,
+        };
+        let at = match options.padding_mode {
+            GridPadding::Zeros => at,
+            GridPadding::Border => at.clamp(0.0, last)?,
+            GridPadding::Reflection if align => reflected(&at, 0.0, last)?.clamp(0.0, last)?,
+            GridPadding::Reflection => reflected(&at, -0.5, size as f64)?.clamp(0.0, last)?,
+        };
+        let side = |whole: Tensor, weight: Tensor| {
+            let inside = whole.ge_scalar(0.0)?.logical_and(&whole.le_scalar(last)?)?;
+            let nothing = whole.zeros_like()?;
+            let weight = choose(&inside, &weight, &nothing)?;
+            Ok((choose(&inside, &whole, &nothing)?.to_int()?, weight))
+        };
+        let sides = match options.mode {
+            GridSampleMode::Nearest => {
+                let whole = at.detach().round()?;
+                vec![side(whole.clone(), whole.ones_like()?)?]
+            }
+            GridSampleMode::Bilinear => {
+                let below = at.detach().floor()?;
+                let part = at.sub(&below)?;
+                let rest = part.neg()?.add_scalar(1.0)?;
+                vec![side(below.clone(), rest)?, side(below.add_scalar(1.0)?, part)?]
+            }
+        };
+        Ok(Self { sides })
+    }
+}
+
+/// Places reflected at `low` and `low + span` until they are between them.
+fn reflected(at: &Tensor, low: f64, span: f64) -> Result<Tensor> {
+    if span == 0.0 {
+        return at.mul_scalar(0.0);
+    }
+    let away = at.add_scalar(-low)?.abs()?;
+    let flips = away.detach().div_scalar(span)?.floor()?;
+    let extra = away.sub(&flips.mul_scalar(span)?)?;
+    let is_odd = flips.remainder_scalar(2.0)?.gt_scalar(0.5)?;
+    choose(&is_odd, &extra.neg()?.add_scalar(span)?, &extra)?.add_scalar(low)
+}

@@ -1,0 +1,325 @@
+//! Sequences, images and volumes in another size.
+//!
+//! Every mode works on one dimension after the other. There each output is a weighted sum of few inputs, its taps: one for the
+//! nearest neighbor, two for a line, four for a cubic, more with `antialias`. A short dimension is multiplied by the matrix of the
+//! weights, `[out, in]`, which is a plain product whose gradient is one too; of a long dimension the taps are selected and added.
+
+use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
+
+use super::pieces::{computed, signed, wrong_argument, wrong_shape};
+use super::{adaptive_avg_pool1d, adaptive_avg_pool3d};
+
+/// How elements between others are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum InterpolationMode {
+    /// The nearest neighbor, rounded down as in PyTorch's `nearest`.
+    #[default]
+    Nearest,
+    /// The nearest neighbor of the middle of each element, as in PyTorch's `nearest-exact`.
+    NearestExact,
+    /// On a line between two, of sequences.
+    Linear,
+    /// On lines in two dimensions, of images.
+    Bilinear,
+    /// On cubic polynomials through four, of images.
+    Bicubic,
+    /// On lines in three dimensions, of volumes.
+    Trilinear,
+    /// The mean of the covered area, as adaptive pooling.
+    Area,
+}
+
+impl InterpolationMode {
+    /// PyTorch's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nearest => "nearest",
+            Self::NearestExact => "nearest-exact",
+            Self::Linear => "linear",
+            Self::Bilinear => "bilinear",
+            Self::Bicubic => "bicubic",
+            Self::Trilinear => "trilinear",
+            Self::Area => "area",
+        }
+    }
+
+    /// How many dimensions it is for, if not for any number.
+    fn dims(self) -> Option<usize> {
+        match self {
+            Self::Nearest | Self::NearestExact | Self::Area => None,
+            Self::Linear => Some(1),
+            Self::Bilinear | Self::Bicubic => Some(2),
+            Self::Trilinear => Some(3),
+        }
+    }
+}
+
+/// The size that [`interpolate`] makes: one entry for each dimension behind the channels, or one for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale<'a> {
+    /// These sizes.
+    Size(&'a [usize]),
+    /// The sizes of the input times these factors, rounded down.
+    Factor(&'a [f64]),
+}
+
+/// How [`interpolate`] computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct InterpolateOptions {
+    /// The nearest neighbor, unless changed.
+    pub mode: InterpolationMode,
+    /// Whether the middles of the elements at the corners are kept; else the corners themselves. For linear and cubic modes.
+    pub align_corners: bool,
+    /// Whether factors that are given are computed anew from the rounded sizes.
+    pub recompute_scale_factor: bool,
+    /// Whether a smaller result is a mean over all that it covers. For bilinear and bicubic.
+    pub antialias: bool,
+}
+
+impl InterpolateOptions {
+    /// With this mode.
+    pub fn mode(mode: InterpolationMode) -> Self {
+        Self { mode, ..Self::default() }
+    }
+
+    /// With this choice of corners.
+    #[must_use]
+    pub fn align_corners(self, align_corners: bool) -> Self {
+        Self { align_corners, ..self }
+    }
+
+    /// With or without antialiasing.
+    #[must_use]
+    pub fn antialias(self, antialias: bool) -> Self {
+        Self { antialias, ..self }
+    }
+}
+
+/// Sequences, images or volumes in another size, as PyTorch's `F.interpolate`.
+///
+/// - `x`: `[batch, channels, ..]`, with one to three more dimensions, as many as the mode says
+/// - result: `[batch, channels, ..size]`
+///
+/// Halves are computed in `f32`.
+///
+/// ```
+/// use pagelock_nn::functional::{self as F, InterpolateOptions, InterpolationMode, Scale};
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::new([[[1.0, 2.0]]])?;
+/// assert_eq!(F::interpolate(&x, Scale::Size(&[4]), InterpolateOptions::default())?.to_vec::<f32>()?, [1.0, 1.0, 2.0, 2.0]);
+/// let linear = InterpolateOptions::mode(InterpolationMode::Linear);
+/// assert_eq!(F::interpolate(&x, Scale::Factor(&[2.0]), linear)?.to_vec::<f32>()?, [1.0, 1.25, 1.75, 2.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the mode is for another number of dimensions, there are not as many sizes
+/// or factors, a size would be 0, a factor is not above 0, or `align_corners` or `antialias` are set for a mode that has none.
+pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<Tensor> {
+    let (sizes, factors) = check(x, scale, options)?;
+    if options.mode == InterpolationMode::Area {
+        return match *sizes {
+            [length] => adaptive_avg_pool1d(x, length),
+            [height, width] => x.adaptive_avg_pool2d([height, width]),
+            [depth, height, width] => adaptive_avg_pool3d(x, [depth, height, width]),
+            _ => unreachable!("checked to have up to three dimensions"),
+        };
+    }
+    let resize = |x: &Tensor| {
+        sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
+            let from = x.dims()[axis + 2];
+            let ratio = if to == 0 { 0.0 } else { from as f64 / to as f64 };
+            let axis_scale = factors.as_ref().map_or(ratio, |factors| 1.0 / factors[axis]);
+            if from == to && axis_scale == 1.0 {
+                return Ok(x);
+            }
+            resize_dim(&x, axis + 2, &Taps::new(options, [from, to], axis_scale))
+        })
+    };
+    no_autocast(|| match options.mode.dims() {
+        None => resize(x),
+        Some(_) => computed(x, resize),
+    })
+}
+
+/// The sizes of the result, and the factors where they count.
+fn check(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<(Vec<usize>, Option<Vec<f64>>)> {
+    let op = "interpolate";
+    let (mode, dims) = (options.mode, x.rank().saturating_sub(2));
+    if !(1..=3).contains(&dims) || mode.dims().is_some_and(|of| of != dims) {
+        let of = mode.dims().map_or("one to three".to_owned(), |dims| dims.to_string());
+        let expected =
+            format!("for the mode {} it must be [batch, channels, ..] with {of} more dimensions", mode.name());
+        return Err(wrong_shape(op, "the input", x.shape(), &expected));
+    }
+    let has_none =
+        |argument: &str| Err(wrong_argument(op, argument, "true", &format!("false for the mode {}", mode.name())));
+    if options.align_corners && mode.dims().is_none() {
+        return has_none("align_corners");
+    }
+    if options.antialias && !matches!(mode, InterpolationMode::Bilinear | InterpolationMode::Bicubic) {
+        return has_none("antialias");
+    }
+    let space = &x.dims()[2..];
+    let (sizes, factors) = match scale {
+        Scale::Size(sizes) => (for_each(op, "size", sizes, dims)?, None),
+        Scale::Factor(factors) => {
+            let factors = for_each(op, "scale_factor", factors, dims)?;
+            if let Some(wrong) = factors.iter().find(|&&factor| !(factor > 0.0 && factor.is_finite())) {
+                return Err(wrong_argument(op, "scale_factor", wrong, "above 0"));
+            }
+            let sizes =
+                std::iter::zip(space, &factors).map(|(&size, factor)| (size as f64 * factor) as usize).collect();
+            (sizes, (!options.recompute_scale_factor).then_some(factors))
+        }
+    };
+    if sizes.contains(&0) || space.contains(&0) {
+        let expected = format!("neither its dimensions nor the sizes {sizes:?} may be 0");
+        return Err(wrong_shape(op, "the input", x.shape(), &expected));
+    }
+    Shape::new(&sizes)?;
+    Ok((sizes, factors))
+}
+
+/// One value for each dimension.
+fn for_each<T: Copy + std::fmt::Debug>(op: &str, argument: &str, given: &[T], dims: usize) -> Result<Vec<T>> {
+    match *given {
+        [one] => Ok(vec![one; dims]),
+        _ if given.len() == dims => Ok(given.to_vec()),
+        _ => Err(wrong_argument(
+            op,
+            argument,
+            format!("{given:?}"),
+            &format!("one value, or one for each of {dims} dimensions"),
+        )),
+    }
+}
+
+/// The inputs that each output of a dimension is a sum of: for each of `out` outputs up to `count` places and weights.
+struct Taps {
+    input: usize,
+    out: usize,
+    count: usize,
+    row: Box<dyn Fn(usize) -> Vec<(i64, f64)>>,
+}
+
+impl Taps {
+    /// `scale`: how many inputs an output stands for.
+    fn new(options: InterpolateOptions, [from, to]: [usize; 2], scale: f64) -> Self {
+        let last = from - 1;
+        let kept = move |at: f64| (at.max(0.0) as usize).min(last) as i64;
+        let scale = match options.align_corners {
+            true if to > 1 => last as f64 / (to - 1) as f64,
+            true => 0.0,
+            false => scale,
+        };
+        let [factor, shift] = if options.align_corners { [0.0, 0.0] } else { [0.5, -0.5] };
+        let middle = move |out: usize| (out as f64 + factor) * scale + shift;
+        let smooth = |radius: f64, filter: fn(f64) -> f64| -> Self {
+            let count = (2.0 * radius * scale.max(1.0)).ceil() as usize + 1;
+            let row = move |out| smooth(out, from, scale, (radius, filter));
+            Self { input: from, out: to, count: count.min(from), row: Box::new(row) }
+        };
+        let (count, row): (usize, Box<dyn Fn(usize) -> Vec<(i64, f64)>>) = match options.mode {
+            InterpolationMode::Nearest => (1, Box::new(move |out| vec![(kept((out as f64 * scale).floor()), 1.0)])),
+            InterpolationMode::NearestExact => {
+                (1, Box::new(move |out| vec![(kept(((out as f64 + 0.5) * scale).floor()), 1.0)]))
+            }
+            InterpolationMode::Bicubic if options.antialias => return smooth(2.0, |x| cubic(x, -0.5)),
+            InterpolationMode::Bilinear if options.antialias => return smooth(1.0, |x| (1.0 - x.abs()).max(0.0)),
+            InterpolationMode::Bicubic => {
+                let of = move |at: f64| {
+                    [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (kept(tap), cubic(at - tap, -0.75)))
+                };
+                (4, Box::new(move |out| of(middle(out)).to_vec()))
+            }
+            _ => (2, Box::new(move |out| on_line(middle(out).max(0.0), last))),
+        };
+        Self { input: from, out: to, count, row }
+    }
+
+    /// `[out, in]`
+    fn matrix(&self) -> Result<Tensor> {
+        Tensor::build([self.out, self.input], |matrix: &mut [f64]| {
+            matrix.fill(0.0);
+            for (out, row) in matrix.chunks_exact_mut(self.input).enumerate() {
+                (self.row)(out).into_iter().for_each(|(place, weight)| row[place as usize] += weight);
+            }
+        })
+    }
+
+    /// `[out · count]`
+    fn places(&self) -> Result<Tensor<Int>> {
+        Tensor::build(self.out.saturating_mul(self.count), |places: &mut [i64]| {
+            places.fill(0);
+            for (out, places) in places.chunks_exact_mut(self.count).enumerate() {
+                std::iter::zip(places, (self.row)(out)).for_each(|(place, (from, _))| *place = from);
+            }
+        })
+    }
+
+    /// `[out, count]`
+    fn weights(&self) -> Result<Tensor> {
+        Tensor::build([self.out, self.count], |weights: &mut [f64]| {
+            weights.fill(0.0);
+            for (out, weights) in weights.chunks_exact_mut(self.count).enumerate() {
+                std::iter::zip(weights, (self.row)(out)).for_each(|(weight, (_, of))| *weight = of);
+            }
+        })
+    }
+}
+
+/// The two neighbors of a place.
+fn on_line(at: f64, last: usize) -> Vec<(i64, f64)> {
+    let below = (at as usize).min(last);
+    let part = (at - below as f64).clamp(0.0, 1.0);
+    vec![(below as i64, 1.0 - part), ((below + 1).min(last) as i64, part)]
+}
+
+/// Keys' cubic convolution, "Cubic convolution interpolation for digital image processing", 1981, equation 4; `a` is PyTorch's.
+fn cubic(x: f64, a: f64) -> f64 {
+    let x = x.abs();
+    match x {
+        _ if x <= 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        _ if x < 2.0 => ((a * x - 5.0 * a) * x + 8.0 * a) * x - 4.0 * a,
+        _ => 0.0,
+    }
+}
+
+/// Weights of a filter that is as wide as what an output covers, as in Pillow and in PyTorch's antialiased kernels.
+fn smooth(out: usize, from: usize, scale: f64, (radius, filter): (f64, fn(f64) -> f64)) -> Vec<(i64, f64)> {
+    let wide = scale.max(1.0);
+    let (center, support) = (scale * (out as f64 + 0.5), radius * wide);
+    let start = ((center - support + 0.5) as i64).max(0);
+    let end = ((center + support + 0.5) as i64).min(from as i64);
+    let taps = (start..end).map(|place| (place, filter((place as f64 - center + 0.5) / wide)));
+    let sum: f64 = taps.clone().map(|(_, weight)| weight).sum();
+    taps.map(|(place, weight)| (place, if sum == 0.0 { weight } else { weight / sum })).collect()
+}
+
+/// Up to this many inputs, products with a matrix are fast on every device.
+const SHORT: usize = 128;
+
+fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
+    let like = |numbers: Tensor| numbers.to_dtype(x.dtype())?.to(&x.device());
+    let (dim, behind) = (signed(dim), signed(dim + 1));
+    if taps.count > 1 && taps.input <= SHORT {
+        return product(x, dim, &like(taps.matrix()?)?);
+    }
+    let picked = x.index_select(dim, &taps.places()?.to(&x.device())?)?;
+    if taps.count == 1 {
+        return Ok(picked);
+    }
+    let weights =
+        (0..x.rank() - behind as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
+    picked.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(behind)
+}
+
+/// A dimension multiplied by a matrix `[out, in]`.
+fn product(x: &Tensor, dim: isize, matrix: &Tensor) -> Result<Tensor> {
+    if dim as usize + 1 == x.rank() {
+        return x.linear(matrix, None);
+    }
+    let behind = Shape::new(&x.dims()[dim as usize + 1..])?;
+    matrix.matmul(&x.flatten(dim + 1, -1)?)?.unflatten(-1, behind)
+}

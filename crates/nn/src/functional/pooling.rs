@@ -1,0 +1,541 @@
+//! Pooling of sequences, images and volumes: largest, mean, power mean, and the way back.
+//!
+//! Where windows lie side by side in one dimension after the other, so do the computations: the largest of a box is the largest of
+//! the largest of its rows. Plain windows run [`Tensor::max_pool2d`] and [`Tensor::avg_pool2d`]; dilated ones, and those whose
+//! places are asked for, select what each window sees along a dimension, which takes as much memory as a window has entries there,
+//! times the result.
+
+use pagelock_tensor::{Int, PadMode, Pool2dOptions, Result, Shape, Tensor};
+
+use super::pieces::{shaped, signed, wrong_argument, wrong_shape};
+
+/// How windows slide over `N` dimensions to find their largest elements.
+///
+/// ```
+/// use pagelock_nn::functional::MaxPoolOptions;
+///
+/// let halving = MaxPoolOptions { padding: [1, 1], ..MaxPoolOptions::new([3, 3]).stride([2, 2]) };
+/// assert!(!halving.ceil_mode);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaxPoolOptions<const N: usize> {
+    /// How long the window is in each dimension.
+    pub kernel: [usize; N],
+    /// By how many elements it moves.
+    pub stride: [usize; N],
+    /// How far it may reach beyond each end; at most half of the kernel.
+    pub padding: [usize; N],
+    /// How far its elements lie apart.
+    pub dilation: [usize; N],
+    /// Whether a last window that is not whole counts too.
+    pub ceil_mode: bool,
+}
+
+impl<const N: usize> MaxPoolOptions<N> {
+    /// Windows side by side.
+    pub fn new(kernel: [usize; N]) -> Self {
+        Self { kernel, stride: kernel, padding: [0; N], dilation: [1; N], ceil_mode: false }
+    }
+
+    /// With this stride.
+    #[must_use]
+    pub fn stride(self, stride: [usize; N]) -> Self {
+        Self { stride, ..self }
+    }
+
+    fn windows(&self) -> Windows<'_> {
+        let Self { kernel, stride, padding, dilation, ceil_mode } = self;
+        Windows { kernel, stride, padding, dilation, ceil_mode: *ceil_mode }
+    }
+}
+
+impl From<Pool2dOptions> for MaxPoolOptions<2> {
+    fn from(plain: Pool2dOptions) -> Self {
+        Self { padding: plain.padding, ..Self::new(plain.kernel).stride(plain.stride) }
+    }
+}
+
+/// How windows slide over `N` dimensions to compute their means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AvgPoolOptions<const N: usize> {
+    /// How long the window is in each dimension.
+    pub kernel: [usize; N],
+    /// By how many elements it moves.
+    pub stride: [usize; N],
+    /// How far it may reach beyond each end, where there are zeros; at most half of the kernel.
+    pub padding: [usize; N],
+    /// Whether a last window that is not whole counts too.
+    pub ceil_mode: bool,
+    /// Whether the zeros of the padding count as elements.
+    pub count_include_pad: bool,
+    /// By what sums are divided, instead of their count.
+    pub divisor_override: Option<usize>,
+}
+
+impl<const N: usize> AvgPoolOptions<N> {
+    /// Windows side by side.
+    pub fn new(kernel: [usize; N]) -> Self {
+        Self {
+            kernel,
+            stride: kernel,
+            padding: [0; N],
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor_override: None,
+        }
+    }
+
+    /// With this stride.
+    #[must_use]
+    pub fn stride(self, stride: [usize; N]) -> Self {
+        Self { stride, ..self }
+    }
+
+    fn averages(&self) -> Averages<'_> {
+        let Self { kernel, stride, padding, ceil_mode, count_include_pad, divisor_override } = self;
+        let windows = Windows { kernel, stride, padding, dilation: &[1; 3][..N], ceil_mode: *ceil_mode };
+        Averages { windows, count_include_pad: *count_include_pad, divisor_override: *divisor_override }
+    }
+}
+
+impl From<Pool2dOptions> for AvgPoolOptions<2> {
+    fn from(plain: Pool2dOptions) -> Self {
+        Self { padding: plain.padding, ..Self::new(plain.kernel).stride(plain.stride) }
+    }
+}
+
+/// Windows over the last dimensions, whatever their number.
+struct Windows<'a> {
+    kernel: &'a [usize],
+    stride: &'a [usize],
+    padding: &'a [usize],
+    dilation: &'a [usize],
+    ceil_mode: bool,
+}
+
+struct Averages<'a> {
+    windows: Windows<'a>,
+    count_include_pad: bool,
+    divisor_override: Option<usize>,
+}
+
+impl Windows<'_> {
+    /// How many windows fit each of the last dimensions; the one place that rejects shapes.
+    fn counts(&self, op: &str, x: &Tensor) -> Result<Vec<usize>> {
+        let sizes = space(op, x, self.kernel.len())?;
+        sizes.iter().enumerate().map(|(axis, &size)| self.count(op, x, axis, size)).collect()
+    }
+
+    fn count(&self, op: &str, x: &Tensor, axis: usize, size: usize) -> Result<usize> {
+        let [kernel, stride, padding] = [self.kernel[axis], self.stride[axis], self.padding[axis]];
+        for (argument, value) in [("kernel", kernel), ("stride", stride), ("dilation", self.dilation[axis])] {
+            if value == 0 {
+                return Err(wrong_argument(op, argument, 0, "at least 1"));
+            }
+        }
+        if padding > kernel / 2 {
+            let expected = format!("at most half of the kernel, which is {kernel}");
+            return Err(wrong_argument(op, "padding", padding, &expected));
+        }
+        let room = self.reach(axis).and_then(|reach| size.checked_add(2 * padding)?.checked_sub(reach));
+        let Some(room) = room.filter(|_| size > 0) else {
+            let expected = format!(
+                "padded by {:?} it must be at least as large as the window, {:?} dilated by {:?}",
+                self.padding, self.kernel, self.dilation
+            );
+            return Err(wrong_shape(op, "the input", x.shape(), &expected));
+        };
+        let count = if self.ceil_mode { room.div_ceil(stride) } else { room / stride } + 1;
+        // The last window begins in the input, or in the padding before it.
+        let begins_outside = self.ceil_mode && (count - 1).saturating_mul(stride) >= size.saturating_add(padding);
+        Ok(if begins_outside { count - 1 } else { count })
+    }
+
+    /// How many elements a window has.
+    fn elements(&self) -> f64 {
+        self.kernel.iter().map(|&kernel| kernel as f64).product()
+    }
+
+    /// How many entries a window spans.
+    fn reach(&self, axis: usize) -> Option<usize> {
+        self.dilation[axis].checked_mul(self.kernel[axis] - 1)?.checked_add(1)
+    }
+
+    /// Which entries of a dimension the windows see; what is outside is replaced by the first that is inside.
+    fn taps(&self, op: &str, axis: usize, size: usize, count: usize) -> Result<Taps> {
+        let [stride, padding, dilation] = [self.stride[axis], self.padding[axis], self.dilation[axis]];
+        let kernel = self.kernel[axis];
+        let mut is_blind = false;
+        let index = Tensor::build(count.saturating_mul(kernel), |index: &mut [i64]| {
+            for (window, index) in index.chunks_exact_mut(kernel).enumerate() {
+                let inside =
+                    |tap: usize| (window * stride + tap * dilation).checked_sub(padding).filter(|&at| at < size);
+                let first = (0..kernel).find_map(inside);
+                is_blind |= first.is_none();
+                let entries = (0..kernel).map(|tap| inside(tap).or(first).unwrap_or(0) as i64);
+                std::iter::zip(index, entries).for_each(|(place, entry)| *place = entry);
+            }
+        })?;
+        if is_blind {
+            let expected = format!("one with which every window sees an element of the {size}");
+            return Err(wrong_argument(op, "dilation", dilation, &expected));
+        }
+        Ok(Taps { index, count, taps: kernel })
+    }
+
+    /// By how much the input is longer at its ends, so that whole windows fit; `[left, right, top, bottom, …]`.
+    fn overhang(&self, x: &Tensor, counts: &[usize]) -> Vec<isize> {
+        let sizes = &x.dims()[x.rank() - counts.len()..];
+        let of = |axis: usize| {
+            let needed = (counts[axis] - 1).saturating_mul(self.stride[axis]).saturating_add(self.kernel[axis]);
+            isize::try_from(needed.saturating_sub(sizes[axis] + 2 * self.padding[axis])).unwrap_or(isize::MAX)
+        };
+        (0..counts.len()).rev().flat_map(|axis| [0, of(axis)]).collect()
+    }
+
+    fn as_images(&self, axes: [usize; 2]) -> Pool2dOptions {
+        let of = |values: &[usize]| axes.map(|axis| values[axis]);
+        Pool2dOptions { kernel: of(self.kernel), stride: of(self.stride), padding: of(self.padding) }
+    }
+
+    /// Pools images with these windows, in one go or two.
+    fn over(&self, x: &Tensor, pool: &dyn Fn(&Tensor, Pool2dOptions) -> Result<Tensor>) -> Result<Tensor> {
+        match *self.kernel {
+            [kernel] => {
+                let rows =
+                    Pool2dOptions { kernel: [1, kernel], stride: [1, self.stride[0]], padding: [0, self.padding[0]] };
+                pool(&x.unsqueeze(-2)?, rows)?.squeeze(-2)
+            }
+            [_, _] => pool(x, self.as_images([0, 1])),
+            _ => {
+                let planes = pool(x, self.as_images([1, 2]))?;
+                let size = Shape::new(&planes.dims()[planes.rank() - 2..])?;
+                let columns = Pool2dOptions {
+                    kernel: [self.kernel[0], 1],
+                    stride: [self.stride[0], 1],
+                    padding: [self.padding[0], 0],
+                };
+                pool(&planes.flatten(-2, -1)?, columns)?.unflatten(-1, size)
+            }
+        }
+    }
+}
+
+/// The sizes of the last `dims` dimensions, behind the channels and perhaps a batch.
+fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
+    if x.rank() == dims + 1 || x.rank() == dims + 2 {
+        return Ok(&x.dims()[x.rank() - dims..]);
+    }
+    let expected =
+        format!("it must be [batch, channels, ..] or [channels, ..] with {dims} more dimensions; reshape it");
+    Err(wrong_shape(op, "the input", x.shape(), &expected))
+}
+
+/// What windows see along a dimension: `count` rows of `taps` entries.
+struct Taps {
+    index: Tensor<Int>,
+    count: usize,
+    taps: usize,
+}
+
+/// The largest of what windows see along a dimension after the other; `places` go along.
+struct Largest {
+    values: Tensor,
+    places: Option<Tensor<Int>>,
+}
+
+impl Largest {
+    /// With places, the elements of a channel are numbered in order.
+    fn new(x: &Tensor, dims: usize, with_places: bool) -> Result<Self> {
+        let number = || {
+            let of_channel = Shape::new(&x.dims()[x.rank() - dims..])?;
+            let order = Tensor::on(&x.device()).arange(0_i64, of_channel.elements() as i64, 1)?;
+            order.unflatten(0, of_channel)?.expand(x.shape())
+        };
+        Ok(Self { values: x.clone(), places: if with_places { Some(number()?) } else { None } })
+    }
+
+    fn along(self, dim: usize, taps: &Taps) -> Result<Self> {
+        let index = taps.index.to(&self.values.device())?;
+        let (dim, behind, apart) = (signed(dim), signed(dim + 1), [taps.count, taps.taps]);
+        let seen = self.values.index_select(dim, &index)?.unflatten(dim, apart)?;
+        let (values, chosen) = seen.max_dim(behind)?;
+        let places = match self.places {
+            None => None,
+            Some(places) => {
+                let seen = places.index_select(dim, &index)?.unflatten(dim, apart)?;
+                Some(seen.gather(behind, &chosen.unsqueeze(behind)?)?.squeeze(behind)?)
+            }
+        };
+        Ok(Self { values, places })
+    }
+}
+
+fn max_pool(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<Tensor> {
+    let counts = windows.counts(op, x)?;
+    if windows.dilation.iter().any(|&dilation| dilation > 1) {
+        return Ok(largest(op, x, windows, &counts, false)?.values);
+    }
+    let overhang = windows.overhang(x, &counts);
+    let whole = if overhang.iter().any(|&more| more > 0) {
+        x.pad(&overhang, PadMode::Constant(f64::NEG_INFINITY))?
+    } else {
+        x.clone()
+    };
+    windows.over(&whole, &|x, geometry| x.max_pool2d(geometry))
+}
+
+fn max_pool_with_indices(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<(Tensor, Tensor<Int>)> {
+    let counts = windows.counts(op, x)?;
+    found(largest(op, x, windows, &counts, true)?)
+}
+
+fn found(largest: Largest) -> Result<(Tensor, Tensor<Int>)> {
+    let Some(places) = largest.places else { unreachable!("places were asked for") };
+    Ok((largest.values, places))
+}
+
+fn largest(op: &str, x: &Tensor, windows: &Windows<'_>, counts: &[usize], with_places: bool) -> Result<Largest> {
+    let dims = counts.len();
+    (0..dims).rev().try_fold(Largest::new(x, dims, with_places)?, |found, axis| {
+        let dim = x.rank() - dims + axis;
+        found.along(dim, &windows.taps(op, axis, x.dims()[dim], counts[axis])?)
+    })
+}
+
+fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
+    let Averages { windows, count_include_pad, divisor_override } = averages;
+    let counts = windows.counts(op, x)?;
+    let overhang = windows.overhang(x, &counts);
+    let is_cut = overhang.iter().any(|&more| more > 0);
+    let whole = if is_cut { x.pad(&overhang, PadMode::Constant(0.0))? } else { x.clone() };
+    let means = windows.over(&whole, &|x, geometry| x.avg_pool2d(geometry))?;
+    if let Some(divisor) = divisor_override {
+        if *divisor == 0 {
+            return Err(wrong_argument(op, "divisor_override", 0, "at least 1"));
+        }
+        return means.mul_scalar(windows.elements() / *divisor as f64);
+    }
+    let is_padded = windows.padding.iter().any(|&padding| padding > 0);
+    if !is_cut && (*count_include_pad || !is_padded) {
+        return Ok(means);
+    }
+    (0..counts.len()).try_fold(means, |means, axis| {
+        let dim = means.rank() - counts.len() + axis;
+        let factors = averages.factors(axis, x.dims()[dim], counts[axis]);
+        let factors = Tensor::on(&x.device()).of(x.dtype()).from_slice(&factors, factors.len())?;
+        means.mul(&(dim + 1..means.rank()).try_fold(factors, |factors, _| factors.unsqueeze(-1))?)
+    })
+}
+
+impl Averages<'_> {
+    /// By what means over whole windows are multiplied along a dimension, so that they are means of what counts.
+    fn factors(&self, axis: usize, size: usize, count: usize) -> Vec<f64> {
+        let Windows { kernel, stride, padding, .. } = self.windows;
+        let [kernel, stride, padding] = [kernel[axis], stride[axis], padding[axis]];
+        let counted = |window: usize| {
+            let (start, end) = (window * stride, (window * stride).saturating_add(kernel).min(size + 2 * padding));
+            match self.count_include_pad {
+                true => end - start,
+                false => end.min(size + padding).saturating_sub(start.max(padding)).max(1),
+            }
+        };
+        (0..count).map(|window| kernel as f64 / counted(window) as f64).collect()
+    }
+}
+
+/// Windows that cover `size` entries evenly: window `i` of `count` begins at ⌊i·size/count⌋ and ends before ⌈(i + 1)·size/count⌉.
+fn even_taps(op: &str, size: usize, count: usize) -> Result<Taps> {
+    if count == 0 {
+        return Err(wrong_argument(op, "size", 0, "at least 1"));
+    }
+    let taps = if size.is_multiple_of(count) { size / count } else { size / count + 2 };
+    let index = Tensor::build(count.saturating_mul(taps), |index: &mut [i64]| {
+        for (window, index) in index.chunks_exact_mut(taps).enumerate() {
+            let at = |window: usize| window as u128 * size as u128;
+            let (start, end) = (at(window) / count as u128, at(window + 1).div_ceil(count as u128));
+            index.iter_mut().enumerate().for_each(|(tap, place)| *place = (start + tap as u128).min(end - 1) as i64);
+        }
+    })?;
+    Ok(Taps { index, count, taps })
+}
+
+fn adaptive_max_pool(op: &str, x: &Tensor, size: &[usize], with_places: bool) -> Result<Largest> {
+    let dims = size.len();
+    if space(op, x, dims)?.contains(&0) {
+        return Err(wrong_shape(op, "the input", x.shape(), "no dimension that is pooled may be empty"));
+    }
+    (0..dims).rev().try_fold(Largest::new(x, dims, with_places)?, |found, axis| {
+        let dim = x.rank() - dims + axis;
+        found.along(dim, &even_taps(op, x.dims()[dim], size[axis])?)
+    })
+}
+
+/// `pools! { dims, shape, out; max, max_with_indices, avg, adaptive_max, adaptive_max_with_indices, lp, unpool }`
+macro_rules! pools {
+    ($n:literal, $shape:literal, $max:ident, $max_with:ident, $avg:ident, $adaptive:ident, $adaptive_with:ident, $lp:ident, $unpool:ident) => {
+        /// The largest of each window; NaN wins.
+        ///
+        #[doc = concat!("- `x`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - result: the same with `out = (size + 2·padding − dilation·(kernel − 1) − 1) / stride + 1` in each of these dimensions,
+        ///   rounded up with `ceil_mode`, where the last window still begins inside
+        ///
+        /// # Errors
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape is another one, the window is larger than the padded
+        /// input, the padding is more than half of the kernel, or for a zero in the geometry.
+        pub fn $max(x: &Tensor, options: impl Into<MaxPoolOptions<$n>>) -> Result<Tensor> {
+            max_pool(stringify!($max), x, &options.into().windows())
+        }
+
+        #[doc = concat!("[`", stringify!($max), "`], and where the largest elements are in their channel, counted in the order of its elements: what")]
+        #[doc = concat!("[`", stringify!($unpool), "`] takes.")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($max), "`].")]
+        pub fn $max_with(x: &Tensor, options: impl Into<MaxPoolOptions<$n>>) -> Result<(Tensor, Tensor<Int>)> {
+            max_pool_with_indices(stringify!($max_with), x, &options.into().windows())
+        }
+
+        /// The mean of each window; what is beyond the ends counts as 0, or not at all.
+        ///
+        #[doc = concat!("Shapes and errors as for [`", stringify!($max), "`].")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($max), "`]; for a `divisor_override` of 0.")]
+        pub fn $avg(x: &Tensor, options: impl Into<AvgPoolOptions<$n>>) -> Result<Tensor> {
+            avg_pool(stringify!($avg), x, &options.into().averages())
+        }
+
+        /// The largest of `size` windows that cover each dimension evenly: window `i` of `n` covers the elements ⌊i·in/n⌋ to
+        /// ⌈(i + 1)·in/n⌉.
+        ///
+        #[doc = concat!("- `x`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - result: the same with `size` in these dimensions
+        ///
+        /// # Errors
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape is another one, or for a size of 0.
+        pub fn $adaptive(x: &Tensor, size: [usize; $n]) -> Result<Tensor> {
+            Ok(adaptive_max_pool(stringify!($adaptive), x, &size, false)?.values)
+        }
+
+        #[doc = concat!("[`", stringify!($adaptive), "`], and the places, as those of [`", stringify!($max_with), "`].")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($adaptive), "`].")]
+        pub fn $adaptive_with(x: &Tensor, size: [usize; $n]) -> Result<(Tensor, Tensor<Int>)> {
+            found(adaptive_max_pool(stringify!($adaptive_with), x, &size, true)?)
+        }
+
+        /// The power mean without its mean, `(Σ xᵖ)^(1/p)`, of each window; `stride`: none for windows side by side.
+        ///
+        #[doc = concat!("Shapes as for [`", stringify!($max), "`].")]
+        ///
+        /// # Errors
+        #[doc = concat!("As [`", stringify!($max), "`].")]
+        pub fn $lp(x: &Tensor, norm_type: f64, kernel: [usize; $n], stride: Option<[usize; $n]>, ceil_mode: bool) -> Result<Tensor> {
+            let options = AvgPoolOptions { ceil_mode, ..AvgPoolOptions::new(kernel).stride(stride.unwrap_or(kernel)) };
+            lp_pool(stringify!($lp), x, norm_type, &options.averages())
+        }
+
+        #[doc = concat!("Puts each number at its place and zeros elsewhere: the way back from [`", stringify!($max_with), "`]. Numbers of one")]
+        /// place are averaged; those of PyTorch overwrite each other in an order that is left open.
+        ///
+        #[doc = concat!("- `x`, `indices`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - result: the same with `output_size` in these dimensions
+        ///
+        /// # Errors
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ or are others;
+        /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a place outside of the result.
+        pub fn $unpool(x: &Tensor, indices: &Tensor<Int>, output_size: [usize; $n]) -> Result<Tensor> {
+            max_unpool(stringify!($unpool), x, indices, &output_size)
+        }
+    };
+}
+
+pools!(
+    1,
+    "length",
+    max_pool1d,
+    max_pool1d_with_indices,
+    avg_pool1d,
+    adaptive_max_pool1d,
+    adaptive_max_pool1d_with_indices,
+    lp_pool1d,
+    max_unpool1d
+);
+pools!(
+    2,
+    "height, width",
+    max_pool2d,
+    max_pool2d_with_indices,
+    avg_pool2d,
+    adaptive_max_pool2d,
+    adaptive_max_pool2d_with_indices,
+    lp_pool2d,
+    max_unpool2d
+);
+pools!(
+    3,
+    "depth, height, width",
+    max_pool3d,
+    max_pool3d_with_indices,
+    avg_pool3d,
+    adaptive_max_pool3d,
+    adaptive_max_pool3d_with_indices,
+    lp_pool3d,
+    max_unpool3d
+);
+
+fn lp_pool(op: &str, x: &Tensor, norm_type: f64, averages: &Averages<'_>) -> Result<Tensor> {
+    if !(norm_type > 0.0 && norm_type.is_finite()) {
+        return Err(wrong_argument(op, "norm_type", norm_type, "above 0"));
+    }
+    let means = avg_pool(op, &x.pow(norm_type)?, averages)?;
+    means.mul_scalar(averages.windows.elements())?.pow(1.0 / norm_type)
+}
+
+fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Result<Tensor> {
+    let dims = size.len();
+    space(op, x, dims)?;
+    if x.shape() != indices.shape() {
+        let expected = format!("it must be as the input, {}", x.shape());
+        return Err(wrong_shape(op, "the tensor of indices", indices.shape(), &expected));
+    }
+    let lead = x.rank() - dims;
+    let mut wide = x.dims()[..lead].to_vec();
+    wide.extend(size);
+    let wide = Shape::new(&wide)?;
+    let mut flat = wide[..lead].to_vec();
+    flat.push(Shape::new(size)?.elements());
+    let (flat, dim) = (Shape::new(&flat)?, signed(lead));
+    let (values, places) = (x.flatten(dim, -1)?, indices.flatten(dim, -1)?);
+    let zeros = || Tensor::on(&x.device()).of(x.dtype()).zeros(flat);
+    let counts = zeros()?.scatter_add(dim, &places, &values.detach().ones_like()?)?.clamp_min(1.0)?;
+    shaped(&zeros()?.scatter_add(dim, &places, &values)?.div(&counts)?, &wide)
+}
+
+/// The means of `size` windows that cover the sequence evenly.
+///
+/// - `x`: `[batch, channels, length]`, or one sample without `batch`
+/// - result: `[batch, channels, size]`
+///
+/// # Errors
+/// As [`adaptive_avg_pool2d`](super::adaptive_avg_pool2d).
+pub fn adaptive_avg_pool1d(x: &Tensor, size: usize) -> Result<Tensor> {
+    space("adaptive_avg_pool1d", x, 1)?;
+    x.unsqueeze(-2)?.adaptive_avg_pool2d([1, size])?.squeeze(-2)
+}
+
+/// The means of `size` windows that cover each dimension of the volume evenly.
+///
+/// - `x`: `[batch, channels, depth, height, width]`, or one sample without `batch`
+/// - result: the same with `size` in the last three dimensions
+///
+/// # Errors
+/// As [`adaptive_avg_pool2d`](super::adaptive_avg_pool2d).
+pub fn adaptive_avg_pool3d(x: &Tensor, size: [usize; 3]) -> Result<Tensor> {
+    space("adaptive_avg_pool3d", x, 3)?;
+    let [depth, height, width] = size;
+    let planes = x.adaptive_avg_pool2d([height, width])?.flatten(-2, -1)?;
+    planes.adaptive_avg_pool2d([depth, height.saturating_mul(width)])?.unflatten(-1, [height, width])
+}

@@ -1,0 +1,120 @@
+//! [`CosineSimilarity`] and [`PairwiseDistance`]: how alike two inputs are.
+
+use super::debug_is_display;
+use crate::{Module, functional, module_scope};
+use pagelock_tensor::{Result, Tensor};
+
+/// The cosine of the angle between vectors along a dimension, as PyTorch's `nn.CosineSimilarity`.
+///
+/// ```
+/// use pagelock_nn::CosineSimilarity;
+/// # use pagelock_tensor::Tensor;
+/// let (x, y) = (Tensor::new([[1.0, 0.0]])?, Tensor::new([[2.0, 0.0]])?);
+/// assert_eq!(CosineSimilarity::new().forward(&x, &y)?.to_vec::<f32>()?, [1.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Module)]
+pub struct CosineSimilarity {
+    #[module(skip)]
+    dim: isize,
+    #[module(skip)]
+    eps: f64,
+}
+
+impl CosineSimilarity {
+    /// Along dimension 1; lengths count as at least 1e-8.
+    pub fn new() -> Self {
+        Self { dim: 1, eps: 1e-8 }
+    }
+
+    /// Along this dimension.
+    #[must_use]
+    pub fn dim(self, dim: isize) -> Self {
+        Self { dim, ..self }
+    }
+
+    /// How much lengths count at least.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        Self { eps, ..self }
+    }
+
+    /// The cosines.
+    ///
+    /// # Errors
+    /// As [`functional::cosine_similarity`].
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        functional::cosine_similarity(x1, x2, self.dim, self.eps)
+    }
+}
+
+impl Default for CosineSimilarity {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+debug_is_display!(CosineSimilarity);
+
+/// The norm of the difference of vectors in the last dimension, as PyTorch's `nn.PairwiseDistance`.
+///
+/// ```
+/// use pagelock_nn::PairwiseDistance;
+/// # use pagelock_tensor::Tensor;
+/// let (x, y) = (Tensor::new([[3.0, 0.0]])?, Tensor::new([[0.0, 4.0]])?);
+/// assert!((PairwiseDistance::new().forward(&x, &y)?.item::<f32>()? - 5.0).abs() < 1e-5);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy, Module)]
+pub struct PairwiseDistance {
+    #[module(skip)]
+    p: f64,
+    #[module(skip)]
+    eps: f64,
+    #[module(skip)]
+    keepdim: bool,
+}
+
+impl PairwiseDistance {
+    /// The Euclidean norm; 1e-6 is added to differences.
+    pub fn new() -> Self {
+        Self { p: 2.0, eps: 1e-6, keepdim: false }
+    }
+
+    /// The norm.
+    #[must_use]
+    pub fn p(self, p: f64) -> Self {
+        Self { p, ..self }
+    }
+
+    /// What is added to differences.
+    #[must_use]
+    pub fn eps(self, eps: f64) -> Self {
+        Self { eps, ..self }
+    }
+
+    /// Whether the last dimension stays, with one element.
+    #[must_use]
+    pub fn keepdim(self, keepdim: bool) -> Self {
+        Self { keepdim, ..self }
+    }
+
+    /// The distances.
+    ///
+    /// # Errors
+    /// As [`functional::pairwise_distance`].
+    pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        let distances = functional::pairwise_distance(x1, x2, self.p, self.eps)?;
+        if self.keepdim { distances.unsqueeze(-1) } else { Ok(distances) }
+    }
+}
+
+impl Default for PairwiseDistance {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+debug_is_display!(PairwiseDistance);

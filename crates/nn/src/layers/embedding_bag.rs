@@ -1,0 +1,124 @@
+//! [`EmbeddingBag`]: sums, means or largest elements of vectors that are read by index.
+
+use super::debug_is_display;
+use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
+use crate::{Module, Parameter, init, module_scope};
+use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator};
+
+/// One vector for each bag of indices, as PyTorch's `nn.EmbeddingBag`: the mean of their vectors, unless another
+/// [`mode`](Self::mode) is chosen. The vectors begin normally distributed with mean 0 and deviation 1.
+///
+/// - input: integers `[bags, words]`, or `[words]` with the places where bags begin
+/// - output: `[bags, embedding_dim]`
+///
+/// ```
+/// use pagelock_nn::EmbeddingBag;
+/// # use pagelock_tensor::Tensor;
+/// let bags = EmbeddingBag::new(10, 3)?;
+/// assert_eq!(bags.forward(&Tensor::new([[1, 2, 4], [4, 3, 9]])?)?.dims(), [2, 3]);
+/// let (words, offsets) = (Tensor::new([1, 2, 4, 5, 4, 3, 2, 9])?, Tensor::new([0, 4])?);
+/// assert_eq!(bags.forward_offsets(&words, &offsets)?.dims(), [2, 3]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+#[module(details = Self::describe)]
+pub struct EmbeddingBag {
+    /// `[num_embeddings, embedding_dim]`
+    pub weight: Parameter,
+    #[module(skip)]
+    mode: EmbeddingBagMode,
+    #[module(skip)]
+    include_last_offset: bool,
+    #[module(skip)]
+    padding_idx: Option<usize>,
+}
+
+impl EmbeddingBag {
+    /// A table with vectors from the default generator.
+    ///
+    /// # Errors
+    /// The vectors do not fit the memory budget.
+    pub fn new(num_embeddings: usize, embedding_dim: usize) -> Result<Self> {
+        Self::new_with(num_embeddings, embedding_dim, default_generator())
+    }
+
+    /// A table with vectors from `generator`.
+    ///
+    /// # Errors
+    /// The vectors do not fit the memory budget.
+    pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
+        let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
+        init::normal_(&weight, 0.0, 1.0, generator)?;
+        let mode = EmbeddingBagMode::default();
+        Ok(Self { weight: Parameter::new(weight), mode, include_last_offset: false, padding_idx: None })
+    }
+
+    /// What is made of the vectors of a bag.
+    #[must_use]
+    pub fn mode(mut self, mode: EmbeddingBagMode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Whether offsets have one more number, the end of the last bag.
+    #[must_use]
+    pub fn include_last_offset(mut self, include_last_offset: bool) -> Self {
+        self.include_last_offset = include_last_offset;
+        self
+    }
+
+    /// The index of what is no word, which does not count.
+    #[must_use]
+    pub fn padding_idx(mut self, padding_idx: usize) -> Self {
+        self.padding_idx = Some(padding_idx);
+        self
+    }
+
+    fn options(&self) -> EmbeddingBagOptions<'_> {
+        let Self { mode, include_last_offset, padding_idx, .. } = *self;
+        EmbeddingBagOptions { mode, include_last_offset, padding_idx, ..EmbeddingBagOptions::default() }
+    }
+
+    /// One vector for each row of `index`.
+    ///
+    /// # Errors
+    /// As [`functional::embedding_bag`](F::embedding_bag).
+    pub fn forward(&self, index: &Tensor<Int>) -> Result<Tensor> {
+        self.forward_with(index, self.options())
+    }
+
+    /// One vector for each bag of `index`; bags begin at `offsets`.
+    ///
+    /// # Errors
+    /// As [`functional::embedding_bag`](F::embedding_bag).
+    pub fn forward_offsets(&self, index: &Tensor<Int>, offsets: &Tensor<Int>) -> Result<Tensor> {
+        self.forward_with(index, EmbeddingBagOptions { offsets: Some(offsets), ..self.options() })
+    }
+
+    /// Sums of vectors times weights, shaped like `index`.
+    ///
+    /// # Errors
+    /// As [`functional::embedding_bag`](F::embedding_bag).
+    pub fn forward_weighted(
+        &self,
+        index: &Tensor<Int>,
+        offsets: Option<&Tensor<Int>>,
+        per_sample_weights: &Tensor,
+    ) -> Result<Tensor> {
+        let per_sample_weights = Some(per_sample_weights);
+        self.forward_with(index, EmbeddingBagOptions { offsets, per_sample_weights, ..self.options() })
+    }
+
+    fn forward_with(&self, index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        F::embedding_bag(index, &self.weight, options)
+    }
+
+    fn describe(&self) -> String {
+        let (sizes, mode) = (self.weight.dims(), format!("{:?}", self.mode).to_lowercase());
+        let padding = self.padding_idx.map_or(String::new(), |index| format!(", padding_idx={index}"));
+        format!("{}, {}, mode='{mode}'{padding}", sizes[0], sizes[1])
+    }
+}
+
+debug_is_display!(EmbeddingBag);

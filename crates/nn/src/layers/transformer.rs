@@ -1,0 +1,335 @@
+//! Transformers made of layers (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>): [`TransformerEncoder`],
+//! [`TransformerDecoder`] and [`Transformer`].
+
+use super::{
+    Dropout, LayerNorm, Linear, MultiheadAttention, MultiheadOptions, TransformerEncoderLayer, debug_is_display,
+};
+use crate::{Forward, Module, module_scope};
+use pagelock_tensor::{Device, Result, Tensor};
+
+/// Encoder layers one after the other, as PyTorch's `nn.TransformerEncoder`.
+///
+/// - input: `[words, batch, d_model]`, or `[batch, words, d_model]` with layers that are `batch_first`
+/// - output: the same
+///
+/// ```
+/// use pagelock_nn::{Forward, TransformerEncoder, TransformerEncoderLayer};
+/// # use pagelock_tensor::Tensor;
+/// let encoder = TransformerEncoder::new(2, || TransformerEncoderLayer::new(16, 4, 32))?;
+/// assert_eq!(encoder.forward(&Tensor::randn([10, 2, 16])?)?.dims(), [10, 2, 16]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+pub struct TransformerEncoder {
+    /// The layers.
+    pub layers: Vec<TransformerEncoderLayer>,
+    /// Of the output, if there is one.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerEncoder {
+    /// `num_layers` layers, each made by `layer`. PyTorch copies one layer, so that all begin with the same weights.
+    ///
+    /// # Errors
+    /// Those of `layer`.
+    pub fn new(num_layers: usize, mut layer: impl FnMut() -> Result<TransformerEncoderLayer>) -> Result<Self> {
+        Ok(Self { layers: layers(num_layers, &mut layer)?, norm: None })
+    }
+
+    /// With a norm of the output.
+    #[must_use]
+    pub fn norm(mut self, norm: LayerNorm) -> Self {
+        self.norm = Some(norm);
+        self
+    }
+
+    /// The output where some keys must not be attended to.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward_masked(&self, x: &Tensor, options: MultiheadOptions<'_>) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward_masked(&x, options))?;
+        normalized(y, self.norm.as_ref())
+    }
+}
+
+fn layers<L>(count: usize, layer: &mut dyn FnMut() -> Result<L>) -> Result<Vec<L>> {
+    (0..count).map(|_| layer()).collect()
+}
+
+fn normalized(y: Tensor, norm: Option<&LayerNorm>) -> Result<Tensor> {
+    norm.map_or(Ok(y.clone()), |norm| norm.forward(&y))
+}
+
+impl Forward for TransformerEncoder {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.forward_masked(x, MultiheadOptions::new())
+    }
+}
+
+debug_is_display!(TransformerEncoder);
+
+/// What a decoder must not attend to: among its own words (`target`), and among those of the encoder (`memory`).
+#[derive(Clone, Copy, Default)]
+pub struct DecoderMasks<'a> {
+    /// `tgt_mask`, `tgt_key_padding_mask` and `tgt_is_causal` of PyTorch.
+    pub target: MultiheadOptions<'a>,
+    /// `memory_mask`, `memory_key_padding_mask` and `memory_is_causal` of PyTorch.
+    pub memory: MultiheadOptions<'a>,
+}
+
+/// Attention of a sequence to itself and to the output of an encoder, and two linear layers, each added to its input and
+/// normalized, as PyTorch's `nn.TransformerDecoderLayer` with ReLU.
+///
+/// - inputs: target and memory, `[words, batch, d_model]`, or with [`batch_first`](Self::batch_first) `[batch, words, d_model]`
+/// - output: as the target
+///
+/// ```
+/// use pagelock_nn::{DecoderMasks, TransformerDecoderLayer};
+/// # use pagelock_tensor::Tensor;
+/// let layer = TransformerDecoderLayer::new(16, 4, 32)?;
+/// let (target, memory) = (Tensor::randn([5, 2, 16])?, Tensor::randn([10, 2, 16])?);
+/// assert_eq!(layer.forward(&target, &memory, DecoderMasks::default())?.dims(), [5, 2, 16]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+pub struct TransformerDecoderLayer {
+    /// The attention to itself.
+    pub self_attn: MultiheadAttention,
+    /// The attention to the memory.
+    pub multihead_attn: MultiheadAttention,
+    /// To the width between the linear layers.
+    pub linear1: Linear,
+    /// Between the linear layers.
+    pub dropout: Dropout,
+    /// Back.
+    pub linear2: Linear,
+    /// Of the attention to itself.
+    pub norm1: LayerNorm,
+    /// Of the attention to the memory.
+    pub norm2: LayerNorm,
+    /// Of the linear layers.
+    pub norm3: LayerNorm,
+    /// Behind the attention to itself.
+    pub dropout1: Dropout,
+    /// Behind the attention to the memory.
+    pub dropout2: Dropout,
+    /// Behind the linear layers.
+    pub dropout3: Dropout,
+    #[module(skip)]
+    norm_first: bool,
+}
+
+impl TransformerDecoderLayer {
+    /// A layer with weights from the default generator and dropout 0.1; PyTorch's default for `dim_feedforward` is 2048.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::new`].
+    pub fn new(d_model: usize, num_heads: usize, dim_feedforward: usize) -> Result<Self> {
+        let [dropout, dropout1, dropout2, dropout3] = [0.1; 4].map(Dropout::new);
+        Ok(Self {
+            self_attn: MultiheadAttention::new(d_model, num_heads)?.dropout(0.1),
+            multihead_attn: MultiheadAttention::new(d_model, num_heads)?.dropout(0.1),
+            linear1: Linear::new(d_model, dim_feedforward)?,
+            dropout,
+            linear2: Linear::new(dim_feedforward, d_model)?,
+            norm1: LayerNorm::new(d_model)?,
+            norm2: LayerNorm::new(d_model)?,
+            norm3: LayerNorm::new(d_model)?,
+            dropout1,
+            dropout2,
+            dropout3,
+            norm_first: false,
+        })
+    }
+
+    /// With which probability weights and outputs are dropped while training.
+    #[must_use]
+    pub fn dropout(mut self, p: f64) -> Self {
+        self.self_attn = self.self_attn.dropout(p);
+        self.multihead_attn = self.multihead_attn.dropout(p);
+        for layer in [&mut self.dropout, &mut self.dropout1, &mut self.dropout2, &mut self.dropout3] {
+            *layer = Dropout::new(p);
+        }
+        self
+    }
+
+    /// Whether inputs and output are `[batch, words, d_model]`.
+    #[must_use]
+    pub fn batch_first(mut self, batch_first: bool) -> Self {
+        self.self_attn = self.self_attn.batch_first(batch_first);
+        self.multihead_attn = self.multihead_attn.batch_first(batch_first);
+        self
+    }
+
+    /// Whether inputs are normalized, instead of the sums.
+    #[must_use]
+    pub fn norm_first(mut self, norm_first: bool) -> Self {
+        self.norm_first = norm_first;
+        self
+    }
+
+    /// The output for a target and what the encoder made.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward(&self, target: &Tensor, memory: &Tensor, masks: DecoderMasks<'_>) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        let itself = |x: &Tensor| self.dropout1.forward(&self.self_attn.forward(x, x, x, masks.target)?.0);
+        let other =
+            |x: &Tensor| self.dropout2.forward(&self.multihead_attn.forward(x, memory, memory, masks.memory)?.0);
+        let fed = |x: &Tensor| {
+            let hidden = self.dropout.forward(&self.linear1.forward(x)?.relu()?)?;
+            self.dropout3.forward(&self.linear2.forward(&hidden)?)
+        };
+        let steps: [(&dyn Fn(&Tensor) -> Result<Tensor>, &LayerNorm); 3] =
+            [(&itself, &self.norm1), (&other, &self.norm2), (&fed, &self.norm3)];
+        steps.iter().try_fold(target.clone(), |x, (step, norm)| match self.norm_first {
+            true => x.add(&step(&norm.forward(&x)?)?),
+            false => norm.forward(&x.add(&step(&x)?)?),
+        })
+    }
+}
+
+debug_is_display!(TransformerDecoderLayer);
+
+/// Decoder layers one after the other, as PyTorch's `nn.TransformerDecoder`.
+///
+/// - inputs and output: as those of the layers
+///
+/// ```
+/// use pagelock_nn::{DecoderMasks, TransformerDecoder, TransformerDecoderLayer};
+/// # use pagelock_tensor::Tensor;
+/// let decoder = TransformerDecoder::new(2, || TransformerDecoderLayer::new(16, 4, 32))?;
+/// let (target, memory) = (Tensor::randn([5, 2, 16])?, Tensor::randn([10, 2, 16])?);
+/// assert_eq!(decoder.forward(&target, &memory, DecoderMasks::default())?.dims(), [5, 2, 16]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+pub struct TransformerDecoder {
+    /// The layers.
+    pub layers: Vec<TransformerDecoderLayer>,
+    /// Of the output, if there is one.
+    pub norm: Option<LayerNorm>,
+}
+
+impl TransformerDecoder {
+    /// `num_layers` layers, each made by `layer`.
+    ///
+    /// # Errors
+    /// Those of `layer`.
+    pub fn new(num_layers: usize, mut layer: impl FnMut() -> Result<TransformerDecoderLayer>) -> Result<Self> {
+        Ok(Self { layers: layers(num_layers, &mut layer)?, norm: None })
+    }
+
+    /// With a norm of the output.
+    #[must_use]
+    pub fn norm(mut self, norm: LayerNorm) -> Self {
+        self.norm = Some(norm);
+        self
+    }
+
+    /// The output for a target and what the encoder made.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward(&self, target: &Tensor, memory: &Tensor, masks: DecoderMasks<'_>) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        let y = self.layers.iter().try_fold(target.clone(), |x, layer| layer.forward(&x, memory, masks))?;
+        normalized(y, self.norm.as_ref())
+    }
+}
+
+debug_is_display!(TransformerDecoder);
+
+/// An encoder and a decoder, each with a norm of its output, as PyTorch's `nn.Transformer`. Parameters of more than one dimension
+/// begin with Glorot's uniform numbers ([`init::xavier_uniform_`](crate::init::xavier_uniform_)), as there.
+///
+/// - inputs: source and target, `[words, batch, d_model]`
+/// - output: as the target
+///
+/// ```
+/// use pagelock_nn::{DecoderMasks, MultiheadOptions, Transformer};
+/// # use pagelock_tensor::{Device, Tensor};
+/// let model = Transformer::new(16, 4, [1, 1], 32)?;
+/// let (source, target) = (Tensor::randn([10, 2, 16])?, Tensor::randn([5, 2, 16])?);
+/// let causal = DecoderMasks { target: MultiheadOptions::new().is_causal(true), ..DecoderMasks::default() };
+/// assert_eq!(model.forward(&source, &target, MultiheadOptions::new(), causal)?.dims(), [5, 2, 16]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+pub struct Transformer {
+    /// Of the source.
+    pub encoder: TransformerEncoder,
+    /// Of the target.
+    pub decoder: TransformerDecoder,
+}
+
+impl Transformer {
+    /// With `num_layers` layers of encoder and decoder; PyTorch's defaults are 512 features, 8 heads, 6 and 6 layers, 2048 between
+    /// the linear layers.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::new`].
+    pub fn new(d_model: usize, num_heads: usize, num_layers: [usize; 2], dim_feedforward: usize) -> Result<Self> {
+        let [encoders, decoders] = num_layers;
+        let encoder =
+            TransformerEncoder::new(encoders, || TransformerEncoderLayer::new(d_model, num_heads, dim_feedforward))?;
+        let decoder =
+            TransformerDecoder::new(decoders, || TransformerDecoderLayer::new(d_model, num_heads, dim_feedforward))?;
+        Self { encoder: encoder.norm(LayerNorm::new(d_model)?), decoder: decoder.norm(LayerNorm::new(d_model)?) }
+            .initialized()
+    }
+
+    fn initialized(self) -> Result<Self> {
+        let generator = pagelock_tensor::default_generator();
+        for parameter in self.parameters().iter().filter(|parameter| parameter.rank() > 1) {
+            crate::init::xavier_uniform_(parameter, 1.0, generator)?;
+        }
+        Ok(self)
+    }
+
+    /// With which probability weights and outputs are dropped while training.
+    #[must_use]
+    pub fn dropout(mut self, p: f64) -> Self {
+        self.encoder.layers = self.encoder.layers.into_iter().map(|layer| layer.dropout(p)).collect();
+        self.decoder.layers = self.decoder.layers.into_iter().map(|layer| layer.dropout(p)).collect();
+        self
+    }
+
+    /// Whether inputs and output are `[batch, words, d_model]`.
+    #[must_use]
+    pub fn batch_first(mut self, batch_first: bool) -> Self {
+        self.encoder.layers = self.encoder.layers.into_iter().map(|layer| layer.batch_first(batch_first)).collect();
+        self.decoder.layers = self.decoder.layers.into_iter().map(|layer| layer.batch_first(batch_first)).collect();
+        self
+    }
+
+    /// The output for source and target.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::forward`].
+    pub fn forward(
+        &self,
+        source: &Tensor,
+        target: &Tensor,
+        source_mask: MultiheadOptions<'_>,
+        masks: DecoderMasks<'_>,
+    ) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        self.decoder.forward(target, &self.encoder.forward_masked(source, source_mask)?, masks)
+    }
+
+    /// What is added to scores so that word `i` attends to words up to `i` alone: `[size, size]`, 0 or −∞.
+    ///
+    /// # Errors
+    /// The mask does not fit the memory budget.
+    pub fn generate_square_subsequent_mask(size: usize, device: &Device) -> Result<Tensor> {
+        let place = Tensor::on(device).arange(0_i64, size as i64, 1)?;
+        let later = place.unsqueeze(1)?.lt(&place)?;
+        Tensor::on(device).zeros([size, size])?.masked_fill(&later, f64::NEG_INFINITY)
+    }
+}
+
+debug_is_display!(Transformer);

@@ -1,0 +1,382 @@
+//! Weights that are computed from other parameters, as PyTorch's `torch.nn.utils.parametrizations`: weight norm, spectral norm.
+//!
+//! A [`Parametrized`] layer computes its weight anew in each forward. Its names are PyTorch's: the layer's own, without `weight`,
+//! and `parametrizations.weight.original` (weight norm: `original0` and `original1`). Files of PyTorch's older `weight_norm` have
+//! `weight_g` and `weight_v`; [`StateDict::renamed`](crate::StateDict::renamed) gives them the new names.
+//!
+//! ```
+//! use pagelock_nn::{Forward, Linear, Module, parametrizations::weight_norm};
+//! use pagelock_tensor::Tensor;
+//!
+//! let layer = weight_norm(Linear::new(3, 2)?, 0)?;
+//! let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["bias", "parametrizations.weight.original0", "parametrizations.weight.original1"]);
+//! assert_eq!(layer.forward(&Tensor::ones([4, 3])?)?.dims(), [4, 2]);
+//! # Ok::<(), pagelock_tensor::Error>(())
+//! ```
+
+use crate::functional::pieces::wrong_argument;
+use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, module_scope, print};
+use pagelock_tensor::{Generator, Result, Tensor, default_generator, no_grad};
+use std::fmt;
+
+/// A layer whose weight can be given from outside.
+pub trait Weighted: Module + Forward {
+    /// The weight, which the layer visits under the name `weight`.
+    fn weight(&self) -> &Parameter;
+
+    /// [`forward`](Forward::forward) with `weight` in the place of the layer's own.
+    ///
+    /// # Errors
+    /// As [`forward`](Forward::forward).
+    fn forward_with_weight(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor>;
+
+    /// Which dimension of the weight is the output: 1 of transposed convolutions, else 0.
+    fn output_dim(&self) -> isize {
+        0
+    }
+}
+
+/// How a weight is computed from what is trained in its place. What the parametrization visits is saved under
+/// `parametrizations.weight.0`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Forward, Linear, Module, parametrizations::{Parametrization, Parametrized}};
+/// use pagelock_tensor::{Result, Tensor};
+///
+/// #[derive(Module)]
+/// struct Symmetric;
+///
+/// impl Parametrization for Symmetric {
+///     fn weight(&self, original: &Tensor) -> Result<Tensor> {
+///         original.triu(0)?.add(&original.triu(1)?.t()?)
+///     }
+/// }
+///
+/// let layer = Parametrized::new(Linear::new(3, 3)?, Symmetric);
+/// let weight = layer.weight()?;
+/// assert_eq!(weight.to_vec::<f32>()?, weight.t()?.to_vec::<f32>()?);
+/// assert_eq!(layer.named_parameters()[1].0, "parametrizations.weight.original");
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub trait Parametrization: Module {
+    /// The weight; `original` is the parameter that has its shape.
+    ///
+    /// # Errors
+    /// What the operations inside refuse.
+    fn weight(&self, original: &Tensor) -> Result<Tensor>;
+
+    /// A second parameter that takes part, saved as `original0`; `original` is then `original1`.
+    fn original0(&self) -> Option<&Parameter> {
+        None
+    }
+
+    /// [`original0`](Self::original0), to be changed.
+    fn original0_mut(&mut self) -> Option<&mut Parameter> {
+        None
+    }
+}
+
+/// A layer whose weight is computed by a [`Parametrization`]; made by [`weight_norm`], [`spectral_norm`] or [`new`](Self::new).
+pub struct Parametrized<L, P> {
+    /// Its weight is the original.
+    layer: L,
+    parametrization: P,
+}
+
+impl<L: Weighted, P: Parametrization> Parametrized<L, P> {
+    /// The layer with its weight as the original.
+    pub fn new(layer: L, parametrization: P) -> Self {
+        Self { layer, parametrization }
+    }
+
+    /// The weight as it is now.
+    ///
+    /// # Errors
+    /// As [`Parametrization::weight`].
+    pub fn weight(&self) -> Result<Tensor> {
+        self.parametrization.weight(self.layer.weight())
+    }
+
+    /// How the weight is computed.
+    pub fn parametrization(&self) -> &P {
+        &self.parametrization
+    }
+
+    /// The plain layer, with the weight as it is now: PyTorch's `remove_parametrizations`.
+    ///
+    /// # Errors
+    /// As [`weight`](Self::weight).
+    pub fn remove(self) -> Result<L> {
+        no_grad(|| self.layer.weight().copy_(&self.weight()?))?;
+        Ok(self.layer)
+    }
+}
+
+impl<L: Weighted, P: Parametrization> Forward for Parametrized<L, P> {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        self.layer.forward_with_weight(x, &self.weight()?)
+    }
+}
+
+impl<L: Weighted, P: Parametrization> Module for Parametrized<L, P> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        let shown =
+            Shown { weight: self.layer.weight(), extra: self.parametrization.original0(), how: &self.parametrization };
+        visitor.all_but("weight", &mut |visitor| self.layer.visit(visitor));
+        visitor.child(
+            "parametrizations",
+            &Named { name: "weight", title: "ModuleDict", visit: &|visitor| shown.visit(visitor) },
+        );
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        self.layer.visit_mut(visitor);
+        if let Some(parameter) = self.parametrization.original0_mut() {
+            visitor.child(parameter);
+        }
+        self.parametrization.visit_mut(visitor);
+    }
+
+    fn title(&self) -> String {
+        format!("Parametrized{}", self.layer.title())
+    }
+
+    fn details(&self) -> String {
+        self.layer.details()
+    }
+}
+
+impl<L: Weighted, P: Parametrization> fmt::Display for Parametrized<L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        print(self).fmt(f)
+    }
+}
+
+impl<L: Weighted, P: Parametrization> fmt::Debug for Parametrized<L, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a list of parametrizations shows.
+struct Shown<'a> {
+    weight: &'a Parameter,
+    extra: Option<&'a Parameter>,
+    how: &'a dyn Module,
+}
+
+impl Shown<'_> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        if let Some(extra) = self.extra {
+            visitor.child("original0", extra);
+        }
+        visitor.child(if self.extra.is_some() { "original1" } else { "original" }, self.weight);
+        visitor.child("0", self.how);
+    }
+}
+
+/// A module that is there for its name alone: one child, which `visit` shows.
+struct Named<'a> {
+    name: &'a str,
+    title: &'a str,
+    visit: &'a dyn Fn(&mut Visitor<'_>),
+}
+
+impl Module for Named<'_> {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        match self.title {
+            "ModuleDict" => {
+                visitor.child(self.name, &Named { name: "", title: "ParametrizationList", visit: self.visit });
+            }
+            _ => (self.visit)(visitor),
+        }
+    }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
+    fn title(&self) -> String {
+        self.title.to_owned()
+    }
+}
+
+/// `g · v / ‖v‖`: lengths and directions are trained apart (Salimans and Kingma, 2016, <https://arxiv.org/abs/1602.07868>).
+pub struct WeightNorm {
+    /// The lengths, which PyTorch calls `g`.
+    original0: Parameter,
+    dim: isize,
+}
+
+/// Every dimension but one.
+fn others(rank: usize, dim: isize) -> Vec<isize> {
+    let rank = rank as isize;
+    (0..rank).filter(|&other| other != dim.rem_euclid(rank.max(1))).collect()
+}
+
+impl Module for WeightNorm {
+    fn visit(&self, _: &mut Visitor<'_>) {}
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
+    fn title(&self) -> String {
+        "_WeightNorm".to_owned()
+    }
+}
+
+impl Parametrization for WeightNorm {
+    fn weight(&self, original: &Tensor) -> Result<Tensor> {
+        let lengths = original.norm_keepdim(2.0, &others(original.rank(), self.dim)[..])?;
+        original.mul(&self.original0.div(&lengths)?)
+    }
+
+    fn original0(&self) -> Option<&Parameter> {
+        Some(&self.original0)
+    }
+
+    fn original0_mut(&mut self) -> Option<&mut Parameter> {
+        Some(&mut self.original0)
+    }
+}
+
+/// The layer with [`WeightNorm`], as PyTorch's `parametrizations.weight_norm`: one length for each entry of dimension `dim` of the
+/// weight (PyTorch's default is 0). The weight is as before.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has no such dimension.
+///
+/// # Examples
+/// See [the module](self).
+pub fn weight_norm<L: Weighted>(layer: L, dim: isize) -> Result<Parametrized<L, WeightNorm>> {
+    let original0 = lengths(layer.weight(), dim)?;
+    Ok(Parametrized::new(layer, WeightNorm { original0, dim }))
+}
+
+fn lengths(weight: &Parameter, dim: isize) -> Result<Parameter> {
+    weight.size(dim)?;
+    Ok(Parameter::new(no_grad(|| weight.norm_keepdim(2.0, &others(weight.rank(), dim)[..]))?))
+}
+
+/// The weight divided by its largest singular value, which one step of the power method per forward follows while training (Miyato
+/// et al., 2018, <https://arxiv.org/abs/1802.05957>).
+pub struct SpectralNorm {
+    /// PyTorch's `_u`.
+    left: Buffer,
+    /// PyTorch's `_v`.
+    right: Buffer,
+    mode: Mode,
+    options: SpectralNormOptions,
+    dim: isize,
+}
+
+impl Module for SpectralNorm {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.child("_u", &self.left);
+        visitor.child("_v", &self.right);
+        visitor.child("mode", &self.mode);
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+        visitor.child(&mut self.left);
+        visitor.child(&mut self.right);
+    }
+
+    fn title(&self) -> String {
+        "_SpectralNorm".to_owned()
+    }
+}
+
+/// How [`spectral_norm`] computes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpectralNormOptions {
+    /// How many steps of the power method each forward does while training.
+    pub n_power_iterations: usize,
+    /// How much norms count at least.
+    pub eps: f64,
+    /// Which dimension of the weight has the outputs; none: the layer's.
+    pub dim: Option<isize>,
+}
+
+impl Default for SpectralNormOptions {
+    fn default() -> Self {
+        Self { n_power_iterations: 1, eps: 1e-12, dim: None }
+    }
+}
+
+impl SpectralNorm {
+    /// `[outputs, others]`
+    fn matrix(weight: &Tensor, dim: isize) -> Result<Tensor> {
+        weight.transpose(0, dim)?.flatten(1, -1)
+    }
+
+    /// Some steps of the power method.
+    fn iterate(&self, matrix: &Tensor, steps: usize) -> Result<()> {
+        let unit = |x: Tensor| functional::normalize(&x, 2.0, 0, self.options.eps);
+        no_grad(|| {
+            for _ in 0..steps {
+                self.left.copy_(&unit(times(matrix, &self.right)?)?)?;
+                self.right.copy_(&unit(times(&matrix.t()?, &self.left)?)?)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// A matrix times a vector.
+fn times(matrix: &Tensor, vector: &Tensor) -> Result<Tensor> {
+    matrix.matmul(&vector.unsqueeze(1)?)?.squeeze(1)
+}
+
+impl Parametrization for SpectralNorm {
+    fn weight(&self, original: &Tensor) -> Result<Tensor> {
+        let matrix = Self::matrix(original, self.dim)?;
+        if self.mode.is_training() {
+            self.iterate(&matrix.detach(), self.options.n_power_iterations)?;
+        }
+        // Copies: the next forward changes the buffers, and this one's backward needs them as they are.
+        let [left, right] = [&*self.left, &*self.right].map(|vector| vector.mul_scalar(1.0));
+        let largest = left?.mul(&times(&matrix, &right?)?)?.sum(..)?;
+        original.div(&largest)
+    }
+}
+
+/// The layer with [`SpectralNorm`], as PyTorch's `parametrizations.spectral_norm`.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has not two dimensions at least, or no dimension `dim`.
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::{Linear, Module, parametrizations::{SpectralNormOptions, spectral_norm}};
+///
+/// let layer = spectral_norm(Linear::new(8, 4)?, SpectralNormOptions::default())?;
+/// assert!(layer.weight()?.dims() == [4, 8]);
+/// assert!(layer.state_dict().get("parametrizations.weight.0._u").is_some());
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn spectral_norm<L: Weighted>(layer: L, options: SpectralNormOptions) -> Result<Parametrized<L, SpectralNorm>> {
+    let dim = options.dim.unwrap_or_else(|| layer.output_dim());
+    let parametrization = largest_of(layer.weight(), dim, options, default_generator())?;
+    Ok(Parametrized::new(layer, parametrization))
+}
+
+fn largest_of(
+    weight: &Parameter,
+    dim: isize,
+    options: SpectralNormOptions,
+    generator: &Generator,
+) -> Result<SpectralNorm> {
+    if weight.rank() < 2 {
+        return Err(wrong_argument("spectral_norm", "the weight", weight.shape(), "of two dimensions or more"));
+    }
+    let matrix = SpectralNorm::matrix(&weight.detach(), dim)?;
+    let vector = |len: usize| {
+        let numbers = Tensor::on(&weight.device()).of(weight.dtype()).randn_with(len, generator)?;
+        functional::normalize(&numbers, 2.0, 0, options.eps).map(Buffer::new)
+    };
+    let (left, right) = (vector(matrix.dims()[0])?, vector(matrix.dims()[1])?);
+    let norm = SpectralNorm { left, right, mode: Mode::default(), options, dim };
+    norm.iterate(&matrix, 15)?; // as PyTorch begins
+    Ok(norm)
+}
