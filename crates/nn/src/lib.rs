@@ -46,6 +46,7 @@ pub mod optim;
 mod parameter;
 mod print;
 mod profiling;
+pub mod rnn;
 mod safetensors_file;
 mod state_dict;
 mod torch_file;
@@ -69,6 +70,7 @@ pub use layers::{
     ReplicationPad3d, SELU, Sequential, SiLU, Sigmoid, Softmax, Softmin, Softplus, Softshrink, Softsign, Tanh,
     Tanhshrink, Threshold, TransformerEncoderLayer, Unflatten, Upsample, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
+pub use layers::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
 pub use loss::{
     BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss,
     HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,

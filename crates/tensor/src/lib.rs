@@ -78,7 +78,7 @@
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-// `ops/scan/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs` and `random/cuda.rs`.
+// `ops/recurrent/cuda.rs`, `ops/scan/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs` and `random/cuda.rs`.
 
 mod autocast;
 pub mod autograd;
@@ -124,7 +124,9 @@ pub use error::{Error, Result};
 pub use heap::CountedHeap;
 pub use kind::{Bool, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
-pub use ops::{BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Reduction, SliceRange};
+pub use ops::{
+    BatchNormOptions, Conv2dOptions, PadMode, Pool2dOptions, Recurrence, RecurrentLayer, Reduction, SliceRange, Steps,
+};
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};

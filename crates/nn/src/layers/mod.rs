@@ -18,6 +18,7 @@ mod linear;
 mod lists;
 mod norm;
 mod pool;
+mod recurrent;
 mod resizing;
 mod sequence;
 mod sequential;
@@ -38,6 +39,7 @@ pub use linear::Linear;
 pub use lists::{ModuleDict, ModuleList, ParameterList};
 pub use norm::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use recurrent::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
 pub use resizing::{
     CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding, PixelShuffle,
     PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,

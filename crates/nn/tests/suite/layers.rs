@@ -17,7 +17,11 @@ pub(crate) enum Input {
 pub(crate) struct Inputs(Vec<Input>);
 
 impl Inputs {
-    fn float(&self, position: usize) -> &Tensor {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn float(&self, position: usize) -> &Tensor {
         match &self.0[position] {
             Input::Float(tensor) => tensor,
             Input::Int(_) => panic!("input {position} has integers"),
@@ -62,9 +66,9 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
     }
 }
 
-type Cases = Vec<(&'static str, Box<dyn Case>)>;
+pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
 
-fn called<M: Module + 'static>(module: M, run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
+pub(crate) fn called<M: Module + 'static>(module: M, run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
     Box::new(Called(module, run))
 }
 
@@ -399,7 +403,7 @@ impl Comparison<'_> {
     }
 }
 
-fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
+pub(crate) fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
     let golden = pytorch::under(golden, &format!("{name}/"));
     let bound = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     let mut comparison = Comparison { name, bound, wrong: Vec::new() };

@@ -24,6 +24,7 @@ mod optimizers;
 mod precision;
 mod printing;
 mod pytorch;
+mod recurrent;
 mod replay;
 mod torch_files;
 

@@ -30,6 +30,7 @@ mod parts;
 mod pool2d;
 mod rearrange;
 mod reciprocal;
+mod recurrent;
 mod reduce;
 mod scan;
 mod slice_range;
@@ -46,8 +47,10 @@ pub(crate) use compare::cast;
 pub use conv2d::Conv2dOptions;
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
+pub(crate) use matmul::{gemm, product_on_cuda};
 pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;
+pub use recurrent::{Recurrence, RecurrentLayer, Steps};
 #[cfg(test)]
 pub(crate) use reduce::SUM;
 pub use slice_range::SliceRange;
