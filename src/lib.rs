@@ -66,9 +66,9 @@ pub mod prelude {
     pub use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
     pub use pagelock_nn::{
         AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Conv1d, Conv2d,
-        CrossEntropyLoss, Dropout, Embedding, Epoch, Flatten, Forward, GELU, GroupNorm, Identity, Lambda, Layer,
-        LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList, MultiheadAttention, Parameter,
-        RMSNorm, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten,
+        CrossEntropyLoss, Dropout, Embedding, Epoch, Flatten, Forward, GELU, GRU, GRUCell, GroupNorm, Identity, LSTM,
+        LSTMCell, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList, MultiheadAttention, Parameter,
+        RMSNorm, RNN, RNNCell, RNNOptions, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten,
         Upsample, fit, load_safetensors, loss_batch, save_safetensors,
     };
     pub use pagelock_tensor::{
