@@ -12,18 +12,21 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// All of them.
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 14] = [
     "autograd",
     "budgets",
+    "classify_names",
     "copy_engines",
     "custom_batch",
     "custom_dataset",
+    "generate_names",
     "mnist_cnn",
     "mnist_walkthrough",
     "overlap",
     "pinmem_nonblock",
     "tensorboard_fashion_mnist",
     "tensors",
+    "translate",
 ];
 
 /// A program that finds no data, no network and no GPU, in an empty folder.
@@ -208,6 +211,17 @@ fn the_walkthrough_with_tensorboard_leaves_what_tensorboard_shows() {
     assert!(said.stdout.contains("step 1000: loss ") && said.code == Some(0), "{said:?}");
     for file in ["projector_config.pbtxt", "00000/default/tensors.tsv", "00000/default/sprite.png"] {
         assert!(folder.join(file).is_file(), "there is no {file}");
+    }
+}
+
+#[test]
+fn programs_about_language_learn_what_they_promise() {
+    for (name, picture) in [("classify_names", "confusion.svg"), ("generate_names", "loss.svg"), ("translate", "attention.svg")] {
+        let mut program = Program::new(name, &["--quick", "--out=results"]);
+        let picture = program.path("results").join(picture);
+        let said = Said::of(program.command.output().unwrap());
+        assert!(said.stdout.starts_with("data: ") && said.code == Some(0), "{said:?}");
+        assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"), "{}", picture.display());
     }
 }
 

@@ -24,6 +24,7 @@ mod linear;
 mod lists;
 mod norm;
 mod pool;
+mod recurrent;
 mod resizing;
 mod sequential;
 mod slopes;
@@ -57,6 +58,7 @@ pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d,
     MaxUnpool2d, MaxUnpool3d,
 };
+pub use recurrent::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
 pub use resizing::{
     ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding,
     PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d,

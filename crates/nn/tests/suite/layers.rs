@@ -17,6 +17,10 @@ pub(crate) enum Input {
 pub(crate) struct Inputs(pub(crate) Vec<Input>);
 
 impl Inputs {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(crate) fn float(&self, position: usize) -> &Tensor {
         match &self.0[position] {
             Input::Float(tensor) => tensor,
@@ -402,7 +406,7 @@ impl Comparison<'_> {
     }
 }
 
-fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
+pub(crate) fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
     let golden = pytorch::under(golden, &format!("{name}/"));
     let bound = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     let mut comparison = Comparison { name, bound, wrong: Vec::new() };

@@ -29,6 +29,7 @@ mod parametrizations;
 mod precision;
 mod printing;
 mod pytorch;
+mod recurrent;
 mod replay;
 mod torch_files;
 

@@ -35,6 +35,7 @@ mod pool2d;
 mod quantile;
 mod rearrange;
 mod reciprocal;
+mod recurrent;
 mod reduce;
 mod running;
 mod scan;
@@ -56,8 +57,10 @@ pub(crate) use compare::cast;
 pub use conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
+pub(crate) use matmul::{gemm, product_on_cuda};
 pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;
+pub use recurrent::{Recurrence, RecurrentLayer, Steps};
 #[cfg(test)]
 pub(crate) use reduce::SUM;
 pub use scatter::ScatterReduce;

@@ -6,7 +6,7 @@ use pagelock_tensor::optimizer_steps::{
 };
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Float, Generator, Int, Kind, Number, Numeric, Pool2dOptions,
-    Reduction, Result, ScatterReduce, Tensor,
+    Recurrence, RecurrentLayer, Reduction, Result, ScatterReduce, Steps, Tensor,
 };
 
 use crate::common::{compiler, ones, same_kind};
@@ -130,6 +130,22 @@ fn normalizations(device: &Device, dtype: DType) -> Result<()> {
     Ok(())
 }
 
+/// Recurrent layers of all kinds, and their gradients.
+fn recurrent(device: &Device, dtype: DType) -> Result<()> {
+    for kind in [Recurrence::Tanh, Recurrence::Relu, Recurrence::Lstm, Recurrence::Gru] {
+        let new = |shape: [usize; 2]| Tensor::on(device).of(dtype).ones(shape).map(|x| x.set_requires_grad(true));
+        let rows = kind.gates() * 4;
+        let (x, weight_ih, weight_hh, h0) = (new([6, 3])?, new([rows, 3])?, new([rows, 4])?, new([3, 4])?);
+        let bias = new([1, rows])?.squeeze(0)?;
+        let layer = RecurrentLayer::new(kind, &weight_ih, &weight_hh).bias(Some([&bias, &bias]));
+        let (h, c) = layer.run(&x, &Steps::packed(&[3, 2, 1])?, Some(&h0), None)?;
+        h.sum(..)?.backward()?;
+        assert_eq!(c.is_some(), kind == Recurrence::Lstm);
+        layer.reverse(true).run(&x, &Steps::packed(&[3, 2, 1])?, Some(&h0), None)?.0.sum(..)?.backward()?;
+    }
+    Ok(())
+}
+
 /// Steps of optimizers, of halves beside their masters too; clipped gradients.
 fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
     let some = || Tensor::on(device).of(dtype).ones([4, 6]);
@@ -208,6 +224,7 @@ fn every_kernel_compiles() {
     let Some(device) = compiler() else { return };
     floats(&device, DType::F32).unwrap();
     floats(&device, DType::F16).unwrap();
+    [DType::F32, DType::F64, DType::BF16].iter().for_each(|&dtype| recurrent(&device, dtype).unwrap());
     numbers::<Int>(&device, DType::I64).unwrap();
     some::<Float>(&device, DType::F64).unwrap().fill_(1.0).unwrap();
     networks(&device, DType::F64).unwrap();

@@ -40,7 +40,7 @@ struct Product {
 }
 
 /// Every element of `out`, `[batches…, m, n]`, from matrices with any strides; `batches` is the shape of the batches.
-pub(super) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
+pub(crate) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
     if out.shape().elements() == 0 || library::product(device, OP, batches, [a, b], None, &mut out)? {
         return Ok(());
     }

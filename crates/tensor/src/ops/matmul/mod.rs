@@ -8,6 +8,8 @@ mod cuda;
 mod library;
 mod linear;
 
+pub(crate) use self::cpu::gemm;
+pub(crate) use self::cuda::run as product_on_cuda;
 use crate::autocast::prepared_raw;
 use crate::autograd::Saved;
 use crate::cpu::{CpuView, StoredMut};

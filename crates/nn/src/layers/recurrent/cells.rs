@@ -1,0 +1,198 @@
+//! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step, for loops written by hand.
+
+use super::RNNNonlinearity;
+use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::layers::{debug_is_display, python};
+use crate::{Module, Parameter, init, module_scope};
+use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
+
+/// `cell! { docs; Name, prints, |cell| kind }`
+macro_rules! cell {
+    ($(#[$docs:meta])* $name:ident, |$cell:ident| $kind:expr, $gates:literal) => {
+        $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            /// `[gates · hidden_size, input_size]`
+            pub weight_ih: Parameter,
+            /// `[gates · hidden_size, hidden_size]`
+            pub weight_hh: Parameter,
+            /// `[gates · hidden_size]`, if there is one.
+            pub bias_ih: Option<Parameter>,
+            /// `[gates · hidden_size]`, if there is one.
+            pub bias_hh: Option<Parameter>,
+            #[module(skip)]
+            nonlinearity: RNNNonlinearity,
+        }
+
+        impl $name {
+            /// A cell with weights from the default generator, uniform in ±1 / √hidden_size.
+            ///
+            /// # Errors
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; no room.
+            pub fn new(input_size: usize, hidden_size: usize) -> Result<Self> {
+                Self::new_with(input_size, hidden_size, default_generator())
+            }
+
+            /// A cell with weights from `generator`.
+            ///
+            /// # Errors
+            /// As [`new`](Self::new).
+            pub fn new_with(input_size: usize, hidden_size: usize, generator: &Generator) -> Result<Self> {
+                let [weight_ih, weight_hh, bias_ih, bias_hh] = parameters(stringify!($name), [input_size, hidden_size], $gates, generator)?;
+                let nonlinearity = RNNNonlinearity::Tanh;
+                Ok(Self { weight_ih, weight_hh, bias_ih: Some(bias_ih), bias_hh: Some(bias_hh), nonlinearity })
+            }
+
+            /// The cell without its biases.
+            #[must_use]
+            pub fn without_bias(self) -> Self {
+                Self { bias_ih: None, bias_hh: None, ..self }
+            }
+
+            fn describe(&self) -> String {
+                let mut text = format!("{}, {}", self.weight_ih.dims()[1], self.weight_hh.dims()[1]);
+                if self.bias_ih.is_none() {
+                    text.push_str(&format!(", bias={}", python(false)));
+                }
+                if self.nonlinearity == RNNNonlinearity::Relu {
+                    text.push_str(", nonlinearity=relu");
+                }
+                text
+            }
+
+            fn step(&self, x: &Tensor, h: Option<&Tensor>, c: Option<&Tensor>) -> Result<(Tensor, Option<Tensor>)> {
+                let _scope = module_scope(self);
+                let $cell = self;
+                let bias = self.bias_ih.as_deref().zip(self.bias_hh.as_deref()).map(|(ih, hh)| [ih, hh]);
+                let layer = RecurrentLayer::new($kind, &self.weight_ih, &self.weight_hh).bias(bias);
+                step(stringify!($name), &layer, [Some(x), h, c])
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+
+fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator: &Generator) -> Result<[Parameter; 4]> {
+    if hidden == 0 {
+        return Err(wrong_argument(cell, "hidden_size", hidden, "at least 1"));
+    }
+    let (rows, bound) = (gates * hidden, 1.0 / (hidden as f64).sqrt());
+    let new = |shape: &[usize]| -> Result<Parameter> {
+        let parameter = Tensor::zeros(shape)?;
+        init::uniform_(&parameter, -bound, bound, generator)?;
+        Ok(Parameter::new(parameter))
+    };
+    Ok([new(&[rows, inputs])?, new(&[rows, hidden])?, new(&[rows])?, new(&[rows])?])
+}
+
+/// One step of a batch, or of one sample without that dimension.
+fn step(cell: &str, layer: &RecurrentLayer<'_>, given: [Option<&Tensor>; 3]) -> Result<(Tensor, Option<Tensor>)> {
+    let [Some(input), ..] = given else { unreachable!("there is an input") };
+    let is_one = input.rank() == 1;
+    if !is_one && input.rank() != 2 {
+        return Err(wrong_shape(cell, "the input", input.shape(), "it must be [batch, input_size], or [input_size]"));
+    }
+    let batched = |tensor: Option<&Tensor>| tensor.map(|tensor| if is_one { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
+    let [x, h, c] = given.map(|tensor| batched(tensor).transpose());
+    let (Some(x), h, c) = (x?, h?, c?) else { unreachable!("there is an input") };
+    let (h, c) = layer.run(&x, &Steps::even(1, x.shape()[0]), h.as_ref(), c.as_ref())?;
+    if is_one { Ok((h.squeeze(0)?, c.map(|c| c.squeeze(0)).transpose()?)) } else { Ok((h, c)) }
+}
+
+macro_rules! one_state {
+    ($name:ident) => {
+        impl $name {
+            /// The state after one step from zeros.
+            ///
+            /// # Errors
+            /// Shapes that do not fit; no room.
+            pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                self.step(x, None, None).map(|(h, _)| h)
+            }
+
+            /// The state after one step from `h`.
+            ///
+            /// # Errors
+            /// As [`forward`](Self::forward).
+            pub fn forward_with(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
+                self.step(x, Some(h), None).map(|(h, _)| h)
+            }
+        }
+    };
+}
+
+cell! {
+    /// One step of an [`RNN`](crate::RNN), as PyTorch's `nn.RNNCell`.
+    ///
+    /// - input: `[batch, input_size]`, or one sample without `batch`
+    /// - state and output: `[batch, hidden_size]`
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::RNNCell;
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let (cell, x) = (RNNCell::new(3, 5)?, Tensor::randn([7, 2, 3])?);
+    /// let mut h = Tensor::zeros([2, 5])?;
+    /// for step in 0..7 {
+    ///     h = cell.forward_with(&x.select(0, step)?, &h)?;
+    /// }
+    /// assert_eq!(h.dims(), [2, 5]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    RNNCell, |cell| match cell.nonlinearity {
+        RNNNonlinearity::Tanh => Recurrence::Tanh,
+        RNNNonlinearity::Relu => Recurrence::Relu,
+    }, 1
+}
+one_state!(RNNCell);
+
+impl RNNCell {
+    /// What it computes of its sums; tanh otherwise.
+    #[must_use]
+    pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
+        Self { nonlinearity, ..self }
+    }
+}
+
+cell! {
+    /// One step of a [`GRU`](crate::GRU), as PyTorch's `nn.GRUCell`.
+    ///
+    /// - input: `[batch, input_size]`, or one sample without `batch`
+    /// - state and output: `[batch, hidden_size]`
+    GRUCell, |_cell| Recurrence::Gru, 3
+}
+one_state!(GRUCell);
+
+cell! {
+    /// One step of an [`LSTM`](crate::LSTM), as PyTorch's `nn.LSTMCell`.
+    ///
+    /// - input: `[batch, input_size]`, or one sample without `batch`
+    /// - states: h and c, `[batch, hidden_size]` each
+    LSTMCell, |_cell| Recurrence::Lstm, 4
+}
+
+impl LSTMCell {
+    /// The states after one step from zeros.
+    ///
+    /// # Errors
+    /// Shapes that do not fit; no room.
+    pub fn forward(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.step(x, None, None).map(pair)
+    }
+
+    /// The states after one step from `(h, c)`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn forward_with(&self, x: &Tensor, (h, c): (&Tensor, &Tensor)) -> Result<(Tensor, Tensor)> {
+        self.step(x, Some(h), Some(c)).map(pair)
+    }
+}
+
+fn pair((h, c): (Tensor, Option<Tensor>)) -> (Tensor, Tensor) {
+    let Some(c) = c else { unreachable!("an LSTM has two states") };
+    (h, c)
+}

@@ -1,0 +1,222 @@
+//! Sequences of several lengths, as PyTorch's `torch.nn.utils.rnn`.
+//!
+//! ```
+//! use pagelock_nn::{GRU, rnn};
+//! use pagelock_tensor::Tensor;
+//!
+//! let sentences = [Tensor::randn([3, 8])?, Tensor::randn([5, 8])?];
+//! let packed = rnn::pack_sequence(&sentences.each_ref(), false)?;
+//! let (states, last) = GRU::new(8, 16)?.forward_packed(&packed, None)?;
+//! let (padded, lengths) = rnn::pad_packed_sequence(&states, true, 0.0, None)?;
+//! assert_eq!((padded.dims(), lengths, last.dims()), (&[2, 5, 16][..], vec![3, 5], &[1, 2, 16][..]));
+//! # Ok::<(), pagelock_tensor::Error>(())
+//! ```
+
+use crate::functional::pieces::{constant, signed, wrong_argument, wrong_shape};
+use pagelock_tensor::{Int, Result, Steps, Tensor};
+
+/// Sequences without padding, step by step: the rows of the first step, then those of the second, and so on. The longest sequence
+/// comes first.
+#[derive(Clone, Debug)]
+pub struct PackedSequence {
+    data: Tensor,
+    batch_sizes: Vec<usize>,
+    sorted_indices: Option<Vec<usize>>,
+}
+
+impl PackedSequence {
+    /// The rows, `[sum of lengths, ..]`.
+    pub fn data(&self) -> &Tensor {
+        &self.data
+    }
+
+    /// How many sequences have a row at each step.
+    pub fn batch_sizes(&self) -> &[usize] {
+        &self.batch_sizes
+    }
+
+    /// Where each sequence was before they were sorted, if they were.
+    pub fn sorted_indices(&self) -> Option<&[usize]> {
+        self.sorted_indices.as_deref()
+    }
+
+    /// Where each sequence is now, by its place before they were sorted, if they were.
+    pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
+        let sorted = self.sorted_indices.as_ref()?;
+        let mut places = vec![0; sorted.len()];
+        sorted.iter().enumerate().for_each(|(now, &before)| places[before] = now);
+        Some(places)
+    }
+
+    /// The length of each sequence, in the order in which they were packed.
+    pub fn lengths(&self) -> Vec<usize> {
+        let of = |now: usize| self.batch_sizes.iter().take_while(|&&size| size > now).count();
+        let batch = self.batch_sizes.first().copied().unwrap_or(0);
+        match self.unsorted_indices() {
+            Some(places) => places.into_iter().map(of).collect(),
+            None => (0..batch).map(of).collect(),
+        }
+    }
+
+    /// Other rows in place of these, as many.
+    pub(crate) fn with_data(&self, data: Tensor) -> PackedSequence {
+        PackedSequence { data, ..self.clone() }
+    }
+
+    pub(crate) fn steps(&self) -> Result<Steps> {
+        Steps::packed(&self.batch_sizes)
+    }
+
+    /// The row of each sequence's last step, in the order in which they are now.
+    pub(crate) fn last_rows(&self) -> Vec<usize> {
+        let (mut rows, mut start) = (vec![0; self.batch_sizes.first().copied().unwrap_or(0)], 0);
+        for &size in &self.batch_sizes {
+            rows[..size].iter_mut().enumerate().for_each(|(i, row)| *row = start + i);
+            start += size;
+        }
+        rows
+    }
+}
+
+/// Some rows of a tensor, in that order.
+pub(crate) fn rows(of: &Tensor, dim: isize, rows: &[usize]) -> Result<Tensor> {
+    let index: Vec<i64> = rows.iter().map(|&row| row as i64).collect(); // sizes of tensors fit
+    let index: Tensor<Int> = Tensor::from_slice(&index, [index.len()])?;
+    of.index_select(dim, &index.to(&of.device())?)
+}
+
+/// Packs padded sequences: `[steps, batch, ..]`, or with `batch_first` `[batch, steps, ..]`, of which the first `lengths[i]` steps of
+/// each count. With `enforce_sorted` lengths must not increase.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is not one length for each sequence, if one is 0 or longer than the
+/// tensor, or if they are not sorted although they must be.
+pub fn pack_padded_sequence(
+    x: &Tensor,
+    lengths: &[usize],
+    batch_first: bool,
+    enforce_sorted: bool,
+) -> Result<PackedSequence> {
+    const OP: &str = "pack_padded_sequence";
+    let (steps, batch) = match x.dims() {
+        [batch, steps, ..] if batch_first => (*steps, *batch),
+        [steps, batch, ..] => (*steps, *batch),
+        _ => return Err(wrong_shape(OP, "the input", x.shape(), "it must have a dimension of steps and one of sequences")),
+    };
+    if lengths.len() != batch {
+        return Err(wrong_argument(OP, "the number of lengths", lengths.len(), &format!("{batch}, as there are sequences")));
+    }
+    if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
+        return Err(wrong_argument(OP, "a length", length, &format!("from 1 to {steps}, the steps that there are")));
+    }
+    let mut order: Vec<usize> = (0..batch).collect();
+    if enforce_sorted && !lengths.is_sorted_by(|a, b| a >= b) {
+        let expected = "the longest first; sort them, or let enforce_sorted be false";
+        return Err(wrong_argument(OP, "the order of lengths", "not sorted", expected));
+    }
+    order.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
+    let longest = lengths.iter().copied().max().unwrap_or(0);
+    let at_step = |step: usize| lengths.iter().filter(|&&length| length > step).count();
+    let batch_sizes: Vec<usize> = (0..longest).map(at_step).collect();
+    let places = batch_sizes.iter().enumerate().flat_map(|(step, &size)| {
+        order[..size].iter().map(move |&i| if batch_first { i * steps + step } else { step * batch + i })
+    });
+    let places: Vec<usize> = places.collect();
+    let data = rows(&x.flatten(0, 1)?, 0, &places)?;
+    Ok(PackedSequence { data, batch_sizes, sorted_indices: (!enforce_sorted).then_some(order) })
+}
+
+/// The opposite of [`pack_padded_sequence`]: padded sequences and their lengths, in the order in which they were before they were
+/// packed. `total_length`: how many steps there are to be, if not those of the longest.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `total_length` is less than the longest sequence.
+pub fn pad_packed_sequence(
+    packed: &PackedSequence,
+    batch_first: bool,
+    padding_value: f64,
+    total_length: Option<usize>,
+) -> Result<(Tensor, Vec<usize>)> {
+    let PackedSequence { data, batch_sizes, .. } = packed;
+    let steps = total_length.unwrap_or(batch_sizes.len());
+    if steps < batch_sizes.len() {
+        let expected = format!("at least {}, the longest sequence", batch_sizes.len());
+        return Err(wrong_argument("pad_packed_sequence", "total_length", steps, &expected));
+    }
+    let lengths = packed.lengths();
+    let batch = lengths.len();
+    let now = packed.unsorted_indices().unwrap_or_else(|| (0..batch).collect());
+    let starts: Vec<usize> = batch_sizes
+        .iter()
+        .scan(0, |start, size| {
+            *start += size;
+            Some(*start - size)
+        })
+        .collect();
+    let n_rows = data.shape()[0];
+    let place = |step: usize, i: usize| if step < lengths[i] { starts[step] + now[i] } else { n_rows };
+    let places: Vec<usize> = match batch_first {
+        true => (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| place(step, i)).collect(),
+        false => (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| place(step, i)).collect(),
+    };
+    let mut one = data.dims().to_vec();
+    one[0] = 1;
+    let padding = constant(data, padding_value)?.expand(&one[..])?;
+    let padded = rows(&Tensor::cat(&[data, &padding], 0)?, 0, &places)?;
+    let sizes = if batch_first { [batch, steps] } else { [steps, batch] };
+    Ok((padded.unflatten(0, sizes)?, lengths))
+}
+
+/// Sequences `[length, ..]` behind each other along the first dimension, or with `batch_first` along the second, the shorter ones
+/// padded.
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are none, or if their other sizes differ.
+pub fn pad_sequence(sequences: &[&Tensor], batch_first: bool, padding_value: f64) -> Result<Tensor> {
+    let longest = sequences.iter().map(|sequence| sequence.dims().first().copied().unwrap_or(0)).max().unwrap_or(0);
+    let padded = sequences.iter().map(|&sequence| {
+        let Some((&length, others)) = sequence.dims().split_first() else {
+            return Err(wrong_shape("pad_sequence", "a sequence", sequence.shape(), "it must have a dimension of steps"));
+        };
+        if length == longest {
+            return Ok(sequence.clone());
+        }
+        let missing: Vec<usize> = std::iter::once(longest - length).chain(others.iter().copied()).collect();
+        Tensor::cat(&[sequence, &constant(sequence, padding_value)?.expand(&missing[..])?], 0)
+    });
+    let padded: Vec<Tensor> = padded.collect::<Result<_>>()?;
+    Tensor::stack(&padded.iter().collect::<Vec<_>>(), isize::from(!batch_first))
+}
+
+/// The opposite of [`pad_sequence`].
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is not one length for each sequence, or one is too long.
+pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> Result<Vec<Tensor>> {
+    let dim = usize::from(!batch_first);
+    let batch = padded.dims().get(dim).copied().unwrap_or(0);
+    if lengths.len() != batch {
+        let expected = format!("{batch}, as there are sequences");
+        return Err(wrong_argument("unpad_sequence", "the number of lengths", lengths.len(), &expected));
+    }
+    let one = |(i, &length): (usize, &usize)| padded.select(signed(dim), signed(i))?.narrow(0, 0, length);
+    lengths.iter().enumerate().map(one).collect()
+}
+
+/// [`pad_sequence`] and [`pack_padded_sequence`].
+///
+/// # Errors
+/// Theirs.
+pub fn pack_sequence(sequences: &[&Tensor], enforce_sorted: bool) -> Result<PackedSequence> {
+    let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.dims().first().copied().unwrap_or(0)).collect();
+    pack_padded_sequence(&pad_sequence(sequences, false, 0.0)?, &lengths, false, enforce_sorted)
+}
+
+/// The opposite of [`pack_sequence`].
+///
+/// # Errors
+/// No room.
+pub fn unpack_sequence(packed: &PackedSequence) -> Result<Vec<Tensor>> {
+    let (padded, lengths) = pad_packed_sequence(packed, false, 0.0, None)?;
+    unpad_sequence(&padded, &lengths, false)
+}

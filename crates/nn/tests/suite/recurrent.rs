@@ -1,0 +1,247 @@
+//! Recurrent layers and cells against PyTorch: outputs, states, gradients, second gradients, print.
+//!
+//! `../golden/recurrent.py` computed what is expected; a case there is a line here.
+
+use crate::layers::{Case, Cases, Inputs, called, compare};
+use crate::pytorch;
+use pagelock_nn::rnn::{self, PackedSequence};
+use pagelock_nn::*;
+use pagelock_tensor::{DType, Device, Result, Tensor};
+
+/// What a layer returns, as one vector.
+fn flat(parts: &[&Tensor]) -> Result<Tensor> {
+    let parts: Vec<Tensor> = parts.iter().map(|part| part.reshape([-1])).collect::<Result<_>>()?;
+    Tensor::cat(&parts.iter().collect::<Vec<_>>(), 0)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    Padded,
+    Packed { batch_first: bool, enforce_sorted: bool },
+}
+
+fn packed(x: &Tensor, batch_first: bool, enforce_sorted: bool) -> Result<PackedSequence> {
+    let lengths = if enforce_sorted { [5, 3, 2] } else { [2, 5, 3] };
+    rnn::pack_padded_sequence(x, &lengths, batch_first, enforce_sorted)
+}
+
+macro_rules! one_state {
+    ($layer:expr, $form:expr) => {{
+        let form = $form;
+        called($layer, move |layer, x: &Inputs| match form {
+            Form::Padded => {
+                let (y, h) = match x.len() {
+                    1 => layer.forward(x.float(0))?,
+                    _ => layer.forward_with(x.float(0), x.float(1))?,
+                };
+                flat(&[&y, &h])
+            }
+            Form::Packed { batch_first, enforce_sorted } => {
+                let packed = packed(x.float(0), batch_first, enforce_sorted)?;
+                let (y, h) = layer.forward_packed(&packed, (x.len() > 1).then(|| x.float(1)))?;
+                flat(&[y.data(), &h])
+            }
+        })
+    }};
+}
+
+fn lstm(options: RNNOptions, form: Form) -> Box<dyn Case> {
+    called(LSTM::with(4, 5, options).unwrap(), move |layer, x: &Inputs| match form {
+        Form::Padded => {
+            let (y, (h, c)) = match x.len() {
+                1 => layer.forward(x.float(0))?,
+                _ => layer.forward_with(x.float(0), (x.float(1), x.float(2)))?,
+            };
+            flat(&[&y, &h, &c])
+        }
+        Form::Packed { batch_first, enforce_sorted } => {
+            let packed = packed(x.float(0), batch_first, enforce_sorted)?;
+            let states = (x.len() > 1).then(|| (x.float(1), x.float(2)));
+            let (y, (h, c)) = layer.forward_packed(&packed, states)?;
+            flat(&[y.data(), &h, &c])
+        }
+    })
+}
+
+fn cases() -> Cases {
+    let mut cases: Cases = Vec::new();
+    let new = RNNOptions::new;
+    let two = |options: RNNOptions| options.num_layers(2).bidirectional(true);
+    let unsorted = Form::Packed { batch_first: false, enforce_sorted: false };
+    let sorted = Form::Packed { batch_first: true, enforce_sorted: true };
+    let forms = [
+        ("plain", new(), Form::Padded),
+        ("states", new(), Form::Padded),
+        ("all", two(new()).batch_first(true), Form::Padded),
+        ("without bias", new().bias(false).num_layers(2), Form::Padded),
+        ("unbatched", new().bidirectional(true), Form::Padded),
+        ("packed", two(new()), unsorted),
+        ("packed sorted", new().batch_first(true), sorted),
+    ];
+    let mut add = |kind: &str, name: &str, case: Box<dyn Case>| cases.push((format!("{kind} {name}").leak(), case));
+    for (name, options, form) in forms {
+        let relu = options.nonlinearity(RNNNonlinearity::Relu);
+        add("rnn", name, one_state!(RNN::with(4, 5, options).unwrap(), form));
+        add("rnn relu", name, one_state!(RNN::with(4, 5, relu).unwrap(), form));
+        add("gru", name, one_state!(GRU::with(4, 5, options).unwrap(), form));
+        add("lstm", name, lstm(options, form));
+    }
+    add("lstm", "projected", lstm(two(new()).proj_size(3), Form::Padded));
+    add("lstm", "projected packed", lstm(new().proj_size(2), unsorted));
+    let plain = |cell: RNNCell| called(cell, |cell, x| cell.forward_with(x.float(0), x.float(1)));
+    let lstm_cell = || {
+        called(LSTMCell::new(4, 5).unwrap(), |cell, x| {
+            let (h, c) = cell.forward_with(x.float(0), (x.float(1), x.float(2)))?;
+            flat(&[&h, &c])
+        })
+    };
+    add("rnn", "cell", plain(RNNCell::new(4, 5).unwrap()));
+    add("rnn relu", "cell", plain(RNNCell::new(4, 5).unwrap().nonlinearity(RNNNonlinearity::Relu)));
+    add("gru", "cell", called(GRUCell::new(4, 5).unwrap(), |cell, x| flat(&[&cell.forward_with(x.float(0), x.float(1))?])));
+    let without = GRUCell::new(4, 5).unwrap().without_bias();
+    add("gru", "cell without", called(without, |cell, x| flat(&[&cell.forward(x.float(0))?])));
+    add("lstm", "cell", lstm_cell());
+    add("lstm", "cell unbatched", lstm_cell());
+    for (name, case) in &mut cases {
+        if *name == "rnn cell" || *name == "rnn relu cell" {
+            let inner = std::mem::replace(case, called(None::<Linear>, |_, x| Ok(x.float(0).clone())));
+            *case = Box::new(Flat(inner));
+        }
+    }
+    cases
+}
+
+/// A case whose output is one vector.
+struct Flat(Box<dyn Case>);
+
+impl Case for Flat {
+    fn module(&mut self) -> &mut dyn Module {
+        self.0.module()
+    }
+
+    fn run(&self, inputs: &Inputs) -> Result<Tensor> {
+        flat(&[&self.0.run(inputs)?])
+    }
+}
+
+fn all_agree_on(device: &Device) {
+    let golden = load_safetensors(pytorch::path("recurrent.safetensors")).unwrap();
+    let json = pytorch::json("recurrent.json");
+    let mut wrong = Vec::new();
+    let mut known: Vec<&str> = json["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    for dtype in [DType::F64, DType::F32] {
+        for (name, mut case) in cases() {
+            wrong.extend(compare(name, &mut *case, dtype, device, &golden).iter().map(|line| format!("{dtype} {line}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let mut ours: Vec<&str> = cases().into_iter().map(|(name, _)| name).collect();
+    (known.sort_unstable(), ours.sort_unstable());
+    assert_eq!(ours, known);
+}
+
+#[test]
+fn recurrent_layers_are_pytorchs() {
+    all_agree_on(&Device::Cpu);
+}
+
+#[test]
+fn recurrent_layers_on_a_gpu_are_pytorchs() {
+    match Device::cuda(0) {
+        Ok(gpu) => all_agree_on(&gpu),
+        Err(missing) => eprintln!("SKIPPED: {missing}"),
+    }
+}
+
+#[test]
+fn recurrent_layers_print_as_in_pytorch() {
+    let json = pytorch::json("recurrent.json");
+    for (name, mut case) in cases() {
+        assert_eq!(print(case.module()).to_string(), json["prints"][name].as_str().unwrap(), "{name}");
+    }
+    let dropout = LSTM::with(4, 5, RNNOptions::new().num_layers(2).dropout(0.25)).unwrap();
+    assert_eq!(dropout.to_string(), json["prints"]["dropout"]);
+}
+
+#[test]
+fn a_fast_gradient_is_that_of_the_operations_that_it_is_made_of() {
+    use pagelock_tensor::autograd::{self, Backward};
+    let x = Tensor::of(DType::F64).randn([9, 19, 4]).unwrap().set_requires_grad(true);
+    let options = RNNOptions::new().num_layers(2).bidirectional(true);
+    for (name, layer) in [("RNN", RNN::with(4, 21, options)), ("relu", RNN::with(4, 21, options.nonlinearity(RNNNonlinearity::Relu)))] {
+        check_ways(name, &x, layer.unwrap(), |layer, x| layer.forward(x).map(|(y, h)| (y, h)));
+    }
+    check_ways("GRU", &x, GRU::with(4, 21, options).unwrap(), |layer, x| layer.forward(x));
+    check_ways("LSTM", &x, LSTM::with(4, 21, options).unwrap(), |layer, x| layer.forward(x).map(|(y, (_, c))| (y, c)));
+
+    fn check_ways<M: Module>(name: &str, x: &Tensor, layer: M, run: impl Fn(&M, &Tensor) -> Result<(Tensor, Tensor)>) {
+        layer.parameters().iter().for_each(|parameter| assert_eq!(parameter.dtype(), DType::F32));
+        let mut layer = layer;
+        layer.to_dtype_(DType::F64).unwrap();
+        let parameters = layer.parameters();
+        let targets: Vec<&Tensor> = std::iter::once(x).chain(parameters.iter().map(Parameter::as_tensor)).collect();
+        let of = |create_graph| {
+            let (y, last) = run(&layer, x).unwrap();
+            let loss = (y.mul(&y).unwrap().sum(..).unwrap() + last.exp().unwrap().sum(..)).unwrap();
+            autograd::grad(&[&loss], &targets, Backward { create_graph, ..Backward::default() }).unwrap()
+        };
+        for (fast, slow) in of(false).into_iter().zip(of(true)) {
+            let (fast, slow) = (fast.unwrap(), slow.unwrap().detach());
+            assert!(fast.allclose(&slow, 1e-10, 1e-10).unwrap(), "{name}: {}", fast.shape());
+        }
+    }
+}
+
+#[test]
+fn packed_sequences_come_back_as_they_were() {
+    let sequences = [[3, 2], [5, 2], [1, 2]].map(|shape| Tensor::randn(shape).unwrap());
+    for batch_first in [false, true] {
+        let padded = rnn::pad_sequence(&sequences.each_ref(), batch_first, -1.0).unwrap();
+        let packed = rnn::pack_padded_sequence(&padded, &[3, 5, 1], batch_first, false).unwrap();
+        assert_eq!((packed.batch_sizes(), packed.sorted_indices()), (&[3, 2, 2, 1, 1][..], Some(&[1, 0, 2][..])));
+        let (again, lengths) = rnn::pad_packed_sequence(&packed, batch_first, -1.0, None).unwrap();
+        assert_eq!((again.to_vec::<f32>().unwrap(), lengths), (padded.to_vec::<f32>().unwrap(), vec![3, 5, 1]));
+        let long = rnn::pad_packed_sequence(&packed, batch_first, 0.0, Some(7)).unwrap().0;
+        assert_eq!(long.dims(), if batch_first { [3, 7, 2] } else { [7, 3, 2] });
+    }
+    let packed = rnn::pack_sequence(&sequences.each_ref(), false).unwrap();
+    for (ours, theirs) in rnn::unpack_sequence(&packed).unwrap().iter().zip(&sequences) {
+        assert_eq!(ours.to_vec::<f32>().unwrap(), theirs.to_vec::<f32>().unwrap());
+    }
+    let refused = |lengths: &[usize], enforce_sorted| {
+        rnn::pack_padded_sequence(&Tensor::zeros([5, 3, 2]).unwrap(), lengths, false, enforce_sorted).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&[3, 5], false),
+        "pack_padded_sequence: the number of lengths is 2, but it must be 3, as there are sequences"
+    );
+    assert_eq!(
+        refused(&[3, 6, 1], false),
+        "pack_padded_sequence: a length is 6, but it must be from 1 to 5, the steps that there are"
+    );
+    assert_eq!(
+        refused(&[3, 5, 1], true),
+        "pack_padded_sequence: the order of lengths is not sorted, but it must be the longest first; sort them, or let \
+         enforce_sorted be false"
+    );
+}
+
+#[test]
+fn half_precision_and_any_number_of_threads_work() {
+    let run = |dtype, threads| {
+        pagelock_tensor::set_num_threads(threads);
+        let mut layer = LSTM::new_with(8, 40, RNNOptions::new(), &pagelock_tensor::Generator::new(1)).unwrap();
+        layer.to_dtype_(dtype).unwrap();
+        let generator = pagelock_tensor::Generator::new(2);
+        let x = Tensor::of(DType::F32).randn_with([6, 50, 8], &generator).unwrap().to_dtype(dtype).unwrap();
+        let (y, _) = layer.forward(&x).unwrap();
+        y.sum(..).unwrap().backward().unwrap();
+        let grad = layer.parameters()[1].grad().unwrap();
+        (y.detach().to_dtype(DType::F32).unwrap(), grad.to_dtype(DType::F32).unwrap())
+    };
+    let (one, half) = (run(DType::F32, 1), run(DType::BF16, 2));
+    let two = run(DType::F32, 2);
+    assert_eq!(one.0.to_vec::<f32>().unwrap(), two.0.to_vec::<f32>().unwrap());
+    assert_eq!(one.1.to_vec::<f32>().unwrap(), two.1.to_vec::<f32>().unwrap());
+    assert!(one.0.allclose(&half.0, 0.05, 0.02).unwrap());
+}

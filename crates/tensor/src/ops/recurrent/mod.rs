@@ -1,0 +1,389 @@
+//! Recurrent layers: all steps of one layer and direction in one operation, and its gradient through time in another.
+//!
+//! The products of the inputs of all steps are one product. Then each step is a product with the state before it and one pass over
+//! the gates, and going back the same in the other order; the gradients of weights are again products over all steps
+//! at once. Layers whose states are projected, and gradients that are differentiated again, are made of other operations
+//! (`composed.rs`).
+//!
+//! `steps.rs`: which rows are a step; `cpu.rs` and `cuda.rs`: the steps.
+
+mod composed;
+mod cpu;
+mod cuda;
+mod steps;
+
+use crate::autograd::{Kept, Saved, is_grad_enabled, record};
+use crate::device::Device;
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
+use crate::ops::cast;
+use crate::shape::Shape;
+use crate::storage::{Fresh, FreshCuda};
+use crate::tensor::{Raw, Tensor, by_real};
+
+pub use self::steps::Steps;
+
+const OP: &str = "recurrent";
+const GRADIENT: &str = "recurrent's gradient";
+
+/// What a step of a recurrent layer computes of its input x and the state h before it, where `a(x)` stands for
+/// `x · weight_ihᵀ + bias_ih` and `b(h)` for `h · weight_hhᵀ + bias_hh`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recurrence {
+    /// h' = tanh(a(x) + b(h)) (Elman, 1990).
+    Tanh,
+    /// h' = max(a(x) + b(h), 0)
+    Relu,
+    /// Hochreiter and Schmidhuber, 1997: with the parts i, f, g, o of a(x) + b(h), c' = σ(f)·c + σ(i)·tanh(g) and
+    /// h' = σ(o)·tanh(c').
+    Lstm,
+    /// Cho et al., 2014: with the parts r, z, n of both, n' = tanh(a(x)ₙ + σ(r)·b(h)ₙ) and h' = (1 − σ(z))·n' + σ(z)·h.
+    Gru,
+}
+
+impl Recurrence {
+    /// How many parts of the size of a state the weights have.
+    pub fn gates(self) -> usize {
+        match self {
+            Recurrence::Tanh | Recurrence::Relu => 1,
+            Recurrence::Lstm => 4,
+            Recurrence::Gru => 3,
+        }
+    }
+
+    /// What a step leaves for the gradient, in sizes of a state: gates, and of a GRU b(h)ₙ.
+    fn kept(self) -> usize {
+        match self {
+            Recurrence::Tanh | Recurrence::Relu => 0,
+            Recurrence::Lstm | Recurrence::Gru => 4,
+        }
+    }
+}
+
+/// One recurrent layer in one direction.
+///
+/// ```
+/// use pagelock_tensor::{Recurrence, RecurrentLayer, Steps, Tensor};
+///
+/// let (weight_ih, weight_hh) = (Tensor::randn([4 * 8, 3])?, Tensor::randn([4 * 8, 8])?);
+/// let layer = RecurrentLayer::new(Recurrence::Lstm, &weight_ih, &weight_hh);
+/// let x = Tensor::randn([5 * 2, 3])?; // five steps of two sequences
+/// let (h, c) = layer.run(&x, &Steps::even(5, 2), None, None)?;
+/// assert_eq!((h.dims(), c.unwrap().dims()), (&[10, 8][..], &[10, 8][..]));
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct RecurrentLayer<'a> {
+    kind: Recurrence,
+    weight_ih: &'a Tensor,
+    weight_hh: &'a Tensor,
+    bias: Option<[&'a Tensor; 2]>,
+    weight_hr: Option<&'a Tensor>,
+    reverse: bool,
+}
+
+impl<'a> RecurrentLayer<'a> {
+    /// A layer without biases, from the first step to the last.
+    ///
+    /// - `weight_ih`: `[gates · hidden, in]`, `weight_hh`: `[gates · hidden, hidden]`, PyTorch's parts in PyTorch's order
+    pub fn new(kind: Recurrence, weight_ih: &'a Tensor, weight_hh: &'a Tensor) -> Self {
+        RecurrentLayer { kind, weight_ih, weight_hh, bias: None, weight_hr: None, reverse: false }
+    }
+
+    /// With `bias_ih` and `bias_hh`, `[gates · hidden]` each.
+    #[must_use]
+    pub fn bias(self, bias: Option<[&'a Tensor; 2]>) -> Self {
+        RecurrentLayer { bias, ..self }
+    }
+
+    /// Of an LSTM: h' is projected by `weight_hr`, `[projected, hidden]`; then `weight_hh` is `[gates · hidden, projected]`
+    /// (Sak et al., 2014).
+    #[must_use]
+    pub fn projection(self, weight_hr: Option<&'a Tensor>) -> Self {
+        RecurrentLayer { weight_hr, ..self }
+    }
+
+    /// Whether steps are taken from the last to the first.
+    #[must_use]
+    pub fn reverse(self, reverse: bool) -> Self {
+        RecurrentLayer { reverse, ..self }
+    }
+
+    /// The states after each step, in the order of `x`: h and, of an LSTM, c.
+    ///
+    /// - `x`: `[rows, in]`, one step behind the other, as `steps` says
+    /// - `h0`, `c0`: `[batch, hidden]`, the states before the first step (`h0` of a projected LSTM `[batch, projected]`); zeros
+    ///   if there are none
+    /// - results: `[rows, hidden]`, or `[rows, projected]`
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for shapes that do not fit each other; [`Error::MixedTypes`] for more than one precision; no room.
+    pub fn run(
+        &self,
+        x: &Tensor,
+        steps: &Steps,
+        h0: Option<&Tensor>,
+        c0: Option<&Tensor>,
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        self.check(x, steps, h0, c0)?;
+        let [bias_ih, bias_hh] = self.bias.map_or([None; 2], |bias| bias.map(Some));
+        let inputs = [Some(x), Some(self.weight_ih), Some(self.weight_hh), bias_ih, bias_hh, h0, c0];
+        let inputs = prepared(OP, Precision::HalfUnderAutocast, inputs.map(|input| input.map(Tensor::raw)))?;
+        let op = Recurrent { kind: self.kind, reverse: self.reverse, steps: steps.clone(), kept: None };
+        if let Some(weight_hr) = self.weight_hr {
+            let weight_hr = prepared(OP, Precision::HalfUnderAutocast, [Some(weight_hr.raw())])?;
+            let inputs = inputs.map(|input| input.map(Raw::typed));
+            let weight_hr = weight_hr.into_iter().flatten().next().map(Raw::typed);
+            return op.composed(inputs.each_ref().map(Option::as_ref), weight_hr.as_ref());
+        }
+        op.run(inputs)
+    }
+
+    fn check(&self, x: &Tensor, steps: &Steps, h0: Option<&Tensor>, c0: Option<&Tensor>) -> Result<()> {
+        let refuse = |operand: &str, tensor: &Tensor, expected: String| {
+            Err(Error::wrong_shape(OP, operand, tensor.shape(), expected))
+        };
+        let gates = self.kind.gates();
+        let &[width, n_in] = self.weight_ih.dims() else {
+            return refuse("weight_ih", self.weight_ih, "it must be [gates · hidden, in]".to_owned());
+        };
+        let hidden = width / gates;
+        if hidden == 0 || width != gates * hidden {
+            let expected = format!("it must have {gates} parts, each with a row for each number of the state");
+            return refuse("weight_ih", self.weight_ih, expected);
+        }
+        let out = self.weight_hr.map_or(hidden, |weight| weight.dims().first().copied().unwrap_or(0));
+        let batch = steps.batch();
+        let shaped: [(&str, Option<&Tensor>, &[usize]); 7] = [
+            ("the input", Some(x), &[steps.rows(), n_in]),
+            ("weight_hh", Some(self.weight_hh), &[width, out]),
+            ("bias_ih", self.bias.map(|bias| bias[0]), &[width]),
+            ("bias_hh", self.bias.map(|bias| bias[1]), &[width]),
+            ("weight_hr", self.weight_hr, &[out, hidden]),
+            ("h0", h0, &[batch, out]),
+            ("c0", c0, &[batch, hidden]),
+        ];
+        for (operand, tensor, shape) in shaped {
+            if let Some(tensor) = tensor.filter(|tensor| tensor.dims() != shape) {
+                return refuse(operand, tensor, format!("it must be {shape:?}"));
+            }
+        }
+        let is_lstm = self.kind == Recurrence::Lstm;
+        if steps.count() == 0 || !is_lstm && (c0.is_some() || self.weight_hr.is_some()) {
+            let expected = if is_lstm { "at least one step" } else { "no c0 and no projection, which only an LSTM has" };
+            return Err(Error::Argument(format!("{OP}: there must be {expected}")));
+        }
+        Ok(())
+    }
+}
+
+/// The places of inputs.
+const X: usize = 0;
+const WEIGHT_IH: usize = 1;
+const WEIGHT_HH: usize = 2;
+const BIAS_IH: usize = 3;
+const BIAS_HH: usize = 4;
+const H0: usize = 5;
+const C0: usize = 6;
+
+/// Of input, weights, biases and first states, as far as there are any.
+#[derive(Clone)]
+struct Recurrent {
+    kind: Recurrence,
+    reverse: bool,
+    steps: Steps,
+    /// The result, and what steps leave for the gradient: gates of all rows, and behind them of a GRU b(h)ₙ of all rows.
+    kept: Option<(Kept, Option<Raw>)>,
+}
+
+/// The gradients of what is added up in gates: of a(x), and of b(h) where they differ; and of the first states.
+struct Gradients {
+    of_x: Raw,
+    of_h: Option<Raw>,
+    h0: Option<Tensor>,
+    c0: Option<Tensor>,
+}
+
+impl Recurrent {
+    fn is_lstm(&self) -> bool {
+        self.kind == Recurrence::Lstm
+    }
+
+    /// h and c of all rows: of an LSTM `[2, rows, hidden]`, else `[rows, hidden]`.
+    fn out_shape(&self, hidden: usize) -> Result<Shape> {
+        let rows = self.steps.rows();
+        if self.is_lstm() { Shape::new(&[2, rows, hidden]) } else { Shape::new(&[rows, hidden]) }
+    }
+
+    fn run(self, inputs: [Option<Raw>; 7]) -> Result<(Tensor, Option<Tensor>)> {
+        let dtype = inputs[X].as_ref().map_or(DType::F32, Raw::dtype);
+        let is_on_cpu = inputs[X].as_ref().is_some_and(|x| x.storage.device().is_cpu());
+        if is_on_cpu && dtype != dtype.computing() {
+            let widen = |input: Option<Raw>| input.map(|input| cast(&input, dtype.computing())).transpose();
+            let [x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0] = inputs.map(widen);
+            let (h, c) = self.run([x?, weight_ih?, weight_hh?, bias_ih?, bias_hh?, h0?, c0?])?;
+            return Ok((h.to_dtype(dtype)?, c.map(|c| c.to_dtype(dtype)).transpose()?));
+        }
+        let is_lstm = self.is_lstm();
+        let out: Tensor = self.forward(inputs.each_ref().map(Option::as_ref))?.typed();
+        if is_lstm { Ok((out.select(0, 0)?, Some(out.select(0, 1)?))) } else { Ok((out, None)) }
+    }
+
+    fn forward(mut self, inputs: [Option<&Raw>; 7]) -> Result<Raw> {
+        let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
+        let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<crate::kind::Float>());
+        let (Some(x), Some(weight_ih)) = (of(X), of(WEIGHT_IH)) else { unreachable!("there are input and weights") };
+        let is_gru = self.kind == Recurrence::Gru;
+        let bias = match (of(BIAS_IH), of(BIAS_HH)) {
+            (Some(bias_ih), Some(bias_hh)) if !is_gru => Some(bias_ih.add(&bias_hh)?),
+            (bias_ih, _) => bias_ih,
+        };
+        let gates = x.linear(&weight_ih, bias.as_ref())?;
+        let bias_hh = inputs[BIAS_HH].filter(|_| is_gru);
+        let (out, kept) = self.steps_of([Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]], is_recorded)?;
+        self.kept = is_recorded.then(|| (Kept::new(out.clone()), kept));
+        Ok(record(OP, self, inputs, out))
+    }
+
+    /// All steps, given a(x); `inputs`: that, the weight, of a GRU `bias_hh`, and the first states.
+    fn steps_of(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
+        let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
+        let (hidden, dtype) = (gates.shape()[1] / self.kind.gates(), gates.dtype());
+        let made = (self.out_shape(hidden)?, dtype);
+        let kept_shape = Shape::new(&[self.steps.rows(), self.kind.kept() * hidden])?;
+        let keeps = keeps && kept_shape.elements() > 0;
+        let Device::Cuda(device) = gates.storage.device() else {
+            let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
+            let out = on_cpu(OP, inputs, made, &mut |inputs, out| {
+                by_real!(dtype, R => {
+                    let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
+                    let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
+                    cpu::forward(self, hidden, std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
+                })
+            })?;
+            return Ok((out, kept.map(Fresh::share)));
+        };
+        let mut kept = match keeps {
+            true => Some(FreshCuda::allocate(OP, kept_shape, dtype, gates.storage.device(), device)?),
+            false => None,
+        };
+        let out = on_cuda(OP, device, inputs, made, &mut |inputs, out| {
+            cuda::forward(device, self, hidden, inputs.cuda_views_found(), out, kept.as_mut().map(FreshCuda::out))
+        })?;
+        Ok((out, kept.map(FreshCuda::share)))
+    }
+
+    /// The way back through all steps.
+    fn steps_back(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
+        let Some((out, kept)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
+        let (out, weight) = (out.get(OP)?, saved.input(WEIGHT_HH));
+        let hidden = weight.shape()[1];
+        let dtype = out.dtype();
+        let [h0, c0] = [H0, C0].map(|i| saved.optional(i).map(Tensor::raw));
+        let made = (Shape::new(&[self.steps.rows(), weight.shape()[0]])?, dtype);
+        let state = Shape::new(&[self.steps.batch(), hidden])?;
+        let (is_gru, is_lstm) = (self.kind == Recurrence::Gru, self.is_lstm());
+        let Device::Cuda(device) = out.storage.device() else {
+            let turned = weight.t()?.contiguous()?;
+            let inputs = [Some(grad), Some(turned.raw()), Some(&out), kept.as_ref(), h0, c0];
+            let mut of_h = is_gru.then(|| Fresh::allocate(GRADIENT, made.0, dtype)).transpose()?;
+            let fresh = |there: bool| there.then(|| Fresh::allocate(GRADIENT, state, dtype)).transpose();
+            let (mut h, mut c) = (fresh(true)?, fresh(is_lstm)?);
+            let of_x = on_cpu(GRADIENT, inputs, made, &mut |inputs, of_x| {
+                by_real!(dtype, R => {
+                    let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
+                    let [of_h, h, c] = [&mut of_h, &mut h, &mut c].map(|out| match out {
+                        Some(out) => out.stored::<R>().plain(),
+                        None => &mut [],
+                    });
+                    let outs = cpu::Outs { of_x: of_x.stored::<R>().plain(), of_h, h, c };
+                    cpu::backward(self, hidden, std::array::from_fn(plain), outs, saved.needs(H0))
+                        .map_err(Error::scratch(GRADIENT))
+                })
+            })?;
+            let share = |state: Option<Fresh>| state.map(|state| state.share().typed());
+            return Ok(Gradients { of_x, of_h: of_h.map(Fresh::share), h0: share(h), c0: share(c) });
+        };
+        let inputs = [Some(grad), Some(weight.raw()), Some(&out), kept.as_ref(), h0, c0];
+        let on = out.storage.device();
+        let fresh = |there: bool, shape: Shape| {
+            there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
+        };
+        let (mut of_h, mut h, mut c) = (fresh(is_gru, made.0)?, fresh(true, state)?, fresh(is_lstm, state)?);
+        let mut direct = fresh(is_gru, state)?;
+        let of_x = on_cuda(GRADIENT, device, inputs, made, &mut |inputs, of_x| {
+            let outs = [of_h.as_mut(), h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
+            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), saved.needs(H0))
+        })?;
+        let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed::<crate::kind::Float>());
+        let (mut h0, direct) = (share(h), share(direct));
+        if let (Some(h), Some(direct), true) = (&mut h0, &direct, saved.needs(H0)) {
+            *h = h.add(direct)?;
+        }
+        Ok(Gradients { of_x, of_h: share(of_h).map(Tensor::into_raw), h0, c0: share(c) })
+    }
+
+    /// The states before each row.
+    fn before(&self, out: &Tensor, h0: Option<&Tensor>) -> Result<Tensor> {
+        let h = if self.is_lstm() { out.select(0, 0)? } else { out.clone() };
+        let zeros;
+        let h0 = match h0 {
+            Some(h0) => h0,
+            None => {
+                zeros = Tensor::on(&out.device()).of(out.dtype()).zeros([self.steps.batch(), h.shape()[1]])?;
+                &zeros
+            }
+        };
+        let mut pieces = Vec::new();
+        if self.steps == Steps::even(self.steps.count(), self.steps.batch()) {
+            let (batch, rows) = (self.steps.batch(), self.steps.rows());
+            if self.steps.count() == 1 {
+                return Ok(h0.clone());
+            }
+            match self.reverse {
+                false => pieces.extend([h0.clone(), h.narrow(0, 0, rows - batch)?]),
+                true => pieces.extend([h.narrow(0, batch, rows - batch)?, h0.clone()]),
+            }
+        } else {
+            for step in self.steps.in_order(self.reverse) {
+                let first = h0.narrow(0, step.carried, step.rows - step.carried)?;
+                let carried = step.before.map(|before| h.narrow(0, before, step.carried)).transpose()?;
+                let both = carried.into_iter().chain((!first.is_empty()).then_some(first));
+                let both: Vec<Tensor> = both.collect();
+                pieces.push(Tensor::cat(&both.iter().collect::<Vec<_>>(), 0)?);
+            }
+            if self.reverse {
+                pieces.reverse();
+            }
+        }
+        Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)
+    }
+}
+
+impl Derivative<7> for Recurrent {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 7>, grad: &Tensor) -> Result<[Option<Tensor>; 7]> {
+        if is_grad_enabled() {
+            return self.composed_gradients(saved, grad);
+        }
+        let grad = grad.raw().gap_free()?;
+        let Gradients { of_x, of_h, h0, c0 } = self.steps_back(saved, &grad)?;
+        let of_x: Tensor = of_x.typed();
+        let of_h: Tensor = of_h.map_or_else(|| of_x.clone(), Raw::typed);
+        let of_weight_hh = || {
+            let Some((out, _)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
+            of_h.t()?.matmul(&self.before(&out.get(OP)?.typed(), saved.optional(H0))?)
+        };
+        Ok([
+            saved.grad_of(X, || of_x.matmul(saved.input(WEIGHT_IH)))?,
+            saved.grad_of(WEIGHT_IH, || of_x.t()?.matmul(saved.input(X)))?,
+            saved.grad_of(WEIGHT_HH, of_weight_hh)?,
+            saved.grad_of(BIAS_IH, || of_x.sum([0]))?,
+            saved.grad_of(BIAS_HH, || of_h.sum([0]))?,
+            h0.filter(|_| saved.needs(H0)),
+            c0.filter(|_| saved.needs(C0)),
+        ])
+    }
+}

@@ -1,0 +1,107 @@
+//! [`Steps`]: how the rows of sequences of several lengths are cut into steps.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+
+/// How many sequences there are at each step. The rows of a step lie behind those of the step before it, and sequences that end come
+/// last among them, as in PyTorch's `PackedSequence`.
+///
+/// ```
+/// use pagelock_tensor::Steps;
+///
+/// let steps = Steps::packed(&[3, 2, 2, 1])?; // lengths 4, 3 and 1
+/// assert_eq!((steps.count(), steps.batch(), steps.rows()), (4, 3, 8));
+/// assert_eq!(Steps::even(4, 3).rows(), 12);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steps(Form);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Form {
+    Even { count: usize, batch: usize },
+    /// Sequences at each step, and where its rows begin.
+    Packed(Arc<[(usize, usize)]>),
+}
+
+/// One step: where its rows begin and how many there are; and of the step that was computed before it where its rows begin, and how
+/// many of these go on.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub(super) start: usize,
+    pub(super) rows: usize,
+    pub(super) before: Option<usize>,
+    pub(super) carried: usize,
+}
+
+impl Steps {
+    /// `count` steps of `batch` sequences each.
+    pub fn even(count: usize, batch: usize) -> Steps {
+        Steps(Form::Even { count, batch })
+    }
+
+    /// As many sequences at each step as `batch_sizes` says.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if a step has more sequences than the one before it, or none.
+    pub fn packed(batch_sizes: &[usize]) -> Result<Steps> {
+        let mut rows = 0;
+        let mut steps: Vec<(usize, usize)> = Vec::with_capacity(batch_sizes.len());
+        for (step, &size) in batch_sizes.iter().enumerate() {
+            if size == 0 || step > 0 && size > batch_sizes[step - 1] {
+                return Err(Error::Argument(format!(
+                    "Steps: step {step} has {size} sequences, but it must have at least one and no more than the step before it; \
+                     sort sequences by length, the longest first"
+                )));
+            }
+            steps.push((size, rows));
+            rows += size;
+        }
+        Ok(Steps(Form::Packed(steps.into())))
+    }
+
+    /// How many steps there are: the length of the longest sequence.
+    pub fn count(&self) -> usize {
+        match &self.0 {
+            Form::Even { count, .. } => *count,
+            Form::Packed(steps) => steps.len(),
+        }
+    }
+
+    /// How many sequences begin.
+    pub fn batch(&self) -> usize {
+        match &self.0 {
+            Form::Even { batch, .. } => *batch,
+            Form::Packed(steps) => steps.first().map_or(0, |step| step.0),
+        }
+    }
+
+    /// The rows of all steps.
+    pub fn rows(&self) -> usize {
+        match &self.0 {
+            Form::Even { count, batch } => count.saturating_mul(*batch),
+            Form::Packed(steps) => steps.last().map_or(0, |(size, start)| size + start),
+        }
+    }
+
+    /// Where the rows of a step begin, and how many there are.
+    fn at(&self, step: usize) -> (usize, usize) {
+        match &self.0 {
+            Form::Even { batch, .. } => (step * batch, *batch),
+            Form::Packed(steps) => (steps[step].1, steps[step].0),
+        }
+    }
+
+    /// The steps in the order in which a layer computes them.
+    pub(super) fn in_order(&self, reverse: bool) -> impl DoubleEndedIterator<Item = Step> + '_ {
+        let count = self.count();
+        (0..count).map(move |k| {
+            let step = if reverse { count - 1 - k } else { k };
+            let (start, rows) = self.at(step);
+            let before = (k > 0).then(|| self.at(if reverse { step + 1 } else { step - 1 }));
+            let carried = before.map_or(0, |(_, there)| there.min(rows));
+            Step { start, rows, before: before.map(|(start, _)| start), carried }
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Translates sentences: PyTorch's "NLP from scratch: translation with a sequence to sequence network and attention".
+//!
+//! `cargo run --release --example translate`. Results go to `runs/translate`: the loss as `loss.svg`, and where the decoder looked for
+//! each word of a sentence as `attention.svg`.
+
+#[path = "../../common/mod.rs"]
+mod common;
+mod model;
+#[path = "../shared.rs"]
+mod shared;
+mod text;
+
+use anyhow::{Result, ensure};
+use clap::Parser;
+use pagelock::prelude::*;
+
+use model::{AttnDecoder, Encoder};
+use shared::Common;
+use text::{EOS, Pairs, SOS};
+
+/// Translate sentences with a recurrent encoder, and a decoder with attention
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Words of a sentence, its end included.
+const MAX_LENGTH: usize = 10;
+
+fn main() -> Result<()> {
+    let args: Args = common::arguments();
+    let (device, out) = args.common.begin("translate")?;
+    let pairs = Pairs::open(args.common.data.as_deref(), args.common.seed, MAX_LENGTH)?;
+    println!("{} pairs of sentences, {} words and {} words", pairs.all.len(), pairs.from.len(), pairs.to.len());
+    let (hidden_size, epochs) = if args.common.quick { (64, 14) } else { (128, 40) };
+    let encoder = Encoder::new(pairs.from.len(), hidden_size)?.to(&device)?;
+    let decoder = AttnDecoder::new(hidden_size, pairs.to.len())?.to(&device)?;
+    println!("{encoder}\n{decoder}");
+
+    let mut encoder_opt = Adam::new(encoder.parameters(), 4e-3);
+    let mut decoder_opt = Adam::new(decoder.parameters(), 4e-3);
+    let random = Generator::new(args.common.seed);
+    let mut order: Vec<usize> = (0..pairs.all.len()).collect();
+    let mut losses = Vec::new();
+    for epoch in 1..=epochs {
+        random.shuffle(&mut order);
+        let (mut sum, mut batches) = (0.0, 0);
+        for batch in order.chunks(32) {
+            let (input, target) = (pairs.input(batch, MAX_LENGTH, &device)?, pairs.target(batch, MAX_LENGTH, &device)?);
+            let (outputs, hidden) = encoder.forward(&input)?;
+            let (scores, _) = decoder.forward(&outputs, &hidden, Some(&target), MAX_LENGTH)?;
+            let loss = pagelock::nn::NLLLoss::new().forward(&scores.flatten(0, 1)?, &target.flatten(0, 1)?)?;
+            loss.backward()?;
+            encoder_opt.step()?;
+            decoder_opt.step()?;
+            encoder_opt.zero_grad();
+            decoder_opt.zero_grad();
+            (sum, batches) = (sum + loss.item::<f64>()?, batches + 1);
+        }
+        losses.push(sum / f64::from(batches));
+        if epoch % 5 == 0 || epoch == 1 {
+            println!("epoch {epoch:>3} of {epochs}: loss {:.4}", losses[epoch - 1]);
+        }
+    }
+
+    encoder.eval();
+    decoder.eval();
+    let seen: Vec<usize> = (0..50).map(|_| random.below(pairs.all.len() as u64) as usize).collect();
+    let mut right = 0;
+    for (shown, &at) in seen.iter().enumerate() {
+        let (words, _) = translate(&encoder, &decoder, &pairs, at, &device)?;
+        right += usize::from(words == pairs.all[at].1);
+        if shown < 3 {
+            println!("> {}\n= {}\n< {words}\n", pairs.all[at].0, pairs.all[at].1);
+        }
+    }
+    let (words, attention) = translate(&encoder, &decoder, &pairs, seen[0], &device)?;
+    let with_end = |sentence: &str| sentence.split(' ').map(str::to_owned).chain(["end".to_owned()]).collect::<Vec<_>>();
+    let (rows, columns) = (with_end(&words), with_end(&pairs.all[seen[0]].0));
+    let shares: Vec<Vec<f64>> = attention.iter().take(rows.len()).map(|row| row[..columns.len()].to_vec()).collect();
+    let rows = &rows[..shares.len()];
+    shared::write_squares(&out.join("attention.svg"), "where the decoder looked", rows, &columns, &shares)?;
+    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
+    println!("{right} of {} sentences that were seen are translated right; pictures are in {}", seen.len(), out.display());
+    let [first, last] = [losses[0], losses[losses.len() - 1]];
+    ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
+    ensure!(args.common.data.is_some() || right * 10 >= seen.len() * 9, "only {right} were translated right");
+    Ok(())
+}
+
+/// What the decoder makes of a sentence, and for each of its words the share of each word of the sentence.
+fn translate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize, device: &Device) -> Result<(String, Vec<Vec<f64>>)> {
+    no_grad(|| {
+        let (outputs, hidden) = encoder.forward(&pairs.input(&[at], MAX_LENGTH, device)?)?;
+        let (scores, attention) = decoder.forward(&outputs, &hidden, None, MAX_LENGTH)?;
+        let words = scores.select(0, 0)?.argmax(1)?.to_vec::<i64>()?;
+        let words = words.into_iter().take_while(|&word| word != EOS && word != SOS);
+        let rows = attention.select(0, 0)?;
+        let rows: pagelock::tensor::Result<Vec<Vec<f64>>> =
+            (0..MAX_LENGTH).map(|i| rows.select(0, i as isize)?.to_vec::<f64>()).collect();
+        Ok((pairs.to.text(words), rows?))
+    })
+}
