@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn fractions_and_labels_that_do_not_fit_are_refused() {
-        let dataset = Arc::new(TensorDataset::new(Tensor::zeros([3]).unwrap()).unwrap());
+        let dataset = TensorDataset::new(Tensor::zeros([3]).unwrap()).unwrap();
         let text = |error: Error| error.to_string();
         assert_eq!(
-            text(random_split_fractions(dataset.clone(), [0.8, 0.3], &Generator::new(0)).unwrap_err()),
+            text(random_split_fractions(dataset.clone(), [0.8, 0.3], &Generator::new(0)).err().unwrap()),
             "the fractions [0.8, 0.3] are not from 0 to 1 with a sum of 1; correct them"
         );
         assert_eq!(
-            text(stratified_split(dataset, &[1], [1.0], &Generator::new(0)).unwrap_err()),
+            text(stratified_split(dataset, &[1], [1.0], &Generator::new(0)).err().unwrap()),
             "there are 1 labels for 3 samples; give one for each sample"
         );
     }

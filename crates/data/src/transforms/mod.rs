@@ -25,6 +25,8 @@ mod image;
 mod mix;
 mod random;
 mod resize;
+#[cfg(test)]
+mod tests;
 
 use std::ops::{Div, Sub};
 
@@ -261,7 +263,7 @@ fn wrong_shape(op: &'static str, shape: &Shape, expected: impl Into<String>) -> 
 }
 
 #[cfg(test)]
-mod tests {
+mod unit_tests {
     use super::*;
 
     fn numbered() -> Tensor {
