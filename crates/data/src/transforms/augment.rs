@@ -39,13 +39,13 @@ pub struct RandAugment {
     pub num_magnitude_bins: usize,
     /// Of which pixels.
     pub interpolation: Interpolation,
-    /// What comes from outside.
-    pub fill: f64,
+    /// What comes from outside: `None` is 0.
+    pub fill: Option<f64>,
 }
 
 impl Default for RandAugment {
     fn default() -> Self {
-        Self { num_ops: 2, magnitude: 9, num_magnitude_bins: 31, interpolation: Interpolation::Nearest, fill: 0.0 }
+        Self { num_ops: 2, magnitude: 9, num_magnitude_bins: 31, interpolation: Interpolation::Nearest, fill: None }
     }
 }
 

@@ -3,6 +3,9 @@
 //! Pictures are `[channels, height, width]`. `crop`, `pad`, `center_crop`, flips and nearest pixels take any elements, the others bytes,
 //! which are rounded, and floats, which are computed with in `f32`.
 //!
+//! The fill of `affine`, `rotate` and `perspective` is what comes from outside. A bilinear pixel at the edge is mixed with 0 for the part of it
+//! that is outside, and where a fill is given, once more with that: so `None` and `Some(0.0)` differ there, as in torchvision.
+//!
 //! # Errors
 //! All refuse other shapes and other elements, settings that are out of range (the text says which), and results for which the budget
 //! has no room.
@@ -66,12 +69,12 @@ functions! {
     /// Mirrored, top to bottom.
     vertical_flip() = crop;
     /// Turned, moved, scaled and sheared. Example: see [`Affine`].
-    affine(by: &Affine, interpolation: Interpolation, fill: f64) = geometry;
+    affine(by: &Affine, interpolation: Interpolation, fill: Option<f64>) = geometry;
     /// Turned counterclockwise, by degrees; `expand` makes room for all of it.
-    rotate(angle: f64, interpolation: Interpolation, expand: bool, fill: f64) = geometry;
+    rotate(angle: f64, interpolation: Interpolation, expand: bool, fill: Option<f64>) = geometry;
     /// Seen from aside, so that the places `start` come to be at `end`: top left, top right, bottom right and bottom left, each
     /// `[x, y]` in pixels.
-    perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4], interpolation: Interpolation, fill: f64) = geometry;
+    perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4], interpolation: Interpolation, fill: Option<f64>) = geometry;
     /// 0 is black, 1 as before, 2 twice as bright.
     adjust_brightness(factor: f64) = color;
     /// 0 is gray, 1 as before, 2 twice the contrast.

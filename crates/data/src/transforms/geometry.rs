@@ -24,7 +24,7 @@ for_pictures! { RandomAffine RandomPerspective RandomRotation }
 ///
 /// let row = Tensor::new([[[1.0, 2.0, 3.0]]])?;
 /// let right = Affine { translate: [1.0, 0.0], ..Affine::default() };
-/// assert_eq!(functional::affine(&row, &right, Interpolation::Nearest, 0.0)?.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
+/// assert_eq!(functional::affine(&row, &right, Interpolation::Nearest, None)?.to_vec::<f32>()?, [0.0, 1.0, 2.0]);
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,7 +64,12 @@ impl Affine {
     }
 }
 
-pub(super) fn affine(image: &AnyTensor, affine: &Affine, interpolation: Interpolation, fill: f64) -> Result<AnyTensor> {
+pub(super) fn affine(
+    image: &AnyTensor,
+    affine: &Affine,
+    interpolation: Interpolation,
+    fill: Option<f64>,
+) -> Result<AnyTensor> {
     let planes = Planes::of("affine", image.shape())?;
     placed("affine", image, affine.inverse(planes), [planes.height, planes.width], (interpolation, fill))
 }
@@ -75,7 +80,7 @@ pub(super) fn rotate(
     angle: f64,
     interpolation: Interpolation,
     expand: bool,
-    fill: f64,
+    fill: Option<f64>,
 ) -> Result<AnyTensor> {
     let planes = Planes::of("rotate", image.shape())?;
     let matrix = Affine { angle: -angle, ..Affine::default() }.inverse(planes);
@@ -102,7 +107,7 @@ fn placed(
     image: &AnyTensor,
     [x0, x1, x2, y0, y1, y2]: [f64; 6],
     size: [usize; 2],
-    how: (Interpolation, f64),
+    how: (Interpolation, Option<f64>),
 ) -> Result<AnyTensor> {
     let planes = Planes::of(op, image.shape())?;
     let middle = |len: usize| (len as f64 - 1.0) * 0.5;
@@ -122,7 +127,7 @@ pub(super) fn perspective(
     start: &Corners,
     end: &Corners,
     interpolation: Interpolation,
-    fill: f64,
+    fill: Option<f64>,
 ) -> Result<AnyTensor> {
     let planes = Planes::of("perspective", image.shape())?;
     let Some([a, b, c, d, e, f, g, h]) = coefficients(start, end) else {
@@ -167,12 +172,12 @@ fn sampled(
     op: &'static str,
     image: &AnyTensor,
     size: [usize; 2],
-    (interpolation, fill): (Interpolation, f64),
+    (interpolation, fill): (Interpolation, Option<f64>),
     from: From<'_>,
 ) -> Result<AnyTensor> {
     let planes = Planes::of(op, image.shape())?;
     let (made, _counted) = planes.resized(op, size)?;
-    let fill = fill as f32;
+    let fill = fill.map(|fill| fill as f32);
     match interpolation {
         Interpolation::Nearest => {
             with_pixels!(op, image, made.shape(), values => nearest(&values, planes, made, fill, from))
@@ -187,8 +192,8 @@ fn sampled(
     }
 }
 
-fn nearest<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: f32, from: From<'_>) -> Vec<P> {
-    let mut out = vec![P::rounded(fill); new.channels * new.len()];
+fn nearest<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>, from: From<'_>) -> Vec<P> {
+    let mut out = vec![P::rounded(fill.unwrap_or(0.0)); new.channels * new.len()];
     for row in 0..new.height {
         for column in 0..new.width {
             let (x, y) = from(row, column);
@@ -207,8 +212,8 @@ fn inside(x: f32, y: f32, planes: Planes) -> Option<usize> {
     is_inside.then(|| y as usize * planes.width + x as usize)
 }
 
-fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: f32, from: From<'_>) -> Vec<P> {
-    let mut out = vec![P::rounded(fill); new.channels * new.len()];
+fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>, from: From<'_>) -> Vec<P> {
+    let mut out = vec![P::rounded(fill.unwrap_or(0.0)); new.channels * new.len()];
     for row in 0..new.height {
         for column in 0..new.width {
             let (x, y) = from(row, column);
@@ -223,10 +228,13 @@ fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: f32, from: F
             if corners.iter().all(|(place, _)| place.is_none()) {
                 continue;
             }
+            let share: f32 = corners.iter().filter(|(place, _)| place.is_some()).map(|(_, weight)| weight).sum();
             for channel in 0..new.channels {
                 let value = |place: usize| values[channel * old.len() + place].float();
-                let sum: f32 = corners.iter().map(|&(place, weight)| weight * place.map_or(fill, value)).sum();
-                out[channel * new.len() + row * new.width + column] = P::rounded(sum);
+                let sum: f32 = corners.iter().map(|&(place, weight)| weight * place.map_or(0.0, value)).sum();
+                // Where a fill is given, torchvision mixes it with pixels that were mixed with 0 already.
+                let mixed = fill.map_or(sum, |fill| (sum - fill) * share + fill);
+                out[channel * new.len() + row * new.width + column] = P::rounded(mixed);
             }
         }
     }
@@ -253,8 +261,8 @@ pub struct RandomRotation {
     pub interpolation: Interpolation,
     /// Whether the picture grows, so that all of it has room.
     pub expand: bool,
-    /// What comes from outside.
-    pub fill: f64,
+    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    pub fill: Option<f64>,
 }
 
 impl RandomRotation {
@@ -263,7 +271,7 @@ impl RandomRotation {
     /// # Examples
     /// See [`RandomRotation`].
     pub fn new(degrees: f64) -> Self {
-        Self { degrees: -degrees..=degrees, interpolation: Interpolation::Nearest, expand: false, fill: 0.0 }
+        Self { degrees: -degrees..=degrees, interpolation: Interpolation::Nearest, expand: false, fill: Some(0.0) }
     }
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
@@ -299,8 +307,8 @@ pub struct RandomAffine {
     pub shear: [RangeInclusive<f64>; 2],
     /// Of which pixels.
     pub interpolation: Interpolation,
-    /// What comes from outside.
-    pub fill: f64,
+    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    pub fill: Option<f64>,
 }
 
 impl RandomAffine {
@@ -311,7 +319,7 @@ impl RandomAffine {
     pub fn new(degrees: f64) -> Self {
         let (scale, shear) = (1.0..=1.0, [0.0..=0.0, 0.0..=0.0]);
         let interpolation = Interpolation::Nearest;
-        Self { degrees: -degrees..=degrees, translate: [0.0; 2], scale, shear, interpolation, fill: 0.0 }
+        Self { degrees: -degrees..=degrees, translate: [0.0; 2], scale, shear, interpolation, fill: Some(0.0) }
     }
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
@@ -348,13 +356,13 @@ pub struct RandomPerspective {
     pub p: f64,
     /// Of which pixels.
     pub interpolation: Interpolation,
-    /// What comes from outside.
-    pub fill: f64,
+    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    pub fill: Option<f64>,
 }
 
 impl Default for RandomPerspective {
     fn default() -> Self {
-        Self { distortion_scale: 0.5, p: 0.5, interpolation: Interpolation::Bilinear, fill: 0.0 }
+        Self { distortion_scale: 0.5, p: 0.5, interpolation: Interpolation::Bilinear, fill: Some(0.0) }
     }
 }
 

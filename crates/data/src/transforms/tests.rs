@@ -60,13 +60,13 @@ fn cases() -> Vec<Case> {
         let turned = Affine { angle: 17.3, translate: [1.3, -2.1], scale: 0.83, shear: [5.0, -7.0], center: None };
         let sheared = Affine { shear: [13.7, 0.0], center: Some([0.0; 2]), ..Affine::default() };
         let start = [[0.0, 0.0], [10.0, 0.0], [10.0, 8.0], [0.0, 8.0]];
-        let end = [[1.0, 2.0], [9.0, 0.0], [10.0, 7.0], [2.0, 8.0]];
+        let end = [[1.3, 2.1], [9.2, 0.4], [9.9, 7.1], [2.2, 7.7]];
         let name = name_of(by);
-        cases.push(case(format!("affine_{name}"), move |x| geometry::affine(x, &turned, by, 0.0)));
-        cases.push(case(format!("affine_center_{name}"), move |x| geometry::affine(x, &sheared, by, bright(x))));
-        cases.push(case(format!("rotate_{name}"), move |x| geometry::rotate(x, 33.7, by, false, 0.0)));
-        cases.push(case(format!("rotate_expand_{name}"), move |x| geometry::rotate(x, 33.7, by, true, 0.0)));
-        cases.push(case(format!("perspective_{name}"), move |x| geometry::perspective(x, &start, &end, by, 0.0)));
+        cases.push(case(format!("affine_{name}"), move |x| geometry::affine(x, &turned, by, Some(0.0))));
+        cases.push(case(format!("affine_center_{name}"), move |x| geometry::affine(x, &sheared, by, Some(bright(x)))));
+        cases.push(case(format!("rotate_{name}"), move |x| geometry::rotate(x, 33.7, by, false, None)));
+        cases.push(case(format!("rotate_expand_{name}"), move |x| geometry::rotate(x, 33.7, by, true, None)));
+        cases.push(case(format!("perspective_{name}"), move |x| geometry::perspective(x, &start, &end, by, None)));
     }
     for factor in [0.3, 1.7] {
         cases.push(case(format!("adjust_brightness_{factor}"), move |x| color::adjust_brightness(x, factor)));
@@ -250,10 +250,10 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
             "resize: the image is of int64, but pixels to compute with are of uint8 or floats",
         ),
         (
-            functional::rotate(&image, 1.0, Interpolation::Bicubic, false, 0.0),
+            functional::rotate(&image, 1.0, Interpolation::Bicubic, false, None),
             "rotate: a picture is turned with Nearest or Bilinear",
         ),
-        (functional::perspective(&image, &[[0.0; 2]; 4], &[[0.0; 2]; 4], by, 0.0), "are no corners"),
+        (functional::perspective(&image, &[[0.0; 2]; 4], &[[0.0; 2]; 4], by, None), "are no corners"),
         (functional::adjust_hue(&image, 0.7), "adjust_hue: the factor is 0.7"),
         (functional::adjust_contrast(&image, -1.0), "adjust_contrast: the factor is -1"),
         (functional::posterize(&image, 9), "posterize: 9 bits were asked for; a byte has 8"),

@@ -16,7 +16,7 @@ from torchvision.transforms.v2 import functional as F
 HERE = os.path.dirname(os.path.abspath(__file__))
 NEAREST, BILINEAR, BICUBIC = InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC
 START = [[0, 0], [10, 0], [10, 8], [0, 8]]
-END = [[1, 2], [9, 0], [10, 7], [2, 8]]
+END = [[1.3, 2.1], [9.2, 0.4], [9.9, 7.1], [2.2, 7.7]]  # no pixel is halfway between two, where rounding decides
 
 
 def affine(x, interpolation, fill=0.0, **changes):
