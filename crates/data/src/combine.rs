@@ -214,45 +214,84 @@ fn common_len(lens: &[usize]) -> Result<usize> {
     }
 }
 
-macro_rules! stacks {
-    ($(($($type:ident $position:tt),+))*) => {$(
-        impl<$($type: Dataset),+> StackDataset<($($type,)+)> {
-            /// Binds datasets together.
-            ///
-            /// # Errors
-            /// [`Error::Argument`] if they have different numbers of samples.
-            ///
-            /// # Examples
-            /// See [`StackDataset`].
-            pub fn new(datasets: ($($type,)+)) -> Result<Self> {
-                let n_samples = common_len(&[$(datasets.$position.len()),+])?;
-                Ok(Self { datasets, n_samples })
-            }
-        }
+impl<T: DatasetTuple> StackDataset<T> {
+    /// Binds datasets together: a tuple of two or three.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if they have different numbers of samples.
+    ///
+    /// # Examples
+    /// See [`StackDataset`].
+    pub fn new(datasets: T) -> Result<Self> {
+        let n_samples = common_len(&datasets.lens())?;
+        Ok(Self { datasets, n_samples })
+    }
+}
 
-        impl<$($type: Dataset),+> Dataset for StackDataset<($($type,)+)> {
+impl<T: DatasetTuple> Dataset for StackDataset<T> {
+    type Sample = T::Sample;
+
+    fn len(&self) -> usize {
+        self.n_samples
+    }
+
+    fn get(&self, index: usize) -> Result<T::Sample> {
+        self.datasets.get_all(index, None)
+    }
+
+    fn get_in(&self, index: usize, epoch: u64) -> Result<T::Sample> {
+        self.datasets.get_all(index, Some(epoch))
+    }
+
+    fn identity(&self) -> String {
+        joined("StackDataset", self.datasets.identities().into_iter())
+    }
+}
+
+/// A tuple of datasets. Not for implementing: [`StackDataset`] is generic over it.
+pub trait DatasetTuple: Send + Sync + 'static {
+    /// The tuple of their samples.
+    type Sample: Send + 'static;
+
+    #[doc(hidden)]
+    fn lens(&self) -> Vec<usize>;
+
+    #[doc(hidden)]
+    fn get_all(&self, index: usize, epoch: Option<u64>) -> Result<Self::Sample>;
+
+    #[doc(hidden)]
+    fn identities(&self) -> Vec<String>;
+}
+
+/// A sample, in an epoch if one is given.
+fn sample<D: Dataset>(dataset: &D, index: usize, epoch: Option<u64>) -> Result<D::Sample> {
+    match epoch {
+        Some(epoch) => dataset.get_in(index, epoch),
+        None => dataset.get(index),
+    }
+}
+
+macro_rules! tuples {
+    ($(($($type:ident $position:tt),+))*) => {$(
+        impl<$($type: Dataset),+> DatasetTuple for ($($type,)+) {
             type Sample = ($($type::Sample,)+);
 
-            fn len(&self) -> usize {
-                self.n_samples
+            fn lens(&self) -> Vec<usize> {
+                vec![$(self.$position.len()),+]
             }
 
-            fn get(&self, index: usize) -> Result<Self::Sample> {
-                Ok(($(self.datasets.$position.get(index)?,)+))
+            fn get_all(&self, index: usize, epoch: Option<u64>) -> Result<Self::Sample> {
+                Ok(($(sample(&self.$position, index, epoch)?,)+))
             }
 
-            fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
-                Ok(($(self.datasets.$position.get_in(index, epoch)?,)+))
-            }
-
-            fn identity(&self) -> String {
-                joined("StackDataset", [$(self.datasets.$position.identity()),+].into_iter())
+            fn identities(&self) -> Vec<String> {
+                vec![$(self.$position.identity()),+]
             }
         }
     )*};
 }
 
-stacks! {
+tuples! {
     (A 0, B 1)
     (A 0, B 1, C 2)
 }

@@ -76,7 +76,7 @@ pub mod transforms;
 pub use array_files::StoredRows;
 pub use cifar::{Cifar, CifarArchive, CifarFiles, CifarSet};
 pub use collate::Stack;
-pub use combine::{ChainDataset, ConcatDataset, StackDataset};
+pub use combine::{ChainDataset, ConcatDataset, DatasetTuple, StackDataset};
 pub use csv::CsvTable;
 pub use dataset::{Dataset, Rows, TensorDataset, Transformed};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
