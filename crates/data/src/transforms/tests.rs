@@ -45,6 +45,12 @@ fn cases() -> Vec<Case> {
         case("gaussian_blur", |x| filters::gaussian_blur(x, [3, 5], 1.1)),
         case("erase", move |x| augment::erase(x, window(2, 3, 4, 5), (0.25 * bright(x) * 4.0).floor() / 4.0)),
     ];
+    add_sizes_and_turns(&mut cases);
+    add_colors(&mut cases);
+    cases
+}
+
+fn add_sizes_and_turns(cases: &mut Vec<Case>) {
     for (size_name, size) in [("down", [4, 5]), ("up", [20, 17]), ("mixed", [5, 23])] {
         cases.push(case(format!("resize_nearest_{size_name}"), move |x| resize::resize(x, size.into(), BY[0], true)));
         for (by, antialias) in [(BY[1], true), (BY[1], false), (BY[2], true), (BY[2], false)] {
@@ -68,6 +74,9 @@ fn cases() -> Vec<Case> {
         cases.push(case(format!("rotate_expand_{name}"), move |x| geometry::rotate(x, 33.7, by, true, None)));
         cases.push(case(format!("perspective_{name}"), move |x| geometry::perspective(x, &start, &end, by, None)));
     }
+}
+
+fn add_colors(cases: &mut Vec<Case>) {
     for factor in [0.3, 1.7] {
         cases.push(case(format!("adjust_brightness_{factor}"), move |x| color::adjust_brightness(x, factor)));
         cases.push(case(format!("adjust_contrast_{factor}"), move |x| color::adjust_contrast(x, factor)));
@@ -77,7 +86,6 @@ fn cases() -> Vec<Case> {
     for factor in [-0.3, 0.1, 0.5] {
         cases.push(case(format!("adjust_hue_{factor}"), move |x| color::adjust_hue(x, factor)));
     }
-    cases
 }
 
 /// What is wrong with `made`, if it is not what torchvision made: bytes within 1, floats within 1e-5.
