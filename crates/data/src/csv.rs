@@ -49,6 +49,8 @@ pub struct CsvTable {
     names: Arc<[String]>,
     _names: Arc<HeapReservation>, // what the names take of the budget
     n_rows: usize,
+    na_values: Arc<[String]>, // cells that count as missing, beside empty ones
+    fill: Option<f64>,        // what a missing cell is read as
 }
 
 /// A cell that is longer is no number, and a name that is longer no name.
@@ -91,7 +93,16 @@ impl CsvTable {
             HeapReservation::new((n_names * BESIDE_NAME + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
         let names = header(bytes.bytes(), separator, n_names).map_err(wrong)?;
         let (names, room) = (names.into(), Arc::new(room));
-        Ok(Self { path: path.into(), separator, bytes: Arc::new(bytes), names, _names: room, n_rows })
+        Ok(Self {
+            path: path.into(),
+            separator,
+            bytes: Arc::new(bytes),
+            names,
+            _names: room,
+            n_rows,
+            na_values: [].into(),
+            fill: None,
+        })
     }
 
     /// The names of the columns.
@@ -162,6 +173,42 @@ impl CsvTable {
         Ok(self.read(dtype, names)?.kind()?)
     }
 
+    /// The same table, in which cells with one of these texts count as missing, as empty ones always do: "NA", "?".
+    ///
+    /// # Examples
+    /// See [`fill_missing`](Self::fill_missing).
+    pub fn na_values(mut self, texts: &[&str]) -> Self {
+        self.na_values = texts.iter().map(|&text| text.to_owned()).collect();
+        self
+    }
+
+    /// The same table, whose missing cells are read as the number `value`. Without it, a missing cell is an error.
+    ///
+    /// # Examples
+    /// ```
+    /// # use pagelock_data::CsvTable;
+    /// # use pagelock_tensor::Tensor;
+    /// # let file = tempfile::NamedTempFile::new()?;
+    /// std::fs::write(&file, "age,rooms\n12,3\n?,4\n30,\n")?;
+    /// let table = CsvTable::open(file.path())?.na_values(&["?"]);
+    /// assert!(table.numbers::<pagelock_tensor::Float>(&["age"]).is_err());
+    ///
+    /// let is_missing = table.missing(&["age", "rooms"])?; // a mask to train with
+    /// let numbers: Tensor = table.fill_missing(0.0).numbers(&["age", "rooms"])?;
+    /// assert_eq!(numbers.to_vec::<f32>()?, [12.0, 3.0, 0.0, 4.0, 30.0, 0.0]);
+    /// assert_eq!(is_missing.to_vec::<bool>()?, [false, false, true, false, false, true]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn fill_missing(mut self, value: f64) -> Self {
+        self.fill = Some(value);
+        self
+    }
+
+    /// The length of the file.
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.bytes.len_bytes()
+    }
+
     /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
     /// its number of rows, the separator, and the checksum of all bytes of the file.
     ///
@@ -208,29 +255,52 @@ impl CsvTable {
 
     /// The numbers of these columns, row by row.
     fn fill<E: Element + FromStr>(&self, columns: &[usize], out: &mut [E]) -> Result<()> {
+        let fill = self.fill.map(|fill| fill.to_string());
+        self.each_cell(columns, LONGEST_FIELD, &mut |field, at| {
+            let text = match &fill {
+                Some(fill) if self.is_missing(field.text) => Some(fill.as_str()),
+                _ => field.text,
+            };
+            out[at] = number(text).map_err(|problem| self.wrong_cell(field, &problem))?;
+            Ok(())
+        })
+    }
+
+    /// Gives `visit` every cell of these columns, with its place in the matrix of rows and columns. A cell that is longer than
+    /// `longest` comes without its text.
+    pub(crate) fn each_cell(
+        &self,
+        columns: &[usize],
+        longest: usize,
+        visit: &mut dyn FnMut(&Field<'_>, usize) -> Result<()>,
+    ) -> Result<()> {
         let mut wanted: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
         wanted.sort_unstable(); // in the order in which a row has them
-        let mut fields = Fields::of(self.bytes.bytes(), self.separator);
+        let mut fields = Fields::of(self.bytes.bytes(), self.separator, longest);
         let mut next = wanted.iter().peekable();
         while let Some(field) = fields.next() {
             if field.column == 0 {
                 next = wanted.iter().peekable();
             }
             while let Some(&(_, at)) = next.next_if(|&&(column, _)| column == field.column && field.row > 0) {
-                let number = number(field.text).map_err(|problem| self.wrong_cell(&field, &problem))?;
-                out[(field.row - 1) * columns.len() + at] = number;
+                visit(&field, (field.row - 1) * columns.len() + at)?;
             }
         }
         Ok(())
     }
 
-    fn wrong_cell(&self, field: &Field<'_>, problem: &str) -> Error {
+    /// Whether a cell is empty, or one of those that count as missing.
+    pub(crate) fn is_missing(&self, cell: Option<&str>) -> bool {
+        cell.map(str::trim).is_some_and(|cell| cell.is_empty() || self.na_values.iter().any(|missing| missing == cell))
+    }
+
+    pub(crate) fn wrong_cell(&self, field: &Field<'_>, problem: &str) -> Error {
         let (line, name) = (field.line, &self.names[field.column]);
         let cell: String = field.text.unwrap_or("…").trim().chars().take(40).collect();
         self.wrong(format!("line {line}: `{cell}` in column `{name}` {problem}"))
     }
 
-    fn position(&self, name: &str) -> Result<usize> {
+    pub(crate) fn position(&self, name: &str) -> Result<usize> {
         let found = self.names.iter().position(|known| known.trim() == name);
         let known = || self.names.iter().take(100).map(String::as_str).collect::<Vec<_>>().join(", ");
         found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", known())))
@@ -263,7 +333,7 @@ fn number<E: Element + FromStr>(text: Option<&str>) -> Result<E, String> {
 
 /// How many columns and rows a text has; else what is wrong with it.
 fn count(bytes: &[u8], separator: u8) -> Result<(usize, usize), String> {
-    let mut fields = Fields::of(bytes, separator);
+    let mut fields = Fields::of(bytes, separator, LONGEST_FIELD);
     let (mut n_names, mut n_rows, mut n_fields, mut first_line) = (0, 0, 0, 0);
     while let Some(field) = fields.next() {
         if field.column == 0 {
@@ -293,7 +363,7 @@ fn count(bytes: &[u8], separator: u8) -> Result<(usize, usize), String> {
 
 /// The fields of the first row.
 fn header(bytes: &[u8], separator: u8, n_names: usize) -> Result<Vec<String>, String> {
-    let mut fields = Fields::of(bytes, separator);
+    let mut fields = Fields::of(bytes, separator, LONGEST_FIELD);
     let mut names = Vec::with_capacity(n_names);
     while let Some(field) = fields.next().filter(|_| names.len() < n_names) {
         let name = field.text.ok_or_else(|| {
@@ -308,7 +378,8 @@ fn header(bytes: &[u8], separator: u8, n_names: usize) -> Result<Vec<String>, St
 struct Fields<'a> {
     parser: csv_core::Reader,
     rest: &'a [u8],
-    field: Box<[u8; LONGEST_FIELD]>,
+    field: Vec<u8>,
+    longest: usize, // to which the field grows
     row: usize,
     column: usize,
     n_empty: u64,       // lines that were left out
@@ -316,21 +387,22 @@ struct Fields<'a> {
     is_open: bool,      // a quote is not closed, and the text has ended
 }
 
-struct Field<'a> {
-    text: Option<&'a str>, // none if it is too long
-    row: usize,            // the header is row 0
+pub(crate) struct Field<'a> {
+    pub(crate) text: Option<&'a str>, // none if it is too long
+    row: usize,                       // the header is row 0
     column: usize,
     line: u64, // where it starts, from 1
     is_last: bool,
 }
 
 impl<'a> Fields<'a> {
-    fn of(text: &'a [u8], separator: u8) -> Self {
+    fn of(text: &'a [u8], separator: u8, longest: usize) -> Self {
         let parser = ReaderBuilder::new().delimiter(separator).build();
         Self {
             parser,
             rest: text,
-            field: Box::new([0; LONGEST_FIELD]),
+            field: vec![0; longest.min(LONGEST_FIELD)],
+            longest,
             row: 0,
             column: 0,
             n_empty: 0,
@@ -358,6 +430,9 @@ impl<'a> Fields<'a> {
             len += n_out;
             match result {
                 ReadFieldResult::InputEmpty => {}
+                ReadFieldResult::OutputFull if self.field.len() < self.longest => {
+                    self.field.resize((2 * self.field.len()).clamp(16, self.longest), 0);
+                }
                 ReadFieldResult::OutputFull => (len, is_too_long) = (0, true),
                 ReadFieldResult::Field { record_end: is_last } => {
                     let (row, column) = (self.row, self.column);

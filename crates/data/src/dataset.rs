@@ -121,32 +121,38 @@ pub trait Dataset: Send + Sync + 'static {
     }
 }
 
-impl<D: Dataset> Dataset for Arc<D> {
-    type Sample = D::Sample;
+macro_rules! through_pointer {
+    ($($pointer:ident)+) => {$(
+        impl<D: Dataset + ?Sized> Dataset for $pointer<D> {
+            type Sample = D::Sample;
 
-    fn len(&self) -> usize {
-        (**self).len()
-    }
+            fn len(&self) -> usize {
+                (**self).len()
+            }
 
-    fn get(&self, index: usize) -> Result<Self::Sample> {
-        (**self).get(index)
-    }
+            fn get(&self, index: usize) -> Result<Self::Sample> {
+                (**self).get(index)
+            }
 
-    fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
-        (**self).get_in(index, epoch)
-    }
+            fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
+                (**self).get_in(index, epoch)
+            }
 
-    fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
-    where
-        Self::Sample: Stack,
-    {
-        (**self).gather(indices)
-    }
+            fn gather(&self, indices: &[usize]) -> Result<Option<<Self::Sample as Stack>::Batch>>
+            where
+                Self::Sample: Stack,
+            {
+                (**self).gather(indices)
+            }
 
-    fn identity(&self) -> String {
-        (**self).identity()
-    }
+            fn identity(&self) -> String {
+                (**self).identity()
+            }
+        }
+    )+};
 }
+
+through_pointer! { Arc Box }
 
 /// Another dataset's samples, put through a function; made by [`Dataset::transform`].
 ///

@@ -23,15 +23,17 @@
 //! - `progress` (default): a progress bar for downloads, on terminals only.
 //! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
 //!   without `unsafe`.
+//! - `text`: normal forms of Unicode and words (`text::normalize`, `text::words`).
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `ndarray`: arrays of the crate `ndarray` as tensors (`from_ndarray`), and views of tensors (`ndarray_view`).
 //! - `arrow`: values of Arrow arrays as tensors (`from_arrow`), and back (`to_arrow`), without a copy.
 //!
 //! There is no `unsafe` in this crate.
 
-// Reading order: `dataset.rs`, `subset.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+// Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
 // `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
-// `csv.rs`, `parquet.rs`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), and `transforms.rs` for pictures.
+// `csv.rs`, `table.rs`, `parquet.rs`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), `text/` for texts, and
+// `transforms/` for pictures.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +42,7 @@ mod array_files;
 mod arrow_buffers;
 mod cifar;
 mod collate;
+mod combine;
 mod csv;
 mod dataset;
 mod digits;
@@ -69,9 +72,12 @@ mod pin;
 mod progress;
 mod remote;
 mod sampler;
+mod split;
 mod state;
 mod subset;
 mod synthetic;
+mod table;
+pub mod text;
 pub mod transforms;
 
 pub use array_files::{StoredRows, save_npy, save_npz};
@@ -79,6 +85,7 @@ pub use array_files::{StoredRows, save_npy, save_npz};
 pub use arrow_buffers::{from_arrow, from_arrow_bool, to_arrow};
 pub use cifar::{Cifar, CifarArchive, CifarFiles, CifarSet};
 pub use collate::Stack;
+pub use combine::{ChainDataset, ConcatDataset, DatasetTuple, StackDataset};
 pub use csv::CsvTable;
 pub use dataset::{Dataset, Rows, TensorDataset, Transformed};
 pub use digits::{DigitBytes, DigitSet, Digits, Origin};
@@ -105,11 +112,14 @@ pub use progress::TerminalBar;
 pub use progress::{Progress, Silent};
 pub use remote::NoDownload;
 pub use sampler::{
-    BatchSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler, WeightedSampler,
+    BatchSampler, BucketSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler,
+    SubsetRandomSampler, WeightedSampler,
 };
+pub use split::{random_split_fractions, stratified_split};
 pub use state::LoaderState;
 pub use subset::{Subset, random_split};
 pub use synthetic::SyntheticDigits;
+pub use table::{Categories, Standardize};
 
 /// The README's program, checked.
 #[cfg(doctest)]

@@ -57,6 +57,11 @@ impl<D: Dataset> Subset<D> {
         Ok(Self { dataset, indices })
     }
 
+    /// Of indices that the dataset has.
+    pub(crate) fn of_known(dataset: &Arc<D>, indices: &[usize]) -> Self {
+        Self { dataset: Arc::clone(dataset), indices: indices.into() }
+    }
+
     /// Which samples of the whole dataset these are.
     ///
     /// # Examples
@@ -137,6 +142,6 @@ pub fn random_split<D: Dataset, const N: usize>(
     Ok(lens.map(|len| {
         let (part, after) = rest.split_at(len);
         rest = after;
-        Subset { dataset: Arc::clone(&dataset), indices: part.into() }
+        Subset::of_known(&dataset, part)
     }))
 }

@@ -2,8 +2,9 @@
 //! that was damaged are refused, each with both values.
 
 use pagelock_data::{
-    DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState, Place, RandomSampler, Result,
-    Sampler, Samples, SequentialSampler, StreamLoader, Subset, TensorDataset, WeightedSampler,
+    BucketSampler, ConcatDataset, DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState,
+    Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset, StreamLoader, Subset,
+    SubsetRandomSampler, TensorDataset, WeightedSampler,
 };
 use pagelock_tensor::{DType, Int, Tensor};
 
@@ -303,4 +304,18 @@ fn a_damaged_state_of_a_stream_is_refused_whatever_was_damaged() {
     for damaged in damages(&line) {
         assert!(damaged.parse::<LoaderState>().is_err(), "{damaged}");
     }
+}
+
+#[test]
+fn a_dataset_of_datasets_and_an_order_by_length_have_names_of_their_own() {
+    let both = |second: f32| ConcatDataset::new([numbers(0.0, 10), numbers(second, 10)]).unwrap();
+    let text = refusal(&DataLoader::new(both(10.0)).batch_size(4), &DataLoader::new(both(11.0)).batch_size(4));
+    assert_names(&text, &["its dataset is `ConcatDataset of 2, "]);
+    let pair = |second: f32| StackDataset::new((numbers(0.0, 20), numbers(second, 20))).unwrap();
+    let text = refusal(&DataLoader::new(pair(0.0)).batch_size(4), &DataLoader::new(pair(1.0)).batch_size(4));
+    assert_names(&text, &["its dataset is `StackDataset of 2, "]);
+    let bucketed = |seed| loader().sampler(BucketSampler::new(&[1; 20], 4, seed).unwrap());
+    assert_names(&refusal(&bucketed(7), &bucketed(8)), &["batches of 4, seed 7", "batches of 4, seed 8"]);
+    let some = |seed| loader().sampler(SubsetRandomSampler::new(0..12, seed));
+    assert_names(&refusal(&some(7), &some(8)), &["random among 12 indices, seed 7", "seed 8"]);
 }

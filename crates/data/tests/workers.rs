@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use pagelock_data::{DataLoader, Dataset, Error, LoaderState, Result, Subset, TensorDataset};
+use pagelock_data::{
+    BucketSampler, ConcatDataset, DataLoader, Dataset, Error, LoaderState, Result, StackDataset, Subset,
+    SubsetRandomSampler, TensorDataset,
+};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{Element, Tensor};
 use proptest::prelude::*;
@@ -334,5 +337,41 @@ proptest! {
             given.extend(epoch::<i64>(&second));
         }
         prop_assert_eq!(given.into_iter().map(whoever).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn datasets_of_datasets_and_their_orders_are_the_same_for_any_number_of_workers_and_after_a_restart() {
+    let joined = || {
+        let parts: [Box<dyn Dataset<Sample = Tensor>>; 2] =
+            [Box::new(points(17)), Box::new(Subset::new(points(40), 20..40).unwrap())];
+        StackDataset::new((ConcatDataset::new(parts).unwrap(), points(37))).unwrap()
+    };
+    let lengths: Vec<usize> = (0..37).map(|i| i * 7 % 11).collect();
+    for order in 0..2 {
+        let loader = |n_workers| {
+            let loader = DataLoader::new(joined()).batch_size(4).num_workers(n_workers);
+            match order {
+                0 => loader.sampler(SubsetRandomSampler::new(0..37, 3)),
+                _ => loader.sampler(BucketSampler::new(&lengths, 4, 3).unwrap().batches_per_bucket(2)),
+            }
+        };
+        let epoch = |loader: &DataLoader<(Tensor, Tensor)>| -> Vec<Vec<f32>> {
+            let values = |(left, right): (Tensor, Tensor)| [left.to_vec().unwrap(), right.to_vec().unwrap()].concat();
+            loader.iter().map(|batch| values(batch.unwrap())).collect()
+        };
+        let (alone, pooled) = (loader(0), loader(3));
+        let epochs = [epoch(&alone), epoch(&alone)];
+        assert_eq!([epoch(&pooled), epoch(&pooled)], epochs);
+        assert_ne!(epochs[0], epochs[1]);
+        pooled.set_epoch(1);
+        pooled.iter().take(3).for_each(drop);
+        let resumed = loader(1);
+        resumed.resume(pooled.state().to_string().parse().unwrap()).unwrap();
+        assert_eq!(epoch(&resumed), epochs[1][3..]);
+        let mut seen: Vec<f32> =
+            epochs[1].iter().flat_map(|batch| batch[batch.len() / 2..].iter().step_by(2).copied()).collect();
+        seen.sort_by(f32::total_cmp);
+        assert!(seen.into_iter().eq((0..37).map(|i| i as f32)), "every sample once");
     }
 }

@@ -4,6 +4,8 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use pagelock_tensor::Generator;
+
 use super::batches::{AnyBatches, Batches};
 use super::core::Core;
 use super::order::{OrderKind, Position};
@@ -114,6 +116,29 @@ impl<B: Send + 'static, K> Loader<B, K> {
         F: Fn(B) -> Result<M> + Send + Sync + 'static,
     {
         self.with_step(source::map(f))
+    }
+
+    /// Puts every batch through `f`, which gets random numbers that depend on `seed`, the epoch and the batch's place in the epoch
+    /// alone: the same for any number of workers and after a restart. [`MixUp`](crate::transforms::MixUp) needs them.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_data::transforms::{MixUp, Transform};
+    /// # use pagelock_data::{DataLoader, TensorDataset};
+    /// # use pagelock_tensor::Tensor;
+    /// # let dataset = TensorDataset::new((Tensor::zeros([100, 3, 8, 8])?, Tensor::full([100], 1)?))?;
+    /// let mixup = MixUp::new(10);
+    /// let loader = DataLoader::new(dataset).batch_size(50).shuffle(1).transform(2, move |batch, random| mixup.apply(batch, random));
+    /// let (_, yb) = loader.iter().next().unwrap()?;
+    /// assert_eq!(yb.dims(), [50, 10]); // probabilities of 10 classes
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn transform<M, F>(self, seed: u64, f: F) -> Loader<M, K>
+    where
+        M: Send + 'static,
+        F: Fn(B, &Generator) -> Result<M> + Send + Sync + 'static,
+    {
+        self.with_step(source::transform(seed, f))
     }
 
     /// Which epoch the next loop will be, counted from 0.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
+use pagelock_tensor::Generator;
 
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
@@ -73,6 +74,7 @@ impl Recipe {
                 request.indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
             }
             let _charged = self.holder.enter();
+            maker.position = position;
             maker.is_pinning = self.n_pinned_steps > 0;
             if !self.source.make(request, maker, to)? {
                 return Ok(false);
@@ -169,6 +171,7 @@ pub(super) struct Maker {
     skips: bool,
     indices: Vec<usize>, // allocated once
     // Of the batch that is made:
+    position: Position,
     shard: Option<usize>,
     is_pinning: bool, // its tensors are made in page-locked memory
     report: LoaderReport,
@@ -357,6 +360,13 @@ impl Maker {
     /// Puts a batch through a function.
     pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.time(|report| &mut report.map, f)
+    }
+
+    /// Random numbers of the batch that is made: a function of the seed, the epoch and the batch's place in it.
+    pub(super) fn generator(&self, seed: u64) -> Generator {
+        let Position { epoch, round, turn } = self.position;
+        let of_epoch = Generator::new(seed).stream(epoch).next_u64();
+        Generator::new(Generator::new(of_epoch).stream(turn as u64).next_u64()).stream(round)
     }
 
     /// Times what makes batches: in page-locked memory, if they are wanted there. Not for callers that are generic, which would compile it

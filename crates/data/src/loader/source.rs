@@ -7,6 +7,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pagelock_tensor::Generator;
+
 use super::maker::{Maker, Request};
 use crate::Result;
 use crate::dataset::Dataset;
@@ -168,6 +170,22 @@ where
         maker.map(&mut || {
             let mapped = f(batch.take())?;
             batch.put(mapped);
+            Ok(())
+        })
+    })
+}
+
+/// Puts a batch through a function that gets random numbers of the batch's own.
+pub(super) fn transform<A, B>(seed: u64, f: impl Fn(A, &Generator) -> Result<B> + Send + Sync + 'static) -> Arc<Step>
+where
+    A: Send + 'static,
+    B: Send + 'static,
+{
+    Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| {
+        let random = maker.generator(seed);
+        maker.map(&mut || {
+            let transformed = f(batch.take(), &random)?;
+            batch.put(transformed);
             Ok(())
         })
     })

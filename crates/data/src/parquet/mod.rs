@@ -170,6 +170,31 @@ impl ParquetTable {
         Ok(all)
     }
 
+    /// One column of texts. [`Categories`](crate::Categories) makes codes of them.
+    ///
+    /// # Errors
+    /// As [`bytes`](Self::bytes); [`Error::Content`] for a text that is not UTF-8. What is returned is in no budget.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use pagelock_data::{Categories, ParquetTable};
+    ///
+    /// let colors = ParquetTable::open("train.parquet")?.texts("color")?;
+    /// let codes = Categories::of(&colors).codes(&colors)?;
+    /// # Ok::<(), pagelock_data::Error>(())
+    /// ```
+    pub fn texts(&self, name: &str) -> Result<Vec<String>> {
+        let text = |(row, bytes): (usize, Vec<u8>)| {
+            String::from_utf8(bytes).map_err(|error| {
+                self.wrong(format!(
+                    "row {row} of its column `{name}` is not UTF-8: {}; use bytes()",
+                    error.utf8_error()
+                ))
+            })
+        };
+        self.bytes(name)?.into_iter().enumerate().map(text).collect()
+    }
+
     fn tensor<D: DataType<T = E>, E: Element>(&self, at: usize) -> Result<AnyTensor> {
         let mut outcome = Ok(());
         let tensor = Tensor::build(self.n_rows, |mut out: &mut [E]| {

@@ -4,14 +4,18 @@
 //! where it stopped, so any worker can compute any batch, an epoch can be resumed at any position at no cost, and the
 //! order depends on the seed alone.
 
+mod bucket;
 mod distributed;
+mod subset;
 mod weighted;
 
 use std::sync::Arc;
 
 use pagelock_tensor::{Generator, text::type_name};
 
-pub use self::{distributed::DistributedSampler, weighted::WeightedSampler};
+pub use self::{
+    bucket::BucketSampler, distributed::DistributedSampler, subset::SubsetRandomSampler, weighted::WeightedSampler,
+};
 
 use crate::error::check_most;
 use crate::identity::{Hash, probes};
@@ -344,7 +348,16 @@ struct Permutation {
 
 impl Permutation {
     fn new(seed: u64, epoch: u64, n: usize) -> Self {
-        let generator = Generator::new(seed).stream(epoch);
+        Self::keyed(&Generator::new(seed).stream(epoch), n)
+    }
+
+    /// Of several permutations in an epoch, number `number`.
+    fn of(seed: u64, epoch: u64, number: u64, n: usize) -> Self {
+        let of_epoch = Generator::new(seed).stream(epoch).next_u64();
+        Self::keyed(&Generator::new(of_epoch).stream(number), n)
+    }
+
+    fn keyed(generator: &Generator, n: usize) -> Self {
         let bits = (usize::BITS - n.saturating_sub(1).leading_zeros()).max(MIN_BITS);
         let low_bits = bits / 2;
         Self {

@@ -1,13 +1,52 @@
 //! Transforms of images, as PyTorch's guides use them: for [`Dataset::transform`](crate::Dataset::transform).
 //!
 //! A transform is a value; a tuple of transforms applies them from first to last, as PyTorch's `Compose` does. Random ones draw
-//! from the generator that they are given, so what a sample becomes is a function of seed, epoch and index.
+//! from the generator that they are given, so what a sample becomes is a function of seed, epoch and index: the same for any number of
+//! workers and after a restart. Names, settings and their defaults are those of `torchvision.transforms.v2`; what has settings with
+//! defaults has a `new` for the others: `RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }`. What they draw is not what PyTorch
+//! draws.
+//!
+//! Pictures are `[channels, height, width]`, of bytes or floats from 0 to 1; crops, flips and padding take any kind of elements.
+//! [`functional`] has the same without chance. Bytes are rounded as torchvision rounds them, and are at most 1 away from its.
+//!
+//! [`MixUp`] and [`CutMix`] are for batches: for [`Loader::transform`](crate::Loader::transform).
 
-use std::ops::{Div, RangeInclusive, Sub};
+// Reading order: this file, `image.rs` (what a picture is), `functional.rs` (the list of functions); then by theme `crop.rs`, `resize.rs`,
+// `geometry.rs`, `color.rs`, `filters.rs`; `random.rs` (colors at random), `augment.rs`, `choice.rs`, `mix.rs`.
 
-use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Generator, Int, Kind, Shape, Tensor};
+mod augment;
+mod choice;
+mod color;
+mod crop;
+mod filters;
+pub mod functional;
+mod geometry;
+mod image;
+mod mix;
+mod random;
+mod resize;
+#[cfg(test)]
+mod tests;
 
-use crate::elements::with_element;
+use std::ops::{Div, Sub};
+
+use pagelock_tensor::{DType, Error as TensorError, Generator, Int, Shape, Tensor};
+
+pub use self::augment::{RandAugment, RandomErasing};
+pub use self::choice::{Lambda, RandomApply, RandomChoice, RandomOrder};
+pub use self::crop::{
+    CenterCrop, FiveCrop, Pad, PaddingMode, RandomCrop, RandomHorizontalFlip, RandomVerticalFlip, Window,
+};
+pub use self::filters::GaussianBlur;
+pub use self::geometry::{Affine, RandomAffine, RandomPerspective, RandomRotation};
+pub use self::mix::{CutMix, MixUp};
+pub use self::random::{
+    ColorJitter, Grayscale, RandomAdjustSharpness, RandomAutocontrast, RandomEqualize, RandomGrayscale, RandomInvert,
+    RandomPosterize, RandomSolarize,
+};
+pub use self::resize::{Interpolation, RandomResizedCrop, Resize, Size};
+
+use self::image::Planes;
 use crate::{Error, Result};
 
 /// Makes one thing of another, at random perhaps.
@@ -22,7 +61,7 @@ use crate::{Error, Result};
 /// let images = TensorDataset::new((white, Tensor::full([10], 0)?))?;
 /// let train = (
 ///     ToTensor,
-///     RandomCrop { size: [32, 32], padding: 4 },
+///     RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) },
 ///     RandomHorizontalFlip { p: 0.5 },
 ///     Normalize { mean: [0.5; 3], std: [0.25; 3] },
 /// );
@@ -64,6 +103,8 @@ chain! {
     A, B: A, C: B, D: C => D;
     A, B: A, C: B, D: C, E: D => E;
     A, B: A, C: B, D: C, E: D, F: E => F;
+    A, B: A, C: B, D: C, E: D, F: E, G: F => G;
+    A, B: A, C: B, D: C, E: D, F: E, G: F, H: G => H;
 }
 
 /// An image of bytes, `[height, width]` or `[height, width, channels]`, as `f32` from 0 to 1, `[channels, height, width]`.
@@ -119,7 +160,7 @@ impl Transform<Tensor<Int>> for ToTensor {
 /// use pagelock_tensor::{DType, Generator, Tensor};
 ///
 /// let train = (
-///     RandomCrop { size: [32, 32], padding: 4 }, // of bytes, which is less to move
+///     RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }, // of bytes, which is less to move
 ///     RandomHorizontalFlip { p: 0.5 },
 ///     ToFloat,
 ///     Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] },
@@ -196,202 +237,6 @@ impl<const CHANNELS: usize> Normalize<CHANNELS> {
     }
 }
 
-/// A part of `[channels, height, width]` in a random place, after a border of zeros was added.
-///
-/// # Examples
-/// ```
-/// use pagelock_data::transforms::{RandomCrop, Transform};
-/// use pagelock_tensor::{Generator, Tensor};
-///
-/// let crop = RandomCrop { size: [2, 2], padding: 0 };
-/// let numbered = Tensor::arange(0.0, 12.0, 1.0)?.reshape([1, 3, 4])?;
-/// let part: Vec<f32> = crop.apply(numbered, &Generator::new(5))?.to_vec()?;
-/// assert_eq!([part[1] - part[0], part[2] - part[0]], [1.0, 4.0]); // neighbors are still neighbors
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct RandomCrop {
-    /// Height and width of the part.
-    pub size: [usize; 2],
-    /// How wide the border is, on each side.
-    pub padding: usize,
-}
-
-impl<K: Kind> Transform<Tensor<K>> for RandomCrop {
-    type Out = Tensor<K>;
-
-    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
-        Ok(self.of_any(image.into(), random)?.kind()?)
-    }
-}
-
-impl RandomCrop {
-    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
-        let planes = Planes::of("random_crop", image.shape())?;
-        let [height, width] = self.size;
-        let borders = self.padding.checked_mul(2);
-        let room = |size: usize, whole: usize| whole.checked_add(borders?)?.checked_sub(size);
-        let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
-            let padding = self.padding;
-            let wanted =
-                format!("with a border of {padding} it is to be {height} x {width} or larger; crop less or pad more");
-            return Err(wrong_shape("random_crop", image.shape(), wanted));
-        };
-        // Where the part starts in the image without its border: before it, perhaps.
-        let start = |room: usize| below(random, room + 1) as isize - self.padding as isize;
-        let (top, left) = (start(down), start(right));
-        planes.remade([height, width], &image, |row, column| Some((row as isize + top, column as isize + left)))
-    }
-}
-
-/// `[channels, height, width]` mirrored, left to right, with probability `p`.
-///
-/// # Examples
-/// ```
-/// use pagelock_data::transforms::{RandomHorizontalFlip, Transform};
-/// use pagelock_tensor::{Generator, Tensor};
-///
-/// let image = Tensor::new([[[1.0, 2.0, 3.0]]])?;
-/// let always = RandomHorizontalFlip { p: 1.0 }.apply(image, &Generator::new(0))?;
-/// assert_eq!(always.to_vec::<f32>()?, [3.0, 2.0, 1.0]);
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct RandomHorizontalFlip {
-    /// From 0, never, to 1, always.
-    pub p: f64,
-}
-
-impl<K: Kind> Transform<Tensor<K>> for RandomHorizontalFlip {
-    type Out = Tensor<K>;
-
-    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
-        Ok(self.of_any(image.into(), random)?.kind()?)
-    }
-}
-
-impl RandomHorizontalFlip {
-    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
-        let planes = Planes::of("random_horizontal_flip", image.shape())?;
-        if random.next_f64() >= self.p {
-            return Ok(image);
-        }
-        let last = planes.width as isize - 1;
-        planes.remade([planes.height, planes.width], &image, |row, column| Some((row as isize, last - column as isize)))
-    }
-}
-
-/// `[channels, height, width]` turned, moved and scaled about its center, each at random; what comes from outside the image
-/// is zero. Every pixel is that of the nearest place before.
-///
-/// # Examples
-/// ```
-/// use pagelock_data::transforms::{RandomAffine, Transform};
-/// use pagelock_tensor::{Generator, Tensor};
-///
-/// let image = Tensor::ones([1, 28, 28])?;
-/// let affine = RandomAffine { degrees: 15.0, translate: [0.1, 0.1], scale: 0.9..=1.1 };
-/// assert_eq!(affine.apply(image.clone(), &Generator::new(3))?.dims(), [1, 28, 28]);
-///
-/// let nothing = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 1.0..=1.0 };
-/// assert_eq!(nothing.apply(image.clone(), &Generator::new(3))?.to_vec::<f32>()?, image.to_vec::<f32>()?);
-/// # Ok::<(), pagelock_data::Error>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct RandomAffine {
-    /// The angle is between this to one side and this to the other.
-    pub degrees: f32,
-    /// How far it moves at most, down and right, as a part of height and width.
-    pub translate: [f32; 2],
-    /// By how much it grows.
-    pub scale: RangeInclusive<f32>,
-}
-
-impl<K: Kind> Transform<Tensor<K>> for RandomAffine {
-    type Out = Tensor<K>;
-
-    fn apply(&self, image: Tensor<K>, random: &Generator) -> Result<Tensor<K>> {
-        Ok(self.of_any(image.into(), random)?.kind()?)
-    }
-}
-
-impl RandomAffine {
-    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
-        let planes = Planes::of("random_affine", image.shape())?;
-        let between = |low: f32, high: f32| f64::from(low) + random.next_f64() * f64::from(high - low);
-        let (sin, cos) = between(-self.degrees, self.degrees).to_radians().sin_cos();
-        let [down, right] = self.translate;
-        let down = (between(-down, down) * planes.height as f64).round();
-        let right = (between(-right, right) * planes.width as f64).round();
-        let scale = between(*self.scale.start(), *self.scale.end());
-        let [middle, center] = [planes.height, planes.width].map(|size| (size as f64 - 1.0) / 2.0);
-        planes.remade([planes.height, planes.width], &image, |row, column| {
-            let (y, x) = ((row as f64 - middle - down) / scale, (column as f64 - center - right) / scale);
-            let (y, x) = (cos * y - sin * x + middle, sin * y + cos * x + center);
-            // Halves go one way: a picture that shrinks to half its size keeps a quarter of its pixels.
-            let nearest = |at: f64| (at + 0.5).floor() as isize;
-            (y.is_finite() && x.is_finite()).then(|| (nearest(y), nearest(x)))
-        })
-    }
-}
-
-/// The sizes of `[channels, height, width]`.
-struct Planes {
-    channels: usize,
-    height: usize,
-    width: usize,
-}
-
-impl Planes {
-    fn of(op: &'static str, shape: &Shape) -> Result<Self> {
-        match **shape {
-            [channels, height, width] => Ok(Self { channels, height, width }),
-            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]")),
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.height * self.width
-    }
-
-    /// An image of another size, each pixel from where `from` says it was; zero if that is outside.
-    fn remade(
-        &self,
-        size: [usize; 2],
-        image: &AnyTensor,
-        from: impl Fn(usize, usize) -> Option<(isize, isize)>,
-    ) -> Result<AnyTensor> {
-        with_element!(image.dtype(), E => {
-            let values: Vec<E> = image.kind::<<E as Element>::Kind>()?.to_vec()?;
-            let shape = [self.channels, size[0], size[1]];
-            Ok(Tensor::build(shape, |out: &mut [E]| self.fill(size, &values, from, out))?.into())
-        })
-    }
-
-    fn fill<E: Element>(
-        &self,
-        [height, width]: [usize; 2],
-        values: &[E],
-        from: impl Fn(usize, usize) -> Option<(isize, isize)>,
-        out: &mut [E],
-    ) {
-        let place = |row: usize, column: usize| {
-            let (y, x) = from(row, column)?;
-            let (y, x) = (usize::try_from(y).ok()?, usize::try_from(x).ok()?);
-            (y < self.height && x < self.width).then(|| y * self.width + x)
-        };
-        for row in 0..height {
-            for column in 0..width {
-                let from = place(row, column);
-                for channel in 0..self.channels {
-                    let value = from.map_or(E::ZERO, |from| values[channel * self.len() + from]);
-                    out[(channel * height + row) * width + column] = value;
-                }
-            }
-        }
-    }
-}
-
 /// The elements of an image of bytes; other whole numbers are refused.
 fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
     match image.dtype() {
@@ -401,6 +246,11 @@ fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
             Err(TensorError::Argument(text).into())
         }
     }
+}
+
+/// A random number from `low` to `high`.
+fn between(random: &Generator, low: f64, high: f64) -> f64 {
+    low + random.next_f64() * (high - low)
 }
 
 /// A random number below `n`, which is not zero.
@@ -413,7 +263,7 @@ fn wrong_shape(op: &'static str, shape: &Shape, expected: impl Into<String>) -> 
 }
 
 #[cfg(test)]
-mod tests {
+mod unit_tests {
     use super::*;
 
     fn numbered() -> Tensor {
@@ -422,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_crop_is_a_part_of_the_image_with_its_border_and_every_part_comes() {
-        let crop = RandomCrop { size: [3, 4], padding: 1 };
+        let crop = RandomCrop { padding: 1, ..RandomCrop::new([3, 4]) };
         let mut firsts: Vec<f32> = Vec::new();
         for seed in 0..200 {
             let part = crop.apply(numbered(), &Generator::new(seed)).unwrap();
@@ -461,7 +311,7 @@ mod tests {
     #[test]
     fn an_affine_that_always_moves_fills_with_zeros() {
         let image = Tensor::ones([1, 10, 10]).unwrap();
-        let far = RandomAffine { degrees: 0.0, translate: [0.0, 0.0], scale: 0.5..=0.5 };
+        let far = RandomAffine { scale: 0.5..=0.5, ..RandomAffine::new(0.0) };
         let small: Vec<f32> = far.apply(image, &Generator::new(0)).unwrap().to_vec().unwrap();
         assert_eq!(small.iter().sum::<f32>(), 25.0, "10 x 10 at half the size");
         assert_eq!((small[0], small[55]), (0.0, 1.0));
@@ -493,12 +343,12 @@ mod tests {
             text(two.apply(Tensor::ones([3, 2, 2]).unwrap(), &Generator::new(0)).unwrap_err()),
             "normalize: the image is [3, 2, 2], but there are means of 2 channels; give one for each"
         );
-        let crop = RandomCrop { size: [9, 9], padding: 2 };
+        let crop = RandomCrop { padding: 2, ..RandomCrop::new([9, 9]) };
         assert_eq!(
             text(crop.apply(numbered(), &Generator::new(0)).unwrap_err()),
             "random_crop: the image is [2, 3, 4], but with a border of 2 it is to be 9 x 9 or larger; crop less or pad more"
         );
-        let crop = RandomCrop { size: [1, 1], padding: usize::MAX };
+        let crop = RandomCrop { padding: usize::MAX, ..RandomCrop::new([1, 1]) };
         assert!(crop.apply(numbered(), &Generator::new(0)).is_err(), "no border is that wide");
     }
 
@@ -517,8 +367,8 @@ mod tests {
     fn images_keep_their_precision() {
         let random = Generator::new(3);
         let third = Normalize { mean: [0.5; 2], std: [3.0; 2] };
-        let crop = RandomCrop { size: [2, 2], padding: 0 };
-        let turn = RandomAffine { degrees: 10.0, translate: [0.1, 0.1], scale: 0.9..=1.1 };
+        let crop = RandomCrop::new([2, 2]);
+        let turn = RandomAffine { translate: [0.1, 0.1], scale: 0.9..=1.1, ..RandomAffine::new(10.0) };
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
             let image = numbered().to_dtype(dtype).unwrap();
             let normal = third.apply(image.clone(), &random).unwrap();

@@ -1,0 +1,52 @@
+//! [`SubsetRandomSampler`]: some samples, in random order.
+
+use super::{Permutation, Place, Sampler};
+use crate::identity::Hash;
+
+/// The given indices once per epoch, in an order drawn anew for each epoch from one seed.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::{Place, Sampler, SubsetRandomSampler};
+///
+/// let sampler = SubsetRandomSampler::new([10, 20, 30, 40], 7);
+/// assert_eq!(sampler.epoch_len(100), 4);
+/// let mut indices = [0; 4];
+/// sampler.fill(Place { epoch: 2, position: 0, n_samples: 100 }, &mut indices);
+/// indices.sort();
+/// assert_eq!(indices, [10, 20, 30, 40]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubsetRandomSampler {
+    indices: Vec<usize>,
+    seed: u64,
+}
+
+impl SubsetRandomSampler {
+    /// Visits `indices` in the orders that belong to `seed`. One that the dataset does not have is an error of the batch that
+    /// holds it.
+    ///
+    /// # Examples
+    /// See [`SubsetRandomSampler`].
+    pub fn new(indices: impl IntoIterator<Item = usize>, seed: u64) -> Self {
+        Self { indices: indices.into_iter().collect(), seed }
+    }
+}
+
+impl Sampler for SubsetRandomSampler {
+    fn epoch_len(&self, _n_samples: usize) -> usize {
+        self.indices.len()
+    }
+
+    fn fill(&self, place: Place, indices: &mut [usize]) {
+        let permutation = Permutation::new(self.seed, place.epoch, self.indices.len());
+        for (offset, index) in indices.iter_mut().enumerate() {
+            *index = self.indices[permutation.apply(place.position + offset)];
+        }
+    }
+
+    fn identity(&self) -> String {
+        let hash = Hash::of_numbers(self.indices.iter().map(|&index| index as u64));
+        format!("random among {} indices, seed {}, {hash}", self.indices.len(), self.seed)
+    }
+}

@@ -1,0 +1,81 @@
+//! [`TokenBlocks`]: one long text as examples for a language model.
+
+use pagelock_tensor::{Int, Tensor};
+
+use crate::dataset::{Dataset, TensorDataset, check_index};
+use crate::{Error, Result};
+
+/// Blocks of neighboring tokens: sample `i` is a pair of `tokens[i · stride ..][.. block]` and the same one token further on, which a
+/// model is to predict. Samples share the memory of the tokens.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::Dataset;
+/// use pagelock_data::text::TokenBlocks;
+/// use pagelock_tensor::Tensor;
+///
+/// let blocks = TokenBlocks::new(Tensor::arange(0, 10, 1)?, 4)?;
+/// assert_eq!(blocks.len(), 2); // and one token that fills no block
+/// let (x, y) = blocks.get(1)?;
+/// assert_eq!((x.to_vec::<i64>()?, y.to_vec::<i64>()?), (vec![4, 5, 6, 7], vec![5, 6, 7, 8]));
+/// assert_eq!(blocks.stride(1).len(), 6); // every place is a start
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct TokenBlocks {
+    tokens: TensorDataset<Tensor<Int>>,
+    block_size: usize,
+    stride: usize,
+}
+
+impl TokenBlocks {
+    /// Blocks of `block_size` tokens, one behind the other. `tokens` is `[tokens]`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if `tokens` has other dimensions, or not more tokens than a block, or for a block of none.
+    ///
+    /// # Examples
+    /// See [`TokenBlocks`].
+    pub fn new(tokens: Tensor<Int>, block_size: usize) -> Result<Self> {
+        match *tokens.dims() {
+            [len] if block_size > 0 && len > block_size => {}
+            _ => {
+                let shape = tokens.shape();
+                return Err(Error::Argument(format!(
+                    "tokens of shape {shape} do not fill a block of {block_size} and one more; give one dimension with at least \
+                     {} tokens and a block of at least 1",
+                    block_size.saturating_add(1)
+                )));
+            }
+        }
+        Ok(Self { tokens: TensorDataset::new(tokens)?, block_size, stride: block_size })
+    }
+
+    /// How far apart blocks start; as far as they are long, unless set. At least 1.
+    ///
+    /// # Examples
+    /// See [`TokenBlocks`].
+    pub fn stride(mut self, stride: usize) -> Self {
+        self.stride = stride.max(1);
+        self
+    }
+}
+
+impl Dataset for TokenBlocks {
+    type Sample = (Tensor<Int>, Tensor<Int>);
+
+    fn len(&self) -> usize {
+        (self.tokens.len() - 1 - self.block_size) / self.stride + 1
+    }
+
+    fn get(&self, index: usize) -> Result<Self::Sample> {
+        check_index(index, self.len())?;
+        let start = index * self.stride;
+        let block = |start: usize| self.tokens.slice(start..start + self.block_size);
+        Ok((block(start)?, block(start + 1)?))
+    }
+
+    fn identity(&self) -> String {
+        format!("blocks of {} tokens, {} apart, of {}", self.block_size, self.stride, self.tokens.identity())
+    }
+}

@@ -1,0 +1,413 @@
+//! [`BytePairs`]: pieces of bytes that often come together.
+//!
+//! R. Sennrich, B. Haddow, A. Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016,
+//! <https://arxiv.org/abs/1508.07909>, on bytes, as in GPT-2.
+//!
+//! Pairs are joined inside of words only: letters, digits or other characters, each with the one space before them, or more spaces. So a
+//! word is looked at once, however often it comes. Words are cut at [`LONGEST_WORD`] bytes, which bounds the time for one and the length of
+//! a piece.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use pagelock_tensor::{Int, Tensor};
+
+use super::lines::{self, Room};
+use crate::{Error, Result};
+
+const HEAD: &str = "pagelock byte pairs 1";
+const LONGEST_WORD: usize = 128;
+
+type Pair = (u32, u32);
+
+/// Cuts texts into pieces and back without loss: numbers below 256 are bytes, those above are pairs of pieces before them, in the order in
+/// which they were learned.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::text::BytePairs;
+///
+/// let pieces = BytePairs::train(["low lower lowest", "new newer newest"], 262)?;
+/// let ids = pieces.encode("the lowest ä")?;
+/// assert!(ids.len() < "the lowest ä".len());
+/// assert_eq!(pieces.decode(&ids.to_vec::<i64>()?)?, "the lowest ä");
+///
+/// let file = tempfile::NamedTempFile::new()?;
+/// pieces.save(file.path())?;
+/// assert_eq!(BytePairs::load(file.path())?, pieces);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BytePairs {
+    pairs: Arc<[Pair]>,
+    ids: Arc<HashMap<Pair, u32>>,
+    lens: Arc<[usize]>, // in bytes, by number
+    _counted: Arc<Room>,
+}
+
+impl PartialEq for BytePairs {
+    fn eq(&self, other: &Self) -> bool {
+        self.pairs == other.pairs
+    }
+}
+
+impl Eq for BytePairs {}
+
+impl BytePairs {
+    /// Learns from `texts` until there are `n_pieces` pieces, or no pair comes twice. Of pairs that come equally often, that of the
+    /// smaller numbers is first: the same texts give the same pieces.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for fewer than 256 pieces, which the bytes are, or more than 2³¹; [`Error::Memory`] if the budget refuses.
+    ///
+    /// # Examples
+    /// See [`BytePairs`].
+    pub fn train<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, n_pieces: usize) -> Result<Self> {
+        if !(256..=1 << 31).contains(&n_pieces) {
+            let text = format!(
+                "{n_pieces} pieces of bytes are too few or too many; give 256, the number of bytes, to 2147483648"
+            );
+            return Err(Error::Argument(text));
+        }
+        let (mut counts, mut room) = (BTreeMap::<Vec<u8>, u64>::new(), Room::default());
+        for text in texts {
+            count_words(text.as_ref(), &mut counts, &mut room)?;
+        }
+        Self::of_pairs(Learner::new(counts, &mut room)?.learn(n_pieces - 256))
+    }
+
+    /// Of pairs whose pieces come before them.
+    fn of_pairs(pairs: Vec<Pair>) -> Result<Self> {
+        let mut room = Room::default();
+        room.take(pairs.len() as u64 * 64)?;
+        let (mut lens, mut ids) = (vec![1_usize; 256], HashMap::with_capacity(pairs.len()));
+        for (&(left, right), id) in pairs.iter().zip(256_u32..) {
+            let len = |piece: u32| lens.get(piece as usize).copied();
+            let len = len(left).zip(len(right)).map(|(left, right)| left + right).filter(|&len| len <= LONGEST_WORD);
+            let (Some(len), None) = (len, ids.insert((left, right), id)) else {
+                return Err(Error::Argument(format!(
+                    "piece {id} cannot be {left} and {right}: a pair is of pieces before it, comes once, and has at most {LONGEST_WORD} \
+                     bytes"
+                )));
+            };
+            lens.push(len);
+        }
+        Ok(Self { pairs: pairs.into(), ids: Arc::new(ids), lens: lens.into(), _counted: Arc::new(room) })
+    }
+
+    /// How many pieces there are.
+    #[allow(clippy::len_without_is_empty)] // there are 256 at least
+    pub fn len(&self) -> usize {
+        256 + self.pairs.len()
+    }
+
+    /// The numbers of a text's pieces, `[pieces]`.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    ///
+    /// # Examples
+    /// See [`BytePairs`].
+    pub fn encode(&self, text: &str) -> Result<Tensor<Int>> {
+        let (mut ids, mut room) = (Vec::new(), Room::default());
+        room.take(2 * (size_of::<i64>() * text.len()) as u64)?;
+        for word in words(text) {
+            let mut pieces: Vec<u32> = word.bytes().map(u32::from).collect();
+            // A word has 128 bytes at most: so looking at all pairs again is quick.
+            let first =
+                |pieces: &[u32]| pieces.windows(2).filter_map(|pair| self.ids.get(&(pair[0], pair[1])).copied()).min();
+            while let Some(id) = first(&pieces) {
+                join(&mut pieces, self.pairs[id as usize - 256], id);
+            }
+            ids.extend(pieces.into_iter().map(i64::from));
+        }
+        let len = ids.len();
+        Ok(Tensor::from_vec(ids, len)?)
+    }
+
+    /// The text of pieces. Bytes that are no UTF-8, as a model may put them, become `U+FFFD`.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] for a number that no piece has; [`Error::Memory`] if the budget refuses.
+    ///
+    /// # Examples
+    /// See [`BytePairs`].
+    pub fn decode(&self, ids: &[i64]) -> Result<String> {
+        let known = |&id: &i64| usize::try_from(id).ok().filter(|&id| id < self.len()).map(|id| id as u32);
+        let missing = |id: &i64| {
+            let len = self.len();
+            Error::Argument(format!("there is no piece {id}: there are {len}, counted from 0; check the model"))
+        };
+        let ids = ids.iter().map(|id| known(id).ok_or_else(|| missing(id))).collect::<Result<Vec<u32>>>()?;
+        let mut room = Room::default();
+        room.take(ids.iter().map(|&id| self.lens[id as usize] as u64).sum())?;
+        let mut bytes = Vec::new();
+        let mut rest = Vec::new();
+        for id in ids {
+            rest.push(id);
+            while let Some(piece) = rest.pop() {
+                match piece.checked_sub(256) {
+                    None => bytes.push(piece as u8),
+                    Some(pair) => rest.extend([self.pairs[pair as usize].1, self.pairs[pair as usize].0]),
+                }
+            }
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Writes them into a file, whole or not at all: a line for each pair, with the numbers of its pieces.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    ///
+    /// # Examples
+    /// See [`BytePairs`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let lines: String = self.pairs.iter().map(|(left, right)| format!("{left} {right}\n")).collect();
+        lines::save(path.as_ref(), &format!("{HEAD}\n{lines}"))
+    }
+
+    /// Reads what [`save`](Self::save) wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Content`] if the file is another one or was damaged; [`Error::Memory`] if the budget refuses.
+    ///
+    /// # Examples
+    /// See [`BytePairs`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let (text, _counted) = lines::load(path, HEAD)?;
+        let pair = |line: &str| -> Option<Pair> {
+            let (left, right) = line.split_once(' ')?;
+            Some((left.parse().ok()?, right.parse().ok()?))
+        };
+        let wrong =
+            |line: &str| Error::content(path, format!("has a line `{line}` that is no pair of numbers; write it anew"));
+        let pairs = text.lines().map(|line| pair(line).ok_or_else(|| wrong(line))).collect::<Result<Vec<_>>>()?;
+        Self::of_pairs(pairs).map_err(|error| match error {
+            Error::Argument(problem) => Error::content(path, format!("cannot be used: {problem}")),
+            other => other,
+        })
+    }
+}
+
+/// Puts one number in place of each such pair.
+fn join(pieces: &mut Vec<u32>, (left, right): Pair, id: u32) {
+    let (mut from, mut to) = (0, 0);
+    while from < pieces.len() {
+        let is_pair = pieces[from] == left && pieces.get(from + 1) == Some(&right);
+        pieces[to] = if is_pair { id } else { pieces[from] };
+        (from, to) = (from + 1 + usize::from(is_pair), to + 1);
+    }
+    pieces.truncate(to);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Letter,
+    Digit,
+    Space,
+    Other,
+}
+
+fn class(letter: char) -> Class {
+    match letter {
+        letter if letter.is_alphabetic() => Class::Letter,
+        letter if letter.is_numeric() => Class::Digit,
+        letter if letter.is_whitespace() => Class::Space,
+        _ => Class::Other,
+    }
+}
+
+/// The words of a text, which together are the text.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let len = word_len(rest);
+        let (word, after) = rest.split_at(len);
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+/// How many bytes the first word has; 0 of nothing.
+fn word_len(text: &str) -> usize {
+    let mut letters = text.char_indices().map(|(at, letter)| (at, letter, class(letter))).peekable();
+    let Some((_, first, mut kind)) = letters.next() else { return 0 };
+    let mut len = first.len_utf8();
+    if let (' ', Some(&(_, _, next))) = (first, letters.peek()) {
+        kind = next; // one space goes with what is behind it
+    }
+    for (at, letter, class) in letters {
+        let end = at + letter.len_utf8();
+        // The last of several spaces goes with the word behind them.
+        let is_before_word = letter == ' ' && text[end..].chars().next().is_some_and(|next| !next.is_whitespace());
+        if class != kind || end > LONGEST_WORD || is_before_word {
+            break;
+        }
+        len = end;
+    }
+    len
+}
+
+fn count_words(text: &str, counts: &mut BTreeMap<Vec<u8>, u64>, room: &mut Room) -> Result<()> {
+    for word in words(text) {
+        if let Some(count) = counts.get_mut(word.as_bytes()) {
+            *count += 1;
+            continue;
+        }
+        // Its bytes, four bytes for each of them while they are learned from, and a place in the lists of its pairs.
+        room.take(64 * word.len() as u64 + 128)?;
+        counts.insert(word.as_bytes().to_vec(), 1);
+    }
+    Ok(())
+}
+
+/// Joins the most frequent pair again and again. Counts are changed where words change, and nowhere else.
+struct Learner {
+    words: Vec<(Vec<u32>, u64)>,
+    pairs: HashMap<Pair, (u64, BTreeSet<usize>)>, // how often, and in which words
+    heap: BinaryHeap<(u64, std::cmp::Reverse<Pair>)>, // with counts that may be old
+}
+
+impl Learner {
+    fn new(counts: BTreeMap<Vec<u8>, u64>, room: &mut Room) -> Result<Self> {
+        room.take(counts.len() as u64 * 32)?;
+        let words =
+            counts.into_iter().map(|(word, count)| (word.into_iter().map(u32::from).collect(), count)).collect();
+        let mut learner = Self { words, pairs: HashMap::new(), heap: BinaryHeap::new() };
+        for word in 0..learner.words.len() {
+            learner.note(word);
+        }
+        learner.heap = learner.pairs.iter().map(|(&pair, &(count, _))| (count, std::cmp::Reverse(pair))).collect();
+        Ok(learner)
+    }
+
+    /// Adds the pairs of a word.
+    fn note(&mut self, word: usize) {
+        let (pieces, count) = &self.words[word];
+        for pair in pieces.windows(2) {
+            let (sum, places) = self.pairs.entry((pair[0], pair[1])).or_default();
+            *sum += count;
+            places.insert(word);
+        }
+    }
+
+    /// Takes the pairs of a word out.
+    fn forget(&mut self, word: usize) {
+        let (pieces, count) = &self.words[word];
+        for pair in pieces.windows(2) {
+            if let Some((sum, places)) = self.pairs.get_mut(&(pair[0], pair[1])) {
+                *sum = sum.saturating_sub(*count);
+                places.remove(&word);
+            }
+        }
+    }
+
+    fn learn(mut self, n_pairs: usize) -> Vec<Pair> {
+        let mut learned = Vec::new();
+        while learned.len() < n_pairs {
+            let Some((count, std::cmp::Reverse(pair))) = self.heap.pop() else { break };
+            let now = self.pairs.get(&pair).map_or(0, |&(count, _)| count);
+            if now != count {
+                if now > 1 && now < count {
+                    self.heap.push((now, std::cmp::Reverse(pair)));
+                }
+                continue;
+            }
+            if count < 2 {
+                break;
+            }
+            self.replace(pair, 256 + learned.len() as u32);
+            learned.push(pair);
+        }
+        learned
+    }
+
+    fn replace(&mut self, pair: Pair, id: u32) {
+        let places = self.pairs.get(&pair).map(|(_, places)| places.clone()).unwrap_or_default();
+        let mut changed = BTreeSet::new();
+        for word in places {
+            self.forget(word);
+            join(&mut self.words[word].0, pair, id);
+            self.note(word);
+            changed
+                .extend(self.words[word].0.windows(2).filter(|pair| pair.contains(&id)).map(|pair| (pair[0], pair[1])));
+        }
+        self.pairs.remove(&pair);
+        let heap = changed.into_iter().map(|pair| (self.pairs[&pair].0, std::cmp::Reverse(pair)));
+        self.heap.extend(heap);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, by counting everything anew for each pair.
+    fn learned_slowly(texts: &[&str], n_pairs: usize) -> Vec<Pair> {
+        let mut all: Vec<Vec<u32>> =
+            texts.iter().flat_map(|text| words(text)).map(|word| word.bytes().map(u32::from).collect()).collect();
+        let mut learned = Vec::new();
+        while learned.len() < n_pairs {
+            let mut counts = BTreeMap::<Pair, u64>::new();
+            all.iter()
+                .flat_map(|word| word.windows(2))
+                .for_each(|pair| *counts.entry((pair[0], pair[1])).or_default() += 1);
+            let Some((&pair, &count)) = counts.iter().max_by_key(|&(&pair, &count)| (count, std::cmp::Reverse(pair)))
+            else {
+                break;
+            };
+            if count < 2 {
+                break;
+            }
+            all.iter_mut().for_each(|word| join(word, pair, 256 + learned.len() as u32));
+            learned.push(pair);
+        }
+        learned
+    }
+
+    #[test]
+    fn pairs_are_those_that_counting_anew_finds() {
+        let texts = [
+            "the cat sat on the mat, the rat too: aaaaaaa",
+            "abababab  baba 1001 1001 über Überfluß",
+            "\n\n  \tthe cat sat on the mat too: über Überfluß\n",
+        ];
+        let expected = learned_slowly(&texts, 40);
+        assert!(expected.len() > 20);
+        assert_eq!(*BytePairs::train(texts, 256 + 40).unwrap().pairs, *expected);
+    }
+
+    #[test]
+    fn any_text_comes_back() {
+        let pieces = BytePairs::train(["to be or not to be"], 300).unwrap();
+        for text in ["", " ", "   to\n be", "e\u{301}🙂\u{0}", &"x".repeat(1_000), &"ä  1 ".repeat(200)] {
+            assert_eq!(words(text).collect::<String>(), text);
+            let ids = pieces.encode(text).unwrap().to_vec::<i64>().unwrap();
+            assert_eq!(pieces.decode(&ids).unwrap(), text);
+        }
+        assert_eq!(
+            pieces.decode(&[-1]).unwrap_err().to_string(),
+            format!("there is no piece -1: there are {}, counted from 0; check the model", pieces.len())
+        );
+        assert!(BytePairs::train(["a"], 255).is_err());
+    }
+
+    #[test]
+    fn a_file_whose_pieces_would_grow_without_end_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lines: String = (256..300).map(|id| format!("{id} {id}\n")).collect();
+        for (text, problem) in [
+            (format!("{HEAD}\n97 97\n{lines}"), "piece 263 cannot be 262 and 262"),
+            (format!("{HEAD}\n97 256\n"), "piece 256 cannot be 97 and 256"),
+            (format!("{HEAD}\n97 97\n97 97\n"), "piece 257 cannot be 97 and 97"),
+            (format!("{HEAD}\n97\n"), "has a line `97` that is no pair of numbers"),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            let error = BytePairs::load(file.path()).unwrap_err().to_string();
+            assert!(error.contains(problem), "{error}");
+        }
+    }
+}

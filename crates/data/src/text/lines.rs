@@ -1,0 +1,50 @@
+//! Files of lines that begin with what they are: how vocabularies and byte pairs are stored.
+
+use std::io::Read;
+use std::path::Path;
+
+use pagelock_memory::{HeapReservation, open_regular};
+
+use crate::{Error, Result};
+
+/// Replaces a file as a whole.
+pub(super) fn save(path: &Path, text: &str) -> Result<()> {
+    pagelock_files::replace(path, text).map_err(|source| Error::io("write", path, source))
+}
+
+/// The text of a file, without its first line, which has to be `head`; and what the text takes of the budget.
+pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)> {
+    let (file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+    let counted = HeapReservation::new(len_bytes)?;
+    let mut bytes = Vec::with_capacity(len_bytes as usize);
+    file.take(len_bytes).read_to_end(&mut bytes).map_err(|source| Error::io("read", path, source))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| Error::content(path, "is not UTF-8, so it is no file of this kind"))?;
+    match text.strip_prefix(head).and_then(|rest| rest.strip_prefix('\n')) {
+        Some(rest) => Ok((rest.to_owned(), counted)),
+        None => {
+            Err(Error::content(path, format!("does not begin with the line `{head}`; give a file that save() wrote")))
+        }
+    }
+}
+
+/// Memory that grows piece by piece, asked of the budget in blocks.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    blocks: Vec<HeapReservation>,
+    left: u64,
+}
+
+impl Room {
+    const BLOCK_BYTES: u64 = 64 << 10;
+
+    pub(crate) fn take(&mut self, len_bytes: u64) -> Result<()> {
+        if len_bytes > self.left {
+            let block = Self::BLOCK_BYTES.max(len_bytes);
+            self.blocks.push(HeapReservation::new(block)?);
+            self.left += block;
+        }
+        self.left -= len_bytes;
+        Ok(())
+    }
+}

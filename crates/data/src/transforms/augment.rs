@@ -1,0 +1,167 @@
+//! [`RandAugment`]: a few changes out of many. [`RandomErasing`]: a part of a picture is gone.
+
+use std::ops::RangeInclusive;
+
+use pagelock_tensor::{AnyTensor, DType, Error as TensorError, Generator};
+
+use super::color::{
+    adjust_brightness, adjust_contrast, adjust_saturation, autocontrast, equalize, posterize, solarize,
+};
+use super::crop::{Window, for_pictures};
+use super::filters::adjust_sharpness;
+use super::geometry::{Affine, affine, rotate};
+use super::image::{Pixel, Planes, with_pixels};
+use super::resize::Interpolation;
+use super::{below, between};
+use crate::Result;
+
+for_pictures! { RandAugment RandomErasing }
+
+/// `num_ops` of 14 changes, drawn at random, all as strong as `magnitude` says: E. D. Cubuk and others, "RandAugment: Practical automated
+/// data augmentation with a reduced search space", 2020, <https://arxiv.org/abs/1909.13719>.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandAugment, Transform};
+/// use pagelock_tensor::{DType, Generator, Tensor};
+///
+/// let photo = Tensor::of(DType::U8).full([3, 32, 32], 100)?;
+/// assert_eq!(RandAugment::default().apply(photo, &Generator::new(3))?.dims(), [3, 32, 32]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RandAugment {
+    /// How many changes, one after the other.
+    pub num_ops: usize,
+    /// How strong, from 0 to below `num_magnitude_bins`.
+    pub magnitude: usize,
+    /// How many strengths there are.
+    pub num_magnitude_bins: usize,
+    /// Of which pixels.
+    pub interpolation: Interpolation,
+    /// What comes from outside: `None` is 0.
+    pub fill: Option<f64>,
+}
+
+impl Default for RandAugment {
+    fn default() -> Self {
+        Self { num_ops: 2, magnitude: 9, num_magnitude_bins: 31, interpolation: Interpolation::Nearest, fill: None }
+    }
+}
+
+impl RandAugment {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let (magnitude, n_bins) = (self.magnitude, self.num_magnitude_bins);
+        if magnitude >= n_bins {
+            let text = format!("rand_augment: the magnitude is {magnitude} of {n_bins}; give one below {n_bins}");
+            return Err(TensorError::Argument(text).into());
+        }
+        let part = magnitude as f64 / (n_bins - 1).max(1) as f64; // of the greatest strength
+        (0..self.num_ops).try_fold(image, |image, _| {
+            let (change, sign) = (below(random, 14), if random.next_f64() <= 0.5 { -1.0 } else { 1.0 });
+            self.change(&image, change, part, sign)
+        })
+    }
+
+    /// One of the changes, in the order of torchvision's list.
+    fn change(&self, image: &AnyTensor, change: usize, part: f64, sign: f64) -> Result<AnyTensor> {
+        let planes = Planes::of("rand_augment", image.shape())?;
+        let moved = |affine_by: Affine| affine(image, &affine_by, self.interpolation, self.fill);
+        let shear = (sign * 0.3 * part).atan().to_degrees();
+        let translated = |size: usize| (sign * 150.0 / 331.0 * size as f64 * part).trunc();
+        let factor = 1.0 + sign * 0.9 * part;
+        match change {
+            0 => Ok(image.clone()),
+            1 => moved(Affine { shear: [shear, 0.0], center: Some([0.0; 2]), ..Affine::default() }),
+            2 => moved(Affine { shear: [0.0, shear], center: Some([0.0; 2]), ..Affine::default() }),
+            3 => moved(Affine { translate: [translated(planes.width), 0.0], ..Affine::default() }),
+            4 => moved(Affine { translate: [0.0, translated(planes.height)], ..Affine::default() }),
+            5 => rotate(image, sign * 30.0 * part, self.interpolation, false, self.fill),
+            6 => adjust_brightness(image, factor),
+            7 => adjust_saturation(image, factor),
+            8 => adjust_contrast(image, factor),
+            9 => adjust_sharpness(image, factor),
+            10 => posterize(image, (8.0 - 4.0 * part).round_ties_even() as u32),
+            11 => solarize(image, (1.0 - part) * if image.dtype() == DType::U8 { 255.0 } else { 1.0 }),
+            12 => autocontrast(image),
+            _ => equalize(image),
+        }
+    }
+}
+
+/// A random part of `[channels, height, width]` in one color, with probability `p`: Z. Zhong and others, "Random Erasing Data
+/// Augmentation", 2017, <https://arxiv.org/abs/1708.04896>.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomErasing, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let always = RandomErasing { p: 1.0, ..RandomErasing::default() };
+/// let erased: Vec<f32> = always.apply(Tensor::ones([1, 32, 32])?, &Generator::new(0))?.to_vec()?;
+/// assert!(erased.contains(&0.0) && erased.contains(&1.0));
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RandomErasing {
+    /// From 0, never, to 1, always.
+    pub p: f64,
+    /// Which part of the image's area is gone.
+    pub scale: RangeInclusive<f64>,
+    /// Its height divided by its width.
+    pub ratio: RangeInclusive<f64>,
+    /// What is there instead.
+    pub value: f64,
+}
+
+impl Default for RandomErasing {
+    fn default() -> Self {
+        Self { p: 0.5, scale: 0.02..=0.33, ratio: 0.3..=3.3, value: 0.0 }
+    }
+}
+
+impl RandomErasing {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_erasing", image.shape())?;
+        if random.next_f64() >= self.p {
+            return Ok(image);
+        }
+        match self.window(planes, random) {
+            Some(window) => erase(&image, window, self.value),
+            None => Ok(image),
+        }
+    }
+
+    /// None of ten tries may fit.
+    fn window(&self, planes: Planes, random: &Generator) -> Option<Window> {
+        for _ in 0..10 {
+            let area = planes.len() as f64 * between(random, *self.scale.start(), *self.scale.end());
+            let ratio = between(random, self.ratio.start().ln(), self.ratio.end().ln()).exp();
+            let height = (area * ratio).sqrt().round_ties_even() as usize;
+            let width = (area / ratio).sqrt().round_ties_even() as usize;
+            if height < planes.height && width < planes.width {
+                let (top, left) = (below(random, planes.height - height + 1), below(random, planes.width - width + 1));
+                return Some(Window { top, left, height, width });
+            }
+        }
+        None
+    }
+}
+
+/// What is in the window becomes `value`; what of it is outside the picture does not count.
+pub(super) fn erase(image: &AnyTensor, window: Window, value: f64) -> Result<AnyTensor> {
+    let planes = Planes::of("erase", image.shape())?;
+    with_pixels!("erase", image, planes.shape(), values => erased(values, planes, window, value as f32))
+}
+
+fn erased<P: Pixel>(mut values: Vec<P>, planes: Planes, window: Window, value: f32) -> Vec<P> {
+    let end = |start: usize, len: usize, size: usize| start.saturating_add(len).min(size);
+    let rows = window.top.min(planes.height)..end(window.top, window.height, planes.height);
+    let columns = window.left.min(planes.width)..end(window.left, window.width, planes.width);
+    for plane in values.chunks_exact_mut(planes.len().max(1)) {
+        for row in rows.clone() {
+            plane[row * planes.width..][columns.clone()].fill(P::rounded(value));
+        }
+    }
+    values
+}

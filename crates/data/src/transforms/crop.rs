@@ -1,0 +1,370 @@
+//! Parts, borders and mirror images: pixels move, and none changes.
+
+use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Kind, Tensor};
+
+use super::functional;
+use super::image::{OUTSIDE, Planes, moved};
+use super::{Transform, below, wrong_shape};
+use crate::Result;
+
+/// Implements [`Transform`] of pictures of any kind for types that have a function `of_any`, which is compiled once.
+macro_rules! for_pictures {
+    ($($type:ty)+) => {$(
+        impl<K: pagelock_tensor::Kind> crate::transforms::Transform<pagelock_tensor::Tensor<K>> for $type {
+            type Out = pagelock_tensor::Tensor<K>;
+
+            fn apply(
+                &self,
+                image: pagelock_tensor::Tensor<K>,
+                random: &pagelock_tensor::Generator,
+            ) -> crate::Result<pagelock_tensor::Tensor<K>> {
+                Ok(self.of_any(image.into(), random)?.kind()?)
+            }
+        }
+    )+};
+}
+pub(super) use for_pictures;
+
+for_pictures! { CenterCrop Pad RandomCrop RandomHorizontalFlip RandomVerticalFlip }
+
+/// A part of a picture, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The first row.
+    pub top: usize,
+    /// The first column.
+    pub left: usize,
+    /// How many rows.
+    pub height: usize,
+    /// How many columns.
+    pub width: usize,
+}
+
+/// What is around a picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum PaddingMode {
+    /// The fill.
+    #[default]
+    Constant,
+    /// The pixel at the edge.
+    Edge,
+    /// The picture mirrored at its edge pixels: `dcb|abcd|cba`, less than the picture's size.
+    Reflect,
+    /// The picture mirrored at its edges: `cba|abcd|dcb`, at most the picture's size.
+    Symmetric,
+}
+
+/// Where `len` places from `start` on are in something of `size`, which has surroundings.
+fn places(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize> {
+    let (size_of, last) = (size as isize, size as isize - 1);
+    let place = |at: isize| match mode {
+        _ if (0..size_of).contains(&at) => at,
+        PaddingMode::Constant => -1,
+        PaddingMode::Edge => at.clamp(0, last),
+        PaddingMode::Reflect => {
+            if at < 0 {
+                -at
+            } else {
+                2 * last - at
+            }
+        }
+        PaddingMode::Symmetric => {
+            if at < 0 {
+                -1 - at
+            } else {
+                2 * last + 1 - at
+            }
+        }
+    };
+    (start..start + len as isize).map(|at| usize::try_from(place(at)).unwrap_or(OUTSIDE)).collect()
+}
+
+/// A window into a picture, which may begin before it and end behind it.
+fn view(
+    op: &'static str,
+    image: &AnyTensor,
+    [top, left]: [isize; 2],
+    [height, width]: [usize; 2],
+    (mode, fill): (PaddingMode, f64),
+) -> Result<AnyTensor> {
+    let planes = Planes::of(op, image.shape())?;
+    let (_, counted) = planes.resized(op, [height, width])?; // before lists of that size are made
+    drop(counted);
+    let most_before = (-top).max(top + height as isize - planes.height as isize);
+    let most_beside = (-left).max(left + width as isize - planes.width as isize);
+    let is_outside = |most: isize, size: usize| match mode {
+        PaddingMode::Constant => false,
+        PaddingMode::Edge => most > 0 && size == 0,
+        PaddingMode::Reflect => most >= size.max(1) as isize,
+        PaddingMode::Symmetric => most > size as isize,
+    };
+    if is_outside(most_before, planes.height) || is_outside(most_beside, planes.width) {
+        return Err(wrong_shape(op, image.shape(), format!("the padding of mode {mode:?} is larger; pad less")));
+    }
+    let (rows, columns) = (places(top, height, planes.height, mode), places(left, width, planes.width, mode));
+    moved(op, image, &rows, &columns, fill)
+}
+
+pub(super) fn crop(image: &AnyTensor, window: Window) -> Result<AnyTensor> {
+    let planes = Planes::of("crop", image.shape())?;
+    let Window { top, left, height, width } = window;
+    let ends_within = |start: usize, len: usize, size: usize| start.checked_add(len).is_some_and(|end| end <= size);
+    if !ends_within(top, height, planes.height) || !ends_within(left, width, planes.width) {
+        return Err(wrong_shape(
+            "crop",
+            image.shape(),
+            format!("{window:?} is not within it; move it or pad the image"),
+        ));
+    }
+    view("crop", image, [top as isize, left as isize], [height, width], (PaddingMode::Constant, 0.0))
+}
+
+/// `[left, top, right, bottom]`, as torchvision orders them.
+pub(super) fn pad(image: &AnyTensor, padding: [usize; 4], fill: f64, mode: PaddingMode) -> Result<AnyTensor> {
+    let planes = Planes::of("pad", image.shape())?;
+    let [left, top, right, bottom] = padding;
+    let size = |size: usize, before: usize, after: usize| {
+        size.checked_add(before)?.checked_add(after).filter(|&sum| sum <= isize::MAX as usize / 4)
+    };
+    let (Some(height), Some(width)) = (size(planes.height, top, bottom), size(planes.width, left, right)) else {
+        return Err(wrong_shape("pad", image.shape(), format!("a border of {padding:?} is too wide; pad less")));
+    };
+    view("pad", image, [-(top as isize), -(left as isize)], [height, width], (mode, fill))
+}
+
+pub(super) fn center_crop(image: &AnyTensor, size: [usize; 2]) -> Result<AnyTensor> {
+    let planes = Planes::of("center_crop", image.shape())?;
+    // Python rounds halves to even.
+    let start = |whole: usize, part: usize| match whole.checked_sub(part) {
+        Some(rest) => (rest as f64 / 2.0).round_ties_even() as isize,
+        None => -((part.min(isize::MAX as usize / 4) - whole) as isize / 2),
+    };
+    let corner = [start(planes.height, size[0]), start(planes.width, size[1])];
+    view("center_crop", image, corner, size, (PaddingMode::Constant, 0.0))
+}
+
+pub(super) fn horizontal_flip(image: &AnyTensor) -> Result<AnyTensor> {
+    let planes = Planes::of("horizontal_flip", image.shape())?;
+    let (rows, columns): (Vec<_>, Vec<_>) = ((0..planes.height).collect(), (0..planes.width).rev().collect());
+    moved("horizontal_flip", image, &rows, &columns, 0.0)
+}
+
+pub(super) fn vertical_flip(image: &AnyTensor) -> Result<AnyTensor> {
+    let planes = Planes::of("vertical_flip", image.shape())?;
+    let (rows, columns): (Vec<_>, Vec<_>) = ((0..planes.height).rev().collect(), (0..planes.width).collect());
+    moved("vertical_flip", image, &rows, &columns, 0.0)
+}
+
+/// The middle of `[channels, height, width]`, with zeros around it where it is smaller.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{CenterCrop, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let numbered = Tensor::arange(0.0, 16.0, 1.0)?.reshape([1, 4, 4])?;
+/// let middle = CenterCrop { size: [2, 2] }.apply(numbered, &Generator::new(0))?;
+/// assert_eq!(middle.to_vec::<f32>()?, [5.0, 6.0, 9.0, 10.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct CenterCrop {
+    /// Height and width.
+    pub size: [usize; 2],
+}
+
+impl CenterCrop {
+    fn of_any(&self, image: AnyTensor, _random: &Generator) -> Result<AnyTensor> {
+        center_crop(&image, self.size)
+    }
+}
+
+/// `[channels, height, width]` with a border.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Pad, PaddingMode, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let row = Tensor::new([[[1, 2, 3]]])?;
+/// let pad = Pad { mode: PaddingMode::Reflect, ..Pad::new([2, 0, 1, 0]) };
+/// assert_eq!(pad.apply(row, &Generator::new(0))?.to_vec::<i64>()?, [3, 2, 1, 2, 3, 2]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Pad {
+    /// How many pixels on the left, top, right and bottom.
+    pub padding: [usize; 4],
+    /// What [`PaddingMode::Constant`] puts there.
+    pub fill: f64,
+    /// What is there.
+    pub mode: PaddingMode,
+}
+
+impl Pad {
+    /// A border of zeros, so many pixels wide on the left, top, right and bottom.
+    ///
+    /// # Examples
+    /// See [`Pad`].
+    pub fn new(padding: [usize; 4]) -> Self {
+        Self { padding, fill: 0.0, mode: PaddingMode::Constant }
+    }
+
+    fn of_any(&self, image: AnyTensor, _random: &Generator) -> Result<AnyTensor> {
+        pad(&image, self.padding, self.fill, self.mode)
+    }
+}
+
+/// A part of `[channels, height, width]` in a random place, after a border was added.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomCrop, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let numbered = Tensor::arange(0.0, 12.0, 1.0)?.reshape([1, 3, 4])?;
+/// let part: Vec<f32> = RandomCrop::new([2, 2]).apply(numbered, &Generator::new(5))?.to_vec()?;
+/// assert_eq!([part[1] - part[0], part[2] - part[0]], [1.0, 4.0]); // neighbors are still neighbors
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RandomCrop {
+    /// Height and width of the part.
+    pub size: [usize; 2],
+    /// How wide the border is, on each side.
+    pub padding: usize,
+    /// Whether the border gets wider where the image is still smaller than the part, instead of an error.
+    pub pad_if_needed: bool,
+    /// What [`PaddingMode::Constant`] puts there.
+    pub fill: f64,
+    /// What the border consists of.
+    pub padding_mode: PaddingMode,
+}
+
+impl RandomCrop {
+    /// Parts of that height and width, without a border.
+    ///
+    /// # Examples
+    /// See [`RandomCrop`].
+    pub fn new(size: [usize; 2]) -> Self {
+        Self { size, padding: 0, pad_if_needed: false, fill: 0.0, padding_mode: PaddingMode::Constant }
+    }
+
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_crop", image.shape())?;
+        let [height, width] = self.size;
+        // How far down the part may start, and how wide the border is.
+        let room = |size: usize, whole: usize| -> Option<(usize, usize)> {
+            let whole =
+                whole.checked_add(self.padding.checked_mul(2)?).filter(|&whole| whole <= isize::MAX as usize / 4)?;
+            match whole.checked_sub(size) {
+                Some(room) => Some((room, self.padding)),
+                None if self.pad_if_needed && size <= isize::MAX as usize / 4 => {
+                    Some((size - whole, self.padding + size - whole))
+                }
+                None => None,
+            }
+        };
+        let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
+            let padding = self.padding;
+            let wanted =
+                format!("with a border of {padding} it is to be {height} x {width} or larger; crop less or pad more");
+            return Err(wrong_shape("random_crop", image.shape(), wanted));
+        };
+        // Where the part starts in the image without its border: before it, perhaps.
+        let start = |(room, border): (usize, usize)| below(random, room + 1) as isize - border as isize;
+        let corner = [start(down), start(right)];
+        view("random_crop", &image, corner, self.size, (self.padding_mode, self.fill))
+    }
+}
+
+/// `[channels, height, width]` mirrored, left to right, with probability `p`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomHorizontalFlip, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let image = Tensor::new([[[1.0, 2.0, 3.0]]])?;
+/// let always = RandomHorizontalFlip { p: 1.0 }.apply(image, &Generator::new(0))?;
+/// assert_eq!(always.to_vec::<f32>()?, [3.0, 2.0, 1.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RandomHorizontalFlip {
+    /// From 0, never, to 1, always.
+    pub p: f64,
+}
+
+impl RandomHorizontalFlip {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        Planes::of("random_horizontal_flip", image.shape())?;
+        if random.next_f64() < self.p { horizontal_flip(&image) } else { Ok(image) }
+    }
+}
+
+/// `[channels, height, width]` mirrored, top to bottom, with probability `p`.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomVerticalFlip, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let image = Tensor::new([[[1.0], [2.0]]])?;
+/// let always = RandomVerticalFlip { p: 1.0 }.apply(image, &Generator::new(0))?;
+/// assert_eq!(always.to_vec::<f32>()?, [2.0, 1.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct RandomVerticalFlip {
+    /// From 0, never, to 1, always.
+    pub p: f64,
+}
+
+impl RandomVerticalFlip {
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        Planes::of("random_vertical_flip", image.shape())?;
+        if random.next_f64() < self.p { vertical_flip(&image) } else { Ok(image) }
+    }
+}
+
+/// The four corners and the middle of `[channels, height, width]`: top left, top right, bottom left, bottom right, center.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{FiveCrop, Transform};
+/// use pagelock_tensor::{Generator, Tensor};
+///
+/// let numbered = Tensor::arange(0.0, 9.0, 1.0)?.reshape([1, 3, 3])?;
+/// let crops = FiveCrop { size: [1, 1] }.apply(numbered, &Generator::new(0))?;
+/// let pixels: Vec<f32> = crops.iter().map(|crop| crop.item()).collect::<Result<_, _>>()?;
+/// assert_eq!(pixels, [0.0, 2.0, 6.0, 8.0, 4.0]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FiveCrop {
+    /// Height and width of each.
+    pub size: [usize; 2],
+}
+
+impl<K: Kind> Transform<Tensor<K>> for FiveCrop {
+    type Out = [Tensor<K>; 5];
+
+    fn apply(&self, image: Tensor<K>, _random: &Generator) -> Result<[Tensor<K>; 5]> {
+        let [a, b, c, d] = self.corners(&(&image).into())?;
+        Ok([a.kind()?, b.kind()?, c.kind()?, d.kind()?, functional::center_crop(&image, self.size)?])
+    }
+}
+
+impl FiveCrop {
+    fn corners(&self, image: &AnyTensor) -> Result<[AnyTensor; 4]> {
+        let planes = Planes::of("five_crop", image.shape())?;
+        let [height, width] = self.size;
+        let (Some(bottom), Some(right)) = (planes.height.checked_sub(height), planes.width.checked_sub(width)) else {
+            let text = format!("five_crop: the image is {}, smaller than {height} x {width}; crop less", image.shape());
+            return Err(TensorError::Argument(text).into());
+        };
+        let corner = |top, left| crop(image, Window { top, left, height, width });
+        Ok([corner(0, 0)?, corner(0, right)?, corner(bottom, 0)?, corner(bottom, right)?])
+    }
+}

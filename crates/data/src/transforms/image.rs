@@ -1,0 +1,186 @@
+//! What a picture is: [`Planes`], its sizes; [`Pixel`], its elements where they are computed with; [`moved`], where they only move.
+
+use pagelock_memory::HeapReservation;
+use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Shape, Tensor};
+
+use super::wrong_shape;
+use crate::elements::with_element;
+use crate::{Error, Result};
+
+/// The sizes of `[channels, height, width]`.
+#[derive(Clone, Copy)]
+pub(super) struct Planes {
+    pub(super) channels: usize,
+    pub(super) height: usize,
+    pub(super) width: usize,
+}
+
+impl Planes {
+    pub(super) fn of(op: &'static str, shape: &Shape) -> Result<Self> {
+        match **shape {
+            [channels, height, width] => Ok(Self { channels, height, width }),
+            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]")),
+        }
+    }
+
+    /// How many pixels a channel has.
+    pub(super) fn len(&self) -> usize {
+        self.height * self.width
+    }
+
+    pub(super) fn shape(&self) -> [usize; 3] {
+        [self.channels, self.height, self.width]
+    }
+
+    /// The same channels in another size, and what such a picture takes of the budget while it is made.
+    pub(super) fn resized(&self, op: &'static str, [height, width]: [usize; 2]) -> Result<(Self, HeapReservation)> {
+        let n = [self.channels, height, width, size_of::<f32>()].into_iter().try_fold(1_usize, usize::checked_mul);
+        let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
+            let text = format!("{op}: an image of {height} x {width} is larger than any memory; make it smaller");
+            Error::from(TensorError::Argument(text))
+        })?;
+        Ok((Self { channels: self.channels, height, width }, HeapReservation::new(n as u64)?))
+    }
+}
+
+/// An element of a picture that is computed with, which is done in `f32`.
+pub(super) trait Pixel: Copy + Default + PartialOrd {
+    /// The brightest.
+    const BOUND: f32;
+
+    fn float(self) -> f32;
+
+    /// The nearest pixel.
+    fn rounded(value: f32) -> Self;
+
+    /// The pixel at `value` or below, from 0 to the brightest: how torchvision makes bytes of colors.
+    fn cut(value: f32) -> Self;
+}
+
+impl Pixel for u8 {
+    const BOUND: f32 = 255.0;
+
+    fn float(self) -> f32 {
+        f32::from(self)
+    }
+
+    fn rounded(value: f32) -> Self {
+        // Ties to even, as PyTorch rounds: adding and taking away 1.5 * 2^23 leaves no room for fractions.
+        const SHIFT: f32 = 12_582_912.0;
+        ((value.clamp(0.0, 255.0) + SHIFT) - SHIFT) as u8
+    }
+
+    fn cut(value: f32) -> Self {
+        value as u8 // which is 0 below 0, and 255 above 255
+    }
+}
+
+impl Pixel for f32 {
+    const BOUND: f32 = 1.0;
+
+    fn float(self) -> f32 {
+        self
+    }
+
+    fn rounded(value: f32) -> Self {
+        value
+    }
+
+    fn cut(value: f32) -> Self {
+        value.clamp(0.0, 1.0)
+    }
+}
+
+/// The elements of a picture, to compute with.
+pub(super) enum Pixels {
+    Bytes(Vec<u8>),
+    Floats(Vec<f32>),
+}
+
+impl Pixels {
+    pub(super) fn of(op: &'static str, image: &AnyTensor) -> Result<Self> {
+        match image.dtype() {
+            DType::U8 => Ok(Self::Bytes(image.int()?.to_vec()?)),
+            dtype if dtype.is_float() => Ok(Self::Floats(image.float()?.to_vec()?)),
+            dtype => {
+                let text = format!(
+                    "{op}: the image is of {dtype}, but pixels to compute with are of uint8 or floats; convert it"
+                );
+                Err(TensorError::Argument(text).into())
+            }
+        }
+    }
+
+    /// A picture of the type that the elements came from.
+    pub(super) fn image(self, shape: [usize; 3], dtype: DType) -> Result<AnyTensor> {
+        Ok(match self {
+            Self::Bytes(bytes) => Tensor::from_vec(bytes, shape)?.into(),
+            Self::Floats(floats) => Tensor::from_vec(floats, shape)?.to_dtype(dtype)?.into(),
+        })
+    }
+}
+
+/// Makes a picture of shape `$shape` of the elements of `$image`, called `$values` in `$body`, which is compiled for bytes and floats.
+macro_rules! with_pixels {
+    ($op:expr, $image:expr, $shape:expr, $values:ident => $body:expr) => {{
+        let made = match crate::transforms::image::Pixels::of($op, $image)? {
+            #[allow(unused_mut)]
+            crate::transforms::image::Pixels::Bytes(mut $values) => crate::transforms::image::Pixels::Bytes($body),
+            #[allow(unused_mut)]
+            crate::transforms::image::Pixels::Floats(mut $values) => crate::transforms::image::Pixels::Floats($body),
+        };
+        made.image($shape, $image.dtype())
+    }};
+}
+pub(super) use with_pixels;
+
+/// In the place of a row or column: what is there is `fill`.
+pub(super) const OUTSIDE: usize = usize::MAX;
+
+/// A picture whose row `i` is row `rows[i]` of another, and whose columns are its `columns`.
+pub(super) fn moved(
+    op: &'static str,
+    image: &AnyTensor,
+    rows: &[usize],
+    columns: &[usize],
+    fill: f64,
+) -> Result<AnyTensor> {
+    let planes = Planes::of(op, image.shape())?;
+    let (made, _counted) = planes.resized(op, [rows.len(), columns.len()])?;
+    with_element!(image.dtype(), E => {
+        let values: Vec<E> = image.kind::<<E as Element>::Kind>()?.to_vec()?;
+        Ok(Tensor::build(made.shape(), |out: &mut [E]| move_rows(&values, planes, (rows, columns), E::from_f64(fill), out))?.into())
+    })
+}
+
+fn move_rows<E: Element>(values: &[E], planes: Planes, (rows, columns): (&[usize], &[usize]), fill: E, out: &mut [E]) {
+    if columns.is_empty() || rows.is_empty() {
+        return;
+    }
+    // Columns that are neighbors in both pictures are copied together.
+    let is_run = |pair: &[usize]| pair[0] != OUTSIDE && pair[1] == pair[0].wrapping_add(1);
+    let n_breaks = columns.windows(2).filter(|pair| !is_run(pair)).count();
+    let mut rows_of_out = out.chunks_exact_mut(columns.len());
+    for channel in 0..planes.channels {
+        for (&row, out) in rows.iter().zip(&mut rows_of_out) {
+            if row == OUTSIDE {
+                out.fill(fill);
+                continue;
+            }
+            let from = &values[(channel * planes.height + row) * planes.width..][..planes.width];
+            if n_breaks > 0 && n_breaks * 4 >= columns.len() {
+                out.iter_mut().zip(columns).for_each(|(out, &column)| *out = from.get(column).copied().unwrap_or(fill));
+                continue;
+            }
+            let mut start = 0;
+            for run in columns.chunk_by(|&a, &b| is_run(&[a, b])) {
+                let to = &mut out[start..start + run.len()];
+                match from.get(run[0]..run[0].saturating_add(run.len())) {
+                    Some(from) => to.copy_from_slice(from),
+                    None => to.fill(fill),
+                }
+                start += run.len();
+            }
+        }
+    }
+}

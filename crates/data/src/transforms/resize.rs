@@ -1,0 +1,323 @@
+//! Pictures in other sizes.
+//!
+//! A size is changed in two passes, along rows and then along columns. [`Taps`] says which pixels make a new one, and with which weights;
+//! they are those of `torch.nn.functional.interpolate`, with and without its `antialias`. Bytes are rounded after each pass, as there.
+
+use std::ops::RangeInclusive;
+
+use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
+
+use super::crop::{Window, for_pictures};
+use super::image::{Pixel, Planes, moved, with_pixels};
+use super::{below, between};
+use crate::{Error, Result};
+
+for_pictures! { Resize RandomResizedCrop }
+
+/// Of which pixels a new pixel is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Interpolation {
+    /// The nearest one.
+    Nearest,
+    /// The nearest two in each direction.
+    #[default]
+    Bilinear,
+    /// The nearest four in each direction. Not for turned pictures.
+    Bicubic,
+}
+
+/// How large a picture becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// Height and width.
+    Exact([usize; 2]),
+    /// The shorter side; the other one keeps its proportion.
+    Shorter(usize),
+}
+
+impl From<[usize; 2]> for Size {
+    fn from(size: [usize; 2]) -> Self {
+        Self::Exact(size)
+    }
+}
+
+impl From<usize> for Size {
+    fn from(size: usize) -> Self {
+        Self::Shorter(size)
+    }
+}
+
+impl Size {
+    fn of(self, planes: Planes) -> [usize; 2] {
+        match self {
+            Self::Exact(size) => size,
+            Self::Shorter(size) => {
+                let (height, width) = (planes.height, planes.width);
+                let (short, long) = (height.min(width), height.max(width));
+                let long = usize::try_from(size as u128 * long as u128 / short.max(1) as u128).unwrap_or(usize::MAX);
+                if height <= width { [size, long] } else { [long, size] }
+            }
+        }
+    }
+}
+
+/// `[channels, height, width]` in another size.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{Resize, Transform};
+/// use pagelock_tensor::{DType, Generator, Tensor};
+///
+/// let photo = Tensor::of(DType::U8).full([3, 60, 80], 7)?;
+/// assert_eq!(Resize::new(30).apply(photo.clone(), &Generator::new(0))?.dims(), [3, 30, 40]); // the shorter side
+/// assert_eq!(Resize::new([20, 20]).apply(photo, &Generator::new(0))?.dims(), [3, 20, 20]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Resize {
+    /// How large it becomes.
+    pub size: Size,
+    /// Of which pixels.
+    pub interpolation: Interpolation,
+    /// Whether a picture that shrinks is smoothed, so that no pixel is left out.
+    pub antialias: bool,
+}
+
+impl Resize {
+    /// Height and width, or the shorter side; bilinear, and smoothed.
+    ///
+    /// # Examples
+    /// See [`Resize`].
+    pub fn new(size: impl Into<Size>) -> Self {
+        Self { size: size.into(), interpolation: Interpolation::Bilinear, antialias: true }
+    }
+
+    fn of_any(&self, image: AnyTensor, _random: &Generator) -> Result<AnyTensor> {
+        resize(&image, self.size, self.interpolation, self.antialias)
+    }
+}
+
+pub(super) fn resize(
+    image: &AnyTensor,
+    size: Size,
+    interpolation: Interpolation,
+    antialias: bool,
+) -> Result<AnyTensor> {
+    let planes = Planes::of("resize", image.shape())?;
+    let whole = Window { top: 0, left: 0, height: planes.height, width: planes.width };
+    resized_crop(image, whole, size.of(planes), interpolation, antialias)
+}
+
+pub(super) fn resized_crop(
+    image: &AnyTensor,
+    window: Window,
+    size: [usize; 2],
+    interpolation: Interpolation,
+    antialias: bool,
+) -> Result<AnyTensor> {
+    let planes = Planes::of("resize", image.shape())?;
+    let Window { top, left, height, width } = window;
+    let ends_within = |start: usize, len: usize, size: usize| start.checked_add(len).is_some_and(|end| end <= size);
+    let is_within = ends_within(top, height, planes.height) && ends_within(left, width, planes.width);
+    if !is_within || [height, width, size[0], size[1]].contains(&0) {
+        let (shape, [to_height, to_width]) = (image.shape(), size);
+        let text = format!(
+            "resize: {window:?} of {shape} cannot become {to_height} x {to_width}; give sizes of at least 1 within the image"
+        );
+        return Err(Error::from(TensorError::Argument(text)));
+    }
+    let (made, _counted) = planes.resized("resize", size)?;
+    if interpolation == Interpolation::Nearest {
+        let places = |start: usize, from: usize, to: usize| -> Vec<usize> {
+            let scale = from as f32 / to as f32;
+            (0..to).map(|at| start + ((at as f32 * scale) as usize).min(from - 1)).collect()
+        };
+        return moved("resize", image, &places(top, height, size[0]), &places(left, width, size[1]), 0.0);
+    }
+    let taps = |from, to| Taps::new(from, to, interpolation == Interpolation::Bicubic, antialias);
+    let (down, right) = (taps(height, size[0]), taps(width, size[1]));
+    with_pixels!("resize", image, made.shape(), values => resampled(&values, planes, window, &down, &right))
+}
+
+/// Which pixels of a row make each new one, and with which weights: `n` of them, from `starts` on.
+struct Taps {
+    starts: Vec<usize>,
+    weights: Vec<f32>,
+    n: usize,
+}
+
+impl Taps {
+    fn new(from: usize, to: usize, is_cubic: bool, antialias: bool) -> Self {
+        let scale = from as f64 / to as f64;
+        let lists: Vec<(usize, Vec<f64>)> =
+            (0..to)
+                .map(|at| {
+                    if antialias {
+                        smoothed(at, scale, from, is_cubic)
+                    } else {
+                        interpolated(at, scale, from, is_cubic)
+                    }
+                })
+                .collect();
+        let n = lists.iter().map(|(_, weights)| weights.len()).max().unwrap_or(1);
+        let mut taps = Self { starts: Vec::with_capacity(to), weights: vec![0.0; n * to], n };
+        for ((first, list), weights) in lists.into_iter().zip(taps.weights.chunks_exact_mut(n)) {
+            let start = first.min(from - n); // all lists are as long as the longest, and within the row
+            taps.starts.push(start);
+            weights[first - start..][..list.len()].iter_mut().zip(list).for_each(|(to, weight)| *to = weight as f32);
+        }
+        taps
+    }
+
+    fn of(&self, at: usize) -> (usize, &[f32]) {
+        (self.starts[at], &self.weights[at * self.n..][..self.n])
+    }
+}
+
+/// The weights of all pixels under a filter that is as wide as `scale`, and at least as for growing pictures.
+fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
+    let wide = scale.max(1.0);
+    let support = if is_cubic { 2.0 * wide } else { wide };
+    let center = scale * (at as f64 + 0.5);
+    let first = ((center - support + 0.5) as usize).min(from - 1);
+    let end = ((center + support + 0.5) as usize).clamp(first + 1, from);
+    let filter = |x: f64| if is_cubic { cubic(x, -0.5) } else { (1.0 - x.abs()).max(0.0) };
+    let mut weights: Vec<f64> = (first..end).map(|j| filter((j as f64 - center + 0.5) / wide)).collect();
+    let sum: f64 = weights.iter().sum();
+    if sum != 0.0 {
+        weights.iter_mut().for_each(|weight| *weight /= sum);
+    }
+    (first, weights)
+}
+
+/// The weights of the nearest two or four pixels; the pixel at an edge stands for those beyond.
+fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
+    let center = scale * (at as f64 + 0.5) - 0.5;
+    let center = if is_cubic { center } else { center.max(0.0) };
+    let near = center.floor();
+    let last = from as isize - 1;
+    let places = if is_cubic { near as isize - 1..=near as isize + 2 } else { near as isize..=near as isize + 1 };
+    let first = (*places.start()).clamp(0, last);
+    let mut weights = vec![0.0; ((*places.end()).clamp(0, last) - first) as usize + 1];
+    for place in places {
+        let x = place as f64 - center;
+        let weight = if is_cubic { cubic(x, -0.75) } else { (1.0 - x.abs()).max(0.0) };
+        weights[(place.clamp(0, last) - first) as usize] += weight;
+    }
+    (first as usize, weights)
+}
+
+/// R. Keys, "Cubic convolution interpolation for digital image processing", 1981, <https://doi.org/10.1109/TASSP.1981.1163711>.
+fn cubic(x: f64, a: f64) -> f64 {
+    match x.abs() {
+        x if x < 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * a,
+        _ => 0.0,
+    }
+}
+
+/// How many rows go through a pass together, so that one instruction computes pixels of several rows.
+const ROWS: usize = 8;
+
+fn resampled<P: Pixel>(values: &[P], planes: Planes, window: Window, down: &Taps, right: &Taps) -> Vec<P> {
+    let (height, width) = (down.starts.len(), right.starts.len());
+    let mut out = vec![P::default(); planes.channels * height * width];
+    let mut narrow = vec![P::default(); window.height * width];
+    let mut block = vec![[0.0; ROWS]; window.width];
+    for (plane, out) in values.chunks_exact(planes.len().max(1)).zip(out.chunks_exact_mut(height * width)) {
+        for (first, narrow) in narrow.chunks_mut(ROWS * width).enumerate() {
+            for row in 0..narrow.len() / width {
+                let from = &plane[(window.top + first * ROWS + row) * planes.width + window.left..][..window.width];
+                block.iter_mut().zip(from).for_each(|(column, value)| column[row] = value.float());
+            }
+            along_rows(&block, right, narrow, width);
+        }
+        along_columns(&narrow, down, out, width);
+    }
+    out
+}
+
+/// `out`: up to `ROWS` rows of `width` pixels, made of the columns of `block`.
+fn along_rows<P: Pixel>(block: &[[f32; ROWS]], taps: &Taps, out: &mut [P], width: usize) {
+    for at in 0..width {
+        let (start, weights) = taps.of(at);
+        let mut sums = [0.0; ROWS];
+        for (column, weight) in block[start..].iter().zip(weights) {
+            sums.iter_mut().zip(column).for_each(|(sum, value)| *sum += weight * value);
+        }
+        out.chunks_exact_mut(width).zip(sums).for_each(|(row, sum)| row[at] = P::rounded(sum));
+    }
+}
+
+fn along_columns<P: Pixel>(rows: &[P], taps: &Taps, out: &mut [P], width: usize) {
+    let mut sums = vec![0.0; width];
+    for (at, out) in out.chunks_exact_mut(width).enumerate() {
+        let (start, weights) = taps.of(at);
+        sums.fill(0.0);
+        for (row, weight) in rows[start * width..].chunks_exact(width).zip(weights) {
+            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value.float());
+        }
+        out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = P::rounded(sum));
+    }
+}
+
+/// A random part of `[channels, height, width]`, of random size and proportions, brought to one size: how networks for ImageNet are
+/// trained.
+///
+/// # Examples
+/// ```
+/// use pagelock_data::transforms::{RandomResizedCrop, Transform};
+/// use pagelock_tensor::{DType, Generator, Tensor};
+///
+/// let photo = Tensor::of(DType::U8).full([3, 60, 80], 7)?;
+/// assert_eq!(RandomResizedCrop::new([32, 32]).apply(photo, &Generator::new(3))?.dims(), [3, 32, 32]);
+/// # Ok::<(), pagelock_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RandomResizedCrop {
+    /// Height and width of the result.
+    pub size: [usize; 2],
+    /// Which part of the image's area it is of.
+    pub scale: RangeInclusive<f64>,
+    /// Its width divided by its height.
+    pub ratio: RangeInclusive<f64>,
+    /// Of which pixels.
+    pub interpolation: Interpolation,
+    /// Whether a part that shrinks is smoothed.
+    pub antialias: bool,
+}
+
+impl RandomResizedCrop {
+    /// Results of that height and width, of 8 to 100 % of the image, with proportions from 3:4 to 4:3.
+    ///
+    /// # Examples
+    /// See [`RandomResizedCrop`].
+    pub fn new(size: [usize; 2]) -> Self {
+        let (scale, ratio) = (0.08..=1.0, 3.0 / 4.0..=4.0 / 3.0);
+        Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true }
+    }
+
+    fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
+        let planes = Planes::of("random_resized_crop", image.shape())?;
+        resized_crop(&image, self.window(planes, random), self.size, self.interpolation, self.antialias)
+    }
+
+    fn window(&self, planes: Planes, random: &Generator) -> Window {
+        let (all_height, all_width) = (planes.height, planes.width);
+        for _ in 0..10 {
+            let area = planes.len() as f64 * between(random, *self.scale.start(), *self.scale.end());
+            let ratio = between(random, self.ratio.start().ln(), self.ratio.end().ln()).exp();
+            let (width, height) = ((area * ratio).sqrt().round_ties_even(), (area / ratio).sqrt().round_ties_even());
+            let (width, height) = (width as usize, height as usize);
+            if (1..=all_width).contains(&width) && (1..=all_height).contains(&height) {
+                let (top, left) = (below(random, all_height - height + 1), below(random, all_width - width + 1));
+                return Window { top, left, height, width };
+            }
+        }
+        // None fits: the middle, with the nearest proportions that are allowed.
+        let ratio = (all_width as f64 / all_height.max(1) as f64).max(*self.ratio.start()).min(*self.ratio.end());
+        let width = ((all_height as f64 * ratio).round_ties_even() as usize).min(all_width);
+        let height = ((all_width as f64 / ratio).round_ties_even() as usize).min(all_height);
+        Window { top: (all_height - height) / 2, left: (all_width - width) / 2, height, width }
+    }
+}
