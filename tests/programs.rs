@@ -27,7 +27,7 @@ const EXAMPLES: [&str; 11] = [
 ];
 
 /// PyTorch's tutorials and a model of each kind: they check what they promise, and have `--quick`.
-const TUTORIALS: [&str; 15] = [
+const TUTORIALS: [&str; 17] = [
     "basics_autograd",
     "basics_build_model",
     "basics_data",
@@ -42,6 +42,8 @@ const TUTORIALS: [&str; 15] = [
     "blitz_tensors",
     "models_finetune",
     "models_resnet",
+    "models_tabular",
+    "models_unet",
     "models_vae",
 ];
 

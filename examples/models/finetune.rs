@@ -74,7 +74,7 @@ fn main() -> Result<()> {
     let net = Net::new()?.to(&device)?;
     let weights = load_safetensors(&path)?.renamed(|name| name.starts_with("features.").then(|| name.to_owned()));
     let misfit = net.load_state_dict_partly(&weights)?;
-    println!("loaded {} tensors; {misfit:?} stay as they are", weights.len());
+    println!("loaded {} tensors; {} are new", weights.len(), misfit.missing.join(" and "));
     let (net, mut opt) = net.prepared();
     let frozen = |net: &Net| Ok::<_, anyhow::Error>(net.features.parameters()[0].to_vec::<f32>()?);
     let before = frozen(&net)?;

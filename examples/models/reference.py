@@ -97,6 +97,42 @@ class Net(nn.Module):
         return self.fc(self.features(x))
 
 
+def double_conv(start, end):
+    layers = []
+    for channels in (start, end):
+        layers += [nn.Conv2d(channels, end, 3, padding=1, bias=False), nn.BatchNorm2d(end), nn.ReLU()]
+    return nn.Sequential(*layers)
+
+
+class UNet(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.down1, self.down2 = double_conv(3, width), double_conv(width, 2 * width)
+        self.bottom = double_conv(2 * width, 4 * width)
+        self.pool, self.up = nn.MaxPool2d(2), nn.Upsample(scale_factor=2)
+        self.up2, self.up1 = double_conv(6 * width, 2 * width), double_conv(3 * width, width)
+        self.out = nn.Conv2d(width, 1, 1)
+
+    def forward(self, x):
+        d1 = self.down1(x)
+        d2 = self.down2(self.pool(d1))
+        x = self.bottom(self.pool(d2))
+        x = self.up2(torch.cat([self.up(x), d2], 1))
+        x = self.up1(torch.cat([self.up(x), d1], 1))
+        return self.out(x)
+
+
+class Tabular(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.district, self.kind = nn.Embedding(12, 4), nn.Embedding(4, 2)
+        self.layers = nn.Sequential(nn.Linear(9, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def forward(self, numbers, categories):
+        district, kind = self.district(categories[:, 0]), self.kind(categories[:, 1])
+        return self.layers(torch.cat([numbers, district, kind], 1)).squeeze(1)
+
+
 golden = {}
 pictures = numbers((8, 3, 32, 32), 1000)
 
@@ -117,6 +153,19 @@ for name, p in net.named_parameters():
 groups = [{"params": [p for p in net.features.parameters() if p.requires_grad]}, {"params": net.fc.parameters(), "lr": 0.05}]
 classes = torch.tensor([0, 1, 2, 3, 4, 0, 1, 2])
 golden["finetune"] = one_step(net, optim.SGD(groups, lr=0.01, momentum=0.9), lambda: F.cross_entropy(net(pictures), classes))
+
+unet = UNet(4)
+fill(unet)
+images, masks = numbers((2, 3, 32, 32), 1000), (numbers((2, 1, 32, 32), 1001) > 0).float()
+opt = optim.Adam(unet.parameters(), lr=1e-3)
+golden["unet"] = one_step(unet, opt, lambda: F.binary_cross_entropy_with_logits(unet(images), masks))
+
+tabular = Tabular()
+fill(tabular)
+rows, target = numbers((8, 3), 1000), numbers((8,), 1001)
+categories = torch.tensor([[0, 0], [11, 1], [3, 2], [3, 3], [5, 0], [6, 1], [10, 2], [1, 3]])
+opt = optim.AdamW(tabular.parameters(), lr=1e-3, weight_decay=1e-4)
+golden["tabular"] = one_step(tabular, opt, lambda: F.mse_loss(tabular(rows, categories), target))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w") as file:
     json.dump(golden, file, indent=1)
