@@ -141,7 +141,10 @@ fn every_tutorial_keeps_its_promises_and_first_says_what_data_it_uses() {
         let said = Program::new(name, &["--quick", "--device=cpu"]).run();
         assert_eq!((said.code, &*said.stderr), (Some(0), ""), "{name}: {said:?}");
         let first = said.stdout.lines().next().unwrap();
-        assert!(["no data", "generated digits", "drawn shapes"].iter().any(|data| first.starts_with(data)), "{name}: {first}");
+        assert!(
+            ["no data", "generated digits", "drawn shapes"].iter().any(|data| first.starts_with(data)),
+            "{name}: {first}"
+        );
     }
 }
 

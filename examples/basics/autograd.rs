@@ -56,9 +56,9 @@ fn main() -> Result<()> {
     out.backward_with(product())?;
     let first = inp.grad().context("the first call left a gradient")?;
     println!("First call\n{first}"); // tensor([[4., 2., 2., 2., 2.],
-                                     //         [2., 4., 2., 2., 2.],
-                                     //         [2., 2., 4., 2., 2.],
-                                     //         [2., 2., 2., 4., 2.]])
+    //         [2., 4., 2., 2., 2.],
+    //         [2., 2., 4., 2., 2.],
+    //         [2., 2., 2., 4., 2.]])
     let expected = ((on.eye(5)?.narrow(0, 0, 4)? + 1.0)? * 2.0)?;
     ensure!(first.equal(&expected)?, "2 (inp + 1)");
     let first = first.to_vec::<f32>()?;

@@ -25,7 +25,7 @@ fn main() -> Result<()> {
 
     let x_ones = x_data.ones_like()?; // retains the properties of x_data
     println!("Ones Tensor:\n {x_ones}\n"); // tensor([[1, 1],
-                                           //         [1, 1]])
+    //         [1, 1]])
     let x_rand = x_data.to_float()?.rand_like()?; // dtype=torch.float in PyTorch: here the kind is a type, so by name
     println!("Random Tensor:\n {x_rand}\n");
 
@@ -33,9 +33,9 @@ fn main() -> Result<()> {
     let (rand_tensor, ones_tensor, zeros_tensor) = (Tensor::rand(shape)?, Tensor::ones(shape)?, Tensor::zeros(shape)?);
     println!("Random Tensor:\n {rand_tensor}\n");
     println!("Ones Tensor:\n {ones_tensor}\n"); // tensor([[1., 1., 1.],
-                                                //         [1., 1., 1.]])
+    //         [1., 1., 1.]])
     println!("Zeros Tensor:\n {zeros_tensor}"); // tensor([[0., 0., 0.],
-                                                //         [0., 0., 0.]])
+    //         [0., 0., 0.]])
 
     println!("\nAttributes of a Tensor");
     let tensor = Tensor::rand([3, 4])?;
@@ -52,8 +52,8 @@ fn main() -> Result<()> {
     println!("Last column: {}", tensor.select(-1, -1)?); // tensor([1., 1., 1.])
     tensor.select(1, 1)?.zero_()?; // tensor[:, 1] = 0
     println!("{tensor}"); // tensor([[1., 0., 1., 1.],
-                          //         [1., 0., 1., 1.],
-                          //         [1., 0., 1., 1.]])
+    //         [1., 0., 1., 1.],
+    //         [1., 0., 1., 1.]])
     ensure!(tensor.to_vec::<f32>()? == [1.0, 0.0, 1.0, 1.0].repeat(3), "a view writes into its tensor");
 
     println!("\nJoining tensors");
@@ -65,8 +65,8 @@ fn main() -> Result<()> {
     let y1 = tensor.matmul(&tensor.t()?)?; // tensor @ tensor.T
     let y2 = tensor.matmul(&tensor.transpose(0, 1)?)?;
     println!("{y1}"); // tensor([[3., 3., 3.],
-                      //         [3., 3., 3.],
-                      //         [3., 3., 3.]])
+    //         [3., 3., 3.],
+    //         [3., 3., 3.]])
     ensure!(y1.equal(&y2)? && y1.to_vec::<f32>()? == [3.0; 9], "the matrix product");
     let z1 = (&tensor * &tensor)?;
     let z2 = tensor.mul(&tensor)?;
@@ -83,8 +83,8 @@ fn main() -> Result<()> {
     println!("{tensor}\n");
     tensor.add_scalar_(5)?;
     println!("{tensor}"); // tensor([[6., 5., 6., 6.],
-                          //         [6., 5., 6., 6.],
-                          //         [6., 5., 6., 6.]])
+    //         [6., 5., 6., 6.],
+    //         [6., 5., 6., 6.]])
     ensure!(tensor.sum(..)?.item::<f32>()? == 69.0, "nine sixes and three fives");
 
     println!("\nBridge with arrays");

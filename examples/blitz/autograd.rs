@@ -64,7 +64,8 @@ fn main() -> Result<()> {
     let then: Vec<Vec<f32>> = model.features.parameters().iter().map(|p| p.to_vec()).collect::<Result<_, _>>()?;
     ensure!(first == then && !before.is_empty(), "frozen layers do not change");
     ensure!(model.features.parameters().iter().all(|p| p.grad().is_none()), "frozen layers have no gradients");
-    let trained: Vec<String> = model.named_parameters().into_iter().filter(|(_, p)| p.requires_grad()).map(|(name, _)| name).collect();
+    let trained: Vec<String> =
+        model.named_parameters().into_iter().filter(|(_, p)| p.requires_grad()).map(|(name, _)| name).collect();
     println!("trained after freezing: {trained:?}");
     ensure!(trained == ["fc.weight", "fc.bias"], "only the new layer is trained");
     Ok(())

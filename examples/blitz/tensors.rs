@@ -34,9 +34,9 @@ fn main() -> Result<()> {
     let tensor = Tensor::ones([4, 4])?;
     tensor.select(1, 1)?.zero_()?; // tensor[:,1] = 0
     println!("{tensor}"); // tensor([[1., 0., 1., 1.],
-                          //         [1., 0., 1., 1.],
-                          //         [1., 0., 1., 1.],
-                          //         [1., 0., 1., 1.]])
+    //         [1., 0., 1., 1.],
+    //         [1., 0., 1., 1.],
+    //         [1., 0., 1., 1.]])
     println!("tensor.mul(tensor) \n {}", tensor.mul(&tensor)?);
     let product = tensor.matmul(&tensor.t()?)?;
     println!("tensor.matmul(tensor.T) \n {product}"); // tensor([[3., 3., 3., 3.], …

@@ -79,6 +79,9 @@ pub(crate) fn one_step(
     let theirs = number(&golden["loss_after"])?;
     let after = loss()?.item()?;
     compare("the loss after the step", after, theirs, theirs.abs())?;
-    println!("one step from PyTorch's weights: loss {:.6}, then {after:.6}; {largest:.0e} from PyTorch", before.item::<f64>()?);
+    println!(
+        "one step from PyTorch's weights: loss {:.6}, then {after:.6}; {largest:.0e} from PyTorch",
+        before.item::<f64>()?
+    );
     Ok(())
 }

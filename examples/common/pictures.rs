@@ -7,7 +7,13 @@ use pagelock::prelude::*;
 use plotters::prelude::*;
 
 /// Images `[n, 1 or 3, height, width]` from 0 to 1, each over its caption: green if it is true, else red.
-pub(crate) fn grid(path: &Path, title: &str, columns: usize, images: &Tensor, captions: &[(String, bool)]) -> Result<()> {
+pub(crate) fn grid(
+    path: &Path,
+    title: &str,
+    columns: usize,
+    images: &Tensor,
+    captions: &[(String, bool)],
+) -> Result<()> {
     let &[n, channels @ (1 | 3), height, width] = images.dims() else {
         return Err(anyhow!("cannot draw images of shape {}: they are [n, 1 or 3, height, width]", images.shape()));
     };

@@ -23,18 +23,18 @@ struct Net {
 impl Net {
     fn new() -> Result<Self> {
         let features = Sequential::new((
-            Conv2d::new(3, 16, 3)?.padding(1),
+            Conv2d::new(3, 8, 3)?.padding(1),
+            ReLU,
+            MaxPool2d::new(2),
+            Conv2d::new(8, 16, 3)?.padding(1),
             ReLU,
             MaxPool2d::new(2),
             Conv2d::new(16, 32, 3)?.padding(1),
             ReLU,
-            MaxPool2d::new(2),
-            Conv2d::new(32, 64, 3)?.padding(1),
-            ReLU,
             AdaptiveAvgPool2d::new(2),
             Flatten::new(),
         ));
-        Ok(Self { features, fc: Linear::new(256, 5)? })
+        Ok(Self { features, fc: Linear::new(128, 5)? })
     }
 
     /// Freezes the first convolution, and lets the others learn slowly.
@@ -138,5 +138,7 @@ fn beside_pytorch(device: &Device) -> Result<()> {
     let (net, mut opt) = net.prepared();
     let images = beside::numbers(&[8, 3, 32, 32], 1000, device)?;
     let labels = Tensor::on(device).new([0, 1, 2, 3, 4, 0, 1, 2])?;
-    beside::one_step("finetune", &net.named_parameters(), &mut opt, &|| Ok(F::cross_entropy(&net.forward(&images)?, &labels)?))
+    beside::one_step("finetune", &net.named_parameters(), &mut opt, &|| {
+        Ok(F::cross_entropy(&net.forward(&images)?, &labels)?)
+    })
 }

@@ -127,7 +127,8 @@ fn draw(model: &UNet, test_dl: &Batches, device: &Device, path: &std::path::Path
     let found = no_grad(|| model.forward(&images.to(device)?)?.sigmoid()?.to(&Device::Cpu))?;
     let gray = |mask: &Tensor| mask.expand([8, 3, 32, 32])?.contiguous();
     let all = Tensor::cat(&[&images, &gray(&masks)?, &gray(&found)?], 0)?;
-    let names = ["picture", "mask", "found"].into_iter().flat_map(|name| std::iter::repeat_n((name.to_owned(), true), 8));
+    let names =
+        ["picture", "mask", "found"].into_iter().flat_map(|name| std::iter::repeat_n((name.to_owned(), true), 8));
     pictures::grid(path, "test pictures, their masks and what the network found", 8, &all, &names.collect::<Vec<_>>())
 }
 

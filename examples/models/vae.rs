@@ -90,7 +90,11 @@ fn main() -> Result<()> {
             optimizer.zero_grad();
             train_loss += loss.item::<f64>()?;
             if batch_idx % 100 == 0 {
-                println!("Train Epoch: {epoch} [{batch_idx}/{}] Loss: {:.2}", train_loader.len()?, loss.item::<f64>()? / data.dims()[0] as f64);
+                println!(
+                    "Train Epoch: {epoch} [{batch_idx}/{}] Loss: {:.2}",
+                    train_loader.len()?,
+                    loss.item::<f64>()? / data.dims()[0] as f64
+                );
             }
         }
         losses.push(train_loss / train_loader.n_samples() as f64);
@@ -123,5 +127,7 @@ fn beside_pytorch(device: &Device) -> Result<()> {
     let images = beside::numbers(&[8, 1, 28, 28], 1000, device)?.abs()?;
     let eps = beside::numbers(&[8, 20], 1001, device)?;
     let mut opt = Adam::new(model.parameters(), 1e-3);
-    beside::one_step("vae", &model.named_parameters(), &mut opt, &|| loss_function(&model.forward(&images, &eps)?, &images))
+    beside::one_step("vae", &model.named_parameters(), &mut opt, &|| {
+        loss_function(&model.forward(&images, &eps)?, &images)
+    })
 }
