@@ -14,7 +14,7 @@ use pagelock::prelude::*;
 use pagelock::tensor::autograd::Backward;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's autograd: one layer, its gradients, switching them off, Jacobian products");
+    let options = Options::read("PyTorch's autograd: one layer, its gradients, switching them off, Jacobian products")?;
     let device = options.device()?;
     println!("no data set: the tensors are made here (seed {})", options.seed);
 

@@ -11,7 +11,7 @@ use common::options::Options;
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's build_model: a module, its layers one by one, its parameters");
+    let options = Options::read("PyTorch's build_model: a module, its layers one by one, its parameters")?;
     println!("no data set: the images are random numbers (seed {})", options.seed);
 
     // Get device for training

@@ -15,7 +15,7 @@ use common::{clothes, pictures};
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's datasets and loaders: a data set, one of one's own, batches");
+    let options = Options::read("PyTorch's datasets and loaders: a data set, one of one's own, batches")?;
     let out = options.folder()?;
 
     // Loading a dataset

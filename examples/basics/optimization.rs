@@ -12,7 +12,7 @@ use common::{clothes, pictures};
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's optimization: hyperparameters, the training loop and the test loop");
+    let options = Options::read("PyTorch's optimization: hyperparameters, the training loop and the test loop")?;
     let (device, out) = (options.device()?, options.folder()?);
 
     // Prerequisite code

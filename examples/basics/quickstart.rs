@@ -12,7 +12,7 @@ use common::{clothes, pictures};
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's quickstart: data, a model, training, saving, loading and predicting");
+    let options = Options::read("PyTorch's quickstart: data, a model, training, saving, loading and predicting")?;
     let (device, out) = (options.device()?, options.folder()?);
 
     // Working with data

@@ -13,7 +13,7 @@ use pagelock::nn::{load_torch, save_torch};
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's save and load: weights, for PyTorch too, and all that training needs");
+    let options = Options::read("PyTorch's save and load: weights, for PyTorch too, and all that training needs")?;
     let (device, out) = (options.device()?, options.folder()?);
     println!("no data set: the images and weights are random numbers (seed {})", options.seed);
 

@@ -12,7 +12,7 @@ use common::options::Options;
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's tensors: making them, attributes, operations, arrays");
+    let options = Options::read("PyTorch's tensors: making them, attributes, operations, arrays")?;
     let device = options.device()?;
     println!("no data set: the tensors are made here (seed {})", options.seed);
 

@@ -13,7 +13,7 @@ use pagelock::data::transforms::{ToFloat, Transform};
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's transforms: images become floats, labels become one-hot vectors");
+    let options = Options::read("PyTorch's transforms: images become floats, labels become one-hot vectors")?;
     let (set, classes) = clothes::open(&options)?;
 
     // transform=ToTensor(): the channels of these bytes come first already, so ToFloat

@@ -14,7 +14,7 @@ use pagelock::prelude::*;
 use pagelock::tensor::autograd::Backward;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's blitz, autograd: one step, a derivative by hand, frozen layers");
+    let options = Options::read("PyTorch's blitz, autograd: one step, a derivative by hand, frozen layers")?;
     let device = options.device()?;
     println!("no data set: an image and its labels are random numbers (seed {})", options.seed);
 

@@ -14,7 +14,7 @@ use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's blitz, CIFAR-10: training a classifier, accuracy of each class");
+    let options = Options::read("PyTorch's blitz, CIFAR-10: training a classifier, accuracy of each class")?;
     let (device, out) = (options.device()?, options.folder()?);
 
     // 1. Load and normalize CIFAR10

@@ -14,7 +14,7 @@ use pagelock::prelude::*;
 use pagelock::tensor::autograd::Backward;
 
 fn main() -> Result<()> {
-    let options = Options::read("PyTorch's blitz, networks: LeNet, a loss, backward, updates");
+    let options = Options::read("PyTorch's blitz, networks: LeNet, a loss, backward, updates")?;
     let device = options.device()?;
     println!("no data set: the input and the target are random numbers (seed {})", options.seed);
 

@@ -27,13 +27,16 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Reads the arguments, sets the seed and says what data the program uses if it needs no files.
-    pub(crate) fn read(about: &'static str) -> Self {
+    /// Reads the arguments, and sets the seed. A device that there is not is an error before anything is done.
+    pub(crate) fn read(about: &'static str) -> Result<Self> {
         super::end_quietly_when_output_closes();
         let command = Options::augment_args(Command::new(env!("CARGO_BIN_NAME")).about(about));
         let options = Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+        if let Some(name) = &options.device {
+            name.parse::<Device>()?;
+        }
         manual_seed(options.seed);
-        options
+        Ok(options)
     }
 
     /// The device that was asked for, or the best one.

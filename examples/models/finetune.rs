@@ -53,7 +53,7 @@ impl Forward for Net {
 }
 
 fn main() -> Result<()> {
-    let options = Options::read("Fine-tuning: new classes from few pictures, with frozen layers and groups of rates");
+    let options = Options::read("Fine-tuning: new classes from few pictures, with frozen layers and groups of rates")?;
     let (device, out) = (options.device()?, options.folder()?);
     println!("drawn shapes (seed {}): five classes with many pictures, five others with few", options.seed);
     beside_pytorch(&device)?;

@@ -93,7 +93,7 @@ impl Forward for ResNet {
 }
 
 fn main() -> Result<()> {
-    let options = Options::read("A residual network on small color pictures, with random crops and flips");
+    let options = Options::read("A residual network on small color pictures, with random crops and flips")?;
     let (device, out) = (options.device()?, options.folder()?);
     let set = photos::open(&options, options.pick(1_024, 20_000), options.pick(256, 2_000))?;
     beside_pytorch(&device)?;

@@ -46,7 +46,7 @@ impl Model {
 }
 
 fn main() -> Result<()> {
-    let options = Options::read("Regression on a table of numbers and categories");
+    let options = Options::read("Regression on a table of numbers and categories")?;
     let (device, out) = (options.device()?, options.folder()?);
     let n = options.pick(2_000, 20_000);
     println!("no data set: {n} flats are made up (seed {}) and written as CSV", options.seed);

@@ -64,7 +64,7 @@ impl Forward for UNet {
 }
 
 fn main() -> Result<()> {
-    let options = Options::read("A U-Net that finds the pixels of shapes");
+    let options = Options::read("A U-Net that finds the pixels of shapes")?;
     let (device, out) = (options.device()?, options.folder()?);
     let (n_train, n_test) = (options.pick(384, 4_000), options.pick(64, 500));
     println!("drawn shapes (seed {}) and where they are: {n_train} to train, {n_test} to test", options.seed);

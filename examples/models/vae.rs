@@ -68,7 +68,7 @@ fn loss_function(Output { recon, mu, logvar }: &Output, x: &Tensor) -> Result<Te
 }
 
 fn main() -> Result<()> {
-    let options = Options::read("A variational autoencoder, as in PyTorch's examples");
+    let options = Options::read("A variational autoencoder, as in PyTorch's examples")?;
     let (device, out) = (options.device()?, options.folder()?);
     let (set, _) = clothes::open(&options)?;
     beside_pytorch(&device)?;
