@@ -20,11 +20,10 @@ fn main() -> Result<()> {
     let batch_size = 64;
     let train_dataloader = DataLoader::new(set.train.clone()).batch_size(batch_size);
     let test_dataloader = DataLoader::new(set.test.clone()).batch_size(batch_size);
-    for batch in &test_dataloader {
+    if let Some(batch) = test_dataloader.iter().next() {
         let (x, y) = batch?;
         println!("Shape of X [N, C, H, W]: {}", x.shape()); // torch.Size([64, 1, 28, 28])
         println!("Shape of y: {} {}", y.shape(), y.dtype()); // torch.Size([64]) torch.int64
-        break;
     }
 
     // Creating models

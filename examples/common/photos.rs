@@ -96,8 +96,8 @@ fn draw_one(class: i64, dice: &Generator, image: &mut [u8], mask: &mut [f32]) {
         let (u, v) = ((cos * x + sin * y) / radius, (cos * y - sin * x) / radius);
         let is_inside = is_inside(class, u, v);
         *mask = f32::from(u8::from(is_inside));
-        for channel in 0..3 {
-            let value = if is_inside { color[channel] } else { ground[channel] + slope * x / SIDE as f32 };
+        for (channel, (color, ground)) in color.into_iter().zip(ground).enumerate() {
+            let value = if is_inside { color } else { ground + slope * x / SIDE as f32 };
             image[channel * AREA + pixel] = (255.0 * (value + between(-0.08, 0.08)).clamp(0.0, 1.0)) as u8;
         }
     }
