@@ -29,6 +29,27 @@ const EXAMPLES: [&str; 14] = [
     "translate",
 ];
 
+/// PyTorch's tutorials and a model of each kind: they check what they promise, and have `--quick`.
+const TUTORIALS: [&str; 17] = [
+    "basics_autograd",
+    "basics_build_model",
+    "basics_data",
+    "basics_optimization",
+    "basics_quickstart",
+    "basics_save_load",
+    "basics_tensors",
+    "basics_transforms",
+    "blitz_autograd",
+    "blitz_cifar10",
+    "blitz_networks",
+    "blitz_tensors",
+    "models_finetune",
+    "models_resnet",
+    "models_tabular",
+    "models_unet",
+    "models_vae",
+];
+
 /// A program that finds no data, no network and no GPU, in an empty folder.
 struct Program {
     command: Command,
@@ -108,12 +129,37 @@ fn mnist_cnn(arguments: &[&str]) -> Program {
 
 #[test]
 fn every_example_has_help_and_refuses_what_it_does_not_know() {
-    for name in EXAMPLES {
+    for name in EXAMPLES.into_iter().chain(TUTORIALS) {
         let help = Program::new(name, &["--help"]).run();
         assert_eq!(help.code, Some(0), "{name}: {help:?}");
         assert!(help.stdout.contains("Usage: ") && help.stdout.lines().next().unwrap().len() > 10, "{name}: {help:?}");
         Program::new(name, &["--nonsense"]).run().assert_refused(&["--nonsense", "--help"]);
         Program::new(name, &["nonsense"]).run().assert_refused(&["nonsense", "--help"]);
+    }
+}
+
+#[test]
+fn every_tutorial_keeps_its_promises_and_first_says_what_data_it_uses() {
+    for name in TUTORIALS {
+        let said = Program::new(name, &["--quick", "--device=cpu"]).run();
+        assert_eq!((said.code, &*said.stderr), (Some(0), ""), "{name}: {said:?}");
+        let first = said.stdout.lines().next().unwrap();
+        assert!(
+            ["no data", "generated digits", "drawn shapes"].iter().any(|data| first.starts_with(data)),
+            "{name}: {first}"
+        );
+    }
+}
+
+#[test]
+fn a_tutorial_refuses_a_device_that_there_is_not_and_a_folder_without_data() {
+    for name in TUTORIALS {
+        Program::new(name, &["--device=abacus"]).run().assert_refused(&["abacus", "cpu"]);
+    }
+    for name in ["basics_quickstart", "blitz_cifar10"] {
+        let program = Program::new(name, &["--data=empty"]);
+        fs::create_dir(program.path("empty")).unwrap();
+        program.run().assert_refused(&["empty"]);
     }
 }
 

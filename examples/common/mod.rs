@@ -3,6 +3,11 @@
 
 #![allow(dead_code)] // not every example uses all of it
 
+pub(crate) mod clothes;
+pub(crate) mod options;
+pub(crate) mod photos;
+pub(crate) mod pictures;
+
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 

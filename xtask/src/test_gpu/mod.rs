@@ -1,6 +1,6 @@
 //! `cargo xtask test-gpu`: the tests that use a GPU, in release, where a missing GPU is a failure.
 //!
-//! The tests are always put into a folder that needs neither cargo nor network, and run by the `run.sh` in it: here,
+//! Examples that check themselves run there too. The tests are always put into a folder that needs neither cargo nor network, and run by the `run.sh` in it: here,
 //! or, with `--bundle DIR`, on another machine later. `run.sh` asks for a GPU first, and counts in its last line.
 
 use std::path::Path;
@@ -19,6 +19,9 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-data", &["--test=device"]),
     ("pagelock-nn", &["--test=training"]),
 ];
+
+/// Examples that check what they promise, and end within seconds with `--quick`: their names begin with one of these.
+const EXAMPLES: [&str; 3] = ["basics_", "blitz_", "models_"];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
 const RUN: &str = include_str!("run.sh");
@@ -63,13 +66,11 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
         binaries.extend(of_package);
     }
 
-    let tests = folder.join("tests");
-    sh.remove_path(&tests)?;
-    sh.create_dir(&tests)?;
-    for TestBinary { name, path } in &binaries {
-        let stripped = tests.join(name);
-        cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
-    }
+    let built = cmd!(sh, "cargo build --release --message-format=json --package pagelock --examples");
+    let examples = examples(&built.quiet().read()?)?;
+    ensure!(!examples.is_empty(), "cargo built no examples");
+    strip(sh, &binaries, &folder.join("tests"))?;
+    strip(sh, &examples, &folder.join("examples"))?;
     for (of, golden) in [("tensor", "golden"), ("nn", "golden-nn")] {
         sh.create_dir(folder.join(golden))?;
         let entries = sh.read_dir(format!("crates/{of}/tests/golden"))?;
@@ -80,7 +81,33 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     let script = folder.join("run.sh");
     sh.write_file(&script, RUN)?;
     cmd!(sh, "chmod +x {script}").quiet().run()?;
-    Ok(binaries.len())
+    Ok(binaries.len() + examples.len())
+}
+
+/// Puts the programs, without symbols, into a new folder.
+fn strip(sh: &Shell, binaries: &[TestBinary], folder: &Path) -> Result<()> {
+    sh.remove_path(folder)?;
+    sh.create_dir(folder)?;
+    for TestBinary { name, path } in binaries {
+        let stripped = folder.join(name);
+        cmd!(sh, "strip -o {stripped} {path}").quiet().run()?;
+    }
+    Ok(())
+}
+
+/// The examples that check themselves, among cargo's messages.
+fn examples(messages: &str) -> Result<Vec<TestBinary>> {
+    let mut examples = Vec::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).with_context(|| format!("not a message of cargo: {line}"))?;
+        let (Some(path), Some(name)) = (message["executable"].as_str(), message["target"]["name"].as_str()) else {
+            continue;
+        };
+        if EXAMPLES.iter().any(|prefix| name.starts_with(prefix)) {
+            examples.push(TestBinary { name: name.to_owned(), path: path.to_owned() });
+        }
+    }
+    Ok(examples)
 }
 
 /// The test programs among cargo's messages, which are one JSON object in each line.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the test programs in tests/ on a GPU; needs NVIDIA's driver, and NVRTC for the tests of kernels.
+# Runs the test programs in tests/ and the examples in examples/ on a GPU; needs NVIDIA's driver, and NVRTC for the tests of kernels.
 #   ./run.sh              all tests
 #   ./run.sh --sanitize   under compute-sanitizer's memcheck, and those of pagelock-cuda under its initcheck too
 # The last line counts. It succeeds if no test failed.
@@ -30,6 +30,22 @@ trap 'rm -f "$log"' EXIT
 for program in tests/*; do
     echo "── $program"
     { $sanitizer "$program" --show-output 2>&1 && code=0 || code=$?; echo "ended with $code"; } | tee -a "$log"
+done
+
+# Examples check what they promise, in a folder of their own; each counts as a test.
+here=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$log" "$work"' EXIT
+for program in examples/*; do
+    [ -z "$sanitizer" ] && [ -x "$program" ] || continue
+    echo "── $program"
+    {
+        if (cd "$work" && PAGELOCK_OFFLINE=1 "$here/$program" --quick --device cuda) 2>&1; then
+            echo "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured"
+        else
+            echo "test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured"
+        fi
+    } | tee -a "$log"
 done
 
 # What the random programs read on purpose, buffers that nobody wrote, is all that initcheck would have to say of them.

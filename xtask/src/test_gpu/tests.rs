@@ -17,6 +17,40 @@ fn only_programs_with_tests_are_taken_from_cargos_messages() {
 }
 
 #[test]
+fn examples_that_check_themselves_are_told_by_their_names() {
+    let messages = [
+        r#"{"reason":"compiler-artifact","target":{"name":"budgets"},"executable":"/t/examples/budgets"}"#,
+        r#"{"reason":"compiler-artifact","target":{"name":"pagelock"},"executable":null}"#,
+        r#"{"reason":"compiler-artifact","target":{"name":"models_vae"},"executable":"/t/examples/models_vae"}"#,
+    ];
+
+    let found = examples(&messages.join("\n")).unwrap();
+
+    assert_eq!(found, [TestBinary { name: "models_vae".to_owned(), path: "/t/examples/models_vae".to_owned() }]);
+}
+
+#[test]
+fn an_example_counts_as_a_test() {
+    let sh = Shell::new().unwrap();
+    let folder = sh.create_temp_dir().unwrap();
+    let script = folder.path().join("run.sh");
+    sh.write_file(&script, RUN).unwrap();
+    let programs =
+        [("tests/cuda-it", HAS_GPU.1), ("examples/good", "test \"$1\" = --quick"), ("examples/bad", "exit 3")];
+    for (name, body) in programs {
+        let path = folder.path().join(name);
+        sh.write_file(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+        cmd!(sh, "chmod +x {path}").quiet().run().unwrap();
+    }
+
+    let output = cmd!(sh, "sh {script}").quiet().ignore_status().output().unwrap();
+
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.lines().last(), Some("test-gpu: 5 passed, 1 failed, 1 skipped"));
+    assert!(!output.status.success());
+}
+
+#[test]
 fn what_is_no_message_is_named() {
     let error = test_binaries("warning: unused").unwrap_err();
 
