@@ -116,11 +116,11 @@ impl<K: Numeric> Tensor<K> {
 /// All values at once, by halving the part of the sequence in which each has its place.
 fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
     let (shape, is_vector) = (*values.shape(), sorted.rank() == 1);
-    let fits = sorted.rank() == shape.rank() && shape[1..].len() == sorted.shape()[1..].len() && {
+    let is_like = sorted.rank() == shape.rank() && shape.rank() > 0 && {
         let last = shape.rank() - 1;
         sorted.shape().with(last, 0) == shape.with(last, 0)
     };
-    if !is_vector && (sorted.rank() == 0 || !fits) {
+    if !is_vector && !is_like {
         let expected = format!("it must be a vector, or like the values {shape} but for the last dimension");
         return Err(Error::wrong_shape(op, "the sorted tensor", sorted.shape(), expected));
     }

@@ -25,6 +25,9 @@ pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f
         // An exponential inside of a logarithm, and erfc times a number.
         "softplus" | "log_sigmoid" => 3.0,
         "gelu" => 5.0,
+        // An exponential or a quotient inside of a logarithm; several of them.
+        "logaddexp" | "xlogy" | "logit" => 3.0,
+        "logcumsumexp" => 6.0,
         // 1 / (1 + exp(−x)): the sum and the quotient add half a unit each.
         "sigmoid" => 3.0,
         // A sum of exponentials has the relative error of its terms, beside that of the sum.

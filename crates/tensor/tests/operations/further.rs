@@ -1,6 +1,6 @@
 //! Operations made of others: `einsum`, diagonals, products of vectors, distances, running extremes, quantiles, counts.
 
-use pagelock_tensor::{Error, Tensor};
+use pagelock_tensor::{DType, Error, Tensor};
 use serde_json::{Value, json};
 
 use super::call::run;
@@ -12,6 +12,11 @@ pub(crate) fn entries() -> Vec<Operation> {
     [sums_of_products(), diagonals(), vectors(), of_values(), running(), ordered(), counted(), moved()]
         .into_iter()
         .flatten()
+        .map(
+            |operation| {
+                if (operation.special)(DType::F32).is_empty() { special::of_few_bits(operation) } else { operation }
+            },
+        )
         .collect()
 }
 
@@ -130,7 +135,7 @@ fn vectors() -> Vec<Operation> {
             .samples([both(&[2, 3], &[3, 2]).in_every_precision(), both(&[3], &[2, 2]), both(&[2, 2, 2], &[2])]),
         Operation::new(
             "cdist",
-            "torch.cdist(x, y, p, compute_mode='donot_use_mm_for_euclid_dist')",
+            "torch.cdist(wide(x), wide(y), p, compute_mode='donot_use_mm_for_euclid_dist').to(x.dtype)",
             run! { floats |c| c.x().cdist(c.y(), c.float("p")) },
         )
         .autocast(Autocast::F32)
@@ -305,10 +310,14 @@ fn ordered() -> Vec<Operation> {
             .samples(samples.map(Sample::in_every_precision))
     };
     vec![
-        over("quantile", "torch.quantile(x, q, dim)", run! { floats |c| c.x().quantile(c.float("q"), c.int("dim")) }),
+        over(
+            "quantile",
+            "torch.quantile(wide(x), q, dim).to(x.dtype)",
+            run! { floats |c| c.x().quantile(c.float("q"), c.int("dim")) },
+        ),
         over(
             "nanquantile",
-            "torch.nanquantile(x, q, dim)",
+            "torch.nanquantile(wide(x), q, dim).to(x.dtype)",
             run! { floats |c| c.x().nanquantile(c.float("q"), c.int("dim")) },
         ),
         over("nanmedian", "torch.nanmedian(x, dim)[0]", run! { floats |c| c.x().nanmedian(c.int("dim")) }).exact(),

@@ -66,6 +66,11 @@ def running_after(x, training, momentum, eps):
     return torch.stack(running)
 
 
+def wide(x):
+    """For what PyTorch does not compute in half types."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
 def put(x, where, value):
     x[where] = value
     return x
@@ -73,6 +78,6 @@ def put(x, where, value):
 
 def function(expression, args, dtype):
     """The expression as a function of its inputs."""
-    names = {"torch": torch, "F": F, "strided": strided, "put": put, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
+    names = {"torch": torch, "F": F, "strided": strided, "put": put, "wide": wide, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
     call = eval(f"lambda inputs, x, y, z: {expression}", names)
     return lambda inputs: call(inputs, *(list(inputs) + [None] * 3)[:3])

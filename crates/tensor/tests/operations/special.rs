@@ -5,7 +5,7 @@ use pagelock_tensor::DType;
 use serde_json::{Value, json};
 
 use super::input::{Fill, Input, index, values};
-use super::{Sample, sample};
+use super::{Bound, Operation, Sample, sample};
 
 /// The largest, the smallest normal and the smallest subnormal number.
 fn limits(dtype: DType) -> [f64; 3] {
@@ -157,6 +157,23 @@ pub(super) fn moved(samples: &[Sample], dtype: DType) -> Vec<Sample> {
     };
     let of = |sample: &Sample| Sample { inputs: sample.inputs.iter().map(filled).collect(), ..sample.clone() };
     samples.iter().map(of).collect()
+}
+
+/// The first sample, of numbers of few bits in place of others, which sums and products of them keep.
+pub(super) fn of_few_bits(operation: Operation) -> Operation {
+    let pattern = [1.0, 0.5, -2.0, 3.0, 0.25, 4.0, -0.75, 1.5];
+    let filled = |input: &Input| {
+        let numbers = pattern.iter().cycle().take(input.shape.iter().product());
+        match input.fill {
+            Fill::Signed => Input { fill: Fill::Values(numbers.copied().collect()), ..input.clone() },
+            Fill::Positive => Input { fill: Fill::Values(numbers.map(|x| x.abs()).collect()), ..input.clone() },
+            _ => input.clone(),
+        }
+    };
+    let first = operation.samples[0].clone();
+    let first = Sample { inputs: first.inputs.iter().map(filled).collect(), ..first }.without_gradients();
+    let together = if operation.bound == Bound::Exact { operation.together } else { Some(1) };
+    Operation { together, ..operation.special(move |_| vec![first.clone()]) }
 }
 
 /// Each sample with each of the arguments.
