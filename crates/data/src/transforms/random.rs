@@ -199,8 +199,8 @@ by_chance! {
     /// use pagelock_data::transforms::{RandomAutocontrast, Transform};
     /// use pagelock_tensor::{Generator, Tensor};
     ///
-    /// let image = Tensor::from_slice(&[100_u8, 110], [1, 1, 2])?;
-    /// assert_eq!(RandomAutocontrast { p: 1.0 }.apply(image, &Generator::new(0))?.to_vec::<u8>()?, [0, 255]);
+    /// let stretched = RandomAutocontrast { p: 1.0 }.apply(Tensor::new([[[0.25, 0.5]]])?, &Generator::new(0))?;
+    /// assert_eq!(stretched.to_vec::<f32>()?, [0.0, 1.0]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     RandomAutocontrast {}, |self, image| autocontrast(&image);
