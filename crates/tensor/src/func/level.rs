@@ -90,8 +90,12 @@ impl Pass {
     /// The product of cotangents and the Jacobian; the graph stays.
     pub(super) fn backward(&self, cotangents: &[Tensor]) -> Result<Vec<Tensor>> {
         check_like(self.level.op, ["cotangent", "result"], cotangents, &self.outputs)?;
-        let records = self.records || (is_grad_enabled() && cotangents.iter().any(Tensor::requires_grad));
-        let found = products(&self.outputs, cotangents, &self.level.nodes, records)?;
+        let create_graph = self.records || (is_grad_enabled() && cotangents.iter().any(Tensor::requires_grad));
+        self.product(cotangents, Options { retain_graph: true, create_graph })
+    }
+
+    fn product(&self, cotangents: &[Tensor], walk: Options) -> Result<Vec<Tensor>> {
+        let found = products(&self.outputs, cotangents, &self.level.nodes, walk)?;
         self.or_zeros(found)
     }
 
@@ -105,7 +109,8 @@ impl Pass {
     pub(super) fn forward(&self) -> Result<Forward<'_>> {
         let cotangent = |output: &Tensor| Ok(output.zeros_like()?.set_requires_grad(true));
         let cotangents = self.outputs.iter().map(cotangent).collect::<Result<Vec<_>>>()?;
-        let grads = products(&self.outputs, &cotangents, &self.level.nodes, true)?;
+        let walk = Options { retain_graph: true, create_graph: true };
+        let grads = products(&self.outputs, &cotangents, &self.level.nodes, walk)?;
         Ok(Forward { pass: self, cotangents, grads })
     }
 
@@ -164,29 +169,29 @@ impl Forward<'_> {
     /// The product of the Jacobian and tangents.
     pub(super) fn along(&self, tangents: &[Tensor]) -> Result<Vec<Tensor>> {
         check_like(self.pass.level.op, ["tangent", "input"], tangents, &self.pass.level.inputs)?;
-        let records = self.pass.records || (is_grad_enabled() && tangents.iter().any(Tensor::requires_grad));
+        let create_graph = self.pass.records || (is_grad_enabled() && tangents.iter().any(Tensor::requires_grad));
         let (grads, tangents): (Vec<_>, Vec<_>) =
             self.grads.iter().zip(tangents).filter_map(|(grad, along)| Some((grad.clone()?, along.clone()))).unzip();
         let nodes: Vec<NodeRef> = self.cotangents.iter().filter_map(|zeros| zeros.node().cloned()).collect();
-        let found = products(&grads, &tangents, &nodes, records)?;
+        let found = products(&grads, &tangents, &nodes, Options { retain_graph: true, create_graph })?;
         let along = found.into_iter().zip(&self.cotangents);
         along.map(|(along, zeros)| along.map_or_else(|| zeros.zeros_like(), Ok)).collect()
     }
 }
 
-/// The gradients at `targets` of what depends on them, given those of the results. The graph stays.
+/// The gradients at `targets` of what depends on them, given those of the results.
 fn products(
     results: &[Tensor],
     cotangents: &[Tensor],
     targets: &[NodeRef],
-    create_graph: bool,
+    walk: Options,
 ) -> Result<Vec<Option<Tensor>>> {
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(u64::MAX);
     let roots = results.iter().zip(cotangents).filter_map(|(result, cotangent)| {
         let node = result.node().filter(|node| node.seq() >= oldest)?;
         Some((node.clone(), cotangent.raw().clone()))
     });
-    let found = gradients(roots.collect(), targets, Options { retain_graph: true, create_graph })?;
+    let found = gradients(roots.collect(), targets, walk)?;
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }
 
@@ -200,7 +205,9 @@ pub(super) fn gradient(op: &'static str, inputs: &[AnyTensor], f: Function<'_>) 
             output.shape()
         )));
     }
-    let grads = pass.backward(&[output.ones_like()?])?;
+    // As in `backward`, saved tensors are freed on the way.
+    let walk = Options { retain_graph: pass.records, create_graph: pass.records };
+    let grads = pass.product(&[output.ones_like()?], walk)?;
     Ok((grads, pass.values().remove(0)))
 }
 

@@ -40,7 +40,7 @@ fn shapes_that_do_not_broadcast() {
     }
     check("add", &|| (&a + &b).map(drop));
     refuses(
-        || zeros([1, 1]).expand([1 << 59, 1])? + zeros([1]).expand([1 << 59])?,
+        || zeros([1, 1]).expand([1_usize << 59, 1])? + zeros([1]).expand([1_usize << 59])?,
         "shape [576460752303423488, 576460752303423488] needs more bytes than memory can address (2^63); check the sizes",
     );
 }
@@ -120,7 +120,7 @@ fn matrices_that_do_not_fit() {
         "matmul: shapes [2] and [3] do not broadcast: aligned at the end, sizes must be equal or 1; reshape, unsqueeze or transpose one side",
     );
     refuses(
-        || zeros([1, 1]).expand([1 << 59, 1])?.matmul(&zeros([1, 1]).expand([1, 1 << 59])?),
+        || zeros([1, 1]).expand([1_usize << 59, 1])?.matmul(&zeros([1, 1]).expand([1, 1_usize << 59])?),
         "shape [576460752303423488, 576460752303423488] needs more bytes than memory can address (2^63); check the sizes",
     );
 }

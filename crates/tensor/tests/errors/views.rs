@@ -164,7 +164,7 @@ fn tensors_that_cannot_be_joined() {
     );
     refuses(
         || {
-            let wide = zeros([1]).expand([1 << 59])?;
+            let wide = zeros([1]).expand([1_usize << 59])?;
             Tensor::cat(&[&wide; 16], 0)
         },
         "shape [9223372036854775808] needs more bytes than memory can address (2^63); check the sizes",
@@ -204,7 +204,7 @@ fn indices_outside_or_of_another_shape() {
         "gather: the index is [1], but it must have the rank of [2, 3] and be no larger but for dimension 0",
     );
     refuses(
-        || zeros([1, 1]).expand([1, 1 << 59])?.index_select(0, &indices(&[0; 32])),
+        || zeros([1, 1]).expand([1, 1_usize << 59])?.index_select(0, &indices(&[0; 32])),
         "shape [32, 576460752303423488] needs more bytes than memory can address (2^63); check the sizes",
     );
 }

@@ -30,10 +30,6 @@ fn a_shape_that_is_a_float() -> Result<Tensor> {
     Tensor::zeros(2.0)
 }
 
-fn dimensions_by_name(x: &Tensor) -> Result<Tensor> {
-    x.sum("rows")
-}
-
 fn what_is_integers_and_compiles(x: &Tensor) -> Result<Tensor> {
     let [batch, _features] = x.sizes()?;
     let y = (x * 2)?.reshape((batch, -1))?;
