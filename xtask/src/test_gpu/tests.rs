@@ -46,7 +46,7 @@ fn an_example_counts_as_a_test() {
     let output = cmd!(sh, "sh {script}").quiet().ignore_status().output().unwrap();
 
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(printed.lines().last(), Some("test-gpu: 5 passed, 1 failed, 1 skipped"));
+    assert_eq!(printed.lines().last(), Some("test-gpu: 6 passed, 1 failed, 1 skipped"));
     assert!(!output.status.success());
 }
 
