@@ -41,7 +41,7 @@ struct Timed {
     step: Box<dyn Fn() -> Result<()>>,
 }
 
-fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> Result<Timed> {
+fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> anyhow::Result<Timed> {
     let x = Tensor::on(device).of(dtype).randn([steps, batch, hidden])?.set_requires_grad(true);
     let options = RNNOptions::new().num_layers(2);
     macro_rules! timed {
@@ -68,7 +68,7 @@ fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> R
     }
 }
 
-fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> Result<Timed> {
+fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> anyhow::Result<Timed> {
     let x = Tensor::on(device).of(dtype).randn([steps, batch, hidden])?;
     macro_rules! timed {
         ($cell:ident, $state:ident => $first:expr, |$model:ident, $input:ident| $next:expr, $h:expr) => {{

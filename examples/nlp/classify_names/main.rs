@@ -81,7 +81,7 @@ fn main() -> Result<()> {
             let (x, languages) = batch(names, &device)?;
             let loss = pagelock::nn::NLLLoss::new().forward(&model.forward(&x)?, &languages)?;
             loss.backward()?;
-            clip_grad_norm_(&model.parameters(), 3.0)?;
+            clip_grad_norm_(model.parameters(), 3.0)?;
             opt.step()?;
             opt.zero_grad();
             (sum, batches) = (sum + loss.item::<f64>()?, batches + 1);
