@@ -67,9 +67,10 @@ pub mod prelude {
     pub use pagelock_nn::{
         AdaptiveAvgPool2d, AvgPool2d, BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Conv1d, Conv2d,
         CrossEntropyLoss, Dropout, Embedding, Epoch, Flatten, Forward, GELU, GRU, GRUCell, GroupNorm, Identity, LSTM,
-        LSTMCell, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList, MultiheadAttention, Parameter,
-        RMSNorm, RNN, RNNCell, RNNOptions, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten,
-        Upsample, fit, load_safetensors, loss_batch, save_safetensors,
+        LSTMCell, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MaxPool2d, Module, ModuleDict, ModuleList,
+        MultiheadAttention, Parameter, RMSNorm, RNN, RNNCell, RNNOptions, ReLU, SavedCheckpoint, Sequential, SiLU,
+        Sigmoid, Softmax, Tanh, TransformerEncoderLayer, Unflatten, Upsample, fit, load_safetensors, loss_batch,
+        save_safetensors,
     };
     pub use pagelock_tensor::{
         Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction, Shape,

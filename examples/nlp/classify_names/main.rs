@@ -106,7 +106,12 @@ fn main() -> Result<()> {
 }
 
 /// The share of names that are told right, and for each language what it is taken for.
-fn evaluate(model: &CharRnn, names: &[(Tensor, i64)], languages: usize, device: &Device) -> Result<(f64, Vec<Vec<f64>>)> {
+fn evaluate(
+    model: &CharRnn,
+    names: &[(Tensor, i64)],
+    languages: usize,
+    device: &Device,
+) -> Result<(f64, Vec<Vec<f64>>)> {
     let mut counts = vec![vec![0.0; languages]; languages];
     let (x, _) = batch(names, device)?;
     let guesses = no_grad(|| model.forward(&x))?.argmax(1)?.to_vec::<i64>()?;

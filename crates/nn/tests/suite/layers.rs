@@ -68,7 +68,10 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
 
 pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
 
-pub(crate) fn called<M: Module + 'static>(module: M, run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static) -> Box<dyn Case> {
+pub(crate) fn called<M: Module + 'static>(
+    module: M,
+    run: impl Fn(&M, &Inputs) -> Result<Tensor> + 'static,
+) -> Box<dyn Case> {
     Box::new(Called(module, run))
 }
 
@@ -403,7 +406,13 @@ impl Comparison<'_> {
     }
 }
 
-pub(crate) fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
+pub(crate) fn compare(
+    name: &str,
+    case: &mut dyn Case,
+    dtype: DType,
+    device: &Device,
+    golden: &StateDict,
+) -> Vec<String> {
     let golden = pytorch::under(golden, &format!("{name}/"));
     let bound = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     let mut comparison = Comparison { name, bound, wrong: Vec::new() };

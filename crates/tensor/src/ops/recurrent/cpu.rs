@@ -62,33 +62,57 @@ fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) ->
 
 #[inline(always)]
 fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map([a, b], #[inline(always)] |[a, b]| a + b)
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a + b,
+    )
 }
 
 #[inline(always)]
 fn sigmoid<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| x.sigmoid())
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.sigmoid(),
+    )
 }
 
 #[inline(always)]
 fn tanh<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| x.tanh())
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.tanh(),
+    )
 }
 
 #[inline(always)]
 fn relu<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| if x < R::ZERO { R::ZERO } else { x })
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| if x < R::ZERO { R::ZERO } else { x },
+    )
 }
 
 #[inline(always)]
 fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map([a, b], #[inline(always)] |[a, b]| a * b)
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a * b,
+    )
 }
 
 /// The gradient before a sigmoid that is `s`.
 #[inline(always)]
 fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
-    map([s, of], #[inline(always)] |[s, of]| of * s * (R::ONE - s))
+    map(
+        [s, of],
+        #[inline(always)]
+        |[s, of]| of * s * (R::ONE - s),
+    )
 }
 
 /// Consecutive pieces of a slice; empty ones of an empty slice.
@@ -176,8 +200,16 @@ impl<'a, R: Real> Forward<'a, R> {
         vectorized_widely(
             #[inline(always)]
             || match kind {
-                Recurrence::Tanh => self.plain(hidden, #[inline(always)] |x| tanh(x)),
-                Recurrence::Relu => self.plain(hidden, #[inline(always)] |x| relu(x)),
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |x| tanh(x),
+                ),
+                Recurrence::Relu => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |x| relu(x),
+                ),
                 Recurrence::Lstm => self.lstm(hidden),
                 Recurrence::Gru => self.gru(hidden, bias),
             },
@@ -218,7 +250,11 @@ impl<'a, R: Real> Forward<'a, R> {
                     #[inline(always)]
                     |[f, c, i, g]| f * c + i * g,
                 );
-                let new_h = map([out_gate, tanh(new_c)], #[inline(always)] |[o, t]| o * t);
+                let new_h = map(
+                    [out_gate, tanh(new_c)],
+                    #[inline(always)]
+                    |[o, t]| o * t,
+                );
                 store(i, at, in_gate);
                 store(f, at, forget);
                 store(g, at, cell);
@@ -250,7 +286,11 @@ impl<'a, R: Real> Forward<'a, R> {
                     #[inline(always)]
                     |[x, r, b]| x + r * b,
                 ));
-                let state = map([new, update, load(h, at)], #[inline(always)] |[n, z, h]| n + z * (h - n));
+                let state = map(
+                    [new, update, load(h, at)],
+                    #[inline(always)]
+                    |[n, z, h]| n + z * (h - n),
+                );
                 store(r, at, reset);
                 store(z, at, update);
                 store(m, at, new);
@@ -371,13 +411,27 @@ impl<'a, R: Real> Back<'a, R> {
         vectorized_widely(
             #[inline(always)]
             || match kind {
-                Recurrence::Tanh => {
-                    self.plain(hidden, #[inline(always)] |y, g| map([y, g], #[inline(always)] |[y, g]: [R; 2]| g * (R::ONE - y * y)))
-                }
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| g * (R::ONE - y * y),
+                        )
+                    },
+                ),
                 Recurrence::Relu => self.plain(
                     hidden,
                     #[inline(always)]
-                    |y, g| map([y, g], #[inline(always)] |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO }),
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO },
+                        )
+                    },
                 ),
                 Recurrence::Lstm => self.lstm(hidden),
                 Recurrence::Gru => self.gru(hidden),
@@ -426,7 +480,15 @@ impl<'a, R: Real> Back<'a, R> {
                 );
                 store(i_out, at, through(i, times(of_c, g)));
                 store(f_out, at, through(f, times(of_c, old_c)));
-                store(g_out, at, map([of_c, i, g], #[inline(always)] |[of, i, g]| of * i * (R::ONE - g * g)));
+                store(
+                    g_out,
+                    at,
+                    map(
+                        [of_c, i, g],
+                        #[inline(always)]
+                        |[of, i, g]| of * i * (R::ONE - g * g),
+                    ),
+                );
                 store(o_out, at, through(o, times(of_h, t)));
                 store(c, at, times(of_c, f));
             }
@@ -449,15 +511,39 @@ impl<'a, R: Real> Back<'a, R> {
                 let of_h_n = load(inner, at);
                 let old = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
                 let of = plus(load(grad, at), load(h, at));
-                let of_n = map([of, z, new], #[inline(always)] |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n));
-                let of_z = map([of, old, new, z], #[inline(always)] |[of, h, n, z]| of * (h - n) * z * (R::ONE - z));
-                let of_r = map([of_n, of_h_n, r], #[inline(always)] |[of, b, r]| of * b * r * (R::ONE - r));
-                let inner = map([of_n, r], #[inline(always)] |[of, r]| of * r);
+                let of_n = map(
+                    [of, z, new],
+                    #[inline(always)]
+                    |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n),
+                );
+                let of_z = map(
+                    [of, old, new, z],
+                    #[inline(always)]
+                    |[of, h, n, z]| of * (h - n) * z * (R::ONE - z),
+                );
+                let of_r = map(
+                    [of_n, of_h_n, r],
+                    #[inline(always)]
+                    |[of, b, r]| of * b * r * (R::ONE - r),
+                );
+                let inner = map(
+                    [of_n, r],
+                    #[inline(always)]
+                    |[of, r]| of * r,
+                );
                 for (gate, [x, h]) in [[of_r; 2], [of_z; 2], [of_n, inner]].into_iter().enumerate() {
                     store(&mut of_x[gate * n..][..n], at, x);
                     store(&mut of_h[gate * n..][..n], at, h);
                 }
-                store(direct, at, map([of, z], #[inline(always)] |[of, z]| of * z));
+                store(
+                    direct,
+                    at,
+                    map(
+                        [of, z],
+                        #[inline(always)]
+                        |[of, z]| of * z,
+                    ),
+                );
             }
         }
     }

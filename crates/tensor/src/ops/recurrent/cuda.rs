@@ -85,9 +85,11 @@ pub(super) fn forward(
         let all = op.steps.rows();
         let (mut gates, mut inner) = (None, None);
         if let Some(kept) = &mut kept {
-            let (first, rest) = kept.reborrow().into_bytes().split_at(all * width * size).unwrap_or_else(|error| {
-                unreachable!("there is room for the gates of all rows: {error}")
-            });
+            let (first, rest) = kept
+                .reborrow()
+                .into_bytes()
+                .split_at(all * width * size)
+                .unwrap_or_else(|error| unreachable!("there is room for the gates of all rows: {error}"));
             (gates, inner) = (Some(first), Some(rest));
         }
         let [gates, inner] = [gates, inner].map(|kept| kept.map_or(Argument::Value(&[0; 8]), Argument::Write));

@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::kind::Float;
 use crate::op::{Derivative, Precision, Saves, prepared};
 use crate::ops::cast;
-use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 use self::run::Gradients;
