@@ -41,7 +41,7 @@ struct Timed {
     step: Box<dyn Fn() -> Result<()>>,
 }
 
-fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> Result<Timed> {
+fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> anyhow::Result<Timed> {
     let x = Tensor::on(device).of(dtype).randn([steps, batch, hidden])?.set_requires_grad(true);
     let options = RNNOptions::new().num_layers(2);
     macro_rules! timed {
@@ -68,7 +68,7 @@ fn layer((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> R
     }
 }
 
-fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> Result<Timed> {
+fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> anyhow::Result<Timed> {
     let x = Tensor::on(device).of(dtype).randn([steps, batch, hidden])?;
     macro_rules! timed {
         ($cell:ident, $state:ident => $first:expr, |$model:ident, $input:ident| $next:expr, $h:expr) => {{
@@ -92,8 +92,12 @@ fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> Re
     match kind {
         "LSTMCell" => timed!(LSTMCell, state => |zeros: &Tensor| (zeros.clone(), zeros.clone()),
             |model, input| model.forward_with(input, (&state.0, &state.1)), state.0),
-        "GRUCell" => timed!(GRUCell, state => |zeros: &Tensor| zeros.clone(), |model, input| model.forward_with(input, &state), state),
-        _ => timed!(RNNCell, state => |zeros: &Tensor| zeros.clone(), |model, input| model.forward_with(input, &state), state),
+        "GRUCell" => {
+            timed!(GRUCell, state => |zeros: &Tensor| zeros.clone(), |model, input| model.forward_with(input, &state), state)
+        }
+        _ => {
+            timed!(RNNCell, state => |zeros: &Tensor| zeros.clone(), |model, input| model.forward_with(input, &state), state)
+        }
     }
 }
 
@@ -154,14 +158,21 @@ fn main() -> anyhow::Result<()> {
             for captured in [false, true] {
                 let what = format!("{name}, {}", if captured { "captured" } else { "queued" });
                 for dtype in [DType::F32, DType::BF16] {
-                    for (kind, hidden) in ["LSTM", "GRU", "RNN"].into_iter().flat_map(|kind| [(kind, 1024), (kind, 128)]) {
+                    for (kind, hidden) in
+                        ["LSTM", "GRU", "RNN"].into_iter().flat_map(|kind| [(kind, 1024), (kind, 128)])
+                    {
                         let case = (kind, hidden, 64, 128);
                         say(&what, case, dtype, milliseconds(&device, &layer(case, dtype, &device)?, 5, captured)?);
                     }
                 }
                 for kind in ["RNNCell", "GRUCell", "LSTMCell"] {
                     let case = (kind, 256, 64, 20);
-                    say(&what, case, DType::F32, milliseconds(&device, &cell(case, DType::F32, &device)?, 10, captured)?);
+                    say(
+                        &what,
+                        case,
+                        DType::F32,
+                        milliseconds(&device, &cell(case, DType::F32, &device)?, 10, captured)?,
+                    );
                 }
             }
             Ok(())

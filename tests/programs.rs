@@ -262,7 +262,9 @@ fn the_walkthrough_with_tensorboard_leaves_what_tensorboard_shows() {
 
 #[test]
 fn programs_about_language_learn_what_they_promise() {
-    for (name, picture) in [("classify_names", "confusion.svg"), ("generate_names", "loss.svg"), ("translate", "attention.svg")] {
+    for (name, picture) in
+        [("classify_names", "confusion.svg"), ("generate_names", "loss.svg"), ("translate", "attention.svg")]
+    {
         let mut program = Program::new(name, &["--quick", "--out=results"]);
         let picture = program.path("results").join(picture);
         let said = Said::of(program.command.output().unwrap());

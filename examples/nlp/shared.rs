@@ -81,14 +81,16 @@ impl Names {
         };
         let inner = folder.join("names");
         let folder = if inner.is_dir() { inner } else { folder.to_owned() };
-        let entries = fs::read_dir(&folder).with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot read the folder `{}`", folder.display()))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
         files.retain(|path| path.extension().is_some_and(|end| end == "txt"));
         files.sort();
         let mut names = Names { languages: Vec::new(), all: Vec::new() };
         for path in files {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            let of_file = text.lines().map(|line| line.chars().map(plain).filter(|&letter| LETTERS.contains(letter)).collect());
+            let of_file =
+                text.lines().map(|line| line.chars().map(plain).filter(|&letter| LETTERS.contains(letter)).collect());
             let number = names.languages.len();
             names.all.extend(of_file.filter(|name: &String| !name.is_empty()).map(|name| (name, number)));
             names.languages.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
@@ -117,12 +119,46 @@ impl Names {
 
 /// Of each language: beginnings, middles and ends.
 const RULES: [(&str, [&str; 3]); 6] = [
-    ("English", ["Hart Wood Brad Ash Black Green White Stan Lang Wel", "ing er en le wor", "ton ford ley well field man brook wick"]),
-    ("German", ["Schu Krau Mue Schnei Bau Hoff Wag Zim Stein Koh", "ster tz ch ber ck", "mann bauer stein berg hoff meyer ner baum"]),
-    ("Italian", ["Ros Bian Ferra Mari Galli Conti Lom Sanc Vi Bel", "to li cel ra nto", "ini etti ella ucci ano ardi oni azzo"]),
-    ("Japanese", ["Yama Taka Naka Kawa Mori Fuji Haya Ito Shi Oka", "no ki shi mi ra", "moto saki hashi mura zawa naka guchi yama"]),
-    ("Polish", ["Kowa Wisz Szy Krz Lew Zie Mich Wro Brzo Dab", "l n mi w czy", "ski wicz czyk owski ewicz nski lak arz"]),
-    ("Greek", ["Papa Kara Kosta Theo Geor Dimi Niko Pana Stavro Ala", "do giann ke lo kri", "poulos idis akis opoulos iadis oglou atos eas"]),
+    (
+        "English",
+        [
+            "Hart Wood Brad Ash Black Green White Stan Lang Wel",
+            "ing er en le wor",
+            "ton ford ley well field man brook wick",
+        ],
+    ),
+    (
+        "German",
+        [
+            "Schu Krau Mue Schnei Bau Hoff Wag Zim Stein Koh",
+            "ster tz ch ber ck",
+            "mann bauer stein berg hoff meyer ner baum",
+        ],
+    ),
+    (
+        "Italian",
+        ["Ros Bian Ferra Mari Galli Conti Lom Sanc Vi Bel", "to li cel ra nto", "ini etti ella ucci ano ardi oni azzo"],
+    ),
+    (
+        "Japanese",
+        [
+            "Yama Taka Naka Kawa Mori Fuji Haya Ito Shi Oka",
+            "no ki shi mi ra",
+            "moto saki hashi mura zawa naka guchi yama",
+        ],
+    ),
+    (
+        "Polish",
+        ["Kowa Wisz Szy Krz Lew Zie Mich Wro Brzo Dab", "l n mi w czy", "ski wicz czyk owski ewicz nski lak arz"],
+    ),
+    (
+        "Greek",
+        [
+            "Papa Kara Kosta Theo Geor Dimi Niko Pana Stavro Ala",
+            "do giann ke lo kri",
+            "poulos idis akis opoulos iadis oglou atos eas",
+        ],
+    ),
 ];
 
 /// A number for each letter of a text, by its place in `letters`; `len` for what is not there.
@@ -157,7 +193,13 @@ pub(crate) fn write_curve(path: &Path, title: &str, values: &[f64]) -> Result<()
 }
 
 /// Shares from 0 to 1 as squares that are darker where they are larger, as SVG.
-pub(crate) fn write_squares(path: &Path, title: &str, rows: &[String], columns: &[String], shares: &[Vec<f64>]) -> Result<()> {
+pub(crate) fn write_squares(
+    path: &Path,
+    title: &str,
+    rows: &[String],
+    columns: &[String],
+    shares: &[Vec<f64>],
+) -> Result<()> {
     const SIDE: usize = 36;
     const LEFT: usize = 110;
     let (width, height) = (LEFT + SIDE * columns.len() + 80, 110 + SIDE * rows.len() + 20);

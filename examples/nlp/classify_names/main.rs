@@ -81,7 +81,7 @@ fn main() -> Result<()> {
             let (x, languages) = batch(names, &device)?;
             let loss = pagelock::nn::NLLLoss::new().forward(&model.forward(&x)?, &languages)?;
             loss.backward()?;
-            clip_grad_norm_(&model.parameters(), 3.0)?;
+            clip_grad_norm_(model.parameters(), 3.0)?;
             opt.step()?;
             opt.zero_grad();
             (sum, batches) = (sum + loss.item::<f64>()?, batches + 1);
@@ -106,7 +106,12 @@ fn main() -> Result<()> {
 }
 
 /// The share of names that are told right, and for each language what it is taken for.
-fn evaluate(model: &CharRnn, names: &[(Tensor, i64)], languages: usize, device: &Device) -> Result<(f64, Vec<Vec<f64>>)> {
+fn evaluate(
+    model: &CharRnn,
+    names: &[(Tensor, i64)],
+    languages: usize,
+    device: &Device,
+) -> Result<(f64, Vec<Vec<f64>>)> {
     let mut counts = vec![vec![0.0; languages]; languages];
     let (x, _) = batch(names, device)?;
     let guesses = no_grad(|| model.forward(&x))?.argmax(1)?.to_vec::<i64>()?;

@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     let model = Rnn::new(n_languages, hidden_size)?.to(&device)?;
     println!("{model}");
 
-    let n_iters = if args.common.quick { 700 } else { 6_000 };
+    let n_iters = if args.common.quick { 2_500 } else { 6_000 };
     let mut opt = Adam::new(model.parameters(), 2e-3);
     let mut losses = Vec::new();
     for iter in 1..=n_iters {
@@ -94,7 +94,11 @@ fn main() -> Result<()> {
         losses.push(loss.item::<f64>()?);
         if iter % (n_iters / 10) == 0 {
             let recent = &losses[losses.len() - n_iters / 10..];
-            println!("{iter:>6} ({:>3} %): loss {:.4}", 100 * iter / n_iters, recent.iter().sum::<f64>() / recent.len() as f64);
+            println!(
+                "{iter:>6} ({:>3} %): loss {:.4}",
+                100 * iter / n_iters,
+                recent.iter().sum::<f64>() / recent.len() as f64
+            );
         }
     }
 
@@ -102,7 +106,8 @@ fn main() -> Result<()> {
     let mut made = String::new();
     let mut known = 0;
     for (number, language) in names.languages.iter().enumerate() {
-        let firsts: Vec<char> = names.all.iter().filter(|name| name.1 == number).filter_map(|name| name.0.chars().next()).collect();
+        let firsts: Vec<char> =
+            names.all.iter().filter(|name| name.1 == number).filter_map(|name| name.0.chars().next()).collect();
         for _ in 0..3 {
             let first = firsts[random.below(firsts.len() as u64) as usize];
             let name = sample(&model, (number, n_languages, hidden_size), first, &device)?;
@@ -117,14 +122,25 @@ fn main() -> Result<()> {
     println!("loss.svg and names.txt are in {}", out.display());
     let means = shared::means(&losses, 10);
     let [first, last] = [means[0], means[means.len() - 1]];
-    println!("loss: {first:.3} at first, {last:.3} at last; {known} of {} names end as one of their language", 3 * n_languages);
+    println!(
+        "loss: {first:.3} at first, {last:.3} at last; {known} of {} names end as one of their language",
+        3 * n_languages
+    );
     ensure!(last < 0.75 * first, "the loss went from {first:.3} to {last:.3} only");
-    ensure!(2 * known >= 3 * n_languages || args.common.data.is_some(), "only {known} names end as those of their language");
+    ensure!(
+        2 * known >= 3 * n_languages || args.common.data.is_some(),
+        "only {known} names end as those of their language"
+    );
     Ok(())
 }
 
 /// The likeliest name of a language that begins with a letter.
-fn sample(model: &Rnn, (language, n_languages, hidden_size): (usize, usize, usize), first: char, device: &Device) -> Result<String> {
+fn sample(
+    model: &Rnn,
+    (language, n_languages, hidden_size): (usize, usize, usize),
+    first: char,
+    device: &Device,
+) -> Result<String> {
     no_grad(|| {
         let language = one_hots(&[language as i64], n_languages, device)?;
         let mut hidden = Tensor::on(device).zeros([1, hidden_size])?;

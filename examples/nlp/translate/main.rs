@@ -76,13 +76,18 @@ fn main() -> Result<()> {
         }
     }
     let (words, attention) = translate(&encoder, &decoder, &pairs, seen[0], &device)?;
-    let with_end = |sentence: &str| sentence.split(' ').map(str::to_owned).chain(["end".to_owned()]).collect::<Vec<_>>();
+    let with_end =
+        |sentence: &str| sentence.split(' ').map(str::to_owned).chain(["end".to_owned()]).collect::<Vec<_>>();
     let (rows, columns) = (with_end(&words), with_end(&pairs.all[seen[0]].0));
     let shares: Vec<Vec<f64>> = attention.iter().take(rows.len()).map(|row| row[..columns.len()].to_vec()).collect();
     let rows = &rows[..shares.len()];
     shared::write_squares(&out.join("attention.svg"), "where the decoder looked", rows, &columns, &shares)?;
     shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
-    println!("{right} of {} sentences that were seen are translated right; pictures are in {}", seen.len(), out.display());
+    println!(
+        "{right} of {} sentences that were seen are translated right; pictures are in {}",
+        seen.len(),
+        out.display()
+    );
     let [first, last] = [losses[0], losses[losses.len() - 1]];
     ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
     ensure!(args.common.data.is_some() || right * 10 >= seen.len() * 9, "only {right} were translated right");
@@ -90,7 +95,13 @@ fn main() -> Result<()> {
 }
 
 /// What the decoder makes of a sentence, and for each of its words the share of each word of the sentence.
-fn translate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize, device: &Device) -> Result<(String, Vec<Vec<f64>>)> {
+fn translate(
+    encoder: &Encoder,
+    decoder: &AttnDecoder,
+    pairs: &Pairs,
+    at: usize,
+    device: &Device,
+) -> Result<(String, Vec<Vec<f64>>)> {
     no_grad(|| {
         let (outputs, hidden) = encoder.forward(&pairs.input(&[at], MAX_LENGTH, device)?)?;
         let (scores, attention) = decoder.forward(&outputs, &hidden, None, MAX_LENGTH)?;

@@ -36,7 +36,11 @@ impl Words {
 
     /// The words of these numbers.
     pub(crate) fn text(&self, numbers: impl Iterator<Item = i64>) -> String {
-        numbers.filter_map(|number| self.words.get(number as usize - 2)).map(String::as_str).collect::<Vec<_>>().join(" ")
+        numbers
+            .filter_map(|number| self.words.get(number as usize - 2))
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 }
 
@@ -52,7 +56,9 @@ impl Pairs {
     pub(crate) fn open(data: Option<&Path>, seed: u64, max_length: usize) -> Result<Pairs> {
         let all = match data {
             None => {
-                println!("data: sentences made by a small grammar (seed {seed}); --data DIR reads the tutorial's eng-fra.txt");
+                println!(
+                    "data: sentences made by a small grammar (seed {seed}); --data DIR reads the tutorial's eng-fra.txt"
+                );
                 made(seed)
             }
             Some(folder) => {
@@ -78,7 +84,11 @@ impl Pairs {
     }
 }
 
-fn numbers<'a>(sentences: impl Iterator<Item = (&'a String, &'a Words)>, max_length: usize, device: &Device) -> Result<Tensor<Int>> {
+fn numbers<'a>(
+    sentences: impl Iterator<Item = (&'a String, &'a Words)>,
+    max_length: usize,
+    device: &Device,
+) -> Result<Tensor<Int>> {
     let mut all = Vec::new();
     for (sentence, words) in sentences {
         let end = all.len() + max_length;
@@ -104,7 +114,8 @@ fn normalized(text: &str) -> String {
 
 fn read(text: &str, max_length: usize) -> Vec<(String, String)> {
     const STARTS: [&str; 12] = [
-        "i am ", "i m ", "he is", "he s ", "she is", "she s ", "you are", "you re ", "we are", "we re ", "they are", "they re ",
+        "i am ", "i m ", "he is", "he s ", "she is", "she s ", "you are", "you re ", "we are", "we re ", "they are",
+        "they re ",
     ];
     let pair = |line: &str| {
         let (english, french) = line.split_once('\t')?;

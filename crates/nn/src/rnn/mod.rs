@@ -101,10 +101,22 @@ pub fn pack_padded_sequence(
     let (steps, batch) = match x.dims() {
         [batch, steps, ..] if batch_first => (*steps, *batch),
         [steps, batch, ..] => (*steps, *batch),
-        _ => return Err(wrong_shape(OP, "the input", x.shape(), "it must have a dimension of steps and one of sequences")),
+        _ => {
+            return Err(wrong_shape(
+                OP,
+                "the input",
+                x.shape(),
+                "it must have a dimension of steps and one of sequences",
+            ));
+        }
     };
     if lengths.len() != batch {
-        return Err(wrong_argument(OP, "the number of lengths", lengths.len(), &format!("{batch}, as there are sequences")));
+        return Err(wrong_argument(
+            OP,
+            "the number of lengths",
+            lengths.len(),
+            &format!("{batch}, as there are sequences"),
+        ));
     }
     if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
         return Err(wrong_argument(OP, "a length", length, &format!("from 1 to {steps}, the steps that there are")));
@@ -156,8 +168,12 @@ pub fn pad_packed_sequence(
     let n_rows = data.shape()[0];
     let place = |step: usize, i: usize| if step < lengths[i] { starts[step] + now[i] } else { n_rows };
     let places: Vec<usize> = match batch_first {
-        true => (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| place(step, i)).collect(),
-        false => (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| place(step, i)).collect(),
+        true => {
+            (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| place(step, i)).collect()
+        }
+        false => {
+            (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| place(step, i)).collect()
+        }
     };
     let mut one = data.dims().to_vec();
     one[0] = 1;
@@ -176,7 +192,12 @@ pub fn pad_sequence(sequences: &[&Tensor], batch_first: bool, padding_value: f64
     let longest = sequences.iter().map(|sequence| sequence.dims().first().copied().unwrap_or(0)).max().unwrap_or(0);
     let padded = sequences.iter().map(|&sequence| {
         let Some((&length, others)) = sequence.dims().split_first() else {
-            return Err(wrong_shape("pad_sequence", "a sequence", sequence.shape(), "it must have a dimension of steps"));
+            return Err(wrong_shape(
+                "pad_sequence",
+                "a sequence",
+                sequence.shape(),
+                "it must have a dimension of steps",
+            ));
         };
         if length == longest {
             return Ok(sequence.clone());

@@ -10,12 +10,21 @@ import os
 
 import layers
 import torch
-from layers import HERE, Attended, case, numbers
+from layers import HERE, Attended, case
 from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import rnn
 
 layers.CASES.clear()
+normal = layers.numbers
+
+
+def numbers(*shape):
+    """Small enough that states of relu do not grow from step to step."""
+    return normal(*shape) / 2
+
+
+layers.numbers = numbers
 LENGTHS = [2, 5, 3]
 
 

@@ -406,7 +406,13 @@ impl Comparison<'_> {
     }
 }
 
-pub(crate) fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
+pub(crate) fn compare(
+    name: &str,
+    case: &mut dyn Case,
+    dtype: DType,
+    device: &Device,
+    golden: &StateDict,
+) -> Vec<String> {
     let golden = pytorch::under(golden, &format!("{name}/"));
     let bound = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     let mut comparison = Comparison { name, bound, wrong: Vec::new() };

@@ -97,7 +97,11 @@ fn cases() -> Cases {
     };
     add("rnn", "cell", plain(RNNCell::new(4, 5).unwrap()));
     add("rnn relu", "cell", plain(RNNCell::new(4, 5).unwrap().nonlinearity(RNNNonlinearity::Relu)));
-    add("gru", "cell", called(GRUCell::new(4, 5).unwrap(), |cell, x| flat(&[&cell.forward_with(x.float(0), x.float(1))?])));
+    add(
+        "gru",
+        "cell",
+        called(GRUCell::new(4, 5).unwrap(), |cell, x| flat(&[&cell.forward_with(x.float(0), x.float(1))?])),
+    );
     let without = GRUCell::new(4, 5).unwrap().without_bias();
     add("gru", "cell without", called(without, |cell, x| flat(&[&cell.forward(x.float(0))?])));
     add("lstm", "cell", lstm_cell());
@@ -131,7 +135,8 @@ fn all_agree_on(device: &Device) {
     let mut known: Vec<&str> = json["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
     for dtype in [DType::F64, DType::F32] {
         for (name, mut case) in cases() {
-            wrong.extend(compare(name, &mut *case, dtype, device, &golden).iter().map(|line| format!("{dtype} {line}")));
+            wrong
+                .extend(compare(name, &mut *case, dtype, device, &golden).iter().map(|line| format!("{dtype} {line}")));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -168,7 +173,9 @@ fn a_fast_gradient_is_that_of_the_operations_that_it_is_made_of() {
     use pagelock_tensor::autograd::{self, Backward};
     let x = Tensor::of(DType::F64).randn([9, 19, 4]).unwrap().set_requires_grad(true);
     let options = RNNOptions::new().num_layers(2).bidirectional(true);
-    for (name, layer) in [("RNN", RNN::with(4, 21, options)), ("relu", RNN::with(4, 21, options.nonlinearity(RNNNonlinearity::Relu)))] {
+    for (name, layer) in
+        [("RNN", RNN::with(4, 21, options)), ("relu", RNN::with(4, 21, options.nonlinearity(RNNNonlinearity::Relu)))]
+    {
         check_ways(name, &x, layer.unwrap(), |layer, x| layer.forward(x).map(|(y, h)| (y, h)));
     }
     check_ways("GRU", &x, GRU::with(4, 21, options).unwrap(), |layer, x| layer.forward(x));
@@ -209,7 +216,9 @@ fn packed_sequences_come_back_as_they_were() {
         assert_eq!(ours.to_vec::<f32>().unwrap(), theirs.to_vec::<f32>().unwrap());
     }
     let refused = |lengths: &[usize], enforce_sorted| {
-        rnn::pack_padded_sequence(&Tensor::zeros([5, 3, 2]).unwrap(), lengths, false, enforce_sorted).unwrap_err().to_string()
+        rnn::pack_padded_sequence(&Tensor::zeros([5, 3, 2]).unwrap(), lengths, false, enforce_sorted)
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(
         refused(&[3, 5], false),

@@ -94,7 +94,8 @@ fn step(cell: &str, layer: &RecurrentLayer<'_>, given: [Option<&Tensor>; 3]) -> 
     if !is_one && input.rank() != 2 {
         return Err(wrong_shape(cell, "the input", input.shape(), "it must be [batch, input_size], or [input_size]"));
     }
-    let batched = |tensor: Option<&Tensor>| tensor.map(|tensor| if is_one { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
+    let batched =
+        |tensor: Option<&Tensor>| tensor.map(|tensor| if is_one { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
     let [x, h, c] = given.map(|tensor| batched(tensor).transpose());
     let (Some(x), h, c) = (x?, h?, c?) else { unreachable!("there is an input") };
     let (h, c) = layer.run(&x, &Steps::even(1, x.shape()[0]), h.as_ref(), c.as_ref())?;

@@ -106,7 +106,13 @@ struct Direction {
 }
 
 impl Direction {
-    fn new(kind: Recurrence, [inputs, hidden]: [usize; 2], options: &RNNOptions, end: &str, generator: &Generator) -> Result<Self> {
+    fn new(
+        kind: Recurrence,
+        [inputs, hidden]: [usize; 2],
+        options: &RNNOptions,
+        end: &str,
+        generator: &Generator,
+    ) -> Result<Self> {
         let (rows, out) = (kind.gates() * hidden, if options.proj_size > 0 { options.proj_size } else { hidden });
         let bound = 1.0 / (hidden as f64).sqrt();
         let new = |shape: &[usize]| -> Result<Parameter> {
@@ -160,7 +166,8 @@ impl Layers {
         let [inputs, hidden] = sizes;
         let name = Self::name(kind);
         if hidden == 0 || options.num_layers == 0 {
-            let (argument, value) = if hidden == 0 { ("hidden_size", hidden) } else { ("num_layers", options.num_layers) };
+            let (argument, value) =
+                if hidden == 0 { ("hidden_size", hidden) } else { ("num_layers", options.num_layers) };
             return Err(wrong_argument(name, argument, value, "at least 1"));
         }
         if options.proj_size > 0 && (kind != Recurrence::Lstm || options.proj_size >= hidden) {
@@ -176,7 +183,13 @@ impl Layers {
         for layer in 0..options.num_layers {
             let inputs = if layer == 0 { inputs } else { out * ends.len() };
             for end in ends {
-                directions.push(Direction::new(kind, [inputs, hidden], &options, &format!("_l{layer}{end}"), generator)?);
+                directions.push(Direction::new(
+                    kind,
+                    [inputs, hidden],
+                    &options,
+                    &format!("_l{layer}{end}"),
+                    generator,
+                )?);
             }
         }
         Ok(Self { kind, directions, sizes, options, mode: Mode::default() })
@@ -216,7 +229,13 @@ impl Layers {
     }
 
     /// The rows of all steps through all layers; states are `[layers · directions, batch, ..]`. `packed` has the last rows.
-    fn rows(&self, x: &Tensor, steps: &Steps, states: [Option<&Tensor>; 2], packed: Option<&PackedSequence>) -> Result<States> {
+    fn rows(
+        &self,
+        x: &Tensor,
+        steps: &Steps,
+        states: [Option<&Tensor>; 2],
+        packed: Option<&PackedSequence>,
+    ) -> Result<States> {
         let per_layer = 1 + usize::from(self.options.bidirectional);
         let last_rows = packed.map(PackedSequence::last_rows);
         let last = |all: &Tensor, reverse: bool| match &last_rows {
@@ -231,7 +250,9 @@ impl Layers {
             }
             let mut sides = Vec::with_capacity(per_layer);
             for (side, direction) in directions.iter().enumerate() {
-                let first = |state: Option<&Tensor>| state.map(|all| all.select(0, (layer * per_layer + side) as isize)).transpose();
+                let first = |state: Option<&Tensor>| {
+                    state.map(|all| all.select(0, (layer * per_layer + side) as isize)).transpose()
+                };
                 let (h0, c0) = (first(states[0])?, first(states[1])?);
                 let (h, c) = direction.layer(self.kind, side == 1).run(&x, steps, h0.as_ref(), c0.as_ref())?;
                 last_h.push(last(&h, side == 1)?);
@@ -250,7 +271,12 @@ impl Layers {
         for (name, state, size) in [("h0", h0, out), ("c0", c0, hidden)] {
             let expected = batch.map_or(vec![layers, size], |batch| vec![layers, batch, size]);
             if let Some(state) = state.filter(|state| state.dims() != expected) {
-                return Err(wrong_shape(Self::name(self.kind), name, state.shape(), &format!("it must be {expected:?}")));
+                return Err(wrong_shape(
+                    Self::name(self.kind),
+                    name,
+                    state.shape(),
+                    &format!("it must be {expected:?}"),
+                ));
             }
         }
         Ok(())
@@ -270,7 +296,8 @@ impl Layers {
             return Err(wrong_shape(name, "the input", x.shape(), &format!("its last size must be {}", self.sizes[0])));
         }
         self.check_state(states, (!is_one).then_some(sizes[1]))?;
-        let of_batch = |state: Option<&Tensor>| state.map(|state| if is_one { state.unsqueeze(1) } else { Ok(state.clone()) });
+        let of_batch =
+            |state: Option<&Tensor>| state.map(|state| if is_one { state.unsqueeze(1) } else { Ok(state.clone()) });
         let [h0, c0] = states.map(|state| of_batch(state).transpose());
         let (h0, c0) = (h0?, c0?);
         let steps = Steps::even(sizes[0], sizes[1]);
@@ -283,11 +310,17 @@ impl Layers {
     }
 
     /// Of packed ones, whose states are in the order in which they were packed.
-    fn packed(&self, x: &PackedSequence, states: [Option<&Tensor>; 2]) -> Result<(PackedSequence, Tensor, Option<Tensor>)> {
+    fn packed(
+        &self,
+        x: &PackedSequence,
+        states: [Option<&Tensor>; 2],
+    ) -> Result<(PackedSequence, Tensor, Option<Tensor>)> {
         let steps = x.steps()?;
         self.check_state(states, Some(steps.batch()))?;
         let sorted = |state: Option<&Tensor>| {
-            state.map(|state| x.sorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(state, 1, order))).transpose()
+            state
+                .map(|state| x.sorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(state, 1, order)))
+                .transpose()
         };
         let (h0, c0) = (sorted(states[0])?, sorted(states[1])?);
         let (y, h, c) = self.rows(x.data(), &steps, [h0.as_ref(), c0.as_ref()], Some(x))?;

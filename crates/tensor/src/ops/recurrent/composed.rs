@@ -15,9 +15,7 @@ impl Recurrent {
         let (Some(x), Some(weight_ih), Some(weight_hh)) = (inputs[X], inputs[WEIGHT_IH], inputs[WEIGHT_HH]) else {
             unreachable!("there are input and weights")
         };
-        let zeros = |columns: usize| {
-            Tensor::on(&x.device()).of(x.dtype()).zeros([self.steps.batch(), columns])
-        };
+        let zeros = |columns: usize| Tensor::on(&x.device()).of(x.dtype()).zeros([self.steps.batch(), columns]);
         let gates = x.linear(weight_ih, inputs[BIAS_IH])?;
         let hidden = gates.shape()[1] / self.kind.gates();
         let mut h = inputs[H0].cloned().map_or_else(|| zeros(weight_hh.shape()[1]), Ok)?;
@@ -43,7 +41,13 @@ impl Recurrent {
     }
 
     /// One step: h and, of an LSTM, c.
-    fn cell(&self, of_x: &Tensor, of_h: &Tensor, [h, c]: &[Tensor; 2], hidden: usize) -> Result<(Tensor, Option<Tensor>)> {
+    fn cell(
+        &self,
+        of_x: &Tensor,
+        of_h: &Tensor,
+        [h, c]: &[Tensor; 2],
+        hidden: usize,
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let part = |gates: &Tensor, i: usize| gates.narrow(1, i * hidden, hidden);
         match self.kind {
             Recurrence::Tanh => Ok((of_x.add(of_h)?.tanh()?, None)),
@@ -92,4 +96,3 @@ fn with_the_rest(new: &Tensor, old: &Tensor) -> Result<Tensor> {
     let (rows, all) = (new.shape()[0], old.shape()[0]);
     if rows == all { Ok(new.clone()) } else { Tensor::cat(&[new, &old.narrow(0, rows, all - rows)?], 0) }
 }
-

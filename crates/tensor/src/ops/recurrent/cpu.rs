@@ -62,33 +62,57 @@ fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) ->
 
 #[inline(always)]
 fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map([a, b], #[inline(always)] |[a, b]| a + b)
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a + b,
+    )
 }
 
 #[inline(always)]
 fn sigmoid<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| x.sigmoid())
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.sigmoid(),
+    )
 }
 
 #[inline(always)]
 fn tanh<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| x.tanh())
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.tanh(),
+    )
 }
 
 #[inline(always)]
 fn relu<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map([x], #[inline(always)] |[x]| if x < R::ZERO { R::ZERO } else { x })
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| if x < R::ZERO { R::ZERO } else { x },
+    )
 }
 
 #[inline(always)]
 fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map([a, b], #[inline(always)] |[a, b]| a * b)
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a * b,
+    )
 }
 
 /// The gradient before a sigmoid that is `s`.
 #[inline(always)]
 fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
-    map([s, of], #[inline(always)] |[s, of]| of * s * (R::ONE - s))
+    map(
+        [s, of],
+        #[inline(always)]
+        |[s, of]| of * s * (R::ONE - s),
+    )
 }
 
 /// Consecutive pieces of a slice; empty ones of an empty slice.
@@ -133,22 +157,18 @@ pub(super) fn forward<R: Real>(
                 None => state.fill(R::ZERO),
             }
         }
-        op.steps.in_order(op.reverse).try_for_each(|step| {
-            let Step { start, rows, .. } = step;
-            let per = task_rows(rows);
-            let now = if gates.is_empty() { &mut room[..rows * width] } else { &mut gates[start * width..][..rows * width] };
-            let mut now = pieces(now, per * width);
-            let mut inner = pieces(rows_of(inner, start, rows, hidden), per * hidden);
-            let mut h = pieces(&mut h[..rows * hidden], per * hidden);
-            let mut c = pieces(&mut c[..rows * hidden], per * hidden);
-            let mut out_h = pieces(rows_of(out_h, start, rows, hidden), per * hidden);
-            let mut out_c = pieces(rows_of(out_c, start, rows, hidden), per * hidden);
-            let of_x = of_x[start * width..][..rows * width].chunks(per * width);
-            let mut tasks: ArrayVec<Forward<'_, R>, MOST_TASKS> = ArrayVec::new();
-            for of_x in of_x {
-                let (gates, inner, h, c, out_h, out_c) = (now(), inner(), h(), c(), out_h(), out_c());
-                tasks.push(Forward { of_x, gates, inner, h, c, out_h, out_c });
-            }
+        op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {
+            let gates = if gates.is_empty() { &mut room[..rows * width] } else { rows_of(gates, start, rows, width) };
+            let whole = Forward {
+                of_x: &of_x[start * width..][..rows * width],
+                gates,
+                inner: rows_of(inner, start, rows, hidden),
+                h: &mut h[..rows * hidden],
+                c: &mut c[..rows * hidden],
+                out_h: rows_of(out_h, start, rows, hidden),
+                out_c: rows_of(out_c, start, rows, hidden),
+            };
+            let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
             try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, weight, bias))
         })
     })
@@ -159,7 +179,20 @@ fn rows_of<R>(of: &mut [R], start: usize, rows: usize, n: usize) -> &mut [R] {
     if of.is_empty() { of } else { &mut of[start * n..][..rows * n] }
 }
 
-impl<R: Real> Forward<'_, R> {
+impl<'a, R: Real> Forward<'a, R> {
+    /// Tasks of so many sequences.
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MOST_TASKS> {
+        let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
+        let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
+        let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
+        let mut tasks = ArrayVec::new();
+        for of_x in self.of_x.chunks(rows * width) {
+            let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
+            tasks.push(Forward { of_x, gates, inner, h, c, out_h, out_c });
+        }
+        tasks
+    }
+
     fn run(&mut self, kind: Recurrence, hidden: usize, weight: &[R], bias: Option<&[R]>) -> Result<()> {
         let (rows, width) = (self.h.len() / hidden, kind.gates() * hidden);
         let (h, weight) = ((&*self.h).into(), weight.into());
@@ -167,8 +200,16 @@ impl<R: Real> Forward<'_, R> {
         vectorized_widely(
             #[inline(always)]
             || match kind {
-                Recurrence::Tanh => self.plain(hidden, #[inline(always)] |x| tanh(x)),
-                Recurrence::Relu => self.plain(hidden, #[inline(always)] |x| relu(x)),
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |x| tanh(x),
+                ),
+                Recurrence::Relu => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |x| relu(x),
+                ),
                 Recurrence::Lstm => self.lstm(hidden),
                 Recurrence::Gru => self.gru(hidden, bias),
             },
@@ -209,7 +250,11 @@ impl<R: Real> Forward<'_, R> {
                     #[inline(always)]
                     |[f, c, i, g]| f * c + i * g,
                 );
-                let new_h = map([out_gate, tanh(new_c)], #[inline(always)] |[o, t]| o * t);
+                let new_h = map(
+                    [out_gate, tanh(new_c)],
+                    #[inline(always)]
+                    |[o, t]| o * t,
+                );
                 store(i, at, in_gate);
                 store(f, at, forget);
                 store(g, at, cell);
@@ -241,7 +286,11 @@ impl<R: Real> Forward<'_, R> {
                     #[inline(always)]
                     |[x, r, b]| x + r * b,
                 ));
-                let state = map([new, update, load(h, at)], #[inline(always)] |[n, z, h]| n + z * (h - n));
+                let state = map(
+                    [new, update, load(h, at)],
+                    #[inline(always)]
+                    |[n, z, h]| n + z * (h - n),
+                );
                 store(r, at, reset);
                 store(z, at, update);
                 store(m, at, new);
@@ -299,42 +348,29 @@ pub(super) fn backward<R: Real>(
     h.fill(R::ZERO);
     c.fill(R::ZERO);
     let (gates, inner) = kept.unwrap_or_default().split_at_checked(all_rows * width).unwrap_or_default();
+    // An LSTM needs c before a step, a GRU h.
     let is_lstm = op.kind == Recurrence::Lstm;
+    let (states, first) = if is_lstm { (&out[all_rows * hidden..], c0) } else { (out, h0) };
     let direct_len = if op.kind == Recurrence::Gru { batch * hidden } else { 0 };
     scratch::with(direct_len, |direct: &mut [R]| {
         op.steps.in_order(op.reverse).rev().try_for_each(|step| {
             let (rows, start) = (step.rows, step.start);
-            let per = task_rows(rows);
-            let is_last = step.before.is_none();
-            let [grads, after] = [grad, out].map(|of| [start, all_rows + start].map(|row| some(of, row * hidden, rows * hidden)));
-            // An LSTM needs c before the step, a GRU h.
-            let (states, first) = if is_lstm { (&out[all_rows * hidden..], c0) } else { (out, h0) };
-            let before = step.before.map_or(&[][..], |before| &states[before * hidden..][..step.carried * hidden]);
-            let first = first.unwrap_or_default();
-            let mut of_x = pieces(rows_of(of_x, start, rows, width), per * width);
-            let mut of_h = pieces(rows_of(of_h, start, rows, width), per * width);
-            let mut h = pieces(&mut h[..rows * hidden], per * hidden);
-            let mut c = pieces(rows_of(c, 0, rows, hidden), per * hidden);
-            let mut direct = pieces(rows_of(direct, 0, rows, hidden), per * hidden);
-            let mut tasks: ArrayVec<Back<'_, R>, MOST_TASKS> = ArrayVec::new();
-            for row in (0..rows).step_by(per) {
-                let len = per.min(rows - row);
-                let (of_x, of_h, h, c, direct) = (of_x(), of_h(), h(), c(), direct());
-                tasks.push(Back {
-                    grad: grads.map(|grad| some(grad, row * hidden, len * hidden)),
-                    gates: some(gates, (start + row) * width, len * width),
-                    inner: some(inner, (start + row) * hidden, len * hidden),
-                    out: after.map(|after| some(after, row * hidden, len * hidden)),
-                    before: some(before, row * hidden, len * hidden),
-                    first: some(first, row * hidden, len * hidden),
-                    of_x,
-                    of_h,
-                    h,
-                    c,
-                    direct,
-                });
-            }
-            let product = (!is_last || wants_h0).then_some(weight);
+            let both = |of| [start, all_rows + start].map(|row| some(of, row * hidden, rows * hidden));
+            let whole = Back {
+                grad: both(grad),
+                gates: some(gates, start * width, rows * width),
+                inner: some(inner, start * hidden, rows * hidden),
+                out: both(out),
+                before: some(states, step.before.unwrap_or(0) * hidden, step.carried * hidden),
+                first: first.unwrap_or_default(),
+                of_x: rows_of(of_x, start, rows, width),
+                of_h: rows_of(of_h, start, rows, width),
+                h: &mut h[..rows * hidden],
+                c: rows_of(c, 0, rows, hidden),
+                direct: rows_of(direct, 0, rows, hidden),
+            };
+            let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
+            let product = (step.before.is_some() || wants_h0).then_some(weight);
             try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, product))
         })
     })
@@ -346,18 +382,56 @@ fn some<R>(of: &[R], start: usize, len: usize) -> &[R] {
     &of[start..(start + len).min(of.len())]
 }
 
-impl<R: Real> Back<'_, R> {
+impl<'a, R: Real> Back<'a, R> {
+    /// Tasks of so many sequences.
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MOST_TASKS> {
+        let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
+        let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));
+        let mut tasks = ArrayVec::new();
+        for (i, h) in self.h.chunks_mut(rows * hidden).enumerate() {
+            let part = |of: &'a [R], n: usize| some(of, i * rows * n, rows * n);
+            tasks.push(Back {
+                grad: self.grad.map(|grad| part(grad, hidden)),
+                gates: part(self.gates, width),
+                inner: part(self.inner, hidden),
+                out: self.out.map(|out| part(out, hidden)),
+                before: part(self.before, hidden),
+                first: part(self.first, hidden),
+                of_x: of_x(),
+                of_h: of_h(),
+                h,
+                c: c(),
+                direct: direct(),
+            });
+        }
+        tasks
+    }
+
     fn run(&mut self, kind: Recurrence, hidden: usize, weight: Option<&[R]>) -> Result<()> {
         vectorized_widely(
             #[inline(always)]
             || match kind {
-                Recurrence::Tanh => {
-                    self.plain(hidden, #[inline(always)] |y, g| map([y, g], #[inline(always)] |[y, g]: [R; 2]| g * (R::ONE - y * y)))
-                }
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| g * (R::ONE - y * y),
+                        )
+                    },
+                ),
                 Recurrence::Relu => self.plain(
                     hidden,
                     #[inline(always)]
-                    |y, g| map([y, g], #[inline(always)] |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO }),
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO },
+                        )
+                    },
                 ),
                 Recurrence::Lstm => self.lstm(hidden),
                 Recurrence::Gru => self.gru(hidden),
@@ -406,7 +480,15 @@ impl<R: Real> Back<'_, R> {
                 );
                 store(i_out, at, through(i, times(of_c, g)));
                 store(f_out, at, through(f, times(of_c, old_c)));
-                store(g_out, at, map([of_c, i, g], #[inline(always)] |[of, i, g]| of * i * (R::ONE - g * g)));
+                store(
+                    g_out,
+                    at,
+                    map(
+                        [of_c, i, g],
+                        #[inline(always)]
+                        |[of, i, g]| of * i * (R::ONE - g * g),
+                    ),
+                );
                 store(o_out, at, through(o, times(of_h, t)));
                 store(c, at, times(of_c, f));
             }
@@ -429,15 +511,39 @@ impl<R: Real> Back<'_, R> {
                 let of_h_n = load(inner, at);
                 let old = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
                 let of = plus(load(grad, at), load(h, at));
-                let of_n = map([of, z, new], #[inline(always)] |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n));
-                let of_z = map([of, old, new, z], #[inline(always)] |[of, h, n, z]| of * (h - n) * z * (R::ONE - z));
-                let of_r = map([of_n, of_h_n, r], #[inline(always)] |[of, b, r]| of * b * r * (R::ONE - r));
-                let inner = map([of_n, r], #[inline(always)] |[of, r]| of * r);
+                let of_n = map(
+                    [of, z, new],
+                    #[inline(always)]
+                    |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n),
+                );
+                let of_z = map(
+                    [of, old, new, z],
+                    #[inline(always)]
+                    |[of, h, n, z]| of * (h - n) * z * (R::ONE - z),
+                );
+                let of_r = map(
+                    [of_n, of_h_n, r],
+                    #[inline(always)]
+                    |[of, b, r]| of * b * r * (R::ONE - r),
+                );
+                let inner = map(
+                    [of_n, r],
+                    #[inline(always)]
+                    |[of, r]| of * r,
+                );
                 for (gate, [x, h]) in [[of_r; 2], [of_z; 2], [of_n, inner]].into_iter().enumerate() {
                     store(&mut of_x[gate * n..][..n], at, x);
                     store(&mut of_h[gate * n..][..n], at, h);
                 }
-                store(direct, at, map([of, z], #[inline(always)] |[of, z]| of * z));
+                store(
+                    direct,
+                    at,
+                    map(
+                        [of, z],
+                        #[inline(always)]
+                        |[of, z]| of * z,
+                    ),
+                );
             }
         }
     }

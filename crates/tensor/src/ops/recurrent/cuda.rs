@@ -1,7 +1,7 @@
 //! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`.
 
 use bytemuck::{Pod, Zeroable};
-use pagelock_cuda::{Argument, DeviceView, Launch};
+use pagelock_cuda::{Argument, DeviceView, DeviceViewMut, Launch};
 
 use super::steps::Step;
 use super::{GRADIENT, OP, Recurrence, Recurrent};
@@ -79,31 +79,17 @@ pub(super) fn forward(
     let turned = weight.layout().permute(&[1, 0]);
     let weight = weight.with_layout(&turned);
     for step in op.steps.in_order(op.reverse) {
-        // The states of those that go on, and of those that begin, if these are not zeros.
         let begin = if h0.is_some() { step.rows } else { step.carried };
-        for (from, to) in [(0, step.carried), (step.carried, begin)].into_iter().filter(|(from, to)| from < to) {
-            let rows = to - from;
-            let states = match h0.filter(|_| from >= step.carried) {
-                Some(h0) => part(h0.bytes(), from * hidden, rows * hidden, size),
-                None => {
-                    let at = (step.before.unwrap_or(0) + from) * hidden;
-                    part(out.reborrow().into_bytes().into(), at, rows * hidden, size)
-                }
-            };
-            let [left, made] = [hidden, width].map(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
-            let (left, made) = (left?, made?);
-            let room = of_h.view_mut().slice(from * width * size..to * width * size);
-            let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
-            let factors = [CudaView::new(states, &left, dtype), weight];
-            product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(room, &made, dtype))?;
-        }
+        products(device, (&step, begin), [h0, Some(weight)], &mut out, of_h.view_mut())?;
         let (numbers, launch) = op.numbers(OP, hidden, &step, begin)?;
         let all = op.steps.rows();
         let (mut gates, mut inner) = (None, None);
         if let Some(kept) = &mut kept {
-            let (first, rest) = kept.reborrow().into_bytes().split_at(all * width * size).unwrap_or_else(|error| {
-                unreachable!("there is room for the gates of all rows: {error}")
-            });
+            let (first, rest) = kept
+                .reborrow()
+                .into_bytes()
+                .split_at(all * width * size)
+                .unwrap_or_else(|error| unreachable!("there is room for the gates of all rows: {error}"));
             (gates, inner) = (Some(first), Some(rest));
         }
         let [gates, inner] = [gates, inner].map(|kept| kept.map_or(Argument::Value(&[0; 8]), Argument::Write));
@@ -122,6 +108,36 @@ pub(super) fn forward(
         // SAFETY: the kernel takes these; the rows of the step and those before it are inside of the tensors, as `steps`
         // says, whose shapes `RecurrentLayer::check` has compared with it.
         unsafe { CODE.launch_for(device, OP, kernel, op.constants(), launch, &arguments) }?;
+    }
+    Ok(())
+}
+
+/// The products of the weight with the states before a step, of `begin` sequences: those that go on, whose states are in `out`, and
+/// those that begin, if their states are not zeros.
+fn products(
+    device: &CudaDevice,
+    (step, begin): (&Step, usize),
+    [h0, weight]: [Option<CudaView<'_>>; 2],
+    out: &mut CudaOut<'_>,
+    mut room: DeviceViewMut<'_, u8>,
+) -> Result<()> {
+    let Some(weight) = weight else { unreachable!("there is a weight") };
+    let (hidden, width, size, dtype) = (weight.shape()[0], weight.shape()[1], out.dtype().size(), out.dtype());
+    for (from, to) in [(0, step.carried), (step.carried, begin)].into_iter().filter(|(from, to)| from < to) {
+        let rows = to - from;
+        let states = match h0.filter(|_| from >= step.carried) {
+            Some(h0) => part(h0.bytes(), from * hidden, rows * hidden, size),
+            None => {
+                let at = (step.before.unwrap_or(0) + from) * hidden;
+                part(out.reborrow().into_bytes().into(), at, rows * hidden, size)
+            }
+        };
+        let [left, made] = [hidden, width].map(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
+        let (left, made) = (left?, made?);
+        let room = room.reborrow().slice(from * width * size..to * width * size);
+        let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
+        let factors = [CudaView::new(states, &left, dtype), weight];
+        product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(room, &made, dtype))?;
     }
     Ok(())
 }

@@ -5,23 +5,24 @@
 //! at once. Layers whose states are projected, and gradients that are differentiated again, are made of other operations
 //! (`composed.rs`).
 //!
-//! `steps.rs`: which rows are a step; `cpu.rs` and `cuda.rs`: the steps.
+//! `steps.rs`: which rows are a step; `run.rs`: what steps need and make; `cpu.rs` and `cuda.rs`: the steps.
 
 mod composed;
 mod cpu;
 mod cuda;
+mod run;
 mod steps;
 
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
+use crate::kind::Float;
+use crate::op::{Derivative, Precision, Saves, prepared};
 use crate::ops::cast;
-use crate::shape::Shape;
-use crate::storage::{Fresh, FreshCuda};
-use crate::tensor::{Raw, Tensor, by_real};
+use crate::tensor::{Raw, Tensor};
 
+use self::run::Gradients;
 pub use self::steps::Steps;
 
 const OP: &str = "recurrent";
@@ -141,18 +142,7 @@ impl<'a> RecurrentLayer<'a> {
     }
 
     fn check(&self, x: &Tensor, steps: &Steps, h0: Option<&Tensor>, c0: Option<&Tensor>) -> Result<()> {
-        let refuse = |operand: &str, tensor: &Tensor, expected: String| {
-            Err(Error::wrong_shape(OP, operand, tensor.shape(), expected))
-        };
-        let gates = self.kind.gates();
-        let &[width, n_in] = self.weight_ih.dims() else {
-            return refuse("weight_ih", self.weight_ih, "it must be [gates · hidden, in]".to_owned());
-        };
-        let hidden = width / gates;
-        if hidden == 0 || width != gates * hidden {
-            let expected = format!("it must have {gates} parts, each with a row for each number of the state");
-            return refuse("weight_ih", self.weight_ih, expected);
-        }
+        let (width, n_in, hidden) = self.sizes()?;
         let out = self.weight_hr.map_or(hidden, |weight| weight.dims().first().copied().unwrap_or(0));
         let batch = steps.batch();
         let shaped: [(&str, Option<&Tensor>, &[usize]); 7] = [
@@ -166,15 +156,29 @@ impl<'a> RecurrentLayer<'a> {
         ];
         for (operand, tensor, shape) in shaped {
             if let Some(tensor) = tensor.filter(|tensor| tensor.dims() != shape) {
-                return refuse(operand, tensor, format!("it must be {shape:?}"));
+                return Err(Error::wrong_shape(OP, operand, tensor.shape(), format!("it must be {shape:?}")));
             }
         }
         let is_lstm = self.kind == Recurrence::Lstm;
-        if steps.count() == 0 || !is_lstm && (c0.is_some() || self.weight_hr.is_some()) {
-            let expected = if is_lstm { "at least one step" } else { "no c0 and no projection, which only an LSTM has" };
-            return Err(Error::Argument(format!("{OP}: there must be {expected}")));
+        if !is_lstm && (c0.is_some() || self.weight_hr.is_some()) {
+            return Err(Error::Argument(format!("{OP}: there is a c0 or a weight_hr, which only an LSTM has")));
+        }
+        if steps.count() == 0 {
+            return Err(Error::Argument(format!("{OP}: there are no steps; give at least one")));
         }
         Ok(())
+    }
+
+    /// Rows of the weights, inputs, and the size of a state.
+    fn sizes(&self) -> Result<(usize, usize, usize)> {
+        let gates = self.kind.gates();
+        match *self.weight_ih.dims() {
+            [width, n_in] if width > 0 && width.is_multiple_of(gates) => Ok((width, n_in, width / gates)),
+            _ => {
+                let expected = format!("it must be [{gates} · hidden, in]");
+                Err(Error::wrong_shape(OP, "weight_ih", self.weight_ih.shape(), expected))
+            }
+        }
     }
 }
 
@@ -197,23 +201,15 @@ struct Recurrent {
     kept: Option<(Kept, Option<Raw>)>,
 }
 
-/// The gradients of what is added up in gates: of a(x), and of b(h) where they differ; and of the first states.
-struct Gradients {
-    of_x: Raw,
-    of_h: Option<Raw>,
-    h0: Option<Tensor>,
-    c0: Option<Tensor>,
-}
-
 impl Recurrent {
     fn is_lstm(&self) -> bool {
         self.kind == Recurrence::Lstm
     }
 
-    /// h and c of all rows: of an LSTM `[2, rows, hidden]`, else `[rows, hidden]`.
-    fn out_shape(&self, hidden: usize) -> Result<Shape> {
-        let rows = self.steps.rows();
-        if self.is_lstm() { Shape::new(&[2, rows, hidden]) } else { Shape::new(&[rows, hidden]) }
+    /// The result, and what steps left for the gradient.
+    fn left_behind(&self) -> Result<(Raw, Option<&Raw>)> {
+        let Some((out, kept)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
+        Ok((out.get(OP)?, kept.as_ref()))
     }
 
     fn run(self, inputs: [Option<Raw>; 7]) -> Result<(Tensor, Option<Tensor>)> {
@@ -232,7 +228,7 @@ impl Recurrent {
 
     fn forward(mut self, inputs: [Option<&Raw>; 7]) -> Result<Raw> {
         let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
-        let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<crate::kind::Float>());
+        let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<Float>());
         let (Some(x), Some(weight_ih)) = (of(X), of(WEIGHT_IH)) else { unreachable!("there are input and weights") };
         let is_gru = self.kind == Recurrence::Gru;
         let bias = match (of(BIAS_IH), of(BIAS_HH)) {
@@ -241,123 +237,39 @@ impl Recurrent {
         };
         let gates = x.linear(&weight_ih, bias.as_ref())?;
         let bias_hh = inputs[BIAS_HH].filter(|_| is_gru);
-        let (out, kept) = self.steps_of([Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]], is_recorded)?;
+        let inputs_of_steps = [Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]];
+        let (out, kept) = match gates.device() {
+            Device::Cpu => self.on_cpu(inputs_of_steps, is_recorded)?,
+            Device::Cuda(device) => self.on_cuda(&device, inputs_of_steps, is_recorded)?,
+        };
         self.kept = is_recorded.then(|| (Kept::new(out.clone()), kept));
         Ok(record(OP, self, inputs, out))
-    }
-
-    /// All steps, given a(x); `inputs`: that, the weight, of a GRU `bias_hh`, and the first states.
-    fn steps_of(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
-        let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
-        let (hidden, dtype) = (gates.shape()[1] / self.kind.gates(), gates.dtype());
-        let made = (self.out_shape(hidden)?, dtype);
-        let kept_shape = Shape::new(&[self.steps.rows(), self.kind.kept() * hidden])?;
-        let keeps = keeps && kept_shape.elements() > 0;
-        let Device::Cuda(device) = gates.storage.device() else {
-            let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
-            let out = on_cpu(OP, inputs, made, &mut |inputs, out| {
-                by_real!(dtype, R => {
-                    let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
-                    let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
-                    cpu::forward(self, hidden, std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
-                })
-            })?;
-            return Ok((out, kept.map(Fresh::share)));
-        };
-        let mut kept = match keeps {
-            true => Some(FreshCuda::allocate(OP, kept_shape, dtype, gates.storage.device(), device)?),
-            false => None,
-        };
-        let out = on_cuda(OP, device, inputs, made, &mut |inputs, out| {
-            cuda::forward(device, self, hidden, inputs.cuda_views_found(), out, kept.as_mut().map(FreshCuda::out))
-        })?;
-        Ok((out, kept.map(FreshCuda::share)))
-    }
-
-    /// The way back through all steps.
-    fn steps_back(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
-        let Some((out, kept)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
-        let (out, weight) = (out.get(OP)?, saved.input(WEIGHT_HH));
-        let hidden = weight.shape()[1];
-        let dtype = out.dtype();
-        let [h0, c0] = [H0, C0].map(|i| saved.optional(i).map(Tensor::raw));
-        let made = (Shape::new(&[self.steps.rows(), weight.shape()[0]])?, dtype);
-        let state = Shape::new(&[self.steps.batch(), hidden])?;
-        let (is_gru, is_lstm) = (self.kind == Recurrence::Gru, self.is_lstm());
-        let Device::Cuda(device) = out.storage.device() else {
-            let turned = weight.t()?.contiguous()?;
-            let inputs = [Some(grad), Some(turned.raw()), Some(&out), kept.as_ref(), h0, c0];
-            let mut of_h = is_gru.then(|| Fresh::allocate(GRADIENT, made.0, dtype)).transpose()?;
-            let fresh = |there: bool| there.then(|| Fresh::allocate(GRADIENT, state, dtype)).transpose();
-            let (mut h, mut c) = (fresh(true)?, fresh(is_lstm)?);
-            let of_x = on_cpu(GRADIENT, inputs, made, &mut |inputs, of_x| {
-                by_real!(dtype, R => {
-                    let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
-                    let [of_h, h, c] = [&mut of_h, &mut h, &mut c].map(|out| match out {
-                        Some(out) => out.stored::<R>().plain(),
-                        None => &mut [],
-                    });
-                    let outs = cpu::Outs { of_x: of_x.stored::<R>().plain(), of_h, h, c };
-                    cpu::backward(self, hidden, std::array::from_fn(plain), outs, saved.needs(H0))
-                        .map_err(Error::scratch(GRADIENT))
-                })
-            })?;
-            let share = |state: Option<Fresh>| state.map(|state| state.share().typed());
-            return Ok(Gradients { of_x, of_h: of_h.map(Fresh::share), h0: share(h), c0: share(c) });
-        };
-        let inputs = [Some(grad), Some(weight.raw()), Some(&out), kept.as_ref(), h0, c0];
-        let on = out.storage.device();
-        let fresh = |there: bool, shape: Shape| {
-            there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
-        };
-        let (mut of_h, mut h, mut c) = (fresh(is_gru, made.0)?, fresh(true, state)?, fresh(is_lstm, state)?);
-        let mut direct = fresh(is_gru, state)?;
-        let of_x = on_cuda(GRADIENT, device, inputs, made, &mut |inputs, of_x| {
-            let outs = [of_h.as_mut(), h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
-            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), saved.needs(H0))
-        })?;
-        let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed::<crate::kind::Float>());
-        let (mut h0, direct) = (share(h), share(direct));
-        if let (Some(h), Some(direct), true) = (&mut h0, &direct, saved.needs(H0)) {
-            *h = h.add(direct)?;
-        }
-        Ok(Gradients { of_x, of_h: share(of_h).map(Tensor::into_raw), h0, c0: share(c) })
     }
 
     /// The states before each row.
     fn before(&self, out: &Tensor, h0: Option<&Tensor>) -> Result<Tensor> {
         let h = if self.is_lstm() { out.select(0, 0)? } else { out.clone() };
-        let zeros;
-        let h0 = match h0 {
-            Some(h0) => h0,
-            None => {
-                zeros = Tensor::on(&out.device()).of(out.dtype()).zeros([self.steps.batch(), h.shape()[1]])?;
-                &zeros
-            }
-        };
-        let mut pieces = Vec::new();
-        if self.steps == Steps::even(self.steps.count(), self.steps.batch()) {
-            let (batch, rows) = (self.steps.batch(), self.steps.rows());
-            if self.steps.count() == 1 {
-                return Ok(h0.clone());
-            }
-            match self.reverse {
-                false => pieces.extend([h0.clone(), h.narrow(0, 0, rows - batch)?]),
-                true => pieces.extend([h.narrow(0, batch, rows - batch)?, h0.clone()]),
-            }
-        } else {
-            for step in self.steps.in_order(self.reverse) {
-                let first = h0.narrow(0, step.carried, step.rows - step.carried)?;
-                let carried = step.before.map(|before| h.narrow(0, before, step.carried)).transpose()?;
-                let both = carried.into_iter().chain((!first.is_empty()).then_some(first));
-                let both: Vec<Tensor> = both.collect();
-                pieces.push(Tensor::cat(&both.iter().collect::<Vec<_>>(), 0)?);
-            }
-            if self.reverse {
-                pieces.reverse();
-            }
+        let (batch, rows, count) = (self.steps.batch(), self.steps.rows(), self.steps.count());
+        let zeros = || Tensor::on(&out.device()).of(out.dtype()).zeros([batch, h.shape()[1]]);
+        let h0 = h0.map_or_else(zeros, |h0| Ok(h0.clone()))?;
+        if count == 1 {
+            return Ok(h0);
         }
-        Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)
+        if self.steps == Steps::even(count, batch) {
+            return match self.reverse {
+                false => Tensor::cat(&[&h0, &h.narrow(0, 0, rows - batch)?], 0),
+                true => Tensor::cat(&[&h.narrow(0, batch, rows - batch)?, &h0], 0),
+            };
+        }
+        let mut steps: Vec<[Tensor; 2]> = Vec::with_capacity(count);
+        for step in self.steps.in_order(self.reverse) {
+            let carried = h.narrow(0, step.before.unwrap_or(0), step.carried)?;
+            steps.push([carried, h0.narrow(0, step.carried, step.rows - step.carried)?]);
+        }
+        if self.reverse {
+            steps.reverse();
+        }
+        Tensor::cat(&steps.iter().flatten().collect::<Vec<_>>(), 0)
     }
 }
 
@@ -369,12 +281,15 @@ impl Derivative<7> for Recurrent {
             return self.composed_gradients(saved, grad);
         }
         let grad = grad.raw().gap_free()?;
-        let Gradients { of_x, of_h, h0, c0 } = self.steps_back(saved, &grad)?;
+        let Gradients { of_x, of_h, h0, c0 } = match grad.storage.device() {
+            Device::Cpu => self.back_on_cpu(saved, &grad)?,
+            Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
+        };
         let of_x: Tensor = of_x.typed();
         let of_h: Tensor = of_h.map_or_else(|| of_x.clone(), Raw::typed);
         let of_weight_hh = || {
-            let Some((out, _)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
-            of_h.t()?.matmul(&self.before(&out.get(OP)?.typed(), saved.optional(H0))?)
+            let (out, _) = self.left_behind()?;
+            of_h.t()?.matmul(&self.before(&out.typed(), saved.optional(H0))?)
         };
         Ok([
             saved.grad_of(X, || of_x.matmul(saved.input(WEIGHT_IH)))?,

@@ -20,7 +20,10 @@ pub struct Steps(Form);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    Even { count: usize, batch: usize },
+    Even {
+        count: usize,
+        batch: usize,
+    },
     /// Sequences at each step, and where its rows begin.
     Packed(Arc<[(usize, usize)]>),
 }

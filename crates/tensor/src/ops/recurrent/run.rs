@@ -1,0 +1,139 @@
+//! What steps need and make, on the CPU and on a device.
+
+use super::{C0, GRADIENT, H0, OP, Recurrence, Recurrent, WEIGHT_HH, cpu, cuda};
+use crate::autograd::Saved;
+use crate::cuda::CudaDevice;
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::op::{on_cpu, on_cuda};
+use crate::shape::Shape;
+use crate::storage::{Fresh, FreshCuda};
+use crate::tensor::{Raw, Tensor, by_real};
+
+/// The gradients of what is added up in gates: of a(x), and of b(h) where they differ; and of the first states.
+pub(super) struct Gradients {
+    pub(super) of_x: Raw,
+    pub(super) of_h: Option<Raw>,
+    pub(super) h0: Option<Tensor>,
+    pub(super) c0: Option<Tensor>,
+}
+
+/// What a gradient is made of, and of which sizes.
+struct Back<'a> {
+    inputs: [Option<&'a Raw>; 6],
+    hidden: usize,
+    dtype: DType,
+    /// Of the gradient of a(x), and of a state.
+    made: Shape,
+    state: Shape,
+}
+
+impl Recurrent {
+    /// h and c of all rows: of an LSTM `[2, rows, hidden]`, else `[rows, hidden]`.
+    fn out_shape(&self, hidden: usize) -> Result<Shape> {
+        let rows = self.steps.rows();
+        if self.is_lstm() { Shape::new(&[2, rows, hidden]) } else { Shape::new(&[rows, hidden]) }
+    }
+
+    /// Sizes of a state, of the result, and of what is kept.
+    fn sizes(&self, gates: &Raw) -> Result<(usize, Shape, Shape)> {
+        let hidden = gates.shape()[1] / self.kind.gates();
+        Ok((hidden, self.out_shape(hidden)?, Shape::new(&[self.steps.rows(), self.kind.kept() * hidden])?))
+    }
+
+    /// All steps, given a(x), and what they leave for the gradient; `inputs`: a(x), the weight, of a GRU `bias_hh`, and the first
+    /// states.
+    pub(super) fn on_cpu(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
+        let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
+        let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
+        let keeps = keeps && kept_shape.elements() > 0;
+        let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
+        let out = on_cpu(OP, inputs, (shape, dtype), &mut |inputs, out| {
+            by_real!(dtype, R => {
+                let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
+                let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
+                cpu::forward(self, hidden, std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
+            })
+        })?;
+        Ok((out, kept.map(Fresh::share)))
+    }
+
+    /// The same on a device.
+    pub(super) fn on_cuda(
+        &self,
+        device: &CudaDevice,
+        inputs: [Option<&Raw>; 5],
+        keeps: bool,
+    ) -> Result<(Raw, Option<Raw>)> {
+        let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
+        let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
+        let keeps = keeps && kept_shape.elements() > 0;
+        let on = gates.storage.device();
+        let mut kept = keeps.then(|| FreshCuda::allocate(OP, kept_shape, dtype, on, device)).transpose()?;
+        let out = on_cuda(OP, device, inputs, (shape, dtype), &mut |inputs, out| {
+            cuda::forward(device, self, hidden, inputs.cuda_views_found(), out, kept.as_mut().map(FreshCuda::out))
+        })?;
+        Ok((out, kept.map(FreshCuda::share)))
+    }
+
+    fn back<'a>(
+        &self,
+        saved: &'a Saved<'_, 7>,
+        [grad, weight, out]: [&'a Raw; 3],
+        kept: Option<&'a Raw>,
+    ) -> Result<Back<'a>> {
+        let (width, hidden) = (saved.input(WEIGHT_HH).shape()[0], saved.input(WEIGHT_HH).shape()[1]);
+        let [h0, c0] = [H0, C0].map(|i| saved.optional(i).map(Tensor::raw));
+        let inputs = [Some(grad), Some(weight), Some(out), kept, h0, c0];
+        let made = Shape::new(&[self.steps.rows(), width])?;
+        Ok(Back { inputs, hidden, dtype: out.dtype(), made, state: Shape::new(&[self.steps.batch(), hidden])? })
+    }
+
+    /// The way back through all steps.
+    pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
+        let (out, kept) = self.left_behind()?;
+        let turned = saved.input(WEIGHT_HH).t()?.contiguous()?;
+        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, turned.raw(), &out], kept)?;
+        let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
+        let mut of_h = fresh(self.kind == Recurrence::Gru, made)?;
+        let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
+        let of_x = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_x| {
+            by_real!(dtype, R => {
+                let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
+                let [of_h, h, c] = [&mut of_h, &mut h, &mut c].map(|out| match out {
+                    Some(out) => out.stored::<R>().plain(),
+                    None => &mut [],
+                });
+                let outs = cpu::Outs { of_x: of_x.stored::<R>().plain(), of_h, h, c };
+                cpu::backward(self, hidden, std::array::from_fn(plain), outs, saved.needs(H0))
+                    .map_err(Error::scratch(GRADIENT))
+            })
+        })?;
+        let share = |state: Option<Fresh>| state.map(|state| state.share().typed());
+        Ok(Gradients { of_x, of_h: of_h.map(Fresh::share), h0: share(h), c0: share(c) })
+    }
+
+    /// The same on a device.
+    pub(super) fn back_on_cuda(&self, device: &CudaDevice, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
+        let (out, kept) = self.left_behind()?;
+        let weight = saved.input(WEIGHT_HH).contiguous()?;
+        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
+        let on = out.storage.device();
+        let fresh = |there: bool, shape: Shape| {
+            there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
+        };
+        let is_gru = self.kind == Recurrence::Gru;
+        let (mut of_h, mut direct) = (fresh(is_gru, made)?, fresh(is_gru, state)?);
+        let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
+        let of_x = on_cuda(GRADIENT, device, inputs, (made, dtype), &mut |inputs, of_x| {
+            let outs = [of_h.as_mut(), h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
+            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), saved.needs(H0))
+        })?;
+        let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed());
+        let (mut h0, direct): (Option<Tensor>, Option<Tensor>) = (share(h), share(direct));
+        if let (Some(h), Some(direct), true) = (&mut h0, &direct, saved.needs(H0)) {
+            *h = h.add(direct)?;
+        }
+        Ok(Gradients { of_x, of_h: of_h.map(FreshCuda::share), h0, c0: share(c) })
+    }
+}
