@@ -79,11 +79,11 @@ pub mod prelude {
     pub use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, RmsProp, Sgd, clip_grad_norm_, lr_scheduler};
     pub use pagelock_nn::{
         AdaptiveAvgPool2d, AvgPool2d, BCEWithLogitsLoss, BatchNorm1d, BatchNorm2d, Buffer, Checkpoint, Checkpoints,
-        Conv1d, Conv2d, CrossEntropyLoss, Dropout, ELU, Embedding, Epoch, Flatten, Forward, GELU, GRU, GRUCell, GroupNorm, Identity,
-        L1Loss, LSTM, LSTMCell, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MSELoss, MaxPool2d, Module, ModuleDict, ModuleList,
-        MultiheadAttention, NLLLoss, Parameter, RMSNorm, RNN, RNNCell, RNNOptions, ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax,
-        StateDict, Tanh, TransformerEncoderLayer, Unflatten, Upsample, fit, functional_call, load_safetensors,
-        loss_batch, metrics, save_safetensors,
+        Conv1d, Conv2d, CrossEntropyLoss, Dropout, ELU, Embedding, Epoch, Flatten, Forward, GELU, GRU, GRUCell,
+        GroupNorm, Identity, L1Loss, LSTM, LSTMCell, Lambda, Layer, LayerNorm, LeakyReLU, Linear, MSELoss, MaxPool2d,
+        Module, ModuleDict, ModuleList, MultiheadAttention, NLLLoss, Parameter, RMSNorm, RNN, RNNCell, RNNOptions,
+        ReLU, SavedCheckpoint, Sequential, SiLU, Sigmoid, Softmax, StateDict, Tanh, TransformerEncoderLayer, Unflatten,
+        Upsample, fit, functional_call, load_safetensors, loss_batch, metrics, save_safetensors,
     };
     pub use pagelock_tensor::{
         Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction,

@@ -139,7 +139,8 @@ type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 
 fn loader(dataset: &photos::PhotoDataset, augment: bool, seed: u64) -> Batches {
     let normal = Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
-    let train = (RandomCrop { size: [32, 32], padding: 4 }, RandomHorizontalFlip { p: 0.5 }, ToFloat, normal);
+    let train =
+        (RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }, RandomHorizontalFlip { p: 0.5 }, ToFloat, normal);
     let test = (ToFloat, normal);
     let transform = move |(image, label), random: &Generator| {
         let image = if augment { train.apply(image, random)? } else { test.apply(image, random)? };

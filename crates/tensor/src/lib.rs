@@ -138,8 +138,8 @@ pub use host_elements::HostElements;
 pub use kind::{Bool, ElementOf, Float, Int, Kind, Number, Numeric, PlainNumber, default_dtype, set_default_dtype};
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{
-    BatchNormOptions, Conv2dOptions, ConvTranspose2dOptions, Ellipsis, IndexItem, Indices, NewAxis, PadMode, Pool2dOptions,
-    Recurrence, RecurrentLayer, Reduction, ScatterReduce, SliceRange, Steps,
+    BatchNormOptions, Conv2dOptions, ConvTranspose2dOptions, Ellipsis, IndexItem, Indices, NewAxis, PadMode,
+    Pool2dOptions, Recurrence, RecurrentLayer, Reduction, ScatterReduce, SliceRange, Steps,
 };
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};

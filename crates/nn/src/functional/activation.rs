@@ -59,7 +59,7 @@ pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `lower` is above `upper`.
 pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool, generator: &Generator) -> Result<Tensor> {
-    if !(lower <= upper) {
+    if lower.partial_cmp(&upper).is_none_or(std::cmp::Ordering::is_gt) {
         return Err(wrong_argument("rrelu", "lower", lower, &format!("at most `upper`, {upper}")));
     }
     if !training {

@@ -74,7 +74,9 @@ fn a_copy_is_another_tensor_and_a_shared_one_the_same() {
 fn a_shared_tensor_keeps_its_storage_and_cannot_be_changed_in_place() {
     let x = Tensor::arange(0.0, 64.0, 1.0).unwrap();
     // SAFETY: nobody writes the elements.
-    let shared = unsafe { returned(Dlpack::sharing(&x).unwrap()).into_shared_tensor().unwrap() }.float().unwrap();
+    let shared = returned(unsafe { Dlpack::sharing(&x) }.unwrap());
+    // SAFETY: as above.
+    let shared = unsafe { shared.into_shared_tensor() }.unwrap().float().unwrap();
     drop(x);
     assert_eq!(shared.sum(..).unwrap().item::<f32>().unwrap(), 2016.0);
     assert_eq!(
@@ -88,7 +90,9 @@ fn a_shared_tensor_keeps_its_storage_and_cannot_be_changed_in_place() {
 fn a_first_element_that_no_storage_could_begin_with_is_copied() {
     let x = Tensor::arange(0.0, 9.0, 1.0).unwrap().narrow(0, 1, 8).unwrap();
     // SAFETY: nobody writes the elements.
-    let refused = unsafe { Dlpack::sharing(&x).unwrap().into_shared_tensor() }.unwrap_err();
+    let shared = unsafe { Dlpack::sharing(&x) }.unwrap();
+    // SAFETY: as above.
+    let refused = unsafe { shared.into_shared_tensor() }.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "dlpack: the first element does not lie at a multiple of 64 bytes; copy them with `to_tensor`"
@@ -213,7 +217,10 @@ fn what_no_tensor_has_is_refused() {
         assert_eq!(deleted.load(Ordering::Relaxed), 1);
         text.strip_prefix("dlpack: ").unwrap_or(&text).to_owned()
     };
-    assert_eq!(refused(&|made| made.strange.version = [2, 5]), "the struct is of version 2.5, which is not known; ask for version 1");
+    assert_eq!(
+        refused(&|made| made.strange.version = [2, 5]),
+        "the struct is of version 2.5, which is not known; ask for version 1"
+    );
     assert_eq!(
         refused(&|made| made.strange.device = [10, 0]),
         "the elements are on a device of kind 10; copy them to the CPU before"
@@ -226,8 +233,14 @@ fn what_no_tensor_has_is_refused() {
         refused(&|made| made.strange.data_type = (2, 32, 4)),
         "the elements are float32 × 4, which no tensor has; convert them before"
     );
-    assert_eq!(refused(&|made| made.strange.rank = 9), "the shape has 9 sizes, and a tensor has at most 8; reshape it before");
-    assert_eq!(refused(&|made| made.strange.rank = -1), "the shape has -1 sizes, and a tensor has at most 8; reshape it before");
+    assert_eq!(
+        refused(&|made| made.strange.rank = 9),
+        "the shape has 9 sizes, and a tensor has at most 8; reshape it before"
+    );
+    assert_eq!(
+        refused(&|made| made.strange.rank = -1),
+        "the shape has -1 sizes, and a tensor has at most 8; reshape it before"
+    );
     assert_eq!(refused(&|made| made.shape = vec![-2, 3]), "the shape has a negative size; give another");
     assert_eq!(
         refused(&|made| made.strides = Some(vec![i64::MAX, 2])),

@@ -38,6 +38,7 @@ pub(super) struct LineSearch<'a, 'b> {
 }
 
 /// What the first phase finds.
+#[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 enum Found {
     Point(Trial),
     Between([Trial; 2]),

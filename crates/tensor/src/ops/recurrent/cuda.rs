@@ -184,7 +184,6 @@ pub(super) fn backward(
         let kernel = ([dtype; 2], "recurrent_step_grad");
         // SAFETY: as in `forward`; the gradients have the shapes of what they are gradients of.
         unsafe { CODE.launch_for(device, GRADIENT, kernel, op.constants(), launch, &arguments) }?;
-        drop(arguments);
         reached = reached.max(step.rows);
         if step.before.is_none() && !wants_h0 {
             break;
