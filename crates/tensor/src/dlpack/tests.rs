@@ -34,7 +34,7 @@ fn all_element_types_go_out_and_come_back() {
         let back = returned(Dlpack::new(&x).unwrap()).to_tensor().unwrap();
         assert_eq!((back.dtype(), back.int().unwrap().to_vec::<i64>().unwrap()), (dtype, vec![1, 0, 3, 4, 5, 6]));
     }
-    let back = returned(Dlpack::new(&counts.ne_scalar(0).unwrap()).unwrap()).to_tensor().unwrap();
+    let back = returned(Dlpack::new(counts.ne_scalar(0).unwrap()).unwrap()).to_tensor().unwrap();
     assert_eq!(back.bool().unwrap().to_vec::<bool>().unwrap(), [true, false, true, true, true, true]);
 }
 
@@ -107,7 +107,7 @@ fn the_struct_without_a_version_is_wrapped_both_ways() {
     let back = unsafe { Dlpack::from_raw_unversioned(pointer) };
     assert_eq!(numbers(&back.to_tensor().unwrap()), [1.0, 2.0, 3.0]);
     // SAFETY: nobody writes the elements.
-    let read_only = unsafe { Dlpack::sharing(&x.expand([4, 1, 3]).unwrap()).unwrap() };
+    let read_only = unsafe { Dlpack::sharing(x.expand([4, 1, 3]).unwrap()).unwrap() };
     assert_eq!(
         read_only.into_raw_unversioned().unwrap_err().to_string(),
         "dlpack: the elements are read-only, which a struct without a version cannot say; give the versioned one, or a copy"
@@ -284,6 +284,6 @@ fn a_gpu_gives_copies_of_all_element_types_and_takes_them_back() {
         let shared = returned(unsafe { Dlpack::sharing(&view).unwrap() }).to_tensor().unwrap();
         assert_eq!(numbers(&shared), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
     }
-    let back = returned(Dlpack::new(&x.gt_scalar(2.0).unwrap()).unwrap()).to_tensor().unwrap();
+    let back = returned(Dlpack::new(x.gt_scalar(2.0).unwrap()).unwrap()).to_tensor().unwrap();
     assert_eq!(back.bool().unwrap().to_vec::<bool>().unwrap(), [false, false, false, true, true, true]);
 }
