@@ -104,6 +104,7 @@ fn stable(text: &str, root: &Path, program: &str) -> String {
     let mut out = String::new();
     for line in text.lines() {
         let begin = line.trim_start();
+        is_elsewhere &= begin.len() < line.len() || line.is_empty();
         is_list &= line.len() - begin.len() >= 8 && !begin.starts_with(['=', '|', '-', ':']);
         if is_list {
             continue;
@@ -112,6 +113,7 @@ fn stable(text: &str, root: &Path, program: &str) -> String {
         } else if let Some(place) = ours.iter().find_map(|arrow| begin.strip_prefix(arrow)) {
             is_elsewhere = !place.starts_with(program);
             let place = if is_elsewhere { place.split(':').next().unwrap_or(place) } else { place };
+            let place = place.split_once("/library/").map_or(place, |(_, of_rust)| of_rust); // behind the compiler's commit
             let _ = writeln!(out, "{} {place}", &line[..line.len() - begin.len() + 3]);
         } else if begin.starts_with("error: aborting due to") || begin.starts_with("error: could not compile") {
             break;

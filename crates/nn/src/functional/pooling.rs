@@ -5,6 +5,7 @@
 //! places are asked for, select what each window sees along a dimension, which takes as much memory as a window has entries there,
 //! times the result.
 
+use arrayvec::ArrayVec;
 use pagelock_tensor::{Int, PadMode, Pool2dOptions, Result, Shape, Tensor};
 
 use super::pieces::{shaped, signed, wrong_argument, wrong_shape};
@@ -121,7 +122,7 @@ struct Averages<'a> {
 
 impl Windows<'_> {
     /// How many windows fit each of the last dimensions; the one place that rejects shapes.
-    fn counts(&self, op: &str, x: &Tensor) -> Result<Vec<usize>> {
+    fn counts(&self, op: &str, x: &Tensor) -> Result<ArrayVec<usize, 3>> {
         let sizes = space(op, x, self.kernel.len())?;
         sizes.iter().enumerate().map(|(axis, &size)| self.count(op, x, axis, size)).collect()
     }
@@ -184,7 +185,7 @@ impl Windows<'_> {
     }
 
     /// By how much the input is longer at its ends, so that whole windows fit; `[left, right, top, bottom, …]`.
-    fn overhang(&self, x: &Tensor, counts: &[usize]) -> Vec<isize> {
+    fn overhang(&self, x: &Tensor, counts: &[usize]) -> ArrayVec<isize, 6> {
         let sizes = &x.dims()[x.rank() - counts.len()..];
         let of = |axis: usize| {
             let needed = (counts[axis] - 1).saturating_mul(self.stride[axis]).saturating_add(self.kernel[axis]);

@@ -1,6 +1,6 @@
 //! `docs/modules.md` is what the golden cases of modules say.
 //!
-//! After a change of `layers.rs`: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-nn --test suite document`.
+//! After a change of `layers.rs`, `images.rs` or `recurrent.rs`: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-nn --test suite document`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pagelock_nn::{StateDict, load_safetensors};
 
-use crate::{layers, pytorch};
+use crate::{images, layers, pytorch, recurrent};
 
 const HEAD: &str = "# Modules
 
@@ -30,12 +30,9 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &[
             "AdaptiveAvgPool2d",
-            "AvgPool2d",
-            "Conv2d",
             "Flatten",
             "Lambda",
             "Linear",
-            "MaxPool2d",
             "ReLU",
             "Sigmoid",
             "Tanh",
@@ -43,11 +40,15 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "its operation, and networks in training (`training.safetensors`)",
     ),
     (&["BatchNorm1d", "BatchNorm2d", "LayerNorm"], "networks in training (`normalized.safetensors`)"),
-    (&["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d"], "random numbers: `layer_rules.rs`"),
+    (
+        &["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"],
+        "random numbers: `layer_rules.rs`",
+    ),
     (&["CTCLoss"], "4 calls of its function"),
+    (&["Hooked"], "names, order and what hooks change: `hooks.rs`"),
     (&["MSELoss"], "its operation"),
     (
-        &["ModuleDict", "ModuleList", "ParameterList", "Sequential"],
+        &["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"],
         "printed forms and names; it computes nothing of its own",
     ),
 ];
@@ -62,14 +63,27 @@ const NOT_SECOND: &[(&[&str], &str)] = &[
             "ConstantPad1d",
             "ConstantPad2d",
             "ConstantPad3d",
+            "ChannelShuffle",
             "Conv1d",
+            "Conv3d",
+            "ConvTranspose1d",
+            "ConvTranspose2d",
+            "ConvTranspose3d",
             "Embedding",
+            "EmbeddingBag",
+            "Fold",
             "Identity",
             "KLDivLoss",
+            "MaxUnpool1d",
+            "MaxUnpool2d",
+            "MaxUnpool3d",
             "PixelShuffle",
             "PixelUnshuffle",
             "Unflatten",
+            "Unfold",
             "Upsample",
+            "UpsamplingBilinear2d",
+            "UpsamplingNearest2d",
             "ZeroPad1d",
             "ZeroPad2d",
             "ZeroPad3d",
@@ -77,7 +91,21 @@ const NOT_SECOND: &[(&[&str], &str)] = &[
         "none: it is linear",
     ),
     (&["HingeEmbeddingLoss", "MarginRankingLoss", "MultiLabelMarginLoss"], "none: it is linear in pieces"),
-    (&["BCELoss", "BatchNorm3d", "MultiMarginLoss", "TransformerEncoderLayer"], "of its operations"),
+    (
+        &[
+            "BCELoss",
+            "BatchNorm3d",
+            "Bilinear",
+            "LPPool2d",
+            "MultiMarginLoss",
+            "Transformer",
+            "TransformerDecoder",
+            "TransformerDecoderLayer",
+            "TransformerEncoder",
+            "TransformerEncoderLayer",
+        ],
+        "of its operations",
+    ),
 ];
 
 /// The golden cases of a module.
@@ -111,14 +139,21 @@ fn the_document_is_what_the_golden_cases_say() {
 
 /// By the name of the module.
 fn cases() -> BTreeMap<String, Cases> {
-    let golden = load_safetensors(pytorch::path("layers.safetensors")).unwrap();
+    let files = [
+        ("layers.safetensors", layers::cases as fn() -> layers::Cases),
+        ("images.safetensors", images::cases),
+        ("recurrent.safetensors", recurrent::cases),
+    ];
     let mut all: BTreeMap<String, Cases> = BTreeMap::new();
-    for (name, mut case) in layers::cases() {
-        let golden: StateDict = pytorch::under(&golden, &format!("{name}/"));
-        let counts = all.entry(case.module().title()).or_default();
-        counts.golden += 1;
-        counts.gradient += usize::from(golden.get("upstream").is_some());
-        counts.second += usize::from(golden.get("second").is_some());
+    for (file, cases) in files {
+        let golden = load_safetensors(pytorch::path(file)).unwrap();
+        for (name, mut case) in cases() {
+            let golden: StateDict = pytorch::under(&golden, &format!("{name}/"));
+            let counts = all.entry(case.module().title()).or_default();
+            counts.golden += 1;
+            counts.gradient += usize::from(golden.get("upstream").is_some());
+            counts.second += usize::from(golden.get("second").is_some());
+        }
     }
     all
 }
@@ -130,7 +165,8 @@ fn public_modules(lib: &str) -> BTreeSet<String> {
         &rest[..rest.find('}').unwrap()]
     });
     let names = lists.iter().flat_map(|list| list.split(',')).map(str::trim);
-    let no_modules = ["IntoLayers", "MultiheadOptions", "OutProjection", "Padding", "Targets", ""];
+    let no_modules =
+        ["DecoderMasks", "HookHandle", "IntoLayers", "MultiheadOptions", "OutProjection", "Padding", "Targets", ""];
     names.filter(|name| !no_modules.contains(name)).map(str::to_owned).collect()
 }
 

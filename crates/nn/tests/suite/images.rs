@@ -270,7 +270,7 @@ fn composed() -> Result<Cases> {
     ])
 }
 
-fn cases() -> Cases {
+pub(crate) fn cases() -> Cases {
     let families =
         [convolutions, largest, means, interpolations, places, tables, composed].map(|family| family().unwrap());
     families.into_iter().flatten().collect()

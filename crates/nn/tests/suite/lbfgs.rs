@@ -200,7 +200,7 @@ fn a_state_that_does_not_fit_is_named_and_changes_nothing() {
     let refused = |change: &dyn Fn(&mut OptimizerState)| {
         let parameters = parameters(&Device::Cpu);
         let mut opt = make("wolfe", &parameters);
-        steps(&mut opt, &parameters, 2, false);
+        steps(&mut opt, &parameters, 6, false);
         let mut state = opt.state_dict().unwrap();
         change(&mut state);
         let mut fresh = make("fixed", &parameters);

@@ -63,7 +63,7 @@ fn lstm(options: RNNOptions, form: Form) -> Box<dyn Case> {
     })
 }
 
-fn cases() -> Cases {
+pub(crate) fn cases() -> Cases {
     let mut cases: Cases = Vec::new();
     let new = RNNOptions::new;
     let two = |options: RNNOptions| options.num_layers(2).bidirectional(true);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// compute with tensors: it would be told of that.
 ///
 /// # Examples
-/// ```
+/// ```standalone_crate
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use pagelock_tensor::{Tensor, profiler::{self, Category, Observer}};
 ///

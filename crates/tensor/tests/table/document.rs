@@ -34,6 +34,8 @@ const NO_GRADIENT: &[(&str, &str)] = &[
     ("to_float", "no: integers and truth values have none"),
     ("floor_divide", "no: the result changes in steps"),
     ("floor_divide_scalar", "no: the result changes in steps"),
+    ("heaviside", "no: the result changes in steps"),
+    ("put_", "no: changes in place are not recorded"),
     ("unique", "no: the host reads the elements"),
     ("histc", "no: the result is counts"),
     ("batch_norm_running", "no: statistics are not recorded"),
