@@ -63,6 +63,7 @@ torch.set_num_threads(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
 for kind in ("LSTM", "GRU", "RNN"):
     say(kind, 256, 32, 64, torch.float32, "cpu", layer(kind, 256, 32, 64, torch.float32, "cpu"), 2)
 if torch.cuda.is_available():
+    torch.set_float32_matmul_precision("high")  # for cells, as recurrent.rs does; cuDNN's layers use TF32 by default
     for dtype in (torch.float32, torch.bfloat16):
         for kind in ("LSTM", "GRU", "RNN"):
             for hidden in (1024, 128):

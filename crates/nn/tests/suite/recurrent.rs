@@ -6,7 +6,7 @@ use crate::layers::{Case, Cases, Inputs, called, compare};
 use crate::pytorch;
 use pagelock_nn::rnn::{self, PackedSequence};
 use pagelock_nn::*;
-use pagelock_tensor::{DType, Device, Result, Tensor};
+use pagelock_tensor::{DType, Device, Recurrence, RecurrentLayer, Result, Steps, Tensor};
 
 /// What a layer returns, as one vector.
 fn flat(parts: &[&Tensor]) -> Result<Tensor> {
@@ -254,4 +254,56 @@ fn half_precision_and_any_number_of_threads_work() {
     assert_eq!(one.0.to_vec::<f32>().unwrap(), two.0.to_vec::<f32>().unwrap());
     assert_eq!(one.1.to_vec::<f32>().unwrap(), two.1.to_vec::<f32>().unwrap());
     assert!(one.0.allclose(&half.0, 0.05, 0.02).unwrap());
+}
+
+fn text<T>(result: Result<T>) -> String {
+    result.err().expect("this is refused").to_string()
+}
+
+#[test]
+fn options_outside_their_ranges_are_named() {
+    let new = RNNOptions::new;
+    assert_eq!(text(LSTM::new(3, 0)), "LSTM: hidden_size is 0, but it must be at least 1");
+    assert_eq!(text(GRU::with(3, 4, new().num_layers(0))), "GRU: num_layers is 0, but it must be at least 1");
+    let expected = "it must be 0, or of an LSTM less than hidden_size, which is 4";
+    assert_eq!(text(RNN::with(3, 4, new().proj_size(2))), format!("RNN: proj_size is 2, but {expected}"));
+    assert_eq!(text(LSTM::with(3, 4, new().proj_size(4))), format!("LSTM: proj_size is 4, but {expected}"));
+    assert_eq!(text(GRU::with(3, 4, new().dropout(1.5))), "GRU: dropout is 1.5, but it must be from 0 to 1");
+    assert_eq!(text(LSTMCell::new(3, 0)), "LSTMCell: hidden_size is 0, but it must be at least 1");
+}
+
+#[test]
+fn steps_that_grow_or_are_empty_are_refused() {
+    let rest = "sequences, but it must have at least one and no more than the step before it; sort sequences by length, the longest first";
+    assert_eq!(text(Steps::packed(&[2, 3])), format!("Steps: step 1 has 3 {rest}"));
+    assert_eq!(text(Steps::packed(&[2, 0])), format!("Steps: step 1 has 0 {rest}"));
+}
+
+#[test]
+fn operands_that_do_not_fit_a_recurrent_layer_are_named() {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape).unwrap();
+    let (weight_ih, weight_hh, x) = (zeros(&[12, 3]), zeros(&[12, 4]), zeros(&[10, 3]));
+    let (bias, state, steps) = (zeros(&[12]), zeros(&[2, 4]), Steps::even(5, 2));
+    let wrong = zeros(&[1, 1]);
+    let gru = RecurrentLayer::new(Recurrence::Gru, &weight_ih, &weight_hh);
+    assert!(gru.bias(Some([&bias, &bias])).run(&x, &steps, Some(&state), None).is_ok());
+    let says = |result: Result<_>, operand: &str, shape: &str| {
+        let text: String = text::<(Tensor, Option<Tensor>)>(result);
+        let parts = ["recurrent", operand, "[1, 1]", shape];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text:?} says {parts:?}");
+    };
+    says(gru.run(&wrong, &steps, None, None), "the input", "[10, 3]");
+    says(gru.run(&x, &steps, Some(&wrong), None), "h0", "[2, 4]");
+    says(gru.bias(Some([&wrong, &bias])).run(&x, &steps, None, None), "bias_ih", "[12]");
+    says(gru.bias(Some([&bias, &wrong])).run(&x, &steps, None, None), "bias_hh", "[12]");
+    let of =
+        |weight_ih, weight_hh| RecurrentLayer::new(Recurrence::Gru, weight_ih, weight_hh).run(&x, &steps, None, None);
+    says(of(&wrong, &weight_hh), "weight_ih", "[3 · hidden, in]");
+    says(of(&weight_ih, &wrong), "weight_hh", "[12, 4]");
+    let lstm = RecurrentLayer::new(Recurrence::Lstm, &weight_ih, &bias);
+    assert!(text(lstm.run(&x, &steps, None, None)).contains("weight_hh"));
+    let only = "recurrent: there is a c0 or a weight_hr, which only an LSTM has";
+    assert_eq!(text(gru.run(&x, &steps, None, Some(&state))), only);
+    let none = text(gru.run(&zeros(&[0, 3]), &Steps::even(0, 2), None, None));
+    assert_eq!(none, "recurrent: there are no steps; give at least one");
 }

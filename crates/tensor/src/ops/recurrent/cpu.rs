@@ -135,7 +135,7 @@ struct Forward<'a, R> {
     out_c: &'a mut [R],
 }
 
-/// All steps; `inputs`: a(x), the weight, `bias_hh` of a GRU, and the first states.
+/// All steps; `inputs`: a(x), the weight transposed, `bias_hh` of a GRU, and the first states.
 pub(super) fn forward<R: Real>(
     op: &Recurrent,
     hidden: usize,
@@ -196,7 +196,7 @@ impl<'a, R: Real> Forward<'a, R> {
     fn run(&mut self, kind: Recurrence, hidden: usize, weight: &[R], bias: Option<&[R]>) -> Result<()> {
         let (rows, width) = (self.h.len() / hidden, kind.gates() * hidden);
         let (h, weight) = ((&*self.h).into(), weight.into());
-        gemm(rows, hidden, width, h, [hidden, 1], weight, [1, hidden], (&mut *self.gates).into())?;
+        gemm(rows, hidden, width, h, [hidden, 1], weight, [width, 1], (&mut *self.gates).into())?;
         vectorized_widely(
             #[inline(always)]
             || match kind {
@@ -334,7 +334,7 @@ struct Back<'a, R> {
     direct: &'a mut [R],
 }
 
-/// The way back; `inputs`: the gradient of the result, the weight transposed, the result, what was kept, and the first states.
+/// The way back; `inputs`: the gradient of the result, the weight, the result, what was kept, and the first states.
 pub(super) fn backward<R: Real>(
     op: &Recurrent,
     hidden: usize,
@@ -440,7 +440,7 @@ impl<'a, R: Real> Back<'a, R> {
         let Some(weight) = weight else { return Ok(()) };
         let (rows, width) = (self.h.len() / hidden, kind.gates() * hidden);
         let gates = if self.of_h.is_empty() { &*self.of_x } else { &*self.of_h };
-        gemm(rows, width, hidden, gates.into(), [width, 1], weight.into(), [1, width], (&mut *self.h).into())?;
+        gemm(rows, width, hidden, gates.into(), [width, 1], weight.into(), [hidden, 1], (&mut *self.h).into())?;
         self.h.iter_mut().zip(&*self.direct).for_each(|(h, direct)| *h = *h + *direct);
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::autograd::Saved;
 use crate::cuda::CudaDevice;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::kind::Float;
 use crate::op::{on_cpu, on_cuda};
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
@@ -42,12 +43,14 @@ impl Recurrent {
     }
 
     /// All steps, given a(x), and what they leave for the gradient; `inputs`: a(x), the weight, of a GRU `bias_hh`, and the first
-    /// states.
+    /// states. The weight is transposed once: each step reads it along its rows.
     pub(super) fn on_cpu(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
         let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
         let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
         let keeps = keeps && kept_shape.elements() > 0;
         let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
+        let turned = inputs[1].map(|weight| weight.without_node().typed::<Float>().t()?.contiguous()).transpose()?;
+        let inputs = [inputs[0], turned.as_ref().map(Tensor::raw), inputs[2], inputs[3], inputs[4]];
         let out = on_cpu(OP, inputs, (shape, dtype), &mut |inputs, out| {
             by_real!(dtype, R => {
                 let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
@@ -92,8 +95,8 @@ impl Recurrent {
     /// The way back through all steps.
     pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
-        let turned = saved.input(WEIGHT_HH).t()?.contiguous()?;
-        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, turned.raw(), &out], kept)?;
+        let weight = saved.input(WEIGHT_HH).contiguous()?;
+        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
         let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
         let mut of_h = fresh(self.kind == Recurrence::Gru, made)?;
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
