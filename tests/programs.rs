@@ -30,7 +30,7 @@ const EXAMPLES: [&str; 14] = [
 ];
 
 /// PyTorch's tutorials and a model of each kind: they check what they promise, and have `--quick`.
-const TUTORIALS: [&str; 17] = [
+const TUTORIALS: [&str; 18] = [
     "basics_autograd",
     "basics_build_model",
     "basics_data",
@@ -44,6 +44,7 @@ const TUTORIALS: [&str; 17] = [
     "blitz_networks",
     "blitz_tensors",
     "models_finetune",
+    "models_gru",
     "models_resnet",
     "models_tabular",
     "models_unet",

@@ -109,16 +109,17 @@ class UNet(nn.Module):
         super().__init__()
         self.down1, self.down2 = double_conv(3, width), double_conv(width, 2 * width)
         self.bottom = double_conv(2 * width, 4 * width)
-        self.pool, self.up = nn.MaxPool2d(2), nn.Upsample(scale_factor=2)
-        self.up2, self.up1 = double_conv(6 * width, 2 * width), double_conv(3 * width, width)
+        self.pool = nn.MaxPool2d(2)
+        self.up2, self.conv2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2), double_conv(4 * width, 2 * width)
+        self.up1, self.conv1 = nn.ConvTranspose2d(2 * width, width, 2, stride=2), double_conv(2 * width, width)
         self.out = nn.Conv2d(width, 1, 1)
 
     def forward(self, x):
         d1 = self.down1(x)
         d2 = self.down2(self.pool(d1))
         x = self.bottom(self.pool(d2))
-        x = self.up2(torch.cat([self.up(x), d2], 1))
-        x = self.up1(torch.cat([self.up(x), d1], 1))
+        x = self.conv2(torch.cat([self.up2(x), d2], 1))
+        x = self.conv1(torch.cat([self.up1(x), d1], 1))
         return self.out(x)
 
 
@@ -131,6 +132,15 @@ class Tabular(nn.Module):
     def forward(self, numbers, categories):
         district, kind = self.district(categories[:, 0]), self.kind(categories[:, 1])
         return self.layers(torch.cat([numbers, district, kind], 1)).squeeze(1)
+
+
+class Forecaster(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gru, self.out = nn.GRU(1, 32, batch_first=True), nn.Linear(32, 1)
+
+    def forward(self, x):
+        return self.out(self.gru(x)[0])
 
 
 golden = {}
@@ -166,6 +176,11 @@ rows, target = numbers((8, 3), 1000), numbers((8,), 1001)
 categories = torch.tensor([[0, 0], [11, 1], [3, 2], [3, 3], [5, 0], [6, 1], [10, 2], [1, 3]])
 opt = optim.AdamW(tabular.parameters(), lr=1e-3, weight_decay=1e-4)
 golden["tabular"] = one_step(tabular, opt, lambda: F.mse_loss(tabular(rows, categories), target))
+
+model = Forecaster()
+fill(model)
+x, target = numbers((8, 20, 1), 1000), numbers((8, 20, 1), 1001)
+golden["gru"] = one_step(model, optim.Adam(model.parameters(), lr=1e-3), lambda: F.mse_loss(model(x), target))
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden.json"), "w") as file:
     json.dump(golden, file, indent=1)

@@ -98,8 +98,10 @@ fn main() -> Result<()> {
     let set = photos::open(&options, options.pick(1_024, 20_000), options.pick(256, 2_000))?;
     beside_pytorch(&device)?;
 
-    let train_dl = loader(&set.train, true, options.seed).batch_size(64).shuffle(options.seed);
-    let test_dl = loader(&set.test, false, options.seed).batch_size(128);
+    let crop = RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) };
+    let augment = (crop, RandomHorizontalFlip { p: 0.5 }, ToFloat, NORMALIZE);
+    let train_dl = loader(&set.train, augment, options.seed).batch_size(64).shuffle(options.seed);
+    let test_dl = loader(&set.test, (ToFloat, NORMALIZE), options.seed).batch_size(128);
     let model = ResNet::new(options.pick(1, 3))?.to(&device)?;
     println!("{} parameters, on {device}", model.num_parameters());
     let epochs = options.pick(2, 15);
@@ -137,16 +139,15 @@ fn main() -> Result<()> {
 
 type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 
-fn loader(dataset: &photos::PhotoDataset, augment: bool, seed: u64) -> Batches {
-    let normal = Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
-    let train =
-        (RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }, RandomHorizontalFlip { p: 0.5 }, ToFloat, normal);
-    let test = (ToFloat, normal);
-    let transform = move |(image, label), random: &Generator| {
-        let image = if augment { train.apply(image, random)? } else { test.apply(image, random)? };
-        Ok((image, label))
-    };
-    DataLoader::new(dataset.clone().transform(seed, transform))
+/// The means and deviations of CIFAR-10's channels.
+const NORMALIZE: Normalize<3> = Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
+
+fn loader<T>(dataset: &photos::PhotoDataset, transform: T, seed: u64) -> Batches
+where
+    T: Transform<Tensor<Int>, Out = Tensor> + Send + Sync + 'static,
+{
+    let of_image = move |(image, label), random: &Generator| Ok((transform.apply(image, random)?, label));
+    DataLoader::new(dataset.clone().transform(seed, of_image))
 }
 
 fn accuracy(model: &ResNet, test_dl: &Batches, device: &Device) -> Result<f64> {
@@ -163,8 +164,11 @@ fn accuracy(model: &ResNet, test_dl: &Batches, device: &Device) -> Result<f64> {
 
 /// The first test pictures, each with what it was taken for.
 fn draw(model: &ResNet, set: &photos::Photos, device: &Device, path: &std::path::Path) -> Result<()> {
-    let (images, labels) =
-        loader(&set.test, false, 0).batch_size(16).iter().next().context("there are test pictures")??;
+    let (images, labels) = loader(&set.test, (ToFloat, NORMALIZE), 0)
+        .batch_size(16)
+        .iter()
+        .next()
+        .context("there are test pictures")??;
     let predicted = no_grad(|| model.forward(&images.to(device)?)?.argmax(1))?.to_vec::<i64>()?;
     let caption = |(label, predicted): (i64, i64)| {
         let [label, predicted] = [label, predicted].map(|number| set.classes[number as usize]);

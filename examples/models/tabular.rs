@@ -14,12 +14,25 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use common::options::Options;
 use common::pictures;
-use pagelock::data::CsvTable;
+use pagelock::data::{CsvTable, Standardize};
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 
-const DISTRICTS: usize = 12;
-const KINDS: usize = 4;
+const DISTRICTS: [&str; 12] = [
+    "Altona",
+    "Bergedorf",
+    "Eimsbuettel",
+    "Eppendorf",
+    "Hafen",
+    "Hamm",
+    "Harburg",
+    "Horn",
+    "Mitte",
+    "Nord",
+    "Ottensen",
+    "Wandsbek",
+];
+const KINDS: [&str; 4] = ["attic", "loft", "plain", "studio"];
 
 /// Each category has an embedding; numbers and embeddings go through two hidden layers.
 #[derive(Module)]
@@ -30,17 +43,16 @@ struct Model {
 }
 
 impl Model {
-    fn new() -> Result<Self> {
+    fn new(n_districts: usize, n_kinds: usize) -> Result<Self> {
         Ok(Self {
-            district: Embedding::new(DISTRICTS, 4)?,
-            kind: Embedding::new(KINDS, 2)?,
+            district: Embedding::new(n_districts, 4)?,
+            kind: Embedding::new(n_kinds, 2)?,
             layers: Sequential::new((Linear::new(9, 64)?, ReLU, Linear::new(64, 32)?, ReLU, Linear::new(32, 1)?)),
         })
     }
 
-    fn forward(&self, numbers: &Tensor, categories: &Tensor<Int>) -> Result<Tensor> {
-        let district = self.district.forward(&categories.select(1, 0)?)?;
-        let kind = self.kind.forward(&categories.select(1, 1)?)?;
+    fn forward(&self, numbers: &Tensor, district: &Tensor<Int>, kind: &Tensor<Int>) -> Result<Tensor> {
+        let (district, kind) = (self.district.forward(district)?, self.kind.forward(kind)?);
         Ok(self.layers.forward(&Tensor::cat(&[numbers, &district, &kind], 1)?)?.squeeze(1)?)
     }
 }
@@ -54,36 +66,65 @@ fn main() -> Result<()> {
 
     let path = out.join("flats.csv");
     write_table(&path, n, options.seed)?;
-    let table = CsvTable::open(&path)?;
-    println!("{} has {} rows of {:?}", path.display(), table.n_rows(), table.names());
-    let numbers: Tensor = table.numbers(&["area", "floor", "age"])?;
-    let categories: Tensor<Int> = table.numbers(&["district", "kind"])?;
-    let rents: Tensor = table.column("rent")?;
+    let data = Flats::open(&path)?;
+    let train_dl = DataLoader::new(data.train).batch_size(64).shuffle(options.seed);
+    let test_dl = DataLoader::new(data.test).batch_size(256);
 
-    // The first four fifths are to train with; means and deviations are theirs.
-    let n_train = n / 5 * 4;
-    let normal = |x: &Tensor| {
-        let train = x.narrow(0, 0, n_train)?;
-        (x - train.mean_keepdim(0)?)? / train.std_keepdim(0)?
-    };
-    let (numbers, targets) = (normal(&numbers)?, normal(&rents)?);
-    let part = |from, len| -> Result<_> {
-        let parts = (numbers.narrow(0, from, len)?, categories.narrow(0, from, len)?, targets.narrow(0, from, len)?);
-        Ok(TensorDataset::new(parts)?)
-    };
-    let train_dl = DataLoader::new(part(0, n_train)?).batch_size(64).shuffle(options.seed);
-    let test_dl = DataLoader::new(part(n_train, n - n_train)?).batch_size(256);
+    let model = Model::new(data.n_districts, data.n_kinds)?.to(&device)?;
+    let losses = train(&model, &train_dl, options.pick(15, 20), &device)?;
+    let (squares, error) = assess(&model, &test_dl, &device)?;
+    let error = error * data.rents.std[0];
+    println!("on {} other flats: R² {:.3}, mean error {error:.0} a month", test_dl.n_samples(), 1.0 - squares);
+    pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
+    ensure!(squares < 0.3, "a mean alone has the squared error 1, and the model {squares:.3}");
+    Ok(())
+}
 
-    let model = Model::new()?.to(&device)?;
+/// Numbers `[rows, 3]`, districts, kinds and rents, `[rows]` each.
+type FlatDataset = TensorDataset<(Tensor, Tensor<Int>, Tensor<Int>, Tensor)>;
+type Batches = DataLoader<(Tensor, Tensor<Int>, Tensor<Int>, Tensor)>;
+
+/// A table, ready for training: categories as codes, numbers and rents with mean 0 and deviation 1.
+struct Flats {
+    train: FlatDataset,
+    test: FlatDataset,
+    n_districts: usize,
+    n_kinds: usize,
+    rents: Standardize,
+}
+
+impl Flats {
+    /// The first four fifths are to train with; means and deviations are theirs.
+    fn open(path: &Path) -> Result<Self> {
+        let table = CsvTable::open(path)?;
+        println!("{} has {} rows of {:?}", path.display(), table.n_rows(), table.names());
+        let (districts, kinds) = (table.categories("district")?, table.categories("kind")?);
+        let (district, kind) = (table.codes("district", &districts)?, table.codes("kind", &kinds)?);
+        let (numbers, rent) = (table.numbers(&["area", "floor", "age"])?, table.column("rent")?);
+
+        let n_train = table.n_rows() / 5 * 4;
+        let scale = Standardize::fit(&numbers.narrow(0, 0, n_train)?)?;
+        let rents = Standardize::fit(&rent.narrow(0, 0, n_train)?)?;
+        let (numbers, rent) = (scale.apply(&numbers)?, rents.apply(&rent)?);
+        let part = |from, len| -> Result<FlatDataset> {
+            let [district, kind] = [district.narrow(0, from, len)?, kind.narrow(0, from, len)?];
+            Ok(TensorDataset::new((numbers.narrow(0, from, len)?, district, kind, rent.narrow(0, from, len)?))?)
+        };
+        let (train, test) = (part(0, n_train)?, part(n_train, table.n_rows() - n_train)?);
+        Ok(Self { train, test, n_districts: districts.len(), n_kinds: kinds.len(), rents })
+    }
+}
+
+/// The loss of each epoch.
+fn train(model: &Model, train_dl: &Batches, epochs: usize, device: &Device) -> Result<Vec<f64>> {
     let mut opt = AdamW::new(model.parameters(), 3e-3).weight_decay(1e-4);
-    let epochs = options.pick(15, 20);
     let mut losses = Vec::new();
     for epoch in 1..=epochs {
         let mut total = 0.0;
-        for batch in &train_dl {
-            let (numbers, categories, target) = batch?;
-            let (numbers, categories) = (numbers.to(&device)?, categories.to(&device)?);
-            let loss = F::mse_loss(&model.forward(&numbers, &categories)?, &target.to(&device)?)?;
+        for batch in train_dl {
+            let (numbers, district, kind, rent) = batch?;
+            let predicted = model.forward(&numbers.to(device)?, &district.to(device)?, &kind.to(device)?)?;
+            let loss = F::mse_loss(&predicted, &rent.to(device)?)?;
             loss.backward()?;
             opt.step()?;
             opt.zero_grad();
@@ -94,23 +135,17 @@ fn main() -> Result<()> {
             println!("epoch {epoch}/{epochs}: loss {:.4}", losses[epoch - 1]);
         }
     }
-    let (squares, error) = assess(&model, &test_dl, &device)?;
-    let deviation: f64 = rents.narrow(0, 0, n_train)?.std(..)?.item()?;
-    println!("on {} other flats: R² {:.3}, mean error {:.0} a month", n - n_train, 1.0 - squares, error * deviation);
-    pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
-    ensure!(squares < 0.3, "a mean alone has the squared error 1, and the model {squares:.3}");
-    Ok(())
+    Ok(losses)
 }
-
-type Batches = DataLoader<(Tensor, Tensor<Int>, Tensor)>;
 
 /// The mean of squared and of absolute errors, in deviations.
 fn assess(model: &Model, test_dl: &Batches, device: &Device) -> Result<(f64, f64)> {
     no_grad(|| {
         let (mut squares, mut errors) = (0.0, 0.0);
         for batch in test_dl {
-            let (numbers, categories, target) = batch?;
-            let error = (model.forward(&numbers.to(device)?, &categories.to(device)?)? - target.to(device)?)?;
+            let (numbers, district, kind, rent) = batch?;
+            let predicted = model.forward(&numbers.to(device)?, &district.to(device)?, &kind.to(device)?)?;
+            let error = (predicted - rent.to(device)?)?;
             squares += error.pow(2.0)?.sum(..)?.item::<f64>()?;
             errors += error.abs()?.sum(..)?.item::<f64>()?;
         }
@@ -125,10 +160,11 @@ fn write_table(path: &Path, n: usize, seed: u64) -> Result<()> {
     let mut text = "area,floor,age,district,kind,rent\n".to_owned();
     for _ in 0..n {
         let (area, floor, age) = (20 + dice.below(100), dice.below(8), dice.below(90));
-        let (district, kind) = (dice.below(DISTRICTS as u64), dice.below(KINDS as u64));
-        let per_area = 9.0 + (district * 7 % 12) as f64 * 0.8 + [0.0, 2.5, -1.5, 4.0][kind as usize];
+        let (district, kind) = (dice.below(12) as usize, dice.below(4) as usize);
+        let per_area = 9.0 + (district * 7 % 12) as f64 * 0.8 + [0.0, 2.5, -1.5, 4.0][kind];
         let rent = area as f64 * (per_area - 0.03 * age as f64) + 15.0 * floor as f64;
         let rent = rent * (0.9 + 0.2 * dice.next_f64());
+        let (district, kind) = (DISTRICTS[district], KINDS[kind]);
         writeln!(text, "{area},{floor},{age},{district},{kind},{rent:.2}")?;
     }
     Ok(fs::write(path, text)?)
@@ -136,12 +172,13 @@ fn write_table(path: &Path, n: usize, seed: u64) -> Result<()> {
 
 /// One step on eight rows of numbers.
 fn beside_pytorch(device: &Device) -> Result<()> {
-    let model = Model::new()?.to(device)?;
+    let model = Model::new(12, 4)?.to(device)?;
     beside::fill(&model.named_parameters())?;
     let (numbers, target) = (beside::numbers(&[8, 3], 1000, device)?, beside::numbers(&[8], 1001, device)?);
-    let categories = Tensor::on(device).new([[0, 0], [11, 1], [3, 2], [3, 3], [5, 0], [6, 1], [10, 2], [1, 3]])?;
+    let district = Tensor::on(device).new([0, 11, 3, 3, 5, 6, 10, 1])?;
+    let kind = Tensor::on(device).new([0, 1, 2, 3, 0, 1, 2, 3])?;
     let mut opt = AdamW::new(model.parameters(), 1e-3).weight_decay(1e-4);
     beside::one_step("tabular", &model.named_parameters(), &mut opt, &|| {
-        Ok(F::mse_loss(&model.forward(&numbers, &categories)?, &target)?)
+        Ok(F::mse_loss(&model.forward(&numbers, &district, &kind)?, &target)?)
     })
 }

@@ -1,6 +1,6 @@
 //! A U-Net (Ronneberger et al., 2015) that says of each pixel whether it belongs to the shape in the picture.
 //!
-//! `cargo run --release --example models_unet`. Upsampling and a convolution go up, in place of a transposed convolution.
+//! `cargo run --release --example models_unet`. Transposed convolutions go up, as in the paper.
 
 #[path = "../common/beside.rs"]
 mod beside;
@@ -10,7 +10,7 @@ mod common;
 use anyhow::{Context, Result, ensure};
 use common::options::Options;
 use common::{photos, pictures};
-use pagelock::nn::functional as F;
+use pagelock::nn::{ConvTranspose2d, functional as F};
 use pagelock::prelude::*;
 
 /// Two convolutions, each with normalization and ReLU.
@@ -31,9 +31,10 @@ struct UNet {
     down2: Sequential,
     bottom: Sequential,
     pool: MaxPool2d,
-    up: Upsample,
-    up2: Sequential,
-    up1: Sequential,
+    up2: ConvTranspose2d,
+    conv2: Sequential,
+    up1: ConvTranspose2d,
+    conv1: Sequential,
     out: Conv2d,
 }
 
@@ -44,9 +45,10 @@ impl UNet {
             down2: double_conv(width, 2 * width)?,
             bottom: double_conv(2 * width, 4 * width)?,
             pool: MaxPool2d::new(2),
-            up: Upsample::scale_factor(2.0),
-            up2: double_conv(6 * width, 2 * width)?,
-            up1: double_conv(3 * width, width)?,
+            up2: ConvTranspose2d::new(4 * width, 2 * width, 2)?.stride(2),
+            conv2: double_conv(4 * width, 2 * width)?,
+            up1: ConvTranspose2d::new(2 * width, width, 2)?.stride(2),
+            conv1: double_conv(2 * width, width)?,
             out: Conv2d::new(width, 1, 1)?,
         })
     }
@@ -57,8 +59,8 @@ impl Forward for UNet {
         let d1 = self.down1.forward(x)?; // [batch, width, 32, 32]
         let d2 = self.down2.forward(&self.pool.forward(&d1)?)?; // [batch, 2 width, 16, 16]
         let x = self.bottom.forward(&self.pool.forward(&d2)?)?; // [batch, 4 width, 8, 8]
-        let x = self.up2.forward(&Tensor::cat(&[&self.up.forward(&x)?, &d2], 1)?)?;
-        let x = self.up1.forward(&Tensor::cat(&[&self.up.forward(&x)?, &d1], 1)?)?;
+        let x = self.conv2.forward(&Tensor::cat(&[&self.up2.forward(&x)?, &d2], 1)?)?;
+        let x = self.conv1.forward(&Tensor::cat(&[&self.up1.forward(&x)?, &d1], 1)?)?;
         self.out.forward(&x)
     }
 }

@@ -100,6 +100,18 @@ impl Names {
         Ok(names)
     }
 
+    /// Writes the files that [`open`](Self::open) reads, so that others can learn from the same names.
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        crate::common::make_folder(folder)?;
+        for (number, language) in self.languages.iter().enumerate() {
+            let of_language = self.all.iter().filter(|(_, other)| *other == number);
+            let text: String = of_language.flat_map(|(name, _)| [name, "\n"]).collect();
+            let path = folder.join(format!("{language}.txt"));
+            fs::write(&path, text).with_context(|| format!("cannot write `{}`", path.display()))?;
+        }
+        Ok(())
+    }
+
     /// Invented names: a beginning, perhaps a middle, and an end that is usual in the language.
     fn made(seed: u64) -> Names {
         let random = Generator::new(seed);

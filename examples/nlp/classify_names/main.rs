@@ -8,10 +8,14 @@ mod common;
 #[path = "../shared.rs"]
 mod shared;
 
+use std::time::Instant;
+
 use anyhow::{Result, ensure};
 use clap::Parser;
+use pagelock::nn::functional as F;
 use pagelock::nn::optim::clip_grad_norm_;
-use pagelock::nn::{RNN, rnn};
+use pagelock::nn::rnn::{PackedSequence, pack_sequence};
+use pagelock::nn::{NLLLoss, RNN};
 use pagelock::prelude::*;
 
 use shared::{Common, LETTERS, Names, numbers};
@@ -21,6 +25,64 @@ use shared::{Common, LETTERS, Names, numbers};
 struct Args {
     #[command(flatten)]
     common: Common,
+}
+
+fn main() -> Result<()> {
+    let args: Args = common::arguments();
+    let (device, out) = args.common.begin("classify_names")?;
+
+    // Data
+    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
+    names.write(&out.join("names"))?;
+    let random = Generator::new(args.common.seed);
+    let mut examples = examples(&names, &device)?;
+    random.shuffle(&mut examples);
+    let (train_set, test_set) = examples.split_at(examples.len() * 85 / 100);
+    println!("train examples = {}, test examples = {}", train_set.len(), test_set.len());
+
+    // Model and training
+    let model = CharRnn::new(N_LETTERS, 128, names.languages.len())?.to(&device)?;
+    println!("{model}");
+    let epochs = if args.common.quick { 12 } else { 27 };
+    let losses = train(&model, train_set, epochs, &random, &device)?;
+
+    // Evaluation
+    let (accuracy, confusion) = evaluate(&model, test_set, names.languages.len(), &device)?;
+    println!("{:.1} % of the test's names are told right", 100.0 * accuracy);
+    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
+    let (rows, title) = (&names.languages, "language (left) and what it is taken for (top)");
+    shared::write_squares(&out.join("confusion.svg"), title, rows, rows, &confusion)?;
+    println!("loss.svg, confusion.svg and the names are in {}", out.display());
+
+    let [first, last] = [losses[0], losses[losses.len() - 1]];
+    ensure!(last < 0.7 * first, "the loss went from {first:.3} to {last:.3} only");
+    let bound = if args.common.data.is_some() { 0.5 } else { 0.9 };
+    ensure!(args.common.data.is_some() && args.common.quick || accuracy >= bound, "{accuracy:.3} is less than {bound}");
+    Ok(())
+}
+
+/// The letters, and one for all others.
+const N_LETTERS: usize = LETTERS.len() + 1;
+
+/// A name, `[letters, N_LETTERS]`, and the number of its language.
+type Example = (Tensor, i64);
+
+fn examples(names: &Names, device: &Device) -> Result<Vec<Example>> {
+    names.all.iter().map(|(name, language)| Ok((name_to_tensor(name, device)?, *language as i64))).collect()
+}
+
+/// A name as `[letters, N_LETTERS]`: for each letter a 1 at its place.
+fn name_to_tensor(name: &str, device: &Device) -> Result<Tensor> {
+    let letters = numbers(name, LETTERS);
+    let letters = Tensor::from_slice(&letters, [letters.len()])?.to(device)?;
+    Ok(F::one_hot(&letters, N_LETTERS)?.to_float()?)
+}
+
+/// Names as a packed sequence, and their languages.
+fn batch(names: &[Example], device: &Device) -> Result<(PackedSequence, Tensor<Int>)> {
+    let tensors: Vec<&Tensor> = names.iter().map(|(name, _)| name).collect();
+    let languages: Vec<i64> = names.iter().map(|(_, language)| *language).collect();
+    Ok((pack_sequence(&tensors, false)?, Tensor::from_slice(&languages, [languages.len()])?.to(device)?))
 }
 
 /// A name, letter by letter, through a recurrent layer, whose last state says the language.
@@ -35,83 +97,48 @@ impl CharRnn {
         Ok(Self { rnn: RNN::new(input_size, hidden_size)?, h2o: Linear::new(hidden_size, output_size)? })
     }
 
-    fn forward(&self, names: &rnn::PackedSequence) -> Result<Tensor> {
+    fn forward(&self, names: &PackedSequence) -> Result<Tensor> {
         let (_, hidden) = self.rnn.forward_packed(names, None)?;
         Ok(self.h2o.forward(&hidden.select(0, 0)?)?.log_softmax(1)?)
     }
 }
 
-/// A name as `[letters, N_LETTERS + 1]`: for each letter a 1 at its place.
-fn name_to_tensor(name: &str, device: &Device) -> Result<Tensor> {
-    let letters = numbers(name, LETTERS);
-    let letters = Tensor::from_slice(&letters, [letters.len()])?.to(device)?;
-    Ok(pagelock::nn::functional::one_hot(&letters, LETTERS.len() + 1)?.to_float()?)
-}
-
-/// Names as a packed sequence, and their languages.
-fn batch(names: &[(Tensor, i64)], device: &Device) -> Result<(rnn::PackedSequence, Tensor<Int>)> {
-    let tensors: Vec<&Tensor> = names.iter().map(|(name, _)| name).collect();
-    let languages: Vec<i64> = names.iter().map(|(_, language)| *language).collect();
-    Ok((rnn::pack_sequence(&tensors, false)?, Tensor::from_slice(&languages, [languages.len()])?.to(device)?))
-}
-
-fn main() -> Result<()> {
-    let args: Args = common::arguments();
-    let (device, out) = args.common.begin("classify_names")?;
-    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
-    let mut data = Vec::new();
-    for (name, language) in &names.all {
-        data.push((name_to_tensor(name, &device)?, *language as i64));
-    }
-    let random = Generator::new(args.common.seed);
-    random.shuffle(&mut data);
-    let (train, test) = data.split_at(data.len() * 85 / 100);
-    let mut train = train.to_vec();
-    println!("train examples = {}, test examples = {}", train.len(), test.len());
-
-    let model = CharRnn::new(LETTERS.len() + 1, 128, names.languages.len())?.to(&device)?;
-    println!("{model}");
-    let epochs = if args.common.quick { 12 } else { 27 };
+/// The average loss of each epoch.
+fn train(
+    model: &CharRnn,
+    train_set: &[Example],
+    epochs: usize,
+    random: &Generator,
+    device: &Device,
+) -> Result<Vec<f64>> {
+    let criterion = NLLLoss::new();
     let mut opt = Sgd::new(model.parameters(), 0.15);
+    let mut train_set = train_set.to_vec();
     let mut losses = Vec::new();
+    let start = Instant::now();
     for epoch in 1..=epochs {
-        random.shuffle(&mut train);
-        let (mut sum, mut batches) = (0.0, 0);
-        for names in train.chunks(64) {
-            let (x, languages) = batch(names, &device)?;
-            let loss = pagelock::nn::NLLLoss::new().forward(&model.forward(&x)?, &languages)?;
+        random.shuffle(&mut train_set);
+        let mut sum = 0.0;
+        for names in train_set.chunks(64) {
+            let (x, languages) = batch(names, device)?;
+            let loss = criterion.forward(&model.forward(&x)?, &languages)?;
             loss.backward()?;
             clip_grad_norm_(model.parameters(), 3.0)?;
             opt.step()?;
             opt.zero_grad();
-            (sum, batches) = (sum + loss.item::<f64>()?, batches + 1);
+            sum += loss.item::<f64>()?;
         }
-        losses.push(sum / f64::from(batches));
+        losses.push(sum / train_set.len().div_ceil(64) as f64);
         if epoch % 3 == 0 || epoch == 1 {
-            println!("epoch {epoch:>3} of {epochs}: average batch loss = {:.4}", sum / f64::from(batches));
+            println!("epoch {epoch:>3} of {epochs}: average batch loss = {:.4}", losses[epoch - 1]);
         }
     }
-
-    let (accuracy, confusion) = evaluate(&model, test, names.languages.len(), &device)?;
-    println!("{:.1} % of the test's names are told right", 100.0 * accuracy);
-    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
-    let (rows, title) = (&names.languages, "language (left) and what it is taken for");
-    shared::write_squares(&out.join("confusion.svg"), title, rows, rows, &confusion)?;
-    println!("loss.svg and confusion.svg are in {}", out.display());
-    let [first, last] = [losses[0], losses[losses.len() - 1]];
-    ensure!(last < 0.7 * first, "the loss went from {first:.3} to {last:.3} only");
-    let bound = if args.common.data.is_some() { 0.5 } else { 0.9 };
-    ensure!(args.common.data.is_some() && args.common.quick || accuracy >= bound, "{accuracy:.3} is less than {bound}");
-    Ok(())
+    println!("{:.1} ms an epoch", 1e3 * start.elapsed().as_secs_f64() / epochs as f64);
+    Ok(losses)
 }
 
 /// The share of names that are told right, and for each language what it is taken for.
-fn evaluate(
-    model: &CharRnn,
-    names: &[(Tensor, i64)],
-    languages: usize,
-    device: &Device,
-) -> Result<(f64, Vec<Vec<f64>>)> {
+fn evaluate(model: &CharRnn, names: &[Example], languages: usize, device: &Device) -> Result<(f64, Vec<Vec<f64>>)> {
     let mut counts = vec![vec![0.0; languages]; languages];
     let (x, _) = batch(names, device)?;
     let guesses = no_grad(|| model.forward(&x))?.argmax(1)?.to_vec::<i64>()?;

@@ -9,7 +9,7 @@ mod shared;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
-use pagelock::nn::functional::one_hot;
+use pagelock::nn::{NLLLoss, functional as F};
 use pagelock::prelude::*;
 
 use shared::{Common, LETTERS, Names, numbers};
@@ -21,10 +21,51 @@ struct Args {
     common: Common,
 }
 
+const HIDDEN_SIZE: usize = 128;
 /// The letters and the end of a name.
 const N_LETTERS: usize = LETTERS.len() + 1;
 const END: i64 = LETTERS.len() as i64;
 const MAX_LENGTH: usize = 20;
+
+fn main() -> Result<()> {
+    let args: Args = common::arguments();
+    let (device, out) = args.common.begin("generate_names")?;
+    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
+    let random = Generator::new(args.common.seed);
+
+    let model = Rnn::new(names.languages.len(), HIDDEN_SIZE)?.to(&device)?;
+    println!("{model}");
+    let losses = train(&model, &names, if args.common.quick { 2_500 } else { 6_000 }, &random, &device)?;
+
+    let (made, known) = sample_names(&model, &names, &random, &device)?;
+    print!("{made}");
+    std::fs::write(out.join("names.txt"), &made)?;
+    shared::write_curve(&out.join("loss.svg"), "loss by letter, averaged", &shared::means(&losses, 60))?;
+    println!("loss.svg and names.txt are in {}", out.display());
+
+    let (means, n_made) = (shared::means(&losses, 10), made.lines().count());
+    let [first, last] = [means[0], means[means.len() - 1]];
+    println!("loss: {first:.3} at first, {last:.3} at last; {known} of {n_made} names end as one of their language");
+    ensure!(last < 0.75 * first, "the loss went from {first:.3} to {last:.3} only");
+    let is_enough = 2 * known >= n_made || args.common.data.is_some();
+    ensure!(is_enough, "only {known} names end as those of their language");
+    Ok(())
+}
+
+/// Numbers as rows with a 1 at their place.
+fn one_hots(numbers: &[i64], width: usize, device: &Device) -> Result<Tensor> {
+    Ok(F::one_hot(&Tensor::from_slice(numbers, [numbers.len()])?.to(device)?, width)?.to_float()?)
+}
+
+/// A name to learn: its language `[1, languages]`, its letters `[letters, N_LETTERS]`, and what follows each of them, `[letters]`.
+fn training_example(names: &Names, random: &Generator, device: &Device) -> Result<(Tensor, Tensor, Tensor<Int>)> {
+    let (name, language) = &names.all[random.below(names.all.len() as u64) as usize];
+    let letters = numbers(name, LETTERS);
+    let targets: Vec<i64> = letters[1..].iter().copied().chain([END]).collect();
+    let language = one_hots(&[*language as i64], names.languages.len(), device)?;
+    let targets = Tensor::from_slice(&targets, [targets.len()])?.to(device)?;
+    Ok((language, one_hots(&letters, N_LETTERS, device)?, targets))
+}
 
 /// From the language, a letter and the state to how likely each next letter is, and the next state.
 #[derive(Module)]
@@ -55,95 +96,57 @@ impl Rnn {
     }
 }
 
-/// Numbers as rows with a 1 at their place.
-fn one_hots(numbers: &[i64], width: usize, device: &Device) -> Result<Tensor> {
-    Ok(one_hot(&Tensor::from_slice(numbers, [numbers.len()])?.to(device)?, width)?.to_float()?)
-}
-
-fn main() -> Result<()> {
-    let args: Args = common::arguments();
-    let (device, out) = args.common.begin("generate_names")?;
-    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
-    let (n_languages, hidden_size) = (names.languages.len(), 128);
-    let random = Generator::new(args.common.seed);
-    let model = Rnn::new(n_languages, hidden_size)?.to(&device)?;
-    println!("{model}");
-
-    let n_iters = if args.common.quick { 2_500 } else { 6_000 };
+/// The loss of each step; a step learns one name.
+fn train(model: &Rnn, names: &Names, n_iters: usize, random: &Generator, device: &Device) -> Result<Vec<f64>> {
+    let criterion = NLLLoss::new();
     let mut opt = Adam::new(model.parameters(), 2e-3);
     let mut losses = Vec::new();
+    let print_every = n_iters / 10;
     for iter in 1..=n_iters {
-        let (name, language) = &names.all[random.below(names.all.len() as u64) as usize];
-        let letters = numbers(name, LETTERS);
-        let targets: Vec<i64> = letters[1..].iter().copied().chain([END]).collect();
-        let language = one_hots(&[*language as i64], n_languages, &device)?;
-        let input = one_hots(&letters, N_LETTERS, &device)?;
-        let targets = Tensor::from_slice(&targets, [targets.len()])?.to(&device)?;
-        let mut hidden = Tensor::on(&device).zeros([1, hidden_size])?;
+        let (language, input, targets) = training_example(names, random, device)?;
+        let mut hidden = Tensor::on(device).zeros([1, HIDDEN_SIZE])?;
         let mut outputs = Vec::new();
-        for letter in 0..letters.len() {
+        for letter in input.split(1, 0)? {
             let output;
-            (output, hidden) = model.forward(&language, &input.narrow(0, letter, 1)?, &hidden)?;
+            (output, hidden) = model.forward(&language, &letter, &hidden)?;
             outputs.push(output);
         }
         let outputs = Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 0)?;
-        let loss = pagelock::nn::NLLLoss::new().forward(&outputs, &targets)?;
+        let loss = criterion.forward(&outputs, &targets)?;
         loss.backward()?;
         opt.step()?;
         opt.zero_grad();
         losses.push(loss.item::<f64>()?);
-        if iter % (n_iters / 10) == 0 {
-            let recent = &losses[losses.len() - n_iters / 10..];
-            println!(
-                "{iter:>6} ({:>3} %): loss {:.4}",
-                100 * iter / n_iters,
-                recent.iter().sum::<f64>() / recent.len() as f64
-            );
+        if iter % print_every == 0 {
+            let recent = losses[iter - print_every..].iter().sum::<f64>() / print_every as f64;
+            println!("{iter:>6} ({:>3} %): loss {recent:.4}", 100 * iter / n_iters);
         }
     }
+    Ok(losses)
+}
 
+/// Three names of each language, and how many of them end as one that was learned.
+fn sample_names(model: &Rnn, names: &Names, random: &Generator, device: &Device) -> Result<(String, usize)> {
     model.eval();
-    let mut made = String::new();
-    let mut known = 0;
+    let (mut made, mut known) = (String::new(), 0);
     for (number, language) in names.languages.iter().enumerate() {
-        let firsts: Vec<char> =
-            names.all.iter().filter(|name| name.1 == number).filter_map(|name| name.0.chars().next()).collect();
+        let learned: Vec<&str> = names.all.iter().filter(|name| name.1 == number).map(|name| &*name.0).collect();
         for _ in 0..3 {
-            let first = firsts[random.below(firsts.len() as u64) as usize];
-            let name = sample(&model, (number, n_languages, hidden_size), first, &device)?;
+            let first = learned[random.below(learned.len() as u64) as usize].chars().next().unwrap_or('A');
+            let name = sample(model, (number, names.languages.len()), first, device)?;
             let end: String = name.chars().skip(name.chars().count().saturating_sub(3)).collect();
-            known += usize::from(names.all.iter().any(|other| other.1 == number && other.0.ends_with(&end)));
+            known += usize::from(learned.iter().any(|other| other.ends_with(&end)));
             made.push_str(&format!("{language}: {name}\n"));
         }
     }
-    print!("{made}");
-    std::fs::write(out.join("names.txt"), &made)?;
-    shared::write_curve(&out.join("loss.svg"), "loss by letter, averaged", &shared::means(&losses, 60))?;
-    println!("loss.svg and names.txt are in {}", out.display());
-    let means = shared::means(&losses, 10);
-    let [first, last] = [means[0], means[means.len() - 1]];
-    println!(
-        "loss: {first:.3} at first, {last:.3} at last; {known} of {} names end as one of their language",
-        3 * n_languages
-    );
-    ensure!(last < 0.75 * first, "the loss went from {first:.3} to {last:.3} only");
-    ensure!(
-        2 * known >= 3 * n_languages || args.common.data.is_some(),
-        "only {known} names end as those of their language"
-    );
-    Ok(())
+    Ok((made, known))
 }
 
 /// The likeliest name of a language that begins with a letter.
-fn sample(
-    model: &Rnn,
-    (language, n_languages, hidden_size): (usize, usize, usize),
-    first: char,
-    device: &Device,
-) -> Result<String> {
+fn sample(model: &Rnn, (language, n_languages): (usize, usize), first: char, device: &Device) -> Result<String> {
     no_grad(|| {
         let language = one_hots(&[language as i64], n_languages, device)?;
-        let mut hidden = Tensor::on(device).zeros([1, hidden_size])?;
+        let mut hidden = Tensor::on(device).zeros([1, HIDDEN_SIZE])?;
         let mut name = first.to_string();
         let mut letter = numbers(&name, LETTERS)[0];
         for _ in 0..MAX_LENGTH {

@@ -10,8 +10,11 @@ mod model;
 mod shared;
 mod text;
 
+use std::path::Path;
+
 use anyhow::{Result, ensure};
 use clap::Parser;
+use pagelock::nn::NLLLoss;
 use pagelock::prelude::*;
 
 use model::{AttnDecoder, Encoder};
@@ -33,77 +36,94 @@ fn main() -> Result<()> {
     let (device, out) = args.common.begin("translate")?;
     let pairs = Pairs::open(args.common.data.as_deref(), args.common.seed, MAX_LENGTH)?;
     println!("{} pairs of sentences, {} words and {} words", pairs.all.len(), pairs.from.len(), pairs.to.len());
+
     let (hidden_size, epochs) = if args.common.quick { (64, 14) } else { (128, 40) };
     let encoder = Encoder::new(pairs.from.len(), hidden_size)?.to(&device)?;
     let decoder = AttnDecoder::new(hidden_size, pairs.to.len())?.to(&device)?;
     println!("{encoder}\n{decoder}");
+    let random = Generator::new(args.common.seed);
+    let losses = train(&encoder, &decoder, &pairs, epochs, &random)?;
+    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
 
+    encoder.eval();
+    decoder.eval();
+    let seen: Vec<usize> = (0..50).map(|_| random.below(pairs.all.len() as u64) as usize).collect();
+    let right = evaluate(&encoder, &decoder, &pairs, &seen)?;
+    draw_attention(&encoder, &decoder, &pairs, seen[0], &out.join("attention.svg"))?;
+    let n = seen.len();
+    println!("{right} of {n} sentences that were seen are translated right; pictures are in {}", out.display());
+
+    let [first, last] = [losses[0], losses[losses.len() - 1]];
+    ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
+    ensure!(args.common.data.is_some() || right * 10 >= n * 9, "only {right} were translated right");
+    Ok(())
+}
+
+/// The loss of each epoch.
+fn train(
+    encoder: &Encoder,
+    decoder: &AttnDecoder,
+    pairs: &Pairs,
+    epochs: usize,
+    random: &Generator,
+) -> Result<Vec<f64>> {
+    let device = encoder.parameters()[0].device();
+    let criterion = NLLLoss::new();
     let mut encoder_opt = Adam::new(encoder.parameters(), 4e-3);
     let mut decoder_opt = Adam::new(decoder.parameters(), 4e-3);
-    let random = Generator::new(args.common.seed);
     let mut order: Vec<usize> = (0..pairs.all.len()).collect();
     let mut losses = Vec::new();
     for epoch in 1..=epochs {
         random.shuffle(&mut order);
-        let (mut sum, mut batches) = (0.0, 0);
+        let mut sum = 0.0;
         for batch in order.chunks(32) {
             let (input, target) = (pairs.input(batch, MAX_LENGTH, &device)?, pairs.target(batch, MAX_LENGTH, &device)?);
             let (outputs, hidden) = encoder.forward(&input)?;
             let (scores, _) = decoder.forward(&outputs, &hidden, Some(&target), MAX_LENGTH)?;
-            let loss = pagelock::nn::NLLLoss::new().forward(&scores.flatten(0, 1)?, &target.flatten(0, 1)?)?;
+            let loss = criterion.forward(&scores.flatten(0, 1)?, &target.flatten(0, 1)?)?;
             loss.backward()?;
             encoder_opt.step()?;
             decoder_opt.step()?;
             encoder_opt.zero_grad();
             decoder_opt.zero_grad();
-            (sum, batches) = (sum + loss.item::<f64>()?, batches + 1);
+            sum += loss.item::<f64>()?;
         }
-        losses.push(sum / f64::from(batches));
+        losses.push(sum / order.len().div_ceil(32) as f64);
         if epoch % 5 == 0 || epoch == 1 {
             println!("epoch {epoch:>3} of {epochs}: loss {:.4}", losses[epoch - 1]);
         }
     }
+    Ok(losses)
+}
 
-    encoder.eval();
-    decoder.eval();
-    let seen: Vec<usize> = (0..50).map(|_| random.below(pairs.all.len() as u64) as usize).collect();
+/// How many sentences are translated right; prints three of them.
+fn evaluate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, sentences: &[usize]) -> Result<usize> {
     let mut right = 0;
-    for (shown, &at) in seen.iter().enumerate() {
-        let (words, _) = translate(&encoder, &decoder, &pairs, at, &device)?;
+    for (shown, &at) in sentences.iter().enumerate() {
+        let (words, _) = translate(encoder, decoder, pairs, at)?;
         right += usize::from(words == pairs.all[at].1);
         if shown < 3 {
             println!("> {}\n= {}\n< {words}\n", pairs.all[at].0, pairs.all[at].1);
         }
     }
-    let (words, attention) = translate(&encoder, &decoder, &pairs, seen[0], &device)?;
-    let with_end =
-        |sentence: &str| sentence.split(' ').map(str::to_owned).chain(["end".to_owned()]).collect::<Vec<_>>();
-    let (rows, columns) = (with_end(&words), with_end(&pairs.all[seen[0]].0));
+    Ok(right)
+}
+
+/// For each word of a translation, at which words of the sentence the decoder looked.
+fn draw_attention(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize, path: &Path) -> Result<()> {
+    let (words, attention) = translate(encoder, decoder, pairs, at)?;
+    let with_end = |sentence: &str| sentence.split(' ').chain(["end"]).map(str::to_owned).collect::<Vec<_>>();
+    let (mut rows, columns) = (with_end(&words), with_end(&pairs.all[at].0));
+    rows.truncate(attention.len());
     let shares: Vec<Vec<f64>> = attention.iter().take(rows.len()).map(|row| row[..columns.len()].to_vec()).collect();
-    let rows = &rows[..shares.len()];
-    shared::write_squares(&out.join("attention.svg"), "where the decoder looked", rows, &columns, &shares)?;
-    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
-    println!(
-        "{right} of {} sentences that were seen are translated right; pictures are in {}",
-        seen.len(),
-        out.display()
-    );
-    let [first, last] = [losses[0], losses[losses.len() - 1]];
-    ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
-    ensure!(args.common.data.is_some() || right * 10 >= seen.len() * 9, "only {right} were translated right");
-    Ok(())
+    shared::write_squares(path, "where the decoder looked", &rows, &columns, &shares)
 }
 
 /// What the decoder makes of a sentence, and for each of its words the share of each word of the sentence.
-fn translate(
-    encoder: &Encoder,
-    decoder: &AttnDecoder,
-    pairs: &Pairs,
-    at: usize,
-    device: &Device,
-) -> Result<(String, Vec<Vec<f64>>)> {
+fn translate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize) -> Result<(String, Vec<Vec<f64>>)> {
+    let device = encoder.parameters()[0].device();
     no_grad(|| {
-        let (outputs, hidden) = encoder.forward(&pairs.input(&[at], MAX_LENGTH, device)?)?;
+        let (outputs, hidden) = encoder.forward(&pairs.input(&[at], MAX_LENGTH, &device)?)?;
         let (scores, attention) = decoder.forward(&outputs, &hidden, None, MAX_LENGTH)?;
         let words = scores.select(0, 0)?.argmax(1)?.to_vec::<i64>()?;
         let words = words.into_iter().take_while(|&word| word != EOS && word != SOS);

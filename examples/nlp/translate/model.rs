@@ -1,8 +1,7 @@
 //! The encoder, a GRU, and the decoder, a GRU whose input is what its attention finds.
 
 use anyhow::Result;
-use pagelock::nn::GRU;
-use pagelock::nn::RNNOptions;
+use pagelock::nn::{GRU, RNNOptions};
 use pagelock::prelude::*;
 
 use crate::text::SOS;
@@ -17,8 +16,7 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     pub(crate) fn new(n_words: usize, hidden_size: usize) -> Result<Self> {
-        let options = RNNOptions::new().batch_first(true);
-        let gru = GRU::with(hidden_size, hidden_size, options)?;
+        let gru = GRU::with(hidden_size, hidden_size, RNNOptions::new().batch_first(true))?;
         Ok(Self { embedding: Embedding::new(n_words, hidden_size)?, gru, dropout: Dropout::new(0.1) })
     }
 
