@@ -85,7 +85,13 @@ pub(crate) fn lines(path: &Path, title: &str, over: &str, series: &[(&str, &[f64
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK.mix(0.3)).draw().map_err(failed)?;
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperMiddle)
+        .background_style(WHITE)
+        .border_style(BLACK.mix(0.3))
+        .draw()
+        .map_err(failed)?;
     root.present().map_err(failed)
 }
 
