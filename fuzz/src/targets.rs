@@ -10,6 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use pagelock_cuda::foreign;
 use pagelock_data::idx::IdxFile;
+use pagelock_data::text::{BytePairs, Vocab};
 use pagelock_data::{Cifar, CifarFiles, CsvTable, Dataset, ImageFolder, LoaderState, ParquetTable, StoredRows};
 use pagelock_tensor::{Bool, DType, Device, Float, Int, Kind, Tensor, TensorMap};
 
@@ -17,7 +18,7 @@ use crate::corpus;
 use crate::mutate::{Random, damage};
 
 /// All targets.
-pub(crate) const NAMES: [&str; 16] = [
+pub(crate) const NAMES: [&str; 18] = [
     "png",
     "jpeg",
     "csv",
@@ -31,6 +32,8 @@ pub(crate) const NAMES: [&str; 16] = [
     "safetensors",
     "state_dict",
     "torch",
+    "vocab",
+    "byte_pairs",
     "loader",
     "kernels",
     "caches",
@@ -116,6 +119,8 @@ impl Target {
             "safetensors" => safetensors(path),
             "state_dict" => pagelock_nn::load_safetensors(path).is_ok(),
             "torch" => pagelock_nn::TorchValue::load(path).is_ok(),
+            "vocab" => Vocab::load(path).is_ok_and(|vocab| vocab.encode(["a", "the"]).is_ok() | !vocab.is_empty()),
+            "byte_pairs" => byte_pairs(path),
             "loader" => {
                 let text = String::from_utf8_lossy(input);
                 text.parse::<LoaderState>().is_ok()
@@ -137,11 +142,17 @@ fn rows<K: Kind>(rows: pagelock_data::Result<StoredRows<K>>) -> bool {
 fn csv(path: &Path) -> bool {
     let Ok(table) = CsvTable::open(path) else { return false };
     for name in table.names().iter().take(4) {
-        let _ = (table.column::<Float>(name), table.column::<Int>(name));
+        let _ = (table.column::<Float>(name), table.column::<Int>(name), table.texts(name), table.categories(name));
     }
     let names: Vec<&str> = table.names().iter().take(4).map(String::as_str).collect();
     let _ = table.numbers_of::<Float>(DType::F64, &names);
     CsvTable::open_with(path, b'\t').is_ok() | (table.n_rows() > 0)
+}
+
+fn byte_pairs(path: &Path) -> bool {
+    let Ok(pairs) = BytePairs::load(path) else { return false };
+    let _ = pairs.decode(&[0, pairs.len() as i64 - 1]);
+    pairs.encode("the cat sat on the mat").is_ok()
 }
 
 fn parquet(path: &Path) -> bool {

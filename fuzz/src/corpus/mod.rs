@@ -5,8 +5,12 @@ mod pictures;
 mod tables;
 mod torch;
 
+use std::fs;
+use std::path::Path;
+
 use anyhow::Result;
 use pagelock_data::LoaderState;
+use pagelock_data::text::{BytePairs, Vocab};
 use sha2::{Digest, Sha256};
 
 /// The whole files of a target.
@@ -24,6 +28,8 @@ pub(crate) fn of(target: &str) -> Result<Vec<Vec<u8>>> {
         "raw" => Ok(vec![vec![1; 64], (0..=255).map(|byte| byte & 1).collect()]),
         "safetensors" | "state_dict" => Ok(arrays::safetensors()),
         "torch" => Ok(torch::files()),
+        "vocab" => texts(&|path| Ok(Vocab::build(["the", "cat", "the", "a\\b\n"], &["<unk>"], 1)?.save(path)?)),
+        "byte_pairs" => texts(&|path| Ok(BytePairs::train(["the cat sat on the mat"; 4], 270)?.save(path)?)),
         "loader" => Ok(states()),
         "kernels" => kernels(),
         _ => caches(),
@@ -54,6 +60,14 @@ fn mend_state(bytes: &mut [u8]) {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
     let hash = bytes[..at - MARK.len()].iter().fold(0xCBF2_9CE4_8422_2325, step);
     bytes[at..].copy_from_slice(format!("{hash:016x}").as_bytes());
+}
+
+/// The file that is written there.
+fn texts(write: &dyn Fn(&Path) -> Result<()>) -> Result<Vec<Vec<u8>>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("file");
+    write(&path)?;
+    Ok(vec![fs::read(path)?])
 }
 
 fn states() -> Vec<Vec<u8>> {

@@ -141,7 +141,7 @@ impl BytePairs {
         };
         let ids = ids.iter().map(|id| known(id).ok_or_else(|| missing(id))).collect::<Result<Vec<u32>>>()?;
         let mut room = Room::default();
-        room.take(ids.iter().map(|&id| self.lens[id as usize] as u64).sum())?;
+        room.take(ids.iter().fold(0, |sum: u64, &id| sum.saturating_add(self.lens[id as usize] as u64)))?;
         let mut bytes = Vec::new();
         let mut rest = Vec::new();
         for id in ids {

@@ -28,15 +28,7 @@ bring the half types, which the tests of operations compare.
 /// Modules without a golden case of their own.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
-        &[
-            "AdaptiveAvgPool2d",
-            "Flatten",
-            "Lambda",
-            "Linear",
-            "ReLU",
-            "Sigmoid",
-            "Tanh",
-        ],
+        &["AdaptiveAvgPool2d", "Flatten", "Lambda", "Linear", "ReLU", "Sigmoid", "Tanh"],
         "its operation, and networks in training (`training.safetensors`)",
     ),
     (&["BatchNorm1d", "BatchNorm2d", "LayerNorm"], "networks in training (`normalized.safetensors`)"),
