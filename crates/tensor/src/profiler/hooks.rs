@@ -17,7 +17,7 @@ use crate::tensor::Raw;
 pub struct Running {
     is_on: bool,
     open: Option<Open>,
-    observed: Option<u64>,
+    observed: Option<observer::Told>,
     is_in_graph: bool,
     /// The module that this thread was in before.
     scope_before: Option<u32>,
@@ -66,8 +66,8 @@ impl Running {
         if let Some(open) = self.open.take() {
             open.end();
         }
-        if let Some(begun) = self.observed {
-            observer::end(begun);
+        if let Some(told) = &self.observed {
+            observer::end(told);
         }
         if let Some(before) = self.scope_before {
             scopes::replace(before);

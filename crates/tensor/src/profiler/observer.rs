@@ -1,5 +1,7 @@
 //! [`Observer`]: told of all that profiles record, while it goes on.
 
+use std::borrow::Cow;
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -84,17 +86,38 @@ impl Drop for Observed {
     }
 }
 
-/// Tells it that something begins. A module is called by where this thread is.
-pub(super) fn begin(name: &str, category: Category) -> Option<u64> {
-    let observer = OBSERVER.get()?;
-    match category {
-        Category::ModuleCall => Some(observer.begin(&scopes::find(scopes::current())?.text, category)),
-        _ => Some(observer.begin(name, category)),
-    }
+thread_local! {
+    /// The operation that this thread is in, if that is the innermost thing that the observer was told of.
+    static INNERMOST: Cell<&'static str> = const { Cell::new("") };
 }
 
-pub(super) fn end(begun: u64) {
+/// What the observer was told of, until [`end`].
+pub(super) struct Told {
+    begun: u64,
+    before: &'static str,
+}
+
+/// Tells it that something begins, but not of an operation inside another of the same name, which is a part of that one. A module
+/// is called by where this thread is.
+pub(super) fn begin(name: &Cow<'static, str>, category: Category) -> Option<Told> {
+    let observer = OBSERVER.get()?;
+    let operation = match (category, name) {
+        (Category::Operation, Cow::Borrowed(name)) => *name,
+        _ => "",
+    };
+    if !operation.is_empty() && INNERMOST.get() == operation {
+        return None;
+    }
+    let begun = match category {
+        Category::ModuleCall => observer.begin(&scopes::find(scopes::current())?.text, category),
+        _ => observer.begin(name, category),
+    };
+    Some(Told { begun, before: INNERMOST.replace(operation) })
+}
+
+pub(super) fn end(told: &Told) {
+    INNERMOST.set(told.before);
     if let Some(observer) = OBSERVER.get() {
-        observer.end(begun);
+        observer.end(told.begun);
     }
 }
