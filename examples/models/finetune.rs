@@ -59,9 +59,9 @@ fn main() -> Result<()> {
     beside_pytorch(&device)?;
 
     let (many, few) = (options.pick(1_500, 10_000), 200);
-    let known = shapes(options.seed, 0, many, false, &device)?;
-    let new = shapes(options.seed, 1 << 32, few, true, &device)?;
-    let test = shapes(options.seed, 1 << 40, options.pick(600, 4_000), true, &device)?;
+    let known = shapes(options.seed, 0, many, false)?;
+    let new = shapes(options.seed, 1 << 32, few, true)?;
+    let test = shapes(options.seed, 1 << 40, options.pick(600, 4_000), true)?;
 
     // The network that somebody trained
     let net = Net::new()?.to(&device)?;
@@ -97,22 +97,23 @@ fn main() -> Result<()> {
 type Data = (Tensor, Tensor<Int>);
 
 /// Those of `n` drawn pictures that are of the first five classes, or of the others, whose labels are 0 to 4 too.
-fn shapes(seed: u64, first: u64, n: usize, others: bool, device: &Device) -> Result<Data> {
+fn shapes(seed: u64, first: u64, n: usize, others: bool) -> Result<Data> {
     let (images, labels, _) = photos::draw(seed, first, n)?;
     let mask = if others { labels.ge_scalar(5)? } else { labels.lt_scalar(5)? };
     let rows = mask.nonzero()?.squeeze(1)?;
     let labels = labels.index_select(0, &rows)?.add_scalar(if others { -5 } else { 0 })?;
     let images = (images.index_select(0, &rows)?.scaled(2.0 / 255.0)? - 1.0)?;
-    Ok((images.to(device)?, labels.to(device)?))
+    Ok((images, labels))
 }
 
 fn train(net: &Net, opt: &mut Sgd, (images, labels): &Data, epochs: usize, seed: u64) -> Result<()> {
     let train_dl = DataLoader::new(TensorDataset::new((images.clone(), labels.clone()))?).batch_size(25).shuffle(seed);
+    let device = net.parameters()[0].device();
     for epoch in 1..=epochs {
         let mut total = 0.0;
         for batch in &train_dl {
             let (xb, yb) = batch?;
-            let loss = F::cross_entropy(&net.forward(&xb)?, &yb)?;
+            let loss = F::cross_entropy(&net.forward(&xb.to(&device)?)?, &yb.to(&device)?)?;
             loss.backward()?;
             opt.step()?;
             opt.zero_grad();
@@ -127,7 +128,9 @@ fn train(net: &Net, opt: &mut Sgd, (images, labels): &Data, epochs: usize, seed:
 
 /// In percent.
 fn accuracy(net: &Net, (images, labels): &Data) -> Result<f64> {
-    let right = no_grad(|| net.forward(images)?.argmax(1)?.eq(labels)?.to_float()?.mean(..))?;
+    let device = net.parameters()[0].device();
+    let right =
+        no_grad(|| net.forward(&images.to(&device)?)?.argmax(1)?.eq(&labels.to(&device)?)?.to_float()?.mean(..))?;
     Ok(100.0 * right.item::<f64>()?)
 }
 

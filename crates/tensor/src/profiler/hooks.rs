@@ -38,7 +38,11 @@ impl Running {
     fn begin(name: Cow<'static, str>, category: Category) -> Running {
         let mut running = Running::NOTHING;
         running.is_on = true;
-        running.observed = if is_observed() { observer::begin(&name, category) } else { None };
+        let operation = match (category, &name) {
+            (Category::Operation, Cow::Borrowed(name)) => *name,
+            _ => "",
+        };
+        running.observed = if is_observed() { observer::begin(&name, operation, category) } else { None };
         running.open = if is_profiling() { session::begin(name, category) } else { None };
         running
     }

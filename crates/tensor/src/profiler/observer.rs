@@ -1,6 +1,5 @@
 //! [`Observer`]: told of all that profiles record, while it goes on.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -97,14 +96,10 @@ pub(super) struct Told {
     before: &'static str,
 }
 
-/// Tells it that something begins, but not of an operation inside another of the same name, which is a part of that one. A module
-/// is called by where this thread is.
-pub(super) fn begin(name: &Cow<'static, str>, category: Category) -> Option<Told> {
+/// Tells it that something begins, but not of an `operation` inside another of the same name, which is a part of that one; empty
+/// for what is none. A module is called by where this thread is.
+pub(super) fn begin(name: &str, operation: &'static str, category: Category) -> Option<Told> {
     let observer = OBSERVER.get()?;
-    let operation = match (category, name) {
-        (Category::Operation, Cow::Borrowed(name)) => *name,
-        _ => "",
-    };
     if !operation.is_empty() && INNERMOST.get() == operation {
         return None;
     }
