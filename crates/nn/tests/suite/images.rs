@@ -2,7 +2,9 @@
 //!
 //! `../golden/images.py` computed what is expected; a case there is a line here. `layers.rs` says how they are compared.
 
-use crate::layers::{Case, Cases, Inputs, all_agree_on, called, evaluated, function, layer};
+use crate::layers::{
+    Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, evaluated, function, layer,
+};
 use crate::pytorch;
 use pagelock_nn::functional::{
     self as F, AvgPoolOptions, EmbeddingBagMode, EmbeddingBagOptions, GridPadding, GridSampleMode, GridSampleOptions,
@@ -283,20 +285,12 @@ fn outputs_and_gradients_are_pytorchs() {
 
 #[test]
 fn outputs_and_gradients_on_a_gpu_are_pytorchs() {
-    match Device::cuda(0) {
-        Ok(gpu) => all_agree_on(&gpu, "images.safetensors", cases),
-        Err(missing) => eprintln!("SKIPPED: {missing}"),
-    }
+    all_agree_on_a_gpu("images.safetensors", cases);
 }
 
 #[test]
 fn every_case_of_the_golden_file_is_tested() {
-    let golden = pytorch::json("images.json");
-    let mut theirs: Vec<&str> = golden["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    let mut ours: Vec<&str> = cases().into_iter().map(|(name, _)| name).collect();
-    theirs.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, theirs);
+    all_are_tested("images.json", cases);
 }
 
 #[test]

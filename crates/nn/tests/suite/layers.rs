@@ -406,13 +406,7 @@ impl Comparison<'_> {
     }
 }
 
-pub(crate) fn compare(
-    name: &str,
-    case: &mut dyn Case,
-    dtype: DType,
-    device: &Device,
-    golden: &StateDict,
-) -> Vec<String> {
+fn compare(name: &str, case: &mut dyn Case, dtype: DType, device: &Device, golden: &StateDict) -> Vec<String> {
     let golden = pytorch::under(golden, &format!("{name}/"));
     let bound = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
     let mut comparison = Comparison { name, bound, wrong: Vec::new() };
@@ -491,6 +485,24 @@ pub(crate) fn all_agree_on(device: &Device, file: &str, cases: fn() -> Cases) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// [`all_agree_on`] a GPU, if there is one.
+pub(crate) fn all_agree_on_a_gpu(file: &str, cases: fn() -> Cases) {
+    match Device::cuda(0) {
+        Ok(gpu) => all_agree_on(&gpu, file, cases),
+        Err(missing) => eprintln!("SKIPPED: {missing}"),
+    }
+}
+
+/// The cases of a golden file are ours, by name.
+pub(crate) fn all_are_tested(file: &str, cases: fn() -> Cases) {
+    let golden = pytorch::json(file);
+    let mut theirs: Vec<&str> = golden["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    let mut ours: Vec<&str> = cases().into_iter().map(|(name, _)| name).collect();
+    theirs.sort_unstable();
+    ours.sort_unstable();
+    assert_eq!(ours, theirs);
+}
+
 #[test]
 fn outputs_and_gradients_are_pytorchs() {
     all_agree_on(&Device::Cpu, "layers.safetensors", cases);
@@ -498,20 +510,12 @@ fn outputs_and_gradients_are_pytorchs() {
 
 #[test]
 fn outputs_and_gradients_on_a_gpu_are_pytorchs() {
-    match Device::cuda(0) {
-        Ok(gpu) => all_agree_on(&gpu, "layers.safetensors", cases),
-        Err(missing) => eprintln!("SKIPPED: {missing}"),
-    }
+    all_agree_on_a_gpu("layers.safetensors", cases);
 }
 
 #[test]
 fn every_case_of_the_golden_file_is_tested() {
-    let golden = pytorch::json("layers.json");
-    let mut theirs: Vec<&str> = golden["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    let mut ours: Vec<&str> = cases().into_iter().map(|(name, _)| name).collect();
-    theirs.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, theirs);
+    all_are_tested("layers.json", cases);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! `../golden/recurrent.py` computed what is expected; a case there is a line here.
 
-use crate::layers::{Case, Cases, Inputs, called, compare};
+use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called};
 use crate::pytorch;
 use pagelock_nn::rnn::{self, PackedSequence};
 use pagelock_nn::*;
@@ -128,35 +128,15 @@ impl Case for Flat {
     }
 }
 
-fn all_agree_on(device: &Device) {
-    let golden = load_safetensors(pytorch::path("recurrent.safetensors")).unwrap();
-    let json = pytorch::json("recurrent.json");
-    let mut wrong = Vec::new();
-    let mut known: Vec<&str> = json["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    for dtype in [DType::F64, DType::F32] {
-        for (name, mut case) in cases() {
-            wrong
-                .extend(compare(name, &mut *case, dtype, device, &golden).iter().map(|line| format!("{dtype} {line}")));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let mut ours: Vec<&str> = cases().into_iter().map(|(name, _)| name).collect();
-    known.sort_unstable();
-    ours.sort_unstable();
-    assert_eq!(ours, known);
-}
-
 #[test]
 fn recurrent_layers_are_pytorchs() {
-    all_agree_on(&Device::Cpu);
+    all_agree_on(&Device::Cpu, "recurrent.safetensors", cases);
+    all_are_tested("recurrent.json", cases);
 }
 
 #[test]
 fn recurrent_layers_on_a_gpu_are_pytorchs() {
-    match Device::cuda(0) {
-        Ok(gpu) => all_agree_on(&gpu),
-        Err(missing) => eprintln!("SKIPPED: {missing}"),
-    }
+    all_agree_on_a_gpu("recurrent.safetensors", cases);
 }
 
 #[test]
