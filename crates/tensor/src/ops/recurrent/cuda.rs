@@ -1,8 +1,10 @@
-//! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`.
+//! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`; or all at
+//! once (`persistent.rs`).
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, DeviceView, DeviceViewMut, Launch};
 
+use super::persistent::Plan;
 use super::steps::Step;
 use super::{GRADIENT, OP, Recurrence, Recurrent};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
@@ -29,15 +31,44 @@ struct Numbers {
     cells: u64,
 }
 
-impl Recurrent {
-    fn constants(&self) -> Constants {
-        let kind = match self.kind {
+impl Recurrence {
+    /// What kernels call it.
+    pub(super) fn number(self) -> i32 {
+        match self {
             Recurrence::Tanh => 0,
             Recurrence::Relu => 1,
             Recurrence::Lstm => 2,
             Recurrence::Gru => 3,
-        };
-        Constants::of(&[("KIND", kind)])
+        }
+    }
+}
+
+/// What steps left for the gradient: gates, and of a GRU b(h)ₙ.
+#[derive(Clone, Copy)]
+pub(super) struct Left<'a> {
+    pub(super) gates: Option<DeviceView<'a, u8>>,
+    pub(super) inner: Option<DeviceView<'a, u8>>,
+}
+
+impl Recurrent {
+    fn constants(&self) -> Constants {
+        Constants::of(&[("KIND", self.kind.number())])
+    }
+
+    /// Where steps leave gates, and b(h)ₙ.
+    pub(super) fn left_by_steps<'a>(&self, hidden: usize, kept: Option<CudaOut<'a>>) -> [Argument<'a>; 2] {
+        let Some(kept) = kept else { return [const { Argument::Value(&[0; 8]) }; 2] };
+        let len = self.steps.rows() * self.kind.gates() * hidden * kept.dtype().size();
+        let parts = kept.into_bytes().split_at(len);
+        let (gates, inner) = parts.unwrap_or_else(|error| unreachable!("there is room for all gates: {error}"));
+        [Argument::Write(gates), Argument::Write(inner)]
+    }
+
+    fn left<'a>(&self, hidden: usize, kept: Option<CudaView<'a>>) -> Left<'a> {
+        let Some(kept) = kept else { return Left { gates: None, inner: None } };
+        let (size, len) = (kept.dtype().size(), self.steps.rows() * self.kind.gates() * hidden);
+        let inner = kept.bytes().len() / size - len;
+        Left { gates: Some(part(kept.bytes(), 0, len, size)), inner: Some(part(kept.bytes(), len, inner, size)) }
     }
 
     fn numbers(&self, op: &'static str, hidden: usize, step: &Step, products: usize) -> Result<(Numbers, Launch)> {
@@ -60,7 +91,7 @@ fn part(bytes: DeviceView<'_, u8>, start: usize, len: usize, size: usize) -> Dev
     bytes.slice(start * size..(start + len) * size).unwrap_or_else(|error| unreachable!("a step is inside: {error}"))
 }
 
-fn optional(bytes: Option<DeviceView<'_, u8>>) -> Argument<'_> {
+pub(super) fn optional(bytes: Option<DeviceView<'_, u8>>) -> Argument<'_> {
     bytes.map_or(Argument::Value(&[0; 8]), Argument::Read)
 }
 
@@ -73,6 +104,9 @@ pub(super) fn forward(
     mut out: CudaOut<'_>,
     mut kept: Option<CudaOut<'_>>,
 ) -> Result<()> {
+    if let Some(plan) = Plan::of(device, op, hidden, out.dtype()) {
+        return plan.forward(device, op, inputs, out, kept);
+    }
     let [Some(of_x), Some(weight), bias, h0, c0] = inputs else { unreachable!("there are gates and a weight") };
     let room = op.steps.batch() * op.kind.gates() * hidden * out.dtype().size();
     let mut of_h = device.stream().allocate::<u8>(room).map_err(|source| Error::cuda(OP, source))?;
@@ -99,12 +133,7 @@ fn forward_step(
     let [Some(of_x), bias, h0, c0] = inputs else { unreachable!("there are gates") };
     let (dtype, width) = (out.dtype(), of_x.shape()[1]);
     let (numbers, launch) = op.numbers(OP, width / op.kind.gates(), step, begin)?;
-    let (mut gates, mut inner) = (Argument::Value(&[0; 8]), Argument::Value(&[0; 8]));
-    if let Some(kept) = kept {
-        let parts = kept.into_bytes().split_at(op.steps.rows() * width * dtype.size());
-        let (first, rest) = parts.unwrap_or_else(|error| unreachable!("there is room for all gates: {error}"));
-        (gates, inner) = (Argument::Write(first), Argument::Write(rest));
-    }
+    let [gates, inner] = op.left_by_steps(width / op.kind.gates(), kept);
     let arguments = [
         out.argument(),
         gates,
@@ -163,18 +192,23 @@ pub(super) fn backward(
     hidden: usize,
     inputs: [Option<CudaView<'_>>; 6],
     (mut of_x, [mut of_h, h, mut c, mut direct]): Outs<'_>,
-    wants_h0: bool,
+    (plan, wants_h0): (Option<Plan>, bool),
 ) -> Result<()> {
     let ([Some(grad), Some(weight), Some(out), kept, h0, c0], Some(mut h)) = (inputs, h) else {
         unreachable!("there are these")
     };
-    let dtype = of_x.dtype();
+    let (dtype, left) = (of_x.dtype(), op.left(hidden, kept));
+    if let Some(plan) = plan {
+        let inputs = [Some(grad), Some(weight), Some(out), h0, c0];
+        return plan.backward(device, op, (inputs, left), (of_x, [of_h, Some(h), c]), wants_h0);
+    }
     let mut reached = 0; // sequences that have come from a later step
     for step in op.steps.in_order(op.reverse).rev() {
         let outs = [Some(&mut of_x), of_h.as_mut(), c.as_mut(), direct.as_mut()];
         let of_state = h.reborrow().into_bytes().into();
         let goes_on = step.rows.min(reached);
-        backward_step(device, op, (&step, goes_on, hidden), [Some(grad), kept, Some(out), h0, c0], of_state, outs)?;
+        let inputs = ([Some(grad), Some(out), h0, c0], left);
+        backward_step(device, op, (&step, goes_on, hidden), inputs, of_state, outs)?;
         reached = reached.max(step.rows);
         if step.before.is_none() && !wants_h0 {
             break;
@@ -186,22 +220,18 @@ pub(super) fn backward(
 }
 
 /// One step back, where `goes_on` sequences have a gradient from the steps behind it, `of_state`; `inputs`: the gradient of the result,
-/// what was kept, the result, and the first states; `outs`: the gradients of a(x) and b(h), of c, and a GRU's around the product.
+/// the result, and the first states; `outs`: the gradients of a(x) and b(h), of c, and a GRU's around the product.
 fn backward_step(
     device: &CudaDevice,
     op: &Recurrent,
     (step, goes_on, hidden): (&Step, usize, usize),
-    [grad, kept, out, h0, c0]: [Option<CudaView<'_>>; 5],
+    ([grad, out, h0, c0], left): ([Option<CudaView<'_>>; 4], Left<'_>),
     of_state: DeviceView<'_, u8>,
     [of_x, of_h, c, direct]: [Option<&mut CudaOut<'_>>; 4],
 ) -> Result<()> {
     let Some(of_x) = of_x else { unreachable!("there is a gradient of a(x)") };
-    let (dtype, size) = (of_x.dtype(), of_x.dtype().size());
+    let dtype = of_x.dtype();
     let (numbers, launch) = op.numbers(GRADIENT, hidden, step, goes_on)?;
-    let len = op.steps.rows() * op.kind.gates() * hidden;
-    let kept = kept.map(|kept| kept.bytes());
-    let gates = kept.map(|kept| part(kept, 0, len, size));
-    let inner = kept.map(|kept| part(kept, len, kept.len() / size - len, size));
     let null = || Argument::Value(&[0; 8]);
     let arguments = [
         of_x.argument(),
@@ -210,8 +240,8 @@ fn backward_step(
         direct.map_or_else(null, CudaOut::argument),
         optional(grad.map(|grad| grad.bytes())),
         Argument::Read(of_state),
-        optional(gates),
-        optional(inner),
+        optional(left.gates),
+        optional(left.inner),
         optional(out.map(|out| out.bytes())),
         optional(h0.map(|h0| h0.bytes())),
         optional(c0.map(|c0| c0.bytes())),

@@ -5,11 +5,13 @@
 //! at once. Layers whose states are projected, and gradients that are differentiated again, are made of other operations
 //! (`composed.rs`).
 //!
-//! `steps.rs`: which rows are a step; `run.rs`: what steps need and make; `cpu.rs` and `cuda.rs`: the steps.
+//! `steps.rs`: which rows are a step; `run.rs`: what steps need and make; `cpu.rs` and `cuda.rs`: the steps; `persistent.rs`: all steps of
+//! small states in one launch.
 
 mod composed;
 mod cpu;
 mod cuda;
+mod persistent;
 mod run;
 mod steps;
 

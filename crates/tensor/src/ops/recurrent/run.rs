@@ -1,5 +1,6 @@
 //! What steps need and make, on the CPU and on a device.
 
+use super::persistent::Plan;
 use super::{C0, GRADIENT, H0, OP, Recurrence, Recurrent, WEIGHT_HH, cpu, cuda};
 use crate::autograd::Saved;
 use crate::cuda::CudaDevice;
@@ -125,12 +126,12 @@ impl Recurrent {
         let fresh = |there: bool, shape: Shape| {
             there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
         };
-        let is_gru = self.kind == Recurrence::Gru;
-        let (mut of_h, mut direct) = (fresh(is_gru, made)?, fresh(is_gru, state)?);
+        let (plan, is_gru) = (Plan::of(device, self, hidden, dtype), self.kind == Recurrence::Gru);
+        let (mut of_h, mut direct) = (fresh(is_gru, made)?, fresh(is_gru && plan.is_none(), state)?);
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
         let of_x = on_cuda(GRADIENT, device, inputs, (made, dtype), &mut |inputs, of_x| {
             let outs = [of_h.as_mut(), h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
-            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), saved.needs(H0))
+            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), (plan, saved.needs(H0)))
         })?;
         let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed());
         let (mut h0, direct): (Option<Tensor>, Option<Tensor>) = (share(h), share(direct));

@@ -88,6 +88,11 @@ impl Steps {
         }
     }
 
+    /// Whether all steps have as many sequences, because they were made so.
+    pub(super) fn is_even(&self) -> bool {
+        matches!(self.0, Form::Even { .. })
+    }
+
     /// Where the rows of a step begin, and how many there are.
     fn at(&self, step: usize) -> (usize, usize) {
         match &self.0 {
