@@ -22,6 +22,18 @@ struct Args {
     /// Leave the GPU out
     #[arg(long)]
     cpu_only: bool,
+    /// Leave the CPU out
+    #[arg(long)]
+    gpu_only: bool,
+    /// On a GPU, whose kernels: `fastest`, `own`, or `library`, where every step is a product by cuBLASLt
+    #[arg(long, value_delimiter = ',', default_value = "fastest,own")]
+    kernels: Vec<String>,
+    /// Sequences on a GPU
+    #[arg(long, default_value_t = 64)]
+    batch: usize,
+    /// Sizes of states on a GPU
+    #[arg(long, value_delimiter = ',', default_value = "1024,128")]
+    hidden: Vec<usize>,
     /// Threads of the CPU
     #[arg(long, default_value_t = 2)]
     threads: usize,
@@ -129,54 +141,66 @@ fn milliseconds(device: &Device, timed: &Timed, calls: usize, captured: bool) ->
     Ok(best)
 }
 
+impl Args {
+    fn say(&self, how: &str, case: Case, dtype: DType, ms: f64) {
+        let ((kind, hidden, batch, steps), dtype) = (case, dtype.name());
+        match self.json {
+            true => {
+                let case = format!("{kind} {hidden} {batch}x{steps}");
+                println!("{}", serde_json::json!({ "case": case, "dtype": dtype, "how": how, "ms": ms }));
+            }
+            false => println!("{kind:9} {hidden:>5} {batch:>4} x {steps:<4} {dtype:9} {how:28} {ms:9.3} ms"),
+        }
+    }
+
+    fn cpu(&self) -> anyhow::Result<()> {
+        for kind in ["LSTM", "GRU", "RNN"] {
+            let case = (kind, 256, 32, 64);
+            let timed = layer(case, DType::F32, &Device::Cpu)?;
+            let ms = milliseconds(&Device::Cpu, &timed, 2, false)?;
+            self.say(&format!("cpu, {} threads", self.threads), case, DType::F32, ms);
+        }
+        Ok(())
+    }
+
+    fn gpu(&self, device: &Device, name: &str, captured: bool) -> anyhow::Result<()> {
+        let how = format!("{name}, {}", if captured { "captured" } else { "queued" });
+        let kinds = ["LSTM", "GRU", "RNN"];
+        for dtype in [DType::F32, DType::BF16] {
+            for (kind, hidden) in self.hidden.iter().flat_map(|&hidden| kinds.map(|kind| (kind, hidden))) {
+                let case = (kind, hidden, self.batch, 128);
+                let ms = milliseconds(device, &layer(case, dtype, device)?, 5, captured)?;
+                self.say(&how, case, dtype, ms);
+            }
+        }
+        for kind in ["RNNCell", "GRUCell", "LSTMCell"] {
+            let case = (kind, 256, self.batch, 20);
+            let ms = milliseconds(device, &cell(case, DType::F32, device)?, 10, captured)?;
+            self.say(&how, case, DType::F32, ms);
+        }
+        Ok(())
+    }
+}
+
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     set_num_threads(args.threads);
-    let say = |what: &str, (kind, hidden, batch, steps): Case, dtype: DType, ms: f64| match args.json {
-        true => println!(
-            "{}",
-            serde_json::json!({ "case": format!("{kind} {hidden} {batch}x{steps}"), "dtype": dtype.name(), "how": what, "ms": ms })
-        ),
-        false => println!("{kind:9} {hidden:>5} {batch:>3} x {steps:<4} {:9} {what:28} {ms:9.3} ms", dtype.name()),
-    };
-    for kind in ["LSTM", "GRU", "RNN"] {
-        let case = (kind, 256, 32, 64);
-        let timed = layer(case, DType::F32, &Device::Cpu)?;
-        say(&format!("cpu, {} threads", args.threads), case, DType::F32, milliseconds(&Device::Cpu, &timed, 2, false)?);
+    if !args.gpu_only {
+        args.cpu()?;
     }
-    let Device::Cuda(gpu) = Device::best() else {
-        println!("no GPU");
-        return Ok(());
-    };
-    if args.cpu_only {
+    let device = Device::best();
+    if args.cpu_only || device.is_cpu() {
         return Ok(());
     }
-    let device = Device::Cuda(gpu);
     set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's cuDNN does
-    for (kernels, name) in [(Kernels::Fastest, "fastest"), (Kernels::Own, "own products")] {
-        with_kernels(kernels, || -> anyhow::Result<()> {
-            for captured in [false, true] {
-                let what = format!("{name}, {}", if captured { "captured" } else { "queued" });
-                for dtype in [DType::F32, DType::BF16] {
-                    for (kind, hidden) in
-                        ["LSTM", "GRU", "RNN"].into_iter().flat_map(|kind| [(kind, 1024), (kind, 128)])
-                    {
-                        let case = (kind, hidden, 64, 128);
-                        say(&what, case, dtype, milliseconds(&device, &layer(case, dtype, &device)?, 5, captured)?);
-                    }
-                }
-                for kind in ["RNNCell", "GRUCell", "LSTMCell"] {
-                    let case = (kind, 256, 64, 20);
-                    say(
-                        &what,
-                        case,
-                        DType::F32,
-                        milliseconds(&device, &cell(case, DType::F32, &device)?, 10, captured)?,
-                    );
-                }
-            }
-            Ok(())
-        })?;
+    for name in &args.kernels {
+        let kernels = match name.as_str() {
+            "fastest" => Kernels::Fastest,
+            "own" => Kernels::Own,
+            "library" => Kernels::Library,
+            _ => anyhow::bail!("--kernels are fastest, own or library, not `{name}`"),
+        };
+        with_kernels(kernels, || [false, true].into_iter().try_for_each(|captured| args.gpu(&device, name, captured)))?;
     }
     Ok(())
 }

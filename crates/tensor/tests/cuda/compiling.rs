@@ -142,6 +142,7 @@ fn recurrent(device: &Device, dtype: DType) -> Result<()> {
         h.sum(..)?.backward()?;
         assert_eq!(c.is_some(), kind == Recurrence::Lstm);
         layer.reverse(true).run(&x, &Steps::packed(&[3, 2, 1])?, Some(&h0), None)?.0.sum(..)?.backward()?;
+        layer.run(&x, &Steps::even(2, 3), Some(&h0), None)?.0.sum(..)?.backward()?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use crate::common::{Gpu, devices, gpu, gpu_alone, software};
 use crate::networks::{agree, largest, random};
 
 /// Whether the GPU has both libraries, after saying what is missing.
-fn has_libraries<Use>(gpu: &Gpu<Use>) -> bool {
+pub(crate) fn has_libraries<Use>(gpu: &Gpu<Use>) -> bool {
     let Device::Cuda(cuda) = &**gpu else { unreachable!("it is a GPU") };
     let libraries = cuda.libraries();
     let there = libraries.blas.is_ok() && libraries.dnn.is_ok();

@@ -182,8 +182,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
             add_both<1>(sums, 1);
         }
         R b = sums[0] + bias_of_h, gate;
-        if (KIND == 0) state = tanh(of_lane(x, p.lane, 0) + b);
-        if (KIND == 1) state = of_lane(x, p.lane, 0) + b < R(0) ? R(0) : of_lane(x, p.lane, 0) + b;
+        if (KIND <= 1) {
+            R sum = of_lane(x, p.lane, 0) + b; // by all lanes
+            state = KIND == 0 ? tanh(sum) : sum < R(0) ? R(0) : sum;
+        }
         if (KIND == 2) {
             gate = p.gate == 2 ? tanh(x + b) : sigmoid(x + b);
             R i = of_lane(gate, p.lane, 0), f = of_lane(gate, p.lane, 1), g = of_lane(gate, p.lane, 2);

@@ -1,0 +1,103 @@
+//! Recurrent layers on a GPU and on the CPU, of sizes that a GPU computes in one launch and of such that it computes step by step.
+
+use pagelock_tensor::autograd::{Backward, grad};
+use pagelock_tensor::{Device, Kernels, Recurrence, RecurrentLayer, Result, Steps, Tensor, with_kernels};
+
+use crate::agreement::same;
+use crate::common::gpu;
+use crate::libraries::has_libraries;
+
+#[derive(Clone, Copy, Debug)]
+struct Layer {
+    kind: Recurrence,
+    hidden: usize,
+    batch: usize,
+    steps: usize,
+    reverse: bool,
+    starts: bool,
+}
+
+const COLUMNS: usize = 3;
+
+impl Layer {
+    /// The inputs: x, weights, biases, first states.
+    fn inputs(&self) -> Result<Vec<Tensor>> {
+        let Layer { hidden, batch, steps, .. } = *self;
+        let width = self.kind.gates() * hidden;
+        let scale = 1.0 / (hidden as f64).sqrt();
+        let shapes = [[steps * batch, COLUMNS], [width, COLUMNS], [width, hidden], [1, width], [1, width]];
+        let weights = shapes.into_iter().map(|shape| Tensor::randn(shape)?.mul_scalar(scale));
+        let states = if self.starts { if self.kind == Recurrence::Lstm { 2 } else { 1 } } else { 0 };
+        weights.chain((0..states).map(|_| Tensor::randn([batch, hidden]))).collect()
+    }
+
+    /// The states of all steps, and the gradients of all inputs.
+    fn run(&self, device: &Device, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let inputs: Vec<Tensor> =
+            inputs.iter().map(|x| Ok(x.to(device)?.set_requires_grad(true))).collect::<Result<_>>()?;
+        let [x, weight_ih, weight_hh, bias_ih, bias_hh, first @ ..] = &inputs[..] else {
+            unreachable!("five and states")
+        };
+        let (bias_ih, bias_hh) = (bias_ih.squeeze(0)?, bias_hh.squeeze(0)?);
+        let layer = RecurrentLayer::new(self.kind, weight_ih, weight_hh).bias(Some([&bias_ih, &bias_hh]));
+        let steps = Steps::even(self.steps, self.batch);
+        let (h, c) = layer.reverse(self.reverse).run(x, &steps, first.first(), first.get(1))?;
+        let out = c.map_or(Ok(h.clone()), |c| Tensor::cat(&[&h, &c], 0))?;
+        let gradient = Some(Tensor::on(device).full(out.dims(), 0.1)?);
+        let gradients =
+            grad(&[&out], &inputs.iter().collect::<Vec<_>>(), Backward { gradient, ..Backward::default() })?;
+        Ok([out.detach()].into_iter().chain(gradients.into_iter().flatten()).collect())
+    }
+}
+
+fn layers() -> Vec<Layer> {
+    use Recurrence::{Gru, Lstm, Relu, Tanh};
+    let sizes = [
+        (Tanh, 512, 3, 5),
+        (Tanh, 600, 3, 4),
+        (Relu, 40, 133, 3),
+        (Relu, 128, 5, 6),
+        (Lstm, 128, 67, 4),
+        (Lstm, 128, 3, 9),
+        (Lstm, 160, 2, 5),
+        (Lstm, 256, 18, 3),
+        (Lstm, 300, 4, 3),
+        (Gru, 128, 5, 7),
+        (Gru, 33, 70, 4),
+        (Gru, 256, 17, 4),
+        (Gru, 320, 2, 3),
+    ];
+    let layer = |(i, (kind, hidden, batch, steps))| {
+        let plain = Layer { kind, hidden, batch, steps, reverse: i % 2 == 1, starts: i % 3 == 0 };
+        [plain, Layer { reverse: !plain.reverse, starts: !plain.starts, ..plain }]
+    };
+    sizes.into_iter().enumerate().flat_map(layer).collect()
+}
+
+#[test]
+fn recurrent_layers_of_many_sizes_agree() {
+    let Some(gpu) = gpu() else { return };
+    let count = if has_libraries(&gpu) { 3 } else { 2 };
+    for layer in layers() {
+        let inputs = layer.inputs().unwrap();
+        let expected = layer.run(&Device::Cpu, &inputs).unwrap();
+        for &kernels in &[Kernels::Fastest, Kernels::Own, Kernels::Library][..count] {
+            let found = with_kernels(kernels, || layer.run(&gpu, &inputs)).unwrap();
+            for (i, (cpu, gpu)) in expected.iter().zip(&found).enumerate() {
+                same(cpu, gpu, 2e-5, &format!("{layer:?}, {kernels:?}, result {i}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn recurrent_layers_repeat_bit_for_bit() {
+    let Some(gpu) = gpu() else { return };
+    for layer in layers() {
+        let inputs = layer.inputs().unwrap();
+        let [once, again] = [(); 2].map(|()| layer.run(&gpu, &inputs).unwrap());
+        for (i, (once, again)) in once.iter().zip(&again).enumerate() {
+            same(once, again, 0.0, &format!("{layer:?}, result {i}"));
+        }
+    }
+}
