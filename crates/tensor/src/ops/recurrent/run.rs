@@ -6,7 +6,6 @@ use crate::autograd::Saved;
 use crate::cuda::CudaDevice;
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::kind::Float;
 use crate::op::{on_cpu, on_cuda};
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
@@ -44,19 +43,20 @@ impl Recurrent {
     }
 
     /// All steps, given a(x), and what they leave for the gradient; `inputs`: a(x), the weight, of a GRU `bias_hh`, and the first
-    /// states. The weight is transposed once: each step reads it along its rows.
+    /// states. The weight is cut into parts once for all steps.
     pub(super) fn on_cpu(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
         let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
         let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
         let keeps = keeps && kept_shape.elements() > 0;
         let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
-        let turned = inputs[1].map(|weight| weight.without_node().typed::<Float>().t()?.contiguous()).transpose()?;
-        let inputs = [inputs[0], turned.as_ref().map(Tensor::raw), inputs[2], inputs[3], inputs[4]];
+        let parts = cpu::Parts::forward(hidden, self.kind.gates());
+        let weight = inputs[1].map(|weight| parts.of_state(&weight.without_node().typed())).transpose()?;
+        let inputs = [inputs[0], weight.as_ref().map(Tensor::raw), inputs[2], inputs[3], inputs[4]];
         let out = on_cpu(OP, inputs, (shape, dtype), &mut |inputs, out| {
             by_real!(dtype, R => {
                 let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
                 let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
-                cpu::forward(self, hidden, std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
+                cpu::forward(self, (hidden, parts), std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
             })
         })?;
         Ok((out, kept.map(Fresh::share)))
@@ -96,7 +96,8 @@ impl Recurrent {
     /// The way back through all steps.
     pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
-        let weight = saved.input(WEIGHT_HH).contiguous()?;
+        let parts = cpu::Parts::backward(saved.input(WEIGHT_HH).shape()[1], self.kind.gates());
+        let weight = parts.of_gates(saved.input(WEIGHT_HH))?;
         let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
         let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
         let mut of_h = fresh(self.kind == Recurrence::Gru, made)?;
@@ -109,7 +110,7 @@ impl Recurrent {
                     None => &mut [],
                 });
                 let outs = cpu::Outs { of_x: of_x.stored::<R>().plain(), of_h, h, c };
-                cpu::backward(self, hidden, std::array::from_fn(plain), outs, saved.needs(H0))
+                cpu::backward(self, (hidden, parts), std::array::from_fn(plain), outs, saved.needs(H0))
                     .map_err(Error::scratch(GRADIENT))
             })
         })?;

@@ -1,0 +1,241 @@
+//! The steps back, from the last to the first.
+
+use arrayvec::ArrayVec;
+use pagelock_memory::Result;
+
+use super::products::Parts;
+use super::{
+    MOST_TASKS, WIDTH, four_mut, load, map, pieces, plus, rows_of, some, store, tanh, task_rows, through, times,
+};
+use crate::cpu::vectorized_widely;
+use crate::element::Real;
+use crate::ops::recurrent::{Recurrence, Recurrent};
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+
+/// What [`backward`] writes: the gradients of a(x) and, of a GRU, of b(h), of all rows; and those of the states before the first step,
+/// of an LSTM of c too.
+pub(in crate::ops::recurrent) struct Outs<'a, R> {
+    pub(in crate::ops::recurrent) of_x: &'a mut [R],
+    pub(in crate::ops::recurrent) of_h: &'a mut [R],
+    pub(in crate::ops::recurrent) h: &'a mut [R],
+    pub(in crate::ops::recurrent) c: &'a mut [R],
+}
+
+/// The sequences of one task of a step back.
+struct Back<'a, R> {
+    /// The gradients of the results.
+    grad: [&'a [R]; 2],
+    /// What the step left: gates, and b(h)ₙ of a GRU.
+    gates: &'a [R],
+    inner: &'a [R],
+    /// The states after it.
+    out: [&'a [R]; 2],
+    /// Those before it: of the sequences that go on, and of those that begin.
+    before: &'a [R],
+    first: &'a [R],
+    of_x: &'a mut [R],
+    of_h: &'a mut [R],
+    /// The gradients of the states.
+    h: &'a mut [R],
+    c: &'a mut [R],
+    /// Room for a GRU.
+    direct: &'a mut [R],
+}
+
+/// The way back; `inputs`: the gradient of the result, the weight part by part, the result, what was kept, and the first states.
+pub(in crate::ops::recurrent) fn backward<R: Real>(
+    op: &Recurrent,
+    (hidden, parts): (usize, Parts),
+    inputs: [Option<&[R]>; 6],
+    outs: Outs<'_, R>,
+    wants_h0: bool,
+) -> Result<()> {
+    let [Some(grad), Some(weight), Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
+    let (batch, all_rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
+    let Outs { of_x, of_h, h, c } = outs;
+    h.fill(R::ZERO);
+    c.fill(R::ZERO);
+    let (gates, inner) = kept.unwrap_or_default().split_at_checked(all_rows * width).unwrap_or_default();
+    // An LSTM needs c before a step, a GRU h.
+    let is_lstm = op.kind == Recurrence::Lstm;
+    let (states, first) = if is_lstm { (&out[all_rows * hidden..], c0) } else { (out, h0) };
+    let direct_len = if op.kind == Recurrence::Gru { batch * hidden } else { 0 };
+    scratch::with(direct_len + parts.room(batch), |all: &mut [R]| {
+        let (direct, room) = all.split_at_mut(direct_len);
+        op.steps.in_order(op.reverse).rev().try_for_each(|step| {
+            let (rows, start) = (step.rows, step.start);
+            let both = |of| [start, all_rows + start].map(|row| some(of, row * hidden, rows * hidden));
+            let whole = Back {
+                grad: both(grad),
+                gates: some(gates, start * width, rows * width),
+                inner: some(inner, start * hidden, rows * hidden),
+                out: both(out),
+                before: some(states, step.before.unwrap_or(0) * hidden, step.carried * hidden),
+                first: first.unwrap_or_default(),
+                of_x: rows_of(of_x, start, rows, width),
+                of_h: rows_of(of_h, start, rows, width),
+                h: &mut h[..rows * hidden],
+                c: rows_of(c, 0, rows, hidden),
+                direct: rows_of(direct, 0, rows, hidden),
+            };
+            whole.run_all(op.kind, task_rows(rows), [hidden, width]);
+            if step.before.is_none() && !wants_h0 {
+                return Ok(());
+            }
+            let gates = if of_h.is_empty() { &*of_x } else { &*of_h };
+            let of_state = parts.products(&gates[start * width..][..rows * width], weight, room)?;
+            of_state.add_to(direct, &mut h[..rows * hidden]);
+            Ok(())
+        })
+    })
+}
+
+impl<'a, R: Real> Back<'a, R> {
+    /// Tasks of so many sequences.
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MOST_TASKS> {
+        let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
+        let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));
+        let mut tasks = ArrayVec::new();
+        for (i, h) in self.h.chunks_mut(rows * hidden).enumerate() {
+            let part = |of: &'a [R], n: usize| some(of, i * rows * n, rows * n);
+            tasks.push(Back {
+                grad: self.grad.map(|grad| part(grad, hidden)),
+                gates: part(self.gates, width),
+                inner: part(self.inner, hidden),
+                out: self.out.map(|out| part(out, hidden)),
+                before: part(self.before, hidden),
+                first: part(self.first, hidden),
+                of_x: of_x(),
+                of_h: of_h(),
+                h,
+                c: c(),
+                direct: direct(),
+            });
+        }
+        tasks
+    }
+
+    /// In tasks of so many sequences.
+    fn run_all(self, kind: Recurrence, rows: usize, [hidden, width]: [usize; 2]) {
+        let mut tasks = self.cut(rows, [hidden, width]);
+        for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(kind, hidden));
+    }
+
+    fn run(&mut self, kind: Recurrence, hidden: usize) {
+        vectorized_widely(
+            #[inline(always)]
+            || match kind {
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| g * (R::ONE - y * y),
+                        )
+                    },
+                ),
+                Recurrence::Relu => self.plain(
+                    hidden,
+                    #[inline(always)]
+                    |y, g| {
+                        map(
+                            [y, g],
+                            #[inline(always)]
+                            |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO },
+                        )
+                    },
+                ),
+                Recurrence::Lstm => self.lstm(hidden),
+                Recurrence::Gru => self.gru(hidden),
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, n: usize, f: impl Fn([R; WIDTH], [R; WIDTH]) -> [R; WIDTH]) {
+        for row in 0..self.h.len() / n {
+            let of = row * n..(row + 1) * n;
+            let (grad, y, h) = (&self.grad[0][of.clone()], &self.out[0][of.clone()], &self.h[of.clone()]);
+            let of_x = &mut self.of_x[of];
+            for at in (0..n).step_by(WIDTH) {
+                store(of_x, at, f(load(y, at), plus(load(grad, at), load(h, at))));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn lstm(&mut self, n: usize) {
+        for row in 0..self.h.len() / n {
+            let of = row * n..(row + 1) * n;
+            let [grad_h, grad_c] = self.grad.map(|grad| &grad[of.clone()]);
+            let after = &self.out[1][of.clone()];
+            let gates = &self.gates[row * 4 * n..][..4 * n];
+            let from = if row * n < self.before.len() { self.before } else { self.first };
+            let before = from.get(of.clone());
+            let (h, c) = (&self.h[of.clone()], &mut self.c[of]);
+            let (i_out, f_out, g_out, o_out) = four_mut(&mut self.of_x[row * 4 * n..][..4 * n], n);
+            for at in (0..n).step_by(WIDTH) {
+                let [i, f, g, o] = [0, 1, 2, 3].map(|gate| load(&gates[gate * n..][..n], at));
+                let old_c = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
+                let t = tanh(load(after, at));
+                let of_h = plus(load(grad_h, at), load(h, at));
+                let of_c = map(
+                    [load(grad_c, at), load(c, at), of_h, o, t],
+                    #[inline(always)]
+                    |[grad, c, h, o, t]| grad + c + h * o * (R::ONE - t * t),
+                );
+                store(i_out, at, through(i, times(of_c, g)));
+                store(f_out, at, through(f, times(of_c, old_c)));
+                store(
+                    g_out,
+                    at,
+                    map(
+                        [of_c, i, g],
+                        #[inline(always)]
+                        |[of, i, g]| of * i * (R::ONE - g * g),
+                    ),
+                );
+                store(o_out, at, through(o, times(of_h, t)));
+                store(c, at, times(of_c, f));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn gru(&mut self, n: usize) {
+        for row in 0..self.h.len() / n {
+            let of = row * n..(row + 1) * n;
+            let (grad, inner) = (&self.grad[0][of.clone()], &self.inner[of.clone()]);
+            let gates = &self.gates[row * 3 * n..][..3 * n];
+            let from = if row * n < self.before.len() { self.before } else { self.first };
+            let before = from.get(of.clone());
+            let (h, direct) = (&self.h[of.clone()], &mut self.direct[of]);
+            let (of_x, of_h) = (&mut self.of_x[row * 3 * n..][..3 * n], &mut self.of_h[row * 3 * n..][..3 * n]);
+            for at in (0..n).step_by(WIDTH) {
+                let [r, z, new] = [0, 1, 2].map(|gate| load(&gates[gate * n..][..n], at));
+                let old = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
+                let of = plus(load(grad, at), load(h, at));
+                let of_n = map(
+                    [of, z, new],
+                    #[inline(always)]
+                    |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n),
+                );
+                let change = map(
+                    [old, new],
+                    #[inline(always)]
+                    |[h, n]| h - n,
+                );
+                let of_z = through(z, times(of, change));
+                let of_r = through(r, times(of_n, load(inner, at)));
+                for (gate, [x, h]) in [[of_r; 2], [of_z; 2], [of_n, times(of_n, r)]].into_iter().enumerate() {
+                    store(&mut of_x[gate * n..][..n], at, x);
+                    store(&mut of_h[gate * n..][..n], at, h);
+                }
+                store(direct, at, times(of, z));
+            }
+        }
+    }
+}

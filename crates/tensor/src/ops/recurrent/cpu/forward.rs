@@ -1,0 +1,195 @@
+//! The steps, from the first to the last.
+
+use arrayvec::ArrayVec;
+use pagelock_memory::Result;
+
+use super::products::{Parts, Products};
+use super::{MOST_TASKS, WIDTH, load, map, pieces, plus, relu, rows_of, sigmoid, store, tanh, task_rows, times};
+use crate::cpu::vectorized_widely;
+use crate::element::Real;
+use crate::ops::recurrent::steps::Step;
+use crate::ops::recurrent::{Recurrence, Recurrent};
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+
+/// The sequences of one task of a step.
+struct Forward<'a, R> {
+    /// The first of them.
+    row: usize,
+    /// a(x); and what becomes of it and of b(h), if that is recorded.
+    of_x: &'a [R],
+    gates: &'a mut [R],
+    /// Of a GRU that is recorded: b(h)ₙ.
+    inner: &'a mut [R],
+    /// The states, which change.
+    h: &'a mut [R],
+    c: &'a mut [R],
+    out_h: &'a mut [R],
+    out_c: &'a mut [R],
+}
+
+/// All steps; `inputs`: a(x), the weight part by part, `bias_hh` of a GRU, and the first states.
+pub(in crate::ops::recurrent) fn forward<R: Real>(
+    op: &Recurrent,
+    (hidden, parts): (usize, Parts),
+    inputs: [Option<&[R]>; 5],
+    out: &mut [R],
+    kept: Option<&mut [R]>,
+) -> Result<()> {
+    let [Some(of_x), Some(weight), bias, h0, c0] = inputs else { unreachable!("there are gates and a weight") };
+    let (batch, rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
+    let (out_h, out_c) = out.split_at_mut(rows * hidden);
+    let (gates, inner) = kept.unwrap_or_default().split_at_mut_checked(rows * width).unwrap_or_default();
+    scratch::with(2 * batch * hidden + parts.room(batch), |all: &mut [R]| {
+        let (h, all) = all.split_at_mut(batch * hidden);
+        let (c, room) = all.split_at_mut(batch * hidden);
+        for (state, first) in [(&mut *h, h0), (&mut *c, c0)] {
+            match first {
+                Some(first) => state.copy_from_slice(first),
+                None => state.fill(R::ZERO),
+            }
+        }
+        op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {
+            let of_h = parts.products(&h[..rows * hidden], weight, room)?;
+            let whole = Forward {
+                row: 0,
+                of_x: &of_x[start * width..][..rows * width],
+                gates: rows_of(gates, start, rows, width),
+                inner: rows_of(inner, start, rows, hidden),
+                h: &mut h[..rows * hidden],
+                c: &mut c[..rows * hidden],
+                out_h: rows_of(out_h, start, rows, hidden),
+                out_c: rows_of(out_c, start, rows, hidden),
+            };
+            let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
+            for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, of_h, bias));
+            Ok(())
+        })
+    })
+}
+
+impl<'a, R: Real> Forward<'a, R> {
+    /// Tasks of so many sequences.
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MOST_TASKS> {
+        let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
+        let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
+        let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
+        let mut tasks = ArrayVec::new();
+        for (task, of_x) in self.of_x.chunks(rows * width).enumerate() {
+            let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
+            tasks.push(Forward { row: task * rows, of_x, gates, inner, h, c, out_h, out_c });
+        }
+        tasks
+    }
+
+    fn run(&mut self, kind: Recurrence, hidden: usize, of_h: Products<'_, R>, bias: Option<&[R]>) {
+        vectorized_widely(
+            #[inline(always)]
+            || match kind {
+                Recurrence::Tanh => self.plain(
+                    hidden,
+                    of_h,
+                    #[inline(always)]
+                    |x| tanh(x),
+                ),
+                Recurrence::Relu => self.plain(
+                    hidden,
+                    of_h,
+                    #[inline(always)]
+                    |x| relu(x),
+                ),
+                Recurrence::Lstm => self.lstm(hidden, of_h),
+                Recurrence::Gru => self.gru(hidden, of_h, bias),
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn plain(&mut self, n: usize, of_h: Products<'_, R>, f: impl Fn([R; WIDTH]) -> [R; WIDTH]) {
+        let units = of_h.parts.units();
+        for (row, part) in places(self.h.len() / n, of_h) {
+            let of = row * n + part * units..row * n + (part + 1) * units;
+            let (x, b) = (&self.of_x[of.clone()], of_h.of(self.row + row, part));
+            let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of]);
+            for at in (0..units).step_by(WIDTH) {
+                let new = f(plus(load(x, at), load(b, at)));
+                store(h, at, new);
+                store(out, at, new);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn lstm(&mut self, n: usize, of_h: Products<'_, R>) {
+        let units = of_h.parts.units();
+        for (row, part) in places(self.h.len() / n, of_h) {
+            let of = row * n + part * units..row * n + (part + 1) * units;
+            let part_of = |gate: usize| (4 * row + gate) * n + part * units;
+            let (b, of_x) = (of_h.of(self.row + row, part), self.of_x);
+            let (h, c) = (&mut self.h[of.clone()], &mut self.c[of.clone()]);
+            let (out_h, out_c) = (&mut self.out_h[of.clone()], &mut self.out_c[of]);
+            let sums = |gate: usize, at: usize| {
+                plus(load(&of_x[part_of(gate)..][..units], at), load(&b[gate * units..][..units], at))
+            };
+            for at in (0..units).step_by(WIDTH) {
+                let (in_gate, forget) = (sigmoid(sums(0, at)), sigmoid(sums(1, at)));
+                let (cell, out_gate) = (tanh(sums(2, at)), sigmoid(sums(3, at)));
+                let new_c = map(
+                    [forget, load(c, at), in_gate, cell],
+                    #[inline(always)]
+                    |[f, c, i, g]| f * c + i * g,
+                );
+                let new_h = times(out_gate, tanh(new_c));
+                if !self.gates.is_empty() {
+                    for (gate, numbers) in [in_gate, forget, cell, out_gate].into_iter().enumerate() {
+                        store(&mut self.gates[part_of(gate)..][..units], at, numbers);
+                    }
+                }
+                store(c, at, new_c);
+                store(out_c, at, new_c);
+                store(h, at, new_h);
+                store(out_h, at, new_h);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn gru(&mut self, n: usize, of_h: Products<'_, R>, bias: Option<&[R]>) {
+        let units = of_h.parts.units();
+        for (row, part) in places(self.h.len() / n, of_h) {
+            let of = row * n + part * units..row * n + (part + 1) * units;
+            let part_of = |gate: usize| (3 * row + gate) * n + part * units;
+            let (b, of_x) = (of_h.of(self.row + row, part), self.of_x);
+            let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of.clone()]);
+            let of_x = |gate: usize, at: usize| load(&of_x[part_of(gate)..][..units], at);
+            let of_h = |gate: usize, at: usize| {
+                let product = load(&b[gate * units..][..units], at);
+                bias.map_or(product, |bias| plus(product, load(&bias[gate * n + part * units..][..units], at)))
+            };
+            for at in (0..units).step_by(WIDTH) {
+                let gate = |i: usize| sigmoid(plus(of_x(i, at), of_h(i, at)));
+                let (reset, update, of_h_n) = (gate(0), gate(1), of_h(2, at));
+                let new = tanh(plus(of_x(2, at), times(reset, of_h_n)));
+                let state = map(
+                    [new, update, load(h, at)],
+                    #[inline(always)]
+                    |[n, z, h]| n + z * (h - n),
+                );
+                if !self.gates.is_empty() {
+                    for (gate, numbers) in [reset, update, new].into_iter().enumerate() {
+                        store(&mut self.gates[part_of(gate)..][..units], at, numbers);
+                    }
+                    store(&mut self.inner[of.clone()], at, of_h_n);
+                }
+                store(h, at, state);
+                store(out, at, state);
+            }
+        }
+    }
+}
+
+/// Rows and parts of products.
+#[inline(always)]
+fn places<R: Real>(rows: usize, of_h: Products<'_, R>) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).flat_map(move |row| (0..of_h.parts.count()).map(move |part| (row, part)))
+}

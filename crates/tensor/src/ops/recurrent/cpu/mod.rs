@@ -1,0 +1,140 @@
+//! The steps on the CPU. A step is a product with the state before it, cut into parts of columns (`products.rs`), and one pass over the
+//! gates, cut into tasks of some sequences each and computed [`WIDTH`] at a time in registers: forward (`forward.rs`) and back
+//! (`backward.rs`). All is cut by sizes only.
+
+mod backward;
+mod forward;
+mod products;
+
+pub(super) use self::backward::{Outs, backward};
+pub(super) use self::forward::forward;
+pub(super) use self::products::Parts;
+use crate::element::Real;
+
+/// Numbers of a gate that are computed together.
+const WIDTH: usize = 16;
+/// The most tasks of a step, and the fewest sequences of one.
+const MOST_TASKS: usize = 16;
+const LEAST_ROWS: usize = 8;
+
+fn task_rows(rows: usize) -> usize {
+    rows.div_ceil(MOST_TASKS).max(LEAST_ROWS)
+}
+
+/// Some numbers of a row from `at` on; zeros behind its end.
+#[inline(always)]
+fn load<R: Real>(row: &[R], at: usize) -> [R; WIDTH] {
+    match row[at..].first_chunk() {
+        Some(whole) => *whole,
+        None => {
+            let mut some = [R::ZERO; WIDTH];
+            some[..row.len() - at].copy_from_slice(&row[at..]);
+            some
+        }
+    }
+}
+
+#[inline(always)]
+fn store<R: Real>(row: &mut [R], at: usize, numbers: [R; WIDTH]) {
+    match row[at..].first_chunk_mut() {
+        Some(whole) => *whole = numbers,
+        None => {
+            let rest = row.len() - at;
+            row[at..].copy_from_slice(&numbers[..rest]);
+        }
+    }
+}
+
+/// `f` of each number and those at its place.
+#[inline(always)]
+fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) -> [R; WIDTH] {
+    let mut out = [R::ZERO; WIDTH];
+    for (i, out) in out.iter_mut().enumerate() {
+        let mut numbers = [R::ZERO; N];
+        for (number, from) in numbers.iter_mut().zip(&of) {
+            *number = from[i];
+        }
+        *out = f(numbers);
+    }
+    out
+}
+
+#[inline(always)]
+fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a + b,
+    )
+}
+
+#[inline(always)]
+fn sigmoid<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.sigmoid(),
+    )
+}
+
+#[inline(always)]
+fn tanh<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| x.tanh(),
+    )
+}
+
+#[inline(always)]
+fn relu<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [x],
+        #[inline(always)]
+        |[x]| if x < R::ZERO { R::ZERO } else { x },
+    )
+}
+
+#[inline(always)]
+fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [a, b],
+        #[inline(always)]
+        |[a, b]| a * b,
+    )
+}
+
+/// The gradient before a sigmoid that is `s`.
+#[inline(always)]
+fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
+    map(
+        [s, of],
+        #[inline(always)]
+        |[s, of]| of * s * (R::ONE - s),
+    )
+}
+
+/// Consecutive pieces of a slice; empty ones of an empty slice.
+fn pieces<'a, R>(of: &'a mut [R], len: usize) -> impl FnMut() -> &'a mut [R] {
+    let mut chunks = of.chunks_mut(len.max(1));
+    move || chunks.next().unwrap_or_default()
+}
+
+/// The rows of a step; nothing of nothing.
+fn rows_of<R>(of: &mut [R], start: usize, rows: usize, n: usize) -> &mut [R] {
+    if of.is_empty() { of } else { &mut of[start * n..][..rows * n] }
+}
+
+/// At most `len` numbers from `start` on, as many as there are.
+fn some<R>(of: &[R], start: usize, len: usize) -> &[R] {
+    let start = start.min(of.len());
+    &of[start..(start + len).min(of.len())]
+}
+
+/// The four parts of a row.
+#[inline(always)]
+fn four_mut<R>(row: &mut [R], n: usize) -> (&mut [R], &mut [R], &mut [R], &mut [R]) {
+    let (a, b) = row.split_at_mut(2 * n);
+    let ((i, f), (g, o)) = (a.split_at_mut(n), b.split_at_mut(n));
+    (i, f, g, o)
+}
