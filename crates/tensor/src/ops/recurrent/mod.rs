@@ -288,7 +288,11 @@ impl Derivative<7> for Recurrent {
             Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
         };
         let of_x: Tensor = of_x.typed();
-        let of_h: Tensor = of_h.map_or_else(|| of_x.clone(), Raw::typed);
+        let bias_ih = saved.grad_of(BIAS_IH, || of_x.sum([0]))?;
+        let (of_h, bias_hh) = match of_h.map(Raw::typed) {
+            Some(of_h) => (of_h.clone(), saved.grad_of(BIAS_HH, || of_h.sum([0]))?),
+            None => (of_x.clone(), saved.grad_of(BIAS_HH, || bias_ih.clone().map_or_else(|| of_x.sum([0]), Ok))?),
+        };
         let of_weight_hh = || {
             let (out, _) = self.left_behind()?;
             of_h.t()?.matmul(&self.before(&out.typed(), saved.optional(H0))?)
@@ -297,8 +301,8 @@ impl Derivative<7> for Recurrent {
             saved.grad_of(X, || of_x.matmul(saved.input(WEIGHT_IH)))?,
             saved.grad_of(WEIGHT_IH, || of_x.t()?.matmul(saved.input(X)))?,
             saved.grad_of(WEIGHT_HH, of_weight_hh)?,
-            saved.grad_of(BIAS_IH, || of_x.sum([0]))?,
-            saved.grad_of(BIAS_HH, || of_h.sum([0]))?,
+            bias_ih,
+            bias_hh,
             h0.filter(|_| saved.needs(H0)),
             c0.filter(|_| saved.needs(C0)),
         ])

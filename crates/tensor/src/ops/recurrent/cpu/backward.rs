@@ -10,7 +10,7 @@ use super::{
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
 use crate::ops::recurrent::{Recurrence, Recurrent};
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// What [`backward`] writes: the gradients of a(x) and, of a GRU, of b(h), of all rows; and those of the states before the first step,
@@ -39,8 +39,10 @@ struct Back<'a, R> {
     /// The gradients of the states.
     h: &'a mut [R],
     c: &'a mut [R],
-    /// Room for a GRU.
+    /// Of a GRU: what goes around the product.
     direct: &'a mut [R],
+    /// Room for products.
+    room: &'a mut [R],
 }
 
 /// The way back; `inputs`: the gradient of the result, the weight part by part, the result, what was kept, and the first states.
@@ -61,7 +63,7 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
     let is_lstm = op.kind == Recurrence::Lstm;
     let (states, first) = if is_lstm { (&out[all_rows * hidden..], c0) } else { (out, h0) };
     let direct_len = if op.kind == Recurrence::Gru { batch * hidden } else { 0 };
-    scratch::with(direct_len + parts.room(batch), |all: &mut [R]| {
+    scratch::with(direct_len + batch * hidden, |all: &mut [R]| {
         let (direct, room) = all.split_at_mut(direct_len);
         op.steps.in_order(op.reverse).rev().try_for_each(|step| {
             let (rows, start) = (step.rows, step.start);
@@ -78,15 +80,11 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
                 h: &mut h[..rows * hidden],
                 c: rows_of(c, 0, rows, hidden),
                 direct: rows_of(direct, 0, rows, hidden),
+                room: &mut room[..rows * hidden],
             };
-            whole.run_all(op.kind, task_rows(rows), [hidden, width]);
-            if step.before.is_none() && !wants_h0 {
-                return Ok(());
-            }
-            let gates = if of_h.is_empty() { &*of_x } else { &*of_h };
-            let of_state = parts.products(&gates[start * width..][..rows * width], weight, room)?;
-            of_state.add_to(direct, &mut h[..rows * hidden]);
-            Ok(())
+            let product = (step.before.is_some() || wants_h0).then_some((parts, weight));
+            let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
+            try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, product))
         })
     })
 }
@@ -96,6 +94,7 @@ impl<'a, R: Real> Back<'a, R> {
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MOST_TASKS> {
         let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
         let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));
+        let mut room = pieces(self.room, rows * hidden);
         let mut tasks = ArrayVec::new();
         for (i, h) in self.h.chunks_mut(rows * hidden).enumerate() {
             let part = |of: &'a [R], n: usize| some(of, i * rows * n, rows * n);
@@ -111,18 +110,13 @@ impl<'a, R: Real> Back<'a, R> {
                 h,
                 c: c(),
                 direct: direct(),
+                room: room(),
             });
         }
         tasks
     }
 
-    /// In tasks of so many sequences.
-    fn run_all(self, kind: Recurrence, rows: usize, [hidden, width]: [usize; 2]) {
-        let mut tasks = self.cut(rows, [hidden, width]);
-        for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(kind, hidden));
-    }
-
-    fn run(&mut self, kind: Recurrence, hidden: usize) {
+    fn run(&mut self, kind: Recurrence, hidden: usize, product: Option<(Parts, &[R])>) -> Result<()> {
         vectorized_widely(
             #[inline(always)]
             || match kind {
@@ -152,6 +146,10 @@ impl<'a, R: Real> Back<'a, R> {
                 Recurrence::Gru => self.gru(hidden),
             },
         );
+        let Some((parts, weight)) = product else { return Ok(()) };
+        let gates = if self.of_h.is_empty() { &*self.of_x } else { &*self.of_h };
+        parts.products(gates, weight, std::mem::take(&mut self.room))?.add_to(self.direct, self.h);
+        Ok(())
     }
 
     #[inline(always)]

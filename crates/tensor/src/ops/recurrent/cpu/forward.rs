@@ -9,13 +9,13 @@ use crate::cpu::vectorized_widely;
 use crate::element::Real;
 use crate::ops::recurrent::steps::Step;
 use crate::ops::recurrent::{Recurrence, Recurrent};
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// The sequences of one task of a step.
 struct Forward<'a, R> {
-    /// The first of them.
-    row: usize,
+    /// Room for products.
+    room: &'a mut [R],
     /// a(x); and what becomes of it and of b(h), if that is recorded.
     of_x: &'a [R],
     gates: &'a mut [R],
@@ -40,7 +40,7 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
     let (batch, rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let (out_h, out_c) = out.split_at_mut(rows * hidden);
     let (gates, inner) = kept.unwrap_or_default().split_at_mut_checked(rows * width).unwrap_or_default();
-    scratch::with(2 * batch * hidden + parts.room(batch), |all: &mut [R]| {
+    scratch::with((2 * hidden + width) * batch, |all: &mut [R]| {
         let (h, all) = all.split_at_mut(batch * hidden);
         let (c, room) = all.split_at_mut(batch * hidden);
         for (state, first) in [(&mut *h, h0), (&mut *c, c0)] {
@@ -50,9 +50,8 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
             }
         }
         op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {
-            let of_h = parts.products(&h[..rows * hidden], weight, room)?;
             let whole = Forward {
-                row: 0,
+                room: &mut room[..rows * width],
                 of_x: &of_x[start * width..][..rows * width],
                 gates: rows_of(gates, start, rows, width),
                 inner: rows_of(inner, start, rows, hidden),
@@ -62,8 +61,7 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
                 out_c: rows_of(out_c, start, rows, hidden),
             };
             let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
-            for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, of_h, bias));
-            Ok(())
+            try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, (hidden, parts), weight, bias))
         })
     })
 }
@@ -71,18 +69,26 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
 impl<'a, R: Real> Forward<'a, R> {
     /// Tasks of so many sequences.
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MOST_TASKS> {
+        let mut room = pieces(self.room, rows * width);
         let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
         let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
         let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
         let mut tasks = ArrayVec::new();
-        for (task, of_x) in self.of_x.chunks(rows * width).enumerate() {
+        for of_x in self.of_x.chunks(rows * width) {
             let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
-            tasks.push(Forward { row: task * rows, of_x, gates, inner, h, c, out_h, out_c });
+            tasks.push(Forward { room: room(), of_x, gates, inner, h, c, out_h, out_c });
         }
         tasks
     }
 
-    fn run(&mut self, kind: Recurrence, hidden: usize, of_h: Products<'_, R>, bias: Option<&[R]>) {
+    fn run(
+        &mut self,
+        kind: Recurrence,
+        (hidden, parts): (usize, Parts),
+        weight: &[R],
+        bias: Option<&[R]>,
+    ) -> Result<()> {
+        let of_h = parts.products(self.h, weight, std::mem::take(&mut self.room))?;
         vectorized_widely(
             #[inline(always)]
             || match kind {
@@ -102,6 +108,7 @@ impl<'a, R: Real> Forward<'a, R> {
                 Recurrence::Gru => self.gru(hidden, of_h, bias),
             },
         );
+        Ok(())
     }
 
     #[inline(always)]
@@ -109,7 +116,7 @@ impl<'a, R: Real> Forward<'a, R> {
         let units = of_h.parts.units();
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
-            let (x, b) = (&self.of_x[of.clone()], of_h.of(self.row + row, part));
+            let (x, b) = (&self.of_x[of.clone()], of_h.of(row, part));
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of]);
             for at in (0..units).step_by(WIDTH) {
                 let new = f(plus(load(x, at), load(b, at)));
@@ -125,7 +132,7 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (4 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(self.row + row, part), self.of_x);
+            let (b, of_x) = (of_h.of(row, part), self.of_x);
             let (h, c) = (&mut self.h[of.clone()], &mut self.c[of.clone()]);
             let (out_h, out_c) = (&mut self.out_h[of.clone()], &mut self.out_c[of]);
             let sums = |gate: usize, at: usize| {
@@ -159,7 +166,7 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (3 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(self.row + row, part), self.of_x);
+            let (b, of_x) = (of_h.of(row, part), self.of_x);
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of.clone()]);
             let of_x = |gate: usize, at: usize| load(&of_x[part_of(gate)..][..units], at);
             let of_h = |gate: usize, at: usize| {

@@ -2,11 +2,10 @@
 
 use pagelock_memory::Result;
 
-use super::{LEAST_ROWS, MOST_TASKS, WIDTH};
+use super::WIDTH;
 use crate::element::Real;
 use crate::error::Result as Made;
 use crate::ops::gemm;
-use crate::parallel::try_for_each_chunk_mut;
 use crate::tensor::Tensor;
 
 /// Numbers of a part of a weight: half of a core's second cache in `f32`.
@@ -65,29 +64,13 @@ impl Parts {
         self.gates * self.units
     }
 
-    /// Rows of a task.
-    fn task_rows(&self, rows: usize) -> usize {
-        rows.div_ceil((MOST_TASKS / self.count).max(1)).max(LEAST_ROWS)
-    }
-
-    /// Room for the products of so many rows.
-    pub(super) fn room(&self, rows: usize) -> usize {
-        rows.next_multiple_of(self.task_rows(rows)) * self.columns() * self.count
-    }
-
-    /// The products of rows, `[rows, inner]`, with the weight, part by part, into `room`.
+    /// The products of rows, `[rows, inner]`, with the weight, part by part, into `room`, which has a place for each.
     pub(super) fn products<'a, R: Real>(&self, left: &[R], weight: &[R], room: &'a mut [R]) -> Result<Products<'a, R>> {
         let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
-        let of_task = self.task_rows(rows);
-        let room = &mut room[..self.room(rows)];
-        try_for_each_chunk_mut(room, of_task * columns, |task, sums| {
-            let (part, first) = (task % self.count, task / self.count * of_task);
-            let left = &left[first * inner..(first + of_task).min(rows) * inner];
-            let (weight, rows) = (&weight[part * inner * columns..][..inner * columns], left.len() / inner);
-            let sums = &mut sums[..rows * columns];
-            gemm(rows, inner, columns, left.into(), [inner, 1], weight.into(), [columns, 1], sums.into())
-        })?;
-        Ok(Products { parts: *self, of_task, numbers: room })
+        for (sums, weight) in room.chunks_mut(rows * columns).zip(weight.chunks(inner * columns)) {
+            gemm(rows, inner, columns, left.into(), [inner, 1], weight.into(), [columns, 1], sums.into())?;
+        }
+        Ok(Products { parts: *self, rows, numbers: room })
     }
 }
 
@@ -95,7 +78,7 @@ impl Parts {
 #[derive(Clone, Copy)]
 pub(super) struct Products<'a, R> {
     pub(super) parts: Parts,
-    of_task: usize,
+    rows: usize,
     numbers: &'a [R],
 }
 
@@ -103,8 +86,7 @@ impl<'a, R: Real> Products<'a, R> {
     /// Those of a row with a part: the units of each gate.
     pub(super) fn of(&self, row: usize, part: usize) -> &'a [R] {
         let columns = self.parts.columns();
-        let task = row / self.of_task * self.parts.count + part;
-        &self.numbers[(task * self.of_task + row % self.of_task) * columns..][..columns]
+        &self.numbers[(part * self.rows + row) * columns..][..columns]
     }
 
     /// Rows of products and, if there are such, of `direct`, added up.
