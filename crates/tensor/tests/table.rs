@@ -36,6 +36,9 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
     ("from_vec", "keeps numbers of the caller"),
     ("build", "is filled by the caller"),
     ("scalar", "copies a number of the caller"),
+    ("bias", "an option of recurrent layers"),
+    ("projection", "an option of recurrent layers, composed of other operations"),
+    ("reverse", "an option of recurrent layers"),
 ];
 
 pub(crate) fn sources() -> PathBuf {
@@ -157,7 +160,8 @@ fn functions_of(file: &syn::File, makers: &BTreeSet<String>) -> BTreeSet<String>
 
 fn is_tensor(of: &syn::Type) -> bool {
     let syn::Type::Path(path) = of else { return false };
-    path.path.segments.last().is_some_and(|last| last.ident == "Tensor" || last.ident == "TensorOptions")
+    let types = ["Tensor", "TensorOptions", "RecurrentLayer"];
+    path.path.segments.last().is_some_and(|last| types.iter().any(|name| last.ident == name))
 }
 
 /// The identifiers in small letters that a macro is given before the first closure or arrow.

@@ -30,7 +30,7 @@ macro_rules! groups {
     )+ };
 }
 
-groups! { elementwise functions arrangements reductions products images rows views selections scattered further }
+groups! { elementwise functions arrangements reductions products images rows recurrent views selections scattered further }
 
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
@@ -42,6 +42,7 @@ fn the_groups_have_every_operation_with_a_derivative() {
         operations::products::entries(),
         operations::images::entries(),
         operations::rows::entries(),
+        operations::recurrent::entries(),
         operations::views::entries(),
         operations::selections::entries(),
         operations::scattered::entries(),

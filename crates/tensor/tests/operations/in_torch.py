@@ -71,6 +71,20 @@ def wide(x):
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
+def recurrent(layer, inputs, steps, reverse):
+    """The states of all rows, as `recurrent.rs` gives them."""
+    x, weight_ih, weight_hh, *rest = inputs
+    x = x.unflatten(0, (steps, -1))
+    biases, first = rest[:2], [state[None] for state in rest[2:]]
+    zeros = torch.zeros(1, x.shape[1], weight_hh.shape[1], dtype=x.dtype)
+    is_lstm = layer is torch.lstm
+    first = first or [zeros] * (2 if is_lstm else 1)
+    first = tuple(first) if is_lstm else first[0]
+    weights = [weight_ih, weight_hh, *biases]
+    y = layer(x.flip(0) if reverse else x, first, weights, bool(biases), 1, 0.0, False, False, False)[0]
+    return (y.flip(0) if reverse else y).flatten(0, 1)
+
+
 def put(x, where, value):
     x[where] = value
     return x
@@ -78,6 +92,6 @@ def put(x, where, value):
 
 def function(expression, args, dtype):
     """The expression as a function of its inputs."""
-    names = {"torch": torch, "F": F, "strided": strided, "put": put, "wide": wide, "running_of": running_of, "running_after": running_after, "dtype": dtype, **args}
+    names = {"torch": torch, "F": F, "strided": strided, "put": put, "wide": wide, "running_of": running_of, "running_after": running_after, "recurrent": recurrent, "dtype": dtype, **args}
     call = eval(f"lambda inputs, x, y, z: {expression}", names)
     return lambda inputs: call(inputs, *(list(inputs) + [None] * 3)[:3])

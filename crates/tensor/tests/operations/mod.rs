@@ -18,6 +18,7 @@ pub(crate) mod images;
 pub(crate) mod in_place;
 mod input;
 pub(crate) mod products;
+pub(crate) mod recurrent;
 pub(crate) mod reductions;
 pub(crate) mod rows;
 pub(crate) mod scattered;
@@ -44,6 +45,7 @@ pub(crate) fn table() -> Vec<Operation> {
         products::entries(),
         images::entries(),
         rows::entries(),
+        recurrent::entries(),
         views::entries(),
         selections::entries(),
         scattered::entries(),

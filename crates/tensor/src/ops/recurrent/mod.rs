@@ -15,6 +15,7 @@ mod persistent;
 mod run;
 mod steps;
 
+use crate::autocast::no_autocast;
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::device::Device;
 use crate::element::DType;
@@ -140,7 +141,7 @@ impl<'a> RecurrentLayer<'a> {
             let weight_hr = weight_hr.into_iter().flatten().next().map(Raw::typed);
             return op.composed(inputs.each_ref().map(Option::as_ref), weight_hr.as_ref());
         }
-        op.run(inputs)
+        no_autocast(|| op.run(inputs)) // all have their precision
     }
 
     fn check(&self, x: &Tensor, steps: &Steps, h0: Option<&Tensor>, c0: Option<&Tensor>) -> Result<()> {
@@ -248,11 +249,22 @@ impl Recurrent {
         Ok(record(OP, self, inputs, out))
     }
 
-    /// The states before each row.
-    fn before(&self, out: &Tensor, h0: Option<&Tensor>) -> Result<Tensor> {
+    /// Gradients of b(h), and the states that b was given; rows whose states were zeros may be left out.
+    fn pairs(&self, of_h: &Tensor, out: &Tensor, h0: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
         let h = if self.is_lstm() { out.select(0, 0)? } else { out.clone() };
+        let (batch, count) = (self.steps.batch(), self.steps.count());
+        if h0.is_some() || count == 1 || self.steps != Steps::even(count, batch) {
+            return Ok((of_h.clone(), self.before(&h, h0)?));
+        }
+        let rows = self.steps.rows() - batch;
+        let (of_h_from, h_from) = if self.reverse { (0, batch) } else { (batch, 0) };
+        Ok((of_h.narrow(0, of_h_from, rows)?, h.narrow(0, h_from, rows)?))
+    }
+
+    /// The states before each row.
+    fn before(&self, h: &Tensor, h0: Option<&Tensor>) -> Result<Tensor> {
         let (batch, rows, count) = (self.steps.batch(), self.steps.rows(), self.steps.count());
-        let zeros = || Tensor::on(&out.device()).of(out.dtype()).zeros([batch, h.shape()[1]]);
+        let zeros = || Tensor::on(&h.device()).of(h.dtype()).zeros([batch, h.shape()[1]]);
         let h0 = h0.map_or_else(zeros, |h0| Ok(h0.clone()))?;
         if count == 1 {
             return Ok(h0);
@@ -295,7 +307,8 @@ impl Derivative<7> for Recurrent {
         };
         let of_weight_hh = || {
             let (out, _) = self.left_behind()?;
-            of_h.t()?.matmul(&self.before(&out.typed(), saved.optional(H0))?)
+            let (of_h, before) = self.pairs(&of_h, &out.typed(), saved.optional(H0))?;
+            of_h.t()?.matmul(&before)
         };
         Ok([
             saved.grad_of(X, || of_x.matmul(saved.input(WEIGHT_IH)))?,
