@@ -9,7 +9,8 @@ use pagelock::prelude::*;
 /// What a tutorial's program was told.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Folder of the data set [default: its folder in $PAGELOCK_DATA, else in the cache folder; else data is generated]
+    /// Folder of the data set [default: its folder in $PAGELOCK_DATA or in the cache folder, if it is one of `pagelock::data`; else data
+    /// is generated]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Folder for pictures and files, where the program makes some [default: runs/ and the program's name]
@@ -21,7 +22,7 @@ pub(crate) struct Options {
     /// Seed of weights, order and generated data; the same seed gives the same bits
     #[arg(long, default_value_t = 42)]
     pub(crate) seed: u64,
-    /// Where to compute: cpu, cuda, cuda:1 [default: the first GPU, or the CPU where there is none]
+    /// Where to compute: cpu, cuda, cuda:1 [default: the first GPU; the CPU where there is none, or the network is small]
     #[arg(long)]
     device: Option<String>,
 }
@@ -30,7 +31,7 @@ impl Options {
     /// Reads the arguments, and sets the seed. A device that there is not is an error before anything is done.
     pub(crate) fn read(about: &'static str) -> Result<Self> {
         super::end_quietly_when_output_closes();
-        let command = Options::augment_args(Command::new(env!("CARGO_BIN_NAME")).about(about));
+        let command = Options::augment_args(Command::new(env!("CARGO_BIN_NAME"))).about(about);
         let options = Options::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
         if let Some(name) = &options.device {
             name.parse::<Device>()?;
@@ -41,7 +42,12 @@ impl Options {
 
     /// The device that was asked for, or the best one.
     pub(crate) fn device(&self) -> Result<Device> {
-        Ok(self.device.as_ref().map_or_else(|| Ok(Device::best()), |name| name.parse())?)
+        self.device_or(Device::best())
+    }
+
+    /// The device that was asked for, or this one.
+    pub(crate) fn device_or(&self, usual: Device) -> Result<Device> {
+        Ok(self.device.as_ref().map_or(Ok(usual), |name| name.parse())?)
     }
 
     /// The folder for results, which can be written.

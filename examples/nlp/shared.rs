@@ -1,4 +1,4 @@
-//! What the programs after "NLP from scratch" share: their arguments, names to learn from, and pictures.
+//! What the programs after "NLP from scratch" share: names to learn from, and pictures.
 
 #![allow(dead_code)] // not every program uses all of it
 
@@ -8,37 +8,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use pagelock::prelude::*;
-
-/// The arguments of one of these programs.
-#[derive(clap::Args)]
-pub(crate) struct Common {
-    /// Folder with the tutorial's data [default: text that this program makes]
-    #[arg(long)]
-    pub(crate) data: Option<PathBuf>,
-    /// Folder for the results [default: runs/ and the program's name]
-    #[arg(long)]
-    pub(crate) out: Option<PathBuf>,
-    /// A short training: some seconds
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Seed of weights, order and made text
-    #[arg(long, default_value_t = 42)]
-    pub(crate) seed: u64,
-    /// Where to compute: cpu, cuda, cuda:1 [default: cpu, which is faster for so small a network]
-    #[arg(long)]
-    pub(crate) device: Option<String>,
-}
-
-impl Common {
-    /// Where to compute and where the results go.
-    pub(crate) fn begin(&self, program: &str) -> Result<(Device, PathBuf)> {
-        let device = self.device.as_ref().map_or(Ok(Device::Cpu), |name| name.parse())?;
-        let out = self.out.clone().unwrap_or_else(|| Path::new("runs").join(program));
-        crate::common::make_folder(&out)?;
-        manual_seed(self.seed);
-        Ok((device, out))
-    }
-}
 
 /// What names consist of; other characters are left out, and accents of letters too.
 pub(crate) const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,;'-";

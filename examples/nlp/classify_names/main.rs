@@ -11,30 +11,23 @@ mod shared;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
 use pagelock::nn::functional as F;
 use pagelock::nn::optim::clip_grad_norm_;
 use pagelock::nn::rnn::{PackedSequence, pack_sequence};
 use pagelock::nn::{NLLLoss, RNN};
 use pagelock::prelude::*;
 
-use shared::{Common, LETTERS, Names, numbers};
-
-/// Classify names by language with a recurrent network
-#[derive(Parser)]
-struct Args {
-    #[command(flatten)]
-    common: Common,
-}
+use common::options::Options;
+use shared::{LETTERS, Names, numbers};
 
 fn main() -> Result<()> {
-    let args: Args = common::arguments();
-    let (device, out) = args.common.begin("classify_names")?;
+    let options = Options::read("Classify names by language with a recurrent network")?;
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
 
     // Data
-    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
+    let names = Names::open(options.data.as_deref(), options.seed)?;
     names.write(&out.join("names"))?;
-    let random = Generator::new(args.common.seed);
+    let random = Generator::new(options.seed);
     let mut examples = examples(&names, &device)?;
     random.shuffle(&mut examples);
     let (train_set, test_set) = examples.split_at(examples.len() * 85 / 100);
@@ -43,7 +36,7 @@ fn main() -> Result<()> {
     // Model and training
     let model = CharRnn::new(N_LETTERS, 128, names.languages.len())?.to(&device)?;
     println!("{model}");
-    let epochs = if args.common.quick { 12 } else { 27 };
+    let epochs = if options.quick { 12 } else { 27 };
     let losses = train(&model, train_set, epochs, &random, &device)?;
 
     // Evaluation
@@ -56,8 +49,8 @@ fn main() -> Result<()> {
 
     let [first, last] = [losses[0], losses[losses.len() - 1]];
     ensure!(last < 0.7 * first, "the loss went from {first:.3} to {last:.3} only");
-    let bound = if args.common.data.is_some() { 0.5 } else { 0.9 };
-    ensure!(args.common.data.is_some() && args.common.quick || accuracy >= bound, "{accuracy:.3} is less than {bound}");
+    let bound = if options.data.is_some() { 0.5 } else { 0.9 };
+    ensure!(options.data.is_some() && options.quick || accuracy >= bound, "{accuracy:.3} is less than {bound}");
     Ok(())
 }
 

@@ -8,18 +8,11 @@ mod common;
 mod shared;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
 use pagelock::nn::{NLLLoss, functional as F};
 use pagelock::prelude::*;
 
-use shared::{Common, LETTERS, Names, numbers};
-
-/// Generate names by language with a recurrent network
-#[derive(Parser)]
-struct Args {
-    #[command(flatten)]
-    common: Common,
-}
+use common::options::Options;
+use shared::{LETTERS, Names, numbers};
 
 const HIDDEN_SIZE: usize = 128;
 /// The letters and the end of a name.
@@ -28,14 +21,14 @@ const END: i64 = LETTERS.len() as i64;
 const MAX_LENGTH: usize = 20;
 
 fn main() -> Result<()> {
-    let args: Args = common::arguments();
-    let (device, out) = args.common.begin("generate_names")?;
-    let names = Names::open(args.common.data.as_deref(), args.common.seed)?;
-    let random = Generator::new(args.common.seed);
+    let options = Options::read("Generate names by language with a recurrent network")?;
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
+    let names = Names::open(options.data.as_deref(), options.seed)?;
+    let random = Generator::new(options.seed);
 
     let model = Rnn::new(names.languages.len(), HIDDEN_SIZE)?.to(&device)?;
     println!("{model}");
-    let losses = train(&model, &names, if args.common.quick { 2_500 } else { 6_000 }, &random, &device)?;
+    let losses = train(&model, &names, if options.quick { 2_500 } else { 6_000 }, &random, &device)?;
 
     let (made, known) = sample_names(&model, &names, &random, &device)?;
     print!("{made}");
@@ -47,7 +40,7 @@ fn main() -> Result<()> {
     let [first, last] = [means[0], means[means.len() - 1]];
     println!("loss: {first:.3} at first, {last:.3} at last; {known} of {n_made} names end as one of their language");
     ensure!(last < 0.75 * first, "the loss went from {first:.3} to {last:.3} only");
-    let is_enough = 2 * known >= n_made || args.common.data.is_some();
+    let is_enough = 2 * known >= n_made || options.data.is_some();
     ensure!(is_enough, "only {known} names end as those of their language");
     Ok(())
 }

@@ -13,35 +13,27 @@ mod text;
 use std::path::Path;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
 use pagelock::nn::NLLLoss;
 use pagelock::prelude::*;
 
+use common::options::Options;
 use model::{AttnDecoder, Encoder};
-use shared::Common;
 use text::{EOS, Pairs, SOS};
-
-/// Translate sentences with a recurrent encoder, and a decoder with attention
-#[derive(Parser)]
-struct Args {
-    #[command(flatten)]
-    common: Common,
-}
 
 /// Words of a sentence, its end included.
 const MAX_LENGTH: usize = 10;
 
 fn main() -> Result<()> {
-    let args: Args = common::arguments();
-    let (device, out) = args.common.begin("translate")?;
-    let pairs = Pairs::open(args.common.data.as_deref(), args.common.seed, MAX_LENGTH)?;
+    let options = Options::read("Translate sentences with a recurrent encoder, and a decoder with attention")?;
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
+    let pairs = Pairs::open(options.data.as_deref(), options.seed, MAX_LENGTH)?;
     println!("{} pairs of sentences, {} words and {} words", pairs.all.len(), pairs.from.len(), pairs.to.len());
 
-    let (hidden_size, epochs) = if args.common.quick { (64, 14) } else { (128, 40) };
+    let (hidden_size, epochs) = if options.quick { (64, 14) } else { (128, 40) };
     let encoder = Encoder::new(pairs.from.len(), hidden_size)?.to(&device)?;
     let decoder = AttnDecoder::new(hidden_size, pairs.to.len())?.to(&device)?;
     println!("{encoder}\n{decoder}");
-    let random = Generator::new(args.common.seed);
+    let random = Generator::new(options.seed);
     let losses = train(&encoder, &decoder, &pairs, epochs, &random)?;
     shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
 
@@ -55,7 +47,7 @@ fn main() -> Result<()> {
 
     let [first, last] = [losses[0], losses[losses.len() - 1]];
     ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
-    ensure!(args.common.data.is_some() || right * 10 >= n * 9, "only {right} were translated right");
+    ensure!(options.data.is_some() || right * 10 >= n * 9, "only {right} were translated right");
     Ok(())
 }
 
@@ -79,7 +71,8 @@ fn train(
         for batch in order.chunks(32) {
             let (input, target) = (pairs.input(batch, MAX_LENGTH, &device)?, pairs.target(batch, MAX_LENGTH, &device)?);
             let (outputs, hidden) = encoder.forward(&input)?;
-            let (scores, _) = decoder.forward(&outputs, &hidden, Some(&target), MAX_LENGTH)?;
+            let padding = text::padding(&input)?;
+            let (scores, _) = decoder.forward((&outputs, &hidden), &padding, Some(&target), MAX_LENGTH)?;
             let loss = criterion.forward(&scores.flatten(0, 1)?, &target.flatten(0, 1)?)?;
             loss.backward()?;
             encoder_opt.step()?;
@@ -123,8 +116,9 @@ fn draw_attention(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: u
 fn translate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize) -> Result<(String, Vec<Vec<f64>>)> {
     let device = encoder.parameters()[0].device();
     no_grad(|| {
-        let (outputs, hidden) = encoder.forward(&pairs.input(&[at], MAX_LENGTH, &device)?)?;
-        let (scores, attention) = decoder.forward(&outputs, &hidden, None, MAX_LENGTH)?;
+        let input = pairs.input(&[at], MAX_LENGTH, &device)?;
+        let (outputs, hidden) = encoder.forward(&input)?;
+        let (scores, attention) = decoder.forward((&outputs, &hidden), &text::padding(&input)?, None, MAX_LENGTH)?;
         let words = scores.select(0, 0)?.argmax(1)?.to_vec::<i64>()?;
         let words = words.into_iter().take_while(|&word| word != EOS && word != SOS);
         let rows = attention.select(0, 0)?;

@@ -40,10 +40,12 @@ impl BahdanauAttention {
         Ok(Self { w: square()?, u: square()?, v: Linear::new(hidden_size, 1)? })
     }
 
-    /// `query`: `[batch, 1, hidden]`, `keys`: `[batch, words, hidden]`.
-    fn forward(&self, query: &Tensor, keys: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// `query`: `[batch, 1, hidden]`, `keys`: `[batch, words, hidden]`, of which those are left out where `padding`, `[batch, words]`, is
+    /// true.
+    fn forward(&self, query: &Tensor, keys: &Tensor, padding: &Tensor<Bool>) -> Result<(Tensor, Tensor)> {
         let scores = self.v.forward(&(self.w.forward(query)? + self.u.forward(keys)?)?.tanh()?)?;
-        let weights = scores.squeeze(2)?.unsqueeze(1)?.softmax(-1)?;
+        let scores = scores.squeeze(2)?.masked_fill(padding, f64::NEG_INFINITY)?;
+        let weights = scores.unsqueeze(1)?.softmax(-1)?;
         Ok((weights.matmul(keys)?, weights))
     }
 }
@@ -69,12 +71,12 @@ impl AttnDecoder {
         })
     }
 
-    /// Log probabilities `[batch, words, n_words]`, and where it looked, `[batch, words, words]`. Each word follows the one before it
-    /// in `target`, or, without one, the one that it found likeliest.
+    /// Log probabilities `[batch, words, n_words]`, and where it looked in what was encoded and is no padding, `[batch, words, words]`.
+    /// Each word follows the one before it in `target`, or, without one, the one that it found likeliest.
     pub(crate) fn forward(
         &self,
-        encoded: &Tensor,
-        hidden: &Tensor,
+        (encoded, hidden): (&Tensor, &Tensor),
+        padding: &Tensor<Bool>,
         target: Option<&Tensor<Int>>,
         max_length: usize,
     ) -> Result<(Tensor, Tensor)> {
@@ -84,7 +86,7 @@ impl AttnDecoder {
         let (mut outputs, mut attentions) = (Vec::new(), Vec::new());
         for i in 0..max_length {
             let embedded = self.dropout.forward(&self.embedding.forward(&input)?)?;
-            let (context, weights) = self.attention.forward(&hidden.transpose(0, 1)?, encoded)?;
+            let (context, weights) = self.attention.forward(&hidden.transpose(0, 1)?, encoded, padding)?;
             let output;
             (output, hidden) = self.gru.forward_with(&Tensor::cat(&[&embedded, &context], 2)?, &hidden)?;
             let output = self.out.forward(&output)?;

@@ -9,9 +9,14 @@ use pagelock::prelude::*;
 
 use crate::shared::plain;
 
-/// The numbers of the start and the end of a sentence.
+/// The numbers of the start and the end of a sentence; behind the end, short sentences are filled up with the first.
 pub(crate) const SOS: i64 = 0;
 pub(crate) const EOS: i64 = 1;
+
+/// Where there is no word: a sentence to translate has no start of its own.
+pub(crate) fn padding(sentences: &Tensor<Int>) -> Result<Tensor<Bool>> {
+    Ok(sentences.eq_scalar(SOS)?)
+}
 
 /// The words of a language.
 #[derive(Default)]
@@ -93,7 +98,7 @@ fn numbers<'a>(
     for (sentence, words) in sentences {
         let end = all.len() + max_length;
         all.extend(sentence.split(' ').map(|word| words.numbers[word]).take(max_length - 1).chain([EOS]));
-        all.resize(end, 0);
+        all.resize(end, SOS);
     }
     let rows = all.len() / max_length;
     Ok(Tensor::from_slice(&all, [rows, max_length])?.to(device)?)
