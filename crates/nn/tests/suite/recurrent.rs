@@ -64,7 +64,10 @@ fn lstm(options: RNNOptions, form: Form) -> Box<dyn Case> {
 }
 
 pub(crate) fn cases() -> Cases {
-    let mut cases: Cases = Vec::new();
+    layers().into_iter().chain(cells()).collect()
+}
+
+fn layers() -> Cases {
     let new = RNNOptions::new;
     let two = |options: RNNOptions| options.num_layers(2).bidirectional(true);
     let unsorted = Form::Packed { batch_first: false, enforce_sorted: false };
@@ -78,6 +81,7 @@ pub(crate) fn cases() -> Cases {
         ("packed", two(new()), unsorted),
         ("packed sorted", new().batch_first(true), sorted),
     ];
+    let mut cases: Cases = Vec::new();
     let mut add = |kind: &str, name: &str, case: Box<dyn Case>| cases.push((format!("{kind} {name}").leak(), case));
     for (name, options, form) in forms {
         let relu = options.nonlinearity(RNNNonlinearity::Relu);
@@ -88,44 +92,27 @@ pub(crate) fn cases() -> Cases {
     }
     add("lstm", "projected", lstm(two(new()).proj_size(3), Form::Padded));
     add("lstm", "projected packed", lstm(new().proj_size(2), unsorted));
-    let plain = |cell: RNNCell| called(cell, |cell, x| cell.forward_with(x.float(0), x.float(1)));
-    let lstm_cell = || {
+    cases
+}
+
+fn cells() -> Cases {
+    let plain = |cell: RNNCell| called(cell, |cell, x: &Inputs| flat(&[&cell.forward_with(x.float(0), x.float(1))?]));
+    let gru = called(GRUCell::new(4, 5).unwrap(), |cell, x| flat(&[&cell.forward_with(x.float(0), x.float(1))?]));
+    let without = GRUCell::new(4, 5).unwrap().without_bias();
+    let lstm = || {
         called(LSTMCell::new(4, 5).unwrap(), |cell, x| {
             let (h, c) = cell.forward_with(x.float(0), (x.float(1), x.float(2)))?;
             flat(&[&h, &c])
         })
     };
-    add("rnn", "cell", plain(RNNCell::new(4, 5).unwrap()));
-    add("rnn relu", "cell", plain(RNNCell::new(4, 5).unwrap().nonlinearity(RNNNonlinearity::Relu)));
-    add(
-        "gru",
-        "cell",
-        called(GRUCell::new(4, 5).unwrap(), |cell, x| flat(&[&cell.forward_with(x.float(0), x.float(1))?])),
-    );
-    let without = GRUCell::new(4, 5).unwrap().without_bias();
-    add("gru", "cell without", called(without, |cell, x| flat(&[&cell.forward(x.float(0))?])));
-    add("lstm", "cell", lstm_cell());
-    add("lstm", "cell unbatched", lstm_cell());
-    for (name, case) in &mut cases {
-        if *name == "rnn cell" || *name == "rnn relu cell" {
-            let inner = std::mem::replace(case, called(None::<Linear>, |_, x| Ok(x.float(0).clone())));
-            *case = Box::new(Flat(inner));
-        }
-    }
-    cases
-}
-
-/// A case whose output is one vector.
-struct Flat(Box<dyn Case>);
-
-impl Case for Flat {
-    fn module(&mut self) -> &mut dyn Module {
-        self.0.module()
-    }
-
-    fn run(&self, inputs: &Inputs) -> Result<Tensor> {
-        flat(&[&self.0.run(inputs)?])
-    }
+    vec![
+        ("rnn cell", plain(RNNCell::new(4, 5).unwrap())),
+        ("rnn relu cell", plain(RNNCell::new(4, 5).unwrap().nonlinearity(RNNNonlinearity::Relu))),
+        ("gru cell", gru),
+        ("gru cell without", called(without, |cell, x| flat(&[&cell.forward(x.float(0))?]))),
+        ("lstm cell", lstm()),
+        ("lstm cell unbatched", lstm()),
+    ]
 }
 
 #[test]

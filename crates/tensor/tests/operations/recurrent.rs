@@ -17,7 +17,7 @@ pub(crate) fn entries() -> Vec<Operation> {
             .samples(samples(kind))
             .special(move |dtype| vec![saturated(kind, dtype)])
             .together(1)
-            .large(move |n| vec![large(kind, n, 128), large(kind, n, 512)])
+            .large(move |n| vec![large(kind, n)])
     };
     vec![
         entry(
@@ -84,10 +84,10 @@ fn saturated(kind: Recurrence, dtype: DType) -> Sample {
     Sample { inputs, ..sample([]) }.args(json!({ "steps": 1, "reverse": false })).without_gradients()
 }
 
-/// A layer whose inputs are about `n` numbers.
-fn large(kind: Recurrence, n: usize, hidden: usize) -> Sample {
-    let (batch, columns) = (16, 16);
-    let steps = (n / (batch * hidden)).clamp(2, 64);
-    Sample { inputs: inputs(kind, [steps, batch, columns, hidden]), ..sample([]) }
+/// A layer of about `n` numbers in its weights and in its inputs.
+fn large(kind: Recurrence, n: usize) -> Sample {
+    let hidden = ((n / (2 * kind.gates())).isqrt() / 16 * 16).max(16);
+    let steps = (n / (16 * hidden)).clamp(2, 64);
+    Sample { inputs: inputs(kind, [steps, 16, hidden, hidden]), ..sample([]) }
         .args(json!({ "steps": steps, "reverse": false }))
 }
