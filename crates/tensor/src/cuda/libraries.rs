@@ -29,6 +29,7 @@ pub enum Kernels {
     Own,
     /// A library's, always: where that is missing or refuses, it is an error. Integers, `f64` convolutions and batches that no
     /// one distance leads to are this crate's all the same.
+    /// Recurrent layers are computed step by step, each a product.
     Library,
 }
 
