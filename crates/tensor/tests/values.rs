@@ -1,5 +1,5 @@
 //! Values that are easy to get wrong: derivatives where squares overflow, half types where each step could round, ranges,
-//! and NaN. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
+//! NaN; what NumPy and PyTorch see through DLPack. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
 
 use std::str::FromStr;
 

@@ -1,6 +1,6 @@
 //! [`Dlpack`] as functions of C, for `numpy_and_torch.py`, which loads this library with `ctypes`.
 //!
-//! A tensor is a pointer that [`free`] gives back. A function that fails returns null, and [`error`] says why. All run on one
+//! A tensor is a pointer that [`pagelock_free`] gives back. A function that fails returns null, and [`pagelock_error`] says why. All run on one
 //! thread.
 
 use std::cell::RefCell;
@@ -31,7 +31,7 @@ fn not_null(pointer: *mut c_void) -> Result<NonNull<c_void>> {
 
 /// Why the last function returned null; valid until the next one does.
 #[unsafe(no_mangle)]
-pub extern "C" fn error() -> *const c_char {
+pub extern "C" fn pagelock_error() -> *const c_char {
     ERROR.with_borrow(|text| text.as_ptr())
 }
 
@@ -54,7 +54,7 @@ unsafe fn given(pointer: NonNull<c_void>, is_versioned: bool) -> Dlpack {
 /// # Safety
 /// As [`Dlpack::from_raw`], and as [`Dlpack::into_shared_tensor`] if they are shared.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn take(pointer: *mut c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
+pub unsafe extern "C" fn pagelock_take(pointer: *mut c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
     let taken = not_null(pointer).and_then(|pointer| {
         // SAFETY: the caller's promise.
         let given = unsafe { given(pointer, is_versioned) };
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn take(pointer: *mut c_void, is_versioned: bool, is_share
 /// # Safety
 /// The tensor is one of these functions', and not freed; as [`Dlpack::sharing`] if the elements are shared.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn give(tensor: *const c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
+pub unsafe extern "C" fn pagelock_give(tensor: *const c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
     // SAFETY: the caller's promise.
     let tensor = unsafe { &*tensor.cast::<AnyTensor>() }.clone();
     let made = if is_shared {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn give(tensor: *const c_void, is_versioned: bool, is_shar
 /// # Safety
 /// As [`Dlpack::from_raw`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn refuse(pointer: *mut c_void, is_versioned: bool) {
+pub unsafe extern "C" fn pagelock_refuse(pointer: *mut c_void, is_versioned: bool) {
     // SAFETY: the caller's promise.
     drop(not_null(pointer).map(|pointer| unsafe { given(pointer, is_versioned) }));
 }
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn refuse(pointer: *mut c_void, is_versioned: bool) {
 /// # Safety
 /// The tensor is one of these functions', and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn view(tensor: *const c_void, is_expanded: bool) -> *mut c_void {
+pub unsafe extern "C" fn pagelock_view(tensor: *const c_void, is_expanded: bool) -> *mut c_void {
     // SAFETY: the caller's promise.
     let tensor = unsafe { &*tensor.cast::<AnyTensor>() };
     let view = tensor
@@ -114,13 +114,13 @@ pub unsafe extern "C" fn view(tensor: *const c_void, is_expanded: bool) -> *mut 
 /// # Safety
 /// The tensor is one of these functions', and not freed.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(tensor: *mut c_void) {
+pub unsafe extern "C" fn pagelock_free(tensor: *mut c_void) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(tensor.cast::<AnyTensor>()) });
 }
 
 /// Bytes of tensors on the host.
 #[unsafe(no_mangle)]
-pub extern "C" fn used() -> u64 {
+pub extern "C" fn pagelock_used() -> u64 {
     default_host().stats().live_bytes as u64
 }

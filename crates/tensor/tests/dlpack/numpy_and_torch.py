@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 library = ctypes.CDLL(sys.argv[1])
-library.error.restype = ctypes.c_char_p
-library.used.restype = ctypes.c_uint64
+library.pagelock_error.restype = ctypes.c_char_p
+library.pagelock_used.restype = ctypes.c_uint64
 for name, arguments in {"take": [ctypes.c_bool] * 2, "give": [ctypes.c_bool] * 2, "view": [ctypes.c_bool]}.items():
-    function = getattr(library, name)
+    function = getattr(library, "pagelock_" + name)
     function.restype, function.argtypes = ctypes.c_void_p, [ctypes.c_void_p, *arguments]
-library.free.argtypes = [ctypes.c_void_p]
-library.refuse.argtypes = [ctypes.c_void_p, ctypes.c_bool]
+library.pagelock_free.argtypes = [ctypes.c_void_p]
+library.pagelock_refuse.argtypes = [ctypes.c_void_p, ctypes.c_bool]
 
 python = ctypes.pythonapi
 DESTRUCTOR = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
@@ -35,7 +35,7 @@ def destroy(capsule):
     """Of a capsule that nobody took the tensor from."""
     for is_versioned, name in NAMES.items():
         if python.PyCapsule_IsValid(capsule, name):
-            library.refuse(python.PyCapsule_GetPointer(capsule, name), is_versioned)
+            library.pagelock_refuse(python.PyCapsule_GetPointer(capsule, name), is_versioned)
 
 
 class Ours:
@@ -43,21 +43,21 @@ class Ours:
 
     def __init__(self, pointer, is_shared=False):
         if not pointer:
-            raise ValueError(library.error().decode())
+            raise ValueError(library.pagelock_error().decode())
         self.pointer, self.is_shared = pointer, is_shared
 
     def __del__(self):
         if hasattr(self, "pointer"):
-            library.free(self.pointer)
+            library.pagelock_free(self.pointer)
 
     def __dlpack_device__(self):
         return (1, 0)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         is_versioned = max_version is not None and max_version >= (1, 0)
-        given = library.give(self.pointer, is_versioned, self.is_shared)
+        given = library.pagelock_give(self.pointer, is_versioned, self.is_shared)
         if not given:
-            raise BufferError(library.error().decode())
+            raise BufferError(library.pagelock_error().decode())
         return python.PyCapsule_New(given, NAMES[is_versioned], destroy)
 
 
@@ -80,7 +80,7 @@ def taken(array, is_versioned=True, is_shared=False):
     address = id(capsule)
     pointer = python.PyCapsule_GetPointer(address, NAMES[is_versioned])
     python.PyCapsule_SetName(address, USED[is_versioned])
-    return Ours(library.take(pointer, is_versioned, is_shared), is_shared)
+    return Ours(library.pagelock_take(pointer, is_versioned, is_shared), is_shared)
 
 
 def refusal(action):
@@ -138,10 +138,10 @@ def share_one_memory():
     y[0, 0] = -7.0
     assert z[0, 0] == -7.0 and z.flags.writeable
 
-    moved = Ours(library.view(copied.pointer, False), True)
+    moved = Ours(library.pagelock_view(copied.pointer, False), True)
     y = torch.from_dlpack(moved)
     assert y.shape == (4, 3) and y.stride() == (1, 4) and y.data_ptr() == z.__array_interface__["data"][0]
-    expanded = Ours(library.view(copied.pointer, True), True)
+    expanded = Ours(library.pagelock_view(copied.pointer, True), True)
     z = np.from_dlpack(expanded)
     assert z.shape == (5, 3, 4) and z.strides == (0, 16, 4) and not z.flags.writeable
 
@@ -149,7 +149,7 @@ def share_one_memory():
 def live_as_long_as_they_are_needed():
     def used():
         gc.collect()
-        return library.used()
+        return library.pagelock_used()
 
     before = used()
     ours = taken(torch.arange(100_000.0))
