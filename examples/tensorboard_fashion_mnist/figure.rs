@@ -36,7 +36,7 @@ pub(crate) fn predictions(
         let percent = 100.0 * probability;
         let lines = [format!("{}, {percent:.1} %", classes[answer]), format!("(label: {})", classes[label as usize])];
         for (line, text) in lines.into_iter().enumerate() {
-            let style = ("sans-serif", 14).into_font().color(&color);
+            let style = ("sans-serif", 13).into_font().color(&color);
             area.draw(&Text::new(text, (left, top + 10 + 22 * line as i32), style)).map_err(drawing)?;
         }
         let picture = &bytes[place * SIDE * SIDE..][..SIDE * SIDE];
