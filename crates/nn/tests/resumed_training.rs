@@ -200,8 +200,11 @@ fn devices(named: Option<&str>) -> Vec<Device> {
 
 fn main() {
     let mut arguments: Vec<String> = env::args().skip(1).collect();
-    let named = arguments.iter().position(|argument| argument == "--device");
-    let named = named.map(|place| arguments.drain(place..(place + 2).min(arguments.len())).last().unwrap());
+    let named = arguments.iter().position(|argument| argument == "--device").map(|place| {
+        arguments.remove(place);
+        assert!(place < arguments.len(), "--device takes a name, such as cuda:0");
+        arguments.remove(place)
+    });
     arguments.retain(|argument| !argument.starts_with("--")); // those of `cargo test`
     set_num_threads(1);
     if let ["train", device, folder] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn copies_are_charged_to_checkpoint_until_they_are_written() {
-        let checkpoint = Checkpoint::new().tensor("x", &Tensor::ones([1000]).unwrap()).unwrap();
+        let checkpoint = Checkpoint::new().tensor("x", Tensor::ones([1000]).unwrap()).unwrap();
         let held = || pagelock_memory::default_host().holders().iter().any(|held| held.name == "checkpoint");
         let copies = checkpoint.snapshot().unwrap();
         assert!(held());
