@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 use clap::builder::RangedU64ValueParser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -65,7 +65,8 @@ struct Args {
     /// Folder for the results
     #[arg(long, default_value = "runs/mnist_cnn")]
     out: PathBuf,
-    /// Go on from the newest checkpoint in the folder for the results, if there is one; without, they begin anew
+    /// Go on from the newest checkpoint in the folder for the results, if there is one; without this, training begins anew and
+    /// removes the checkpoints there
     #[arg(long)]
     resume: bool,
     /// Steps from a checkpoint to the next; there is one after each epoch too
@@ -125,12 +126,18 @@ fn main() -> Result<ExitCode> {
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::open(&args)?;
     if let Some(found) = progress.found() {
-        found.load_model(&model)?;
-        found.load_optimizer(&mut opt)?;
-        found.load_tensor("total_loss", &total_loss)?;
-        found.load_random()?;
-        train_dl.resume(found.loader()?)?;
-        report.load_epochs(&found)?;
+        let mut load = || -> Result<()> {
+            found.load_model(&model)?;
+            found.load_optimizer(&mut opt)?;
+            found.load_tensor("total_loss", &total_loss)?;
+            found.load_random()?;
+            train_dl.resume(found.loader()?)?;
+            report.load_epochs(&found)
+        };
+        load().context("--resume needs the --arch, --batch-size, --seed and --data of the run that it goes on with")?;
+        if report.epochs.len() >= args.epochs {
+            println!("all {} epochs are done; a larger --epochs trains on", report.epochs.len());
+        }
     }
     let everything = |opt: &Sgd, report: &Report<'_>| {
         let checkpoint = Checkpoint::new().model(&model)?.optimizer(opt)?.tensor("total_loss", &total_loss)?;
@@ -226,7 +233,9 @@ fn stopped(args: &Args, report: &Report, model: &Sequential, epochs: usize) -> R
     report.save(&args.out.join("report.json"))?;
     save_safetensors(&model.state_dict(), args.out.join("model.safetensors"))?;
     let (whole, out) = (args.epochs, args.out.display());
-    println!("stopped after {epochs} of {whole} epochs: model.safetensors and report.json are in {out}");
+    println!(
+        "stopped after {epochs} of {whole} epochs: model.safetensors and report.json are in {out}; --resume goes on"
+    );
     Ok(ExitCode::from(130)) // 128 and SIGINT's number, as shells have it
 }
 

@@ -24,8 +24,10 @@ impl Progress {
         }
         let resumed = checkpoints.latest()?;
         let step = resumed.as_ref().map_or(0, |found| found.step() as usize);
-        if args.resume {
-            println!("going on after step {step}");
+        match &resumed {
+            Some(found) => println!("going on after step {step}, from {}", found.path().display()),
+            None if args.resume => println!("there is no checkpoint in {}: beginning anew", args.out.display()),
+            None => {}
         }
         let board = if args.tensorboard {
             // What was noted after the checkpoint is noted again.
@@ -54,9 +56,11 @@ impl Progress {
         Ok(self.checkpoints.save(self.step as u64, checkpoint)?)
     }
 
-    /// Waits until all is written.
+    /// Waits until all is written; says where TensorBoard finds it.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.checkpoints.wait()?;
-        Ok(self.board.take().map_or(Ok(()), SummaryWriter::close)?)
+        let Some(board) = self.board.take() else { return Ok(()) };
+        println!("\nlosses and accuracy: tensorboard --logdir {}", board.log_dir().display());
+        Ok(board.close()?)
     }
 }

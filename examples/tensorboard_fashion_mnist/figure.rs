@@ -6,8 +6,10 @@ use pagelock::prelude::*;
 use plotters::prelude::*;
 
 const SIDE: usize = 28; // pixels of a picture
-const SCALE: usize = 6;
+const SCALE: usize = 5;
 const CELL: (usize, usize) = (SIDE * SCALE + 32, SIDE * SCALE + 70);
+/// Cells side by side: TensorBoard shows 350 pixels, and shrinks what is wider until text cannot be read.
+const COLUMNS: usize = 2;
 
 /// The largest of the numbers, and where it is.
 pub(crate) fn best(numbers: &[f32]) -> (usize, f32) {
@@ -15,7 +17,7 @@ pub(crate) fn best(numbers: &[f32]) -> (usize, f32) {
     largest.unwrap_or_default()
 }
 
-/// The pictures of a batch side by side, each below its prediction, the probability of that, and its label.
+/// The pictures of a batch in two columns, each below its prediction, the probability of that, and its label.
 pub(crate) fn predictions(
     out: &Tensor,
     images: &Tensor<Int>,
@@ -24,21 +26,22 @@ pub(crate) fn predictions(
 ) -> Result<Figure> {
     let probabilities: Vec<f32> = out.softmax(1)?.to_vec()?;
     let (bytes, labels): (Vec<u8>, Vec<i64>) = (images.to_vec()?, labels.to_vec()?);
-    let mut figure = Figure::new((CELL.0 * labels.len()) as u32, CELL.1 as u32)?;
+    let rows = labels.len().div_ceil(COLUMNS);
+    let mut figure = Figure::new((CELL.0 * COLUMNS) as u32, (CELL.1 * rows) as u32)?;
     let area = figure.backend().into_drawing_area();
     for (place, &label) in labels.iter().enumerate() {
         let (answer, probability) = best(&probabilities[place * 10..][..10]);
-        let (left, top) = ((place * CELL.0 + 16) as i32, 58);
+        let (left, top) = ((place % COLUMNS * CELL.0 + 16) as i32, (place / COLUMNS * CELL.1) as i32);
         let color = if answer as i64 == label { RGBColor(0, 128, 0) } else { RED };
         let percent = 100.0 * probability;
         let lines = [format!("{}, {percent:.1} %", classes[answer]), format!("(label: {})", classes[label as usize])];
         for (line, text) in lines.into_iter().enumerate() {
-            let style = ("sans-serif", 17).into_font().color(&color);
-            area.draw(&Text::new(text, (left, 10 + 22 * line as i32), style)).map_err(drawing)?;
+            let style = ("sans-serif", 13).into_font().color(&color);
+            area.draw(&Text::new(text, (left, top + 10 + 22 * line as i32), style)).map_err(drawing)?;
         }
         let picture = &bytes[place * SIDE * SIDE..][..SIDE * SIDE];
         for (at, &gray) in picture.iter().enumerate() {
-            let (x, y) = (left + (at % SIDE * SCALE) as i32, top + (at / SIDE * SCALE) as i32);
+            let (x, y) = (left + (at % SIDE * SCALE) as i32, top + 58 + (at / SIDE * SCALE) as i32);
             let square = [(x, y), (x + SCALE as i32 - 1, y + SCALE as i32 - 1)];
             area.draw(&Rectangle::new(square, RGBColor(gray, gray, gray).filled())).map_err(drawing)?;
         }

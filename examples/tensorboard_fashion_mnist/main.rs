@@ -14,18 +14,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Parser;
 use pagelock::board::{Embedding, GridOptions, SummaryWriter, make_grid};
-use pagelock::data::Origin;
-use pagelock::nn::functional as F;
+use pagelock::nn::{functional as F, record_graph};
 use pagelock::prelude::*;
 
+use common::clothes;
 use net::Net;
-
-const CLOTHES: [&str; 10] =
-    ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle Boot"];
-const DIGITS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-
-/// How Fashion-MNIST's labels to test with begin; the files of MNIST have the same names.
-const FIRST_CLOTHES: [u8; 5] = [9, 2, 1, 1, 6];
 
 /// Train on Fashion-MNIST, and watch it in TensorBoard
 #[derive(Parser)]
@@ -48,9 +41,10 @@ struct Args {
 fn main() -> Result<()> {
     let args: Args = common::arguments();
     common::make_folder(&args.out)?;
-    let digits = pictures(&args)?;
+    let generated = || Ok(Mnist::new().open_or_generate(args.seed)?);
+    let digits = clothes::find(args.data.as_deref(), Mnist::new(), generated)?;
     println!("{digits}");
-    let classes = if matches!(digits.origin, Origin::Fashion { .. }) { CLOTHES } else { DIGITS };
+    let classes = clothes::classes(&digits);
     manual_seed(args.seed);
     let train_dl = DataLoader::new(digits.train.bytes()).batch_size(4).shuffle(args.seed);
     let test_dl = DataLoader::new(digits.test.bytes()).batch_size(250);
@@ -65,7 +59,7 @@ fn main() -> Result<()> {
     writer.add_image("four_images", &make_grid(&images, GridOptions::default())?, 0)?;
 
     // 3. Inspecting the model
-    writer.add_graph(&net.graph(4))?;
+    writer.add_graph(&record_graph(&net, &pixels(&images)?)?)?;
 
     // 4. Adding a projector
     add_projector(&digits.train, args.seed.wrapping_add(1), &writer, &classes)?;
@@ -83,19 +77,6 @@ fn main() -> Result<()> {
         args.out.display()
     );
     Ok(())
-}
-
-/// Fashion-MNIST, else MNIST, else generated digits. A folder that was named has one of the first two.
-fn pictures(args: &Args) -> Result<DigitSet> {
-    let Some(folder) = &args.data else {
-        let fashion = Mnist::fashion().offline(true).open();
-        return Ok(fashion.or_else(|_| Mnist::new().open_or_generate(args.seed))?);
-    };
-    let fashion = Mnist::fashion().folder(folder).offline(true).open();
-    match fashion {
-        Ok(fashion) if fashion.test.label_bytes().starts_with(&FIRST_CLOTHES) => Ok(fashion),
-        _ => Ok(Mnist::new().folder(folder).open()?),
-    }
 }
 
 /// A hundred random pictures, as points and as what is drawn at them.
@@ -144,7 +125,7 @@ fn train(
                 let figure = figure::predictions(&out.detach(), &images, &labels, classes)?;
                 writer.add_figure("predictions vs. actuals", &figure, step)?;
                 for (name, parameter) in net.named_parameters() {
-                    writer.add_histogram(&name, parameter.as_tensor(), step)?;
+                    writer.add_histogram(&name.replace('.', "/"), parameter.as_tensor(), step)?;
                 }
             }
         }

@@ -1,6 +1,5 @@
-//! The walkthrough's network, and its graph.
+//! The walkthrough's network.
 
-use pagelock::board::GraphNode;
 use pagelock::nn::functional as F;
 use pagelock::prelude::*;
 use pagelock::tensor::Result;
@@ -27,35 +26,6 @@ impl Net {
             fc3: Linear::new(84, 10)?,
         })
     }
-
-    /// What `forward` does with `n` pictures: each operation with the shape of its result, and the parameters that it
-    /// uses.
-    pub(crate) fn graph(&self, n: usize) -> Vec<GraphNode> {
-        let mut nodes = vec![GraphNode::new("input/images", "IO Node").shape([n, 1, 28, 28])];
-        let parameters: Vec<(String, Vec<usize>)> = self
-            .named_parameters()
-            .into_iter()
-            .map(|(name, parameter)| {
-                (format!("Net/{}", name.replace('.', "/")), parameter.as_tensor().shape().to_vec())
-            })
-            .collect();
-        let shape_nodes = parameters.iter().map(|(name, shape)| GraphNode::new(name, "Parameter").shape(shape.clone()));
-        nodes.extend(shape_nodes);
-        let mut last = "input/images".to_owned();
-        for (name, op, shape) in operations(n) {
-            let name = format!("Net/{name}");
-            let mut node = GraphNode::new(&name, op).input(&last).shape(shape);
-            if let Some((layer, "convolution" | "linear")) = name.rsplit_once('/') {
-                for (parameter, _) in parameters.iter().filter(|(parameter, _)| parameter.starts_with(layer)) {
-                    node = node.input(parameter);
-                }
-            }
-            nodes.push(node);
-            last = name;
-        }
-        nodes.push(GraphNode::new("output/classes", "IO Node").input(last).shape([n, 10]));
-        nodes
-    }
 }
 
 impl Forward for Net {
@@ -67,23 +37,4 @@ impl Forward for Net {
         let x = F::relu(&self.fc2.forward(&x)?)?;
         self.fc3.forward(&x)
     }
-}
-
-/// Each operation of `forward`: its name, its kind, and the shape of its result for `n` pictures.
-fn operations(n: usize) -> [(&'static str, &'static str, Vec<usize>); 13] {
-    [
-        ("conv1/convolution", "conv2d", vec![n, 6, 24, 24]),
-        ("relu1", "relu", vec![n, 6, 24, 24]),
-        ("pool1", "max_pool2d", vec![n, 6, 12, 12]),
-        ("conv2/convolution", "conv2d", vec![n, 16, 8, 8]),
-        ("relu2", "relu", vec![n, 16, 8, 8]),
-        ("pool2", "max_pool2d", vec![n, 16, 4, 4]),
-        ("view", "reshape", vec![n, 256]),
-        ("fc1/linear", "linear", vec![n, 120]),
-        ("relu3", "relu", vec![n, 120]),
-        ("fc2/linear", "linear", vec![n, 84]),
-        ("relu4", "relu", vec![n, 84]),
-        ("fc3/linear", "linear", vec![n, 10]),
-        ("log_softmax", "log_softmax", vec![n, 10]),
-    ]
 }

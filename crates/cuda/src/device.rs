@@ -421,7 +421,7 @@ impl DeviceCore {
         self.dropped.release_finished(&self.shared, Scan::Few);
     }
 
-    /// Looks at what each stream keeps, also at what those kept that nobody has a handle of.
+    /// Shows `look` the cached blocks of every stream: of those in use, and of those whose last handle was dropped.
     pub(crate) fn each_cache(&self, look: &mut dyn FnMut(&BlockCache)) {
         let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
         streams.iter().for_each(|stream| look(&lock(&stream.cache)));

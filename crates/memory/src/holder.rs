@@ -50,23 +50,41 @@ pub fn holder(name: &str) -> HolderScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(usize);
 
-// Every name ever used; a `Holder` is an index plus one, zero is "no holder".
+/// The names of [`Holder::PARAMETERS`] and those after it, in their order.
+const FIXED: [&str; 4] = ["parameters", "activations", "gradients", "optimizer state"];
+
+// Every other name ever used. A `Holder` is an index into `FIXED` and then this, plus one; zero is "no holder".
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 thread_local! {
     static CURRENT: Cell<Holder> = const { Cell::new(Holder(0)) };
 }
 
+/// What training takes where the program charges nobody; see [`by_default`](Holder::by_default).
+impl Holder {
+    /// `parameters`: those of layers, and their buffers.
+    pub const PARAMETERS: Self = Self(1);
+    /// `activations`: results that a gradient may be asked of.
+    pub const ACTIVATIONS: Self = Self(2);
+    /// `gradients`: what `backward` makes.
+    pub const GRADIENTS: Self = Self(3);
+    /// `optimizer state`: what an optimizer keeps, and what its step works with.
+    pub const OPTIMIZER_STATE: Self = Self(4);
+}
+
 impl Holder {
     /// The holder of that name.
     pub fn named(name: &str) -> Self {
+        if let Some(fixed) = FIXED.iter().position(|fixed| *fixed == name) {
+            return Holder(fixed + 1);
+        }
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
         let known = names.iter().position(|known| known == name);
         let index = known.unwrap_or_else(|| {
             names.push(name.to_owned());
             names.len() - 1
         });
-        Holder(index + 1)
+        Holder(FIXED.len() + index + 1)
     }
 
     /// The holder that this thread charges now, to be entered on another thread.
@@ -79,9 +97,29 @@ impl Holder {
         HolderScope { before: CURRENT.replace(self), on_this_thread: PhantomData }
     }
 
+    /// As [`enter`](Self::enter), unless this thread charges somebody already: then that one is charged on.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_memory::{Holder, holder};
+    ///
+    /// let _default = Holder::GRADIENTS.by_default();
+    /// assert_eq!(Holder::current(), Holder::named("gradients"));
+    /// let _own = holder("teacher");
+    /// let _default = Holder::GRADIENTS.by_default();
+    /// assert_eq!(Holder::current(), Holder::named("teacher"));
+    /// ```
+    pub fn by_default(self) -> HolderScope {
+        let current = Self::current();
+        if current == Holder(0) { self.enter() } else { current.enter() }
+    }
+
     fn name(self) -> Option<String> {
+        if let Some(fixed) = FIXED.get(self.0.checked_sub(1)?) {
+            return Some((*fixed).to_owned());
+        }
         let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(names[self.0.checked_sub(1)?].clone())
+        Some(names[self.0 - 1 - FIXED.len()].clone())
     }
 }
 
@@ -135,9 +173,9 @@ impl Tally {
     }
 }
 
-/// The three largest, largest first.
+/// The four largest, largest first.
 pub(crate) fn largest(mut held: Vec<Held>) -> Vec<Held> {
     held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
-    held.truncate(3);
+    held.truncate(4);
     held
 }

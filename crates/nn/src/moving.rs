@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::parameter::charged;
 use crate::walk::VisitMut;
 use crate::{Parameter, Result, VisitEventMut, VisitorMut};
 use pagelock_tensor::{self as tensor, Bool, DType, Device, Error, Int, Kind, Tensor};
@@ -75,6 +76,7 @@ impl Change for Precision {
 
 /// Puts others in the place of parameters and buffers. First everything is made, then everything is replaced.
 fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
+    let _charged = charged();
     let mut made = Made::default();
     let mut result = Ok(());
     module.visit_mut(&mut VisitorMut::new(&mut |event| {

@@ -1,6 +1,7 @@
 //! [`Parameter`]: a tensor that is trained; [`Buffer`]: one that is saved but not trained.
 
 use crate::{Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
+use pagelock_memory::{Holder, HolderScope};
 use pagelock_tensor::{Bool, Float, Int, Kind, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
@@ -261,3 +262,8 @@ macro_rules! operators {
 }
 
 operators! { Add add Sub sub Mul mul Div div }
+
+/// Charges memory to [`Holder::PARAMETERS`], unless the program charges somebody, until the scope drops.
+pub(crate) fn charged() -> HolderScope {
+    Holder::PARAMETERS.by_default()
+}

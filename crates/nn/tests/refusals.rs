@@ -227,3 +227,46 @@ fn nothing_is_loaded_where_one_parameter_cannot_be_changed() {
     assert!(refused.contains("copy_"), "{refused}");
     assert_eq!(saved(&model), [[1.0; 8]; 2]);
 }
+
+/// A step of training, up to what is refused.
+fn train_step(model: &Linear, opt: &mut Adam, x: &Tensor) -> pagelock_nn::Result<()> {
+    model.forward(x)?.pow(2.0)?.mean(..)?.backward()?;
+    opt.step()
+}
+
+#[test]
+fn a_refusal_while_training_names_who_holds_how_much() {
+    let _alone = alone();
+    // On a thread that has ended before another test begins: what it keeps for itself is given back then.
+    std::thread::spawn(refusals_name_holders).join().unwrap();
+}
+
+fn refusals_name_holders() {
+    let model = Linear::new(256, 256).unwrap().without_bias(); // 256 KiB
+    let mut opt = Adam::new(model.parameters(), 0.1);
+    let x = Tensor::ones([512, 256]).unwrap();
+
+    model.forward(&x).unwrap().pow(2.0).unwrap().mean(..).unwrap().backward().unwrap();
+    let limited = Limited::to(300 << 10); // for the first of two tensors that the optimizer keeps
+    let error = opt.step().unwrap_err().to_string();
+    for held in ["`parameters` 256 KiB", "`gradients` 256 KiB", "`optimizer state` 256.01 KiB"] {
+        assert!(error.contains(held), "{error}");
+    }
+    drop(limited);
+
+    opt.step().unwrap();
+    let limited = Limited::to(600 << 10); // for the product, but not for its square
+    let error = train_step(&model, &mut opt, &x).unwrap_err().to_string();
+    for held in ["`parameters` 256 KiB", "`gradients` 256 KiB", "`optimizer state` 512.01 KiB", "`activations` 512 KiB"]
+    {
+        assert!(error.contains(held), "{error}");
+    }
+    drop(limited);
+
+    model.zero_grad();
+    let _own = pagelock_memory::holder("teacher");
+    let limited = Limited::to(600 << 10);
+    let error = train_step(&model, &mut opt, &x).unwrap_err().to_string();
+    assert!(error.contains("`teacher` 512 KiB") && !error.contains("`activations`"), "{error}");
+    drop(limited);
+}

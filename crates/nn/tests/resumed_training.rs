@@ -1,7 +1,8 @@
 //! Trainings that go on from checkpoints end with the same bits: stopped between any steps, and killed (SIGKILL) at any moment, also
 //! while a checkpoint is written. On the CPU, and on a GPU where there is one.
 //!
-//! Not a `#[test]`: the program runs itself as the processes that are killed. `-- 100` kills 100 on each device.
+//! Not a `#[test]`: the program runs itself as the processes that are killed. `-- 100` kills 100 on each device,
+//! `-- 200 --device cuda:0` 200 on that one. It needs no other file, so it can be copied to another machine.
 
 use std::env;
 use std::fs;
@@ -183,21 +184,34 @@ fn killed_trainings_go_on(device: &Device, n_kills: usize) {
     );
 }
 
-fn main() {
-    let arguments: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    set_num_threads(1);
-    if let ["train", device, folder] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        return train(Path::new(folder), &device.parse().unwrap());
+/// The device that was named; else the CPU, and a GPU if there is one.
+fn devices(named: Option<&str>) -> Vec<Device> {
+    if let Some(name) = named {
+        return vec![name.parse().unwrap_or_else(|error| panic!("--device {name}: {error}"))];
     }
-    let n_kills = arguments.first().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
-    let devices = match Device::cuda(0) {
+    match Device::cuda(0) {
         Ok(gpu) => vec![Device::Cpu, gpu],
         Err(error) => {
             println!("skipped on a GPU: {error}");
             vec![Device::Cpu]
         }
-    };
-    for device in devices {
+    }
+}
+
+fn main() {
+    let mut arguments: Vec<String> = env::args().skip(1).collect();
+    let named = arguments.iter().position(|argument| argument == "--device").map(|place| {
+        arguments.remove(place);
+        assert!(place < arguments.len(), "--device takes a name, such as cuda:0");
+        arguments.remove(place)
+    });
+    arguments.retain(|argument| !argument.starts_with("--")); // those of `cargo test`
+    set_num_threads(1);
+    if let ["train", device, folder] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return train(Path::new(folder), &device.parse().unwrap());
+    }
+    let n_kills = arguments.first().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
+    for device in devices(named.as_deref()) {
         stopped_trainings_go_on(&device);
         killed_trainings_go_on(&device, n_kills);
     }

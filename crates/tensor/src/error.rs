@@ -80,7 +80,7 @@ pub enum Error {
     },
     /// A tensor that backward needs was changed in place since.
     #[error(
-        "backward: a tensor saved by `{op}` ({shape}) was changed in place: it is at version {now}, saved at version {saved}; change it after backward, or clone it first"
+        "backward: a tensor saved by `{op}` ({shape}) was changed in place: it is at version {now}, saved at version {saved}; change it after backward, or change a `deep_clone` of it"
     )]
     StaleSaved {
         /// The operation that saved it.

@@ -12,6 +12,7 @@
 
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
+use pagelock_memory::{Holder, HolderScope};
 
 use crate::autocast;
 use crate::autograd::{self, Saved};
@@ -300,6 +301,7 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     let out = match device {
         Device::Cpu => on_cpu(name, inputs.map(Some), (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?,
         Device::Cuda(cuda) => {
+            let _charged = charged(&inputs.map(Some));
             let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
             if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
@@ -320,6 +322,7 @@ pub(crate) fn on_cpu<const N: usize>(
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, &mut Fresh) -> Result<()>,
 ) -> Result<Raw> {
     let running = profiler::op(op);
+    let _charged = charged(&inputs);
     let mut out = Fresh::allocate(op, shape, dtype)?;
     with_locked(inputs, &mut |inputs| kernel(inputs, &mut out))?;
     let out = out.share();
@@ -338,10 +341,17 @@ pub(crate) fn on_cuda<const N: usize>(
 ) -> Result<Raw> {
     let running = profiler::op(op);
     let device = Device::Cuda(cuda.clone());
+    let _charged = charged(&inputs);
     let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?;
     let out = if shape.elements() == 0 { out.share() } else { queue(op, cuda, inputs, out, kernel)? };
     running.made(&inputs, &out, op);
     Ok(out)
+}
+
+/// Charges the memory of a result that a gradient may be asked of, until the scope drops.
+fn charged(inputs: &[Option<&Raw>]) -> Option<HolderScope> {
+    let is_tracked = inputs.iter().flatten().any(|input| input.node.is_some());
+    (is_tracked && autograd::is_grad_enabled()).then(|| Holder::ACTIVATIONS.by_default())
 }
 
 fn queue<const N: usize>(

@@ -102,7 +102,7 @@ fn a_saved_tensor_changed_in_place_is_an_error_and_leaves_gradients_alone() -> R
     let error = y.backward().unwrap_err().to_string();
     assert_eq!(
         error,
-        "backward: a tensor saved by `mul` ([2]) was changed in place: it is at version 1, saved at version 0; change it after backward, or clone it first"
+        "backward: a tensor saved by `mul` ([2]) was changed in place: it is at version 1, saved at version 0; change it after backward, or change a `deep_clone` of it"
     );
     assert!(x.grad().is_none());
     Ok(())

@@ -216,7 +216,7 @@ fn a_saved_tensor_that_was_changed_since_is_refused() -> Result<()> {
     a.zero_()?;
     assert_eq!(
         y.backward().unwrap_err().to_string(),
-        "backward: a tensor saved by `Custom` ([1]) was changed in place: it is at version 1, saved at version 0; change it after backward, or clone it first"
+        "backward: a tensor saved by `Custom` ([1]) was changed in place: it is at version 1, saved at version 0; change it after backward, or change a `deep_clone` of it"
     );
     Ok(())
 }

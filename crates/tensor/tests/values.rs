@@ -1,5 +1,5 @@
 //! Values that are easy to get wrong: derivatives where squares overflow, half types where each step could round, ranges,
-//! and NaN. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
+//! NaN; what NumPy and PyTorch see through DLPack. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
 
 use std::str::FromStr;
 
@@ -279,4 +279,18 @@ fn numbers_stand_on_either_side_of_owned_and_borrowed_tensors() {
     assert_eq!((3 + labels()).unwrap().to_vec::<i64>().unwrap(), [4, 5, 7]);
     assert_eq!(of((x() + &x()) * x()), [2.0, 8.0, 32.0]);
     assert_eq!(of(x() * (x() + &x())), [2.0, 8.0, 32.0]);
+}
+
+/// `dlpack/numpy_and_torch.py` says what is compared.
+#[test]
+fn numpy_and_pytorch_see_the_same_tensors_through_dlpack() {
+    let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
+        return println!("skipped: set PAGELOCK_PYTHON to a Python that has torch and numpy");
+    };
+    let tests = std::env::current_exe().unwrap();
+    let library = tests.parent().unwrap().parent().unwrap().join("examples/libdlpack_library.so");
+    assert!(library.exists(), "there is no `{}`: run `cargo build --examples` first", library.display());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/dlpack/numpy_and_torch.py");
+    let status = std::process::Command::new(python).arg(script).arg(library).status();
+    assert!(status.expect("PAGELOCK_PYTHON runs").success(), "the script says above what is wrong");
 }

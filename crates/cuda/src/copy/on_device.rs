@@ -16,8 +16,8 @@ impl Stream {
     /// As [`copy`](Self::copy).
     ///
     /// # Safety
-    /// As many bytes as `target` has are readable from `source` on, in the memory of this device, and nobody writes or frees them until
-    /// the copy is done.
+    /// `source` is an address of this device's memory. The `target.len()` bytes that begin there can be read, and nobody writes or
+    /// frees them until the copy is done.
     ///
     /// # Examples
     /// ```

@@ -167,10 +167,10 @@ fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
     }
 }
 
-/// The three largest holders.
+/// The four largest holders.
 fn largest(device: &Device) -> Vec<Held> {
     let mut held = device.holders();
-    held.truncate(3);
+    held.truncate(4);
     held
 }
 

@@ -42,7 +42,7 @@ fn a_refusal_names_the_tight_ancestor_its_largest_holders_and_its_knob() {
     assert_eq!(
         error.to_string(),
         "cannot take 20 MiB for `train`: budget `host` has 10 MiB left of 100 MiB; largest holders: `train` 60 MiB, \
-         `a` 10 MiB, `b` 10 MiB; set `--ram` higher"
+         `a` 10 MiB, `b` 10 MiB, `c` 10 MiB; set `--ram` higher"
     );
     let refusal = error.over_budget().unwrap();
     assert_eq!((refusal.asked, refusal.left), (ByteSize::mib(20), ByteSize::mib(10)));

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use pagelock_memory::Holder;
 use pagelock_tensor::{AnyTensor, DType, GeneratorState, Tensor, default_generator, snapshot_all};
 
 use super::CheckpointValue;
@@ -191,6 +192,7 @@ impl Checkpoint {
             self.entries.insert(SCORE, score.to_tensor()?);
         }
         let tensors: Vec<&AnyTensor> = self.entries.iter().map(|(_, tensor)| tensor).collect();
+        let _charged = Holder::named("checkpoint").by_default();
         let copies = snapshot_all(&tensors)?;
         Ok(self.entries.names().map(str::to_owned).zip(copies).collect())
     }
@@ -198,4 +200,19 @@ impl Checkpoint {
 
 fn named<const N: usize>(parts: [(&str, AnyTensor); N]) -> StateDict {
     parts.into_iter().map(|(name, tensor)| (name.to_owned(), tensor)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_charged_to_checkpoint_until_they_are_written() {
+        let checkpoint = Checkpoint::new().tensor("x", Tensor::ones([1000]).unwrap()).unwrap();
+        let held = || pagelock_memory::default_host().holders().iter().any(|held| held.name == "checkpoint");
+        let copies = checkpoint.snapshot().unwrap();
+        assert!(held());
+        drop(copies);
+        assert!(!held());
+    }
 }

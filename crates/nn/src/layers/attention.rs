@@ -3,6 +3,7 @@
 use super::{Dropout, LayerNorm, Linear, debug_is_display};
 use crate::functional::pieces::{choose, constant, signed, wrong_argument, wrong_shape};
 use crate::functional::{AttentionMask, AttentionOptions, attention_weights};
+use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Bool, Generator, Result, Tensor, default_generator};
 
@@ -151,6 +152,7 @@ impl MultiheadAttention {
             let expected = format!("a divisor of embed_dim, which is {embed_dim}");
             return Err(wrong_argument("MultiheadAttention", "num_heads", num_heads, &expected));
         }
+        let _charged = charged();
         let weight = Tensor::zeros([3 * embed_dim, embed_dim])?;
         init::xavier_uniform_(&weight, 1.0, generator)?;
         let out = Linear::new_with(embed_dim, embed_dim, generator)?;

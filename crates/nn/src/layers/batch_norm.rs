@@ -1,6 +1,7 @@
 //! Layers that normalize each channel over a batch: [`BatchNorm1d`], [`BatchNorm2d`], [`BatchNorm3d`].
 
 use super::{debug_is_display, number, python};
+use crate::parameter::charged;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{BatchNormOptions, Error, Result, Shape, Tensor};
 
@@ -51,6 +52,7 @@ macro_rules! batch_norm {
             /// # Errors
             /// The parameters do not fit the memory budget.
             pub fn new(channels: usize) -> Result<Self> {
+                let _charged = charged();
                 let (zeros, ones) = (|| Tensor::zeros(channels), || Tensor::ones(channels));
                 Ok(Self {
                     weight: Some(Parameter::new(ones()?)),

@@ -1,6 +1,7 @@
 //! [`Bilinear`]: a product of two inputs.
 
 use super::{debug_is_display, python};
+use crate::parameter::charged;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
@@ -47,6 +48,7 @@ impl Bilinear {
         generator: &Generator,
     ) -> Result<Self> {
         let bound = 1.0 / (in1_features.max(1) as f64).sqrt();
+        let _charged = charged();
         let weight = Tensor::zeros([out_features, in1_features, in2_features])?;
         let bias = Tensor::zeros(out_features)?;
         init::uniform_(&weight, -bound, bound, generator)?;

@@ -3,6 +3,7 @@
 use super::{Sizes, debug_is_display, tuple};
 use crate::functional::pieces::wrong_argument;
 use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
+use crate::parameter::charged;
 use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, init, module_scope};
 use pagelock_tensor::{Conv2dOptions, Generator, PadMode, Result, Tensor, default_generator};
@@ -121,6 +122,7 @@ pub(super) fn parameters(
     let [first, second] = if is_transposed { [inputs, outputs / groups] } else { [outputs, inputs / groups] };
     let mut sizes = vec![first, second];
     sizes.extend(kernel);
+    let _charged = charged();
     let (weight, bias) = (Tensor::zeros(&sizes[..])?, Tensor::zeros(outputs)?);
     init::default_(&weight, Some(&bias), generator)?;
     Ok([Parameter::new(weight), Parameter::new(bias)])

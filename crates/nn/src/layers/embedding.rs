@@ -3,6 +3,7 @@
 use super::{debug_is_display, number};
 use crate::functional::EmbeddingOptions;
 use crate::functional::pieces::wrong_argument;
+use crate::parameter::charged;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
 
@@ -50,6 +51,7 @@ impl Embedding {
     /// # Errors
     /// The vectors do not fit the memory budget.
     pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
+        let _charged = charged();
         let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
         init::normal_(&weight, 0.0, 1.0, generator)?;
         Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default() })

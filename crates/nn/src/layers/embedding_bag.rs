@@ -2,6 +2,7 @@
 
 use super::debug_is_display;
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
+use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator};
 
@@ -47,6 +48,7 @@ impl EmbeddingBag {
     /// # Errors
     /// The vectors do not fit the memory budget.
     pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
+        let _charged = charged();
         let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
         init::normal_(&weight, 0.0, 1.0, generator)?;
         let mode = EmbeddingBagMode::default();

@@ -3,6 +3,7 @@
 use super::{debug_is_display, number, python};
 use crate::functional::affine;
 use crate::functional::pieces::{shaped, signed, wrong_shape};
+use crate::parameter::charged;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{BatchNormOptions, Result, Tensor, no_grad};
 
@@ -53,6 +54,7 @@ macro_rules! instance_norm {
             /// # Errors
             /// They do not fit the memory budget.
             pub fn affine(mut self) -> Result<Self> {
+                let _charged = charged();
                 self.weight = Some(Parameter::new(Tensor::ones(self.channels)?));
                 self.bias = Some(Parameter::new(Tensor::zeros(self.channels)?));
                 Ok(self)
@@ -63,6 +65,7 @@ macro_rules! instance_norm {
             /// # Errors
             /// They do not fit the memory budget.
             pub fn track_running_stats(mut self) -> Result<Self> {
+                let _charged = charged();
                 self.running_mean = Some(Buffer::new(Tensor::zeros(self.channels)?));
                 self.running_var = Some(Buffer::new(Tensor::ones(self.channels)?));
                 self.num_batches_tracked = Some(Counter::new()?);

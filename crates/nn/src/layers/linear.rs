@@ -1,6 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of every input.
 
 use super::{debug_is_display, python};
+use crate::parameter::charged;
 use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
@@ -45,6 +46,7 @@ impl Linear {
     /// # Errors
     /// The weights do not fit the memory budget.
     pub fn new_with(in_features: usize, out_features: usize, generator: &Generator) -> Result<Self> {
+        let _charged = charged();
         let weight = Tensor::zeros([out_features, in_features])?;
         let bias = Tensor::zeros(out_features)?;
         init::default_(&weight, Some(&bias), generator)?;

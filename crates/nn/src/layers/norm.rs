@@ -2,6 +2,7 @@
 
 use super::{debug_is_display, number, python, tuple};
 use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::parameter::charged;
 use crate::{Forward, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
@@ -46,6 +47,7 @@ impl LayerNorm {
     }
 
     fn of(normalized: Shape) -> Result<Self> {
+        let _charged = charged();
         let weight = Parameter::new(Tensor::ones(normalized)?);
         let bias = Parameter::new(Tensor::zeros(normalized)?);
         Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })
@@ -124,6 +126,7 @@ impl RMSNorm {
     }
 
     fn of(normalized: Shape) -> Result<Self> {
+        let _charged = charged();
         Ok(Self { weight: Some(Parameter::new(Tensor::ones(normalized)?)), normalized, eps: None })
     }
 
@@ -195,6 +198,7 @@ impl GroupNorm {
             let expected = format!("a divisor of the {channels} channels");
             return Err(wrong_argument("GroupNorm", "num_groups", num_groups, &expected));
         }
+        let _charged = charged();
         let (weight, bias) = (Parameter::new(Tensor::ones(channels)?), Parameter::new(Tensor::zeros(channels)?));
         Ok(Self { weight: Some(weight), bias: Some(bias), num_groups, channels, eps: 1e-5 })
     }

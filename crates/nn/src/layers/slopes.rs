@@ -2,6 +2,7 @@
 
 use super::{debug_is_display, number};
 use crate::functional as F;
+use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{Result, Tensor, default_generator};
 
@@ -27,6 +28,7 @@ impl PReLU {
     /// # Errors
     /// The weights do not fit the memory budget.
     pub fn new(num_parameters: usize) -> Result<Self> {
+        let _charged = charged();
         let weight = Tensor::zeros(num_parameters)?;
         weight.fill_(0.25)?;
         Ok(Self { weight: Parameter::new(weight) })

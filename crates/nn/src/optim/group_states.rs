@@ -9,6 +9,7 @@ use super::method::{Field, KEPT, Method, Start};
 use super::state::{Clock, State};
 use super::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result, StateDict};
+use pagelock_memory::Holder;
 use pagelock_tensor::{self as tensor, Tensor, no_grad};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -42,6 +43,7 @@ impl<M: Method> Groups<M> {
                 "it has {given} groups of parameters, and the optimizer {groups}; {fix}"
             )));
         }
+        let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut entries = Entries::of::<M>(&dict.state)?;
         let mut read = Vec::new();
         for (i, (group, given)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {

@@ -7,6 +7,7 @@ use super::master::Master;
 use super::method::Method;
 use super::state::{self, State};
 use crate::{Error, Parameter, Result};
+use pagelock_memory::Holder;
 use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::text::number;
@@ -142,6 +143,7 @@ impl<M: Method> Groups<M> {
 
     pub(super) fn step(&mut self) -> Result<()> {
         let _running = profiler::span(M::NAME, Category::OptimizerStep);
+        let _charged = Holder::OPTIMIZER_STATE.by_default();
         self.check()?;
         for Group { method, lr, slots, .. } in &mut self.groups {
             slots.iter_mut().try_for_each(Slot::follow)?;

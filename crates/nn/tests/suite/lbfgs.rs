@@ -1,7 +1,5 @@
 //! LBFGS against PyTorch's, which `../golden/lbfgs.py` wrote; its state dict; what it refuses.
 
-use std::process::Command;
-
 use crate::pytorch;
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{Lbfgs, Optimizer, OptimizerState, Setting};
@@ -97,9 +95,6 @@ fn a_state_of_pytorch_goes_on_as_there() {
 
 #[test]
 fn pytorch_goes_on_with_a_state_of_ours() {
-    let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
-        return println!("skipped: set PAGELOCK_PYTHON to a Python that has torch");
-    };
     let parameters = parameters(&Device::Cpu);
     let mut opt = make("wolfe", &parameters);
     steps(&mut opt, &parameters, 6, false);
@@ -109,9 +104,7 @@ fn pytorch_goes_on_with_a_state_of_ours() {
     let weights = weights.map(|(name, parameter)| (name, TorchValue::from(AnyTensor::from(parameter.as_tensor()))));
     let state = [("optimizer", opt.state_dict().unwrap().to_torch().unwrap())];
     TorchValue::dict(weights.chain(state)).save(&path).unwrap();
-    let script = pytorch::path("lbfgs.py");
-    let status = Command::new(python).arg(script).arg("continue").arg(path).status();
-    assert!(status.expect("PAGELOCK_PYTHON runs").success(), "the script says above what is wrong");
+    pytorch::script("lbfgs.py", "continue", &path);
 }
 
 #[test]

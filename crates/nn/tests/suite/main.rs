@@ -32,5 +32,6 @@ mod pytorch;
 mod recurrent;
 mod replay;
 mod torch_files;
+mod torch_models;
 
 use networks::cnn;

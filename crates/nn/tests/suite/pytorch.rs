@@ -4,6 +4,7 @@ use pagelock_nn::{StateDict, load_safetensors};
 use pagelock_tensor::Tensor;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub(crate) fn path(name: &str) -> PathBuf {
     let in_sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -30,4 +31,15 @@ pub(crate) fn under(dict: &StateDict, prefix: &str) -> StateDict {
 
 pub(crate) fn training() -> StateDict {
     load_safetensors(path("training.safetensors")).unwrap()
+}
+
+/// Runs a script of the golden files; says so if `PAGELOCK_PYTHON` names no Python that has torch.
+pub(crate) fn script(name: &str, command: &str, file: &Path) -> bool {
+    let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
+        println!("skipped: set PAGELOCK_PYTHON to a Python that has torch");
+        return false;
+    };
+    let status = Command::new(python).arg(path(name)).arg(command).arg(file).status().expect("PAGELOCK_PYTHON runs");
+    assert!(status.success(), "the script says above what is wrong");
+    true
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Cursor, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use pagelock_nn::optim::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
 use pagelock_nn::{
@@ -15,6 +14,8 @@ use pagelock_tensor::{AnyTensor, DType, Int, Tensor, no_grad};
 use serde_json::{Value, json};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
+
+use crate::pytorch;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/torch_files")
@@ -33,7 +34,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// What the script's `describe` says, too; storages are numbered as they come.
-fn describe(value: &TorchValue, storages: &mut BTreeMap<usize, usize>) -> Value {
+pub(crate) fn describe(value: &TorchValue, storages: &mut BTreeMap<usize, usize>) -> Value {
     let all = |items: &[TorchValue], storages: &mut _| -> Vec<Value> {
         items.iter().map(|item| describe(item, storages)).collect()
     };
@@ -70,16 +71,8 @@ fn wanted(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(golden().join(format!("{name}.json"))).unwrap()).unwrap()
 }
 
-/// Runs the script; says so if there is no Python.
 fn script(command: &str, folder: &Path) -> bool {
-    let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
-        println!("skipped: set PAGELOCK_PYTHON to a Python that has torch");
-        return false;
-    };
-    let script = golden().with_extension("py");
-    let status = Command::new(python).arg(script).arg(command).arg(folder).status().expect("PAGELOCK_PYTHON runs");
-    assert!(status.success(), "the script says above what is wrong");
-    true
+    pytorch::script("torch_files.py", command, folder)
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
+use pagelock_memory::Holder;
+
 use super::audit::unheard;
 use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, Node, NodeRef};
@@ -112,6 +114,7 @@ fn propagate(
 }
 
 fn as_derivative<R>(walk: Options, f: impl FnOnce() -> R) -> R {
+    let _charged = Holder::GRADIENTS.by_default();
     // Gradients are computed in the precision of what they are gradients of, inside autocast too.
     unheard(|| with_grad_enabled(walk.create_graph, || autocast::no_autocast(f)))
 }

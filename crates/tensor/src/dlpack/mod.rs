@@ -1,11 +1,12 @@
 //! [`Dlpack`]: tensors for other libraries of the process, and theirs for us, as DLPack structs.
 //!
 //! ```text
-//! ours   tensor ── copied, or shared by promise ──▶ Exported { shape, strides, struct } ──▶ pointer ── its deleter frees all
+//! ours   tensor ── copied, or shared (unsafe) ──▶ Exported { shape, strides, struct } ──▶ pointer ── its deleter frees all
 //! theirs pointer ──▶ Dlpack ── checked (given.rs), copied ──▶ tensor; then their deleter
 //! ```
-//! The structs and all `unsafe` are in `managed.rs`. Nothing of another library's is believed before it is checked, but for what
-//! [`Dlpack::from_raw`] asks to be promised.
+//! The structs and all `unsafe` are in `managed.rs`. Every field of another library's struct is checked before it is used
+//! (`given.rs`); that its pointers are valid is what the caller of [`Dlpack::from_raw`] promises. `tests/dlpack` compares with
+//! PyTorch and NumPy.
 
 mod given;
 mod managed;

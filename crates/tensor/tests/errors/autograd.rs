@@ -62,7 +62,7 @@ fn backward_twice_and_backward_after_a_change() {
             factor.zero_()?;
             y.backward()
         },
-        "backward: a tensor saved by `mul` ([2]) was changed in place: it is at version 1, saved at version 0; change it after backward, or clone it first",
+        "backward: a tensor saved by `mul` ([2]) was changed in place: it is at version 1, saved at version 0; change it after backward, or change a `deep_clone` of it",
     );
 }
 

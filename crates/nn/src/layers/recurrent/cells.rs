@@ -3,6 +3,7 @@
 use super::RNNNonlinearity;
 use crate::functional::pieces::{wrong_argument, wrong_shape};
 use crate::layers::{debug_is_display, python};
+use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
@@ -79,6 +80,7 @@ fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator:
         return Err(wrong_argument(cell, "hidden_size", hidden, "at least 1"));
     }
     let (rows, bound) = (gates * hidden, 1.0 / (hidden as f64).sqrt());
+    let _charged = charged();
     let new = |shape: &[usize]| -> Result<Parameter> {
         let parameter = Tensor::zeros(shape)?;
         init::uniform_(&parameter, -bound, bound, generator)?;

@@ -6,6 +6,7 @@ pub use cells::{GRUCell, LSTMCell, RNNCell};
 
 use super::{debug_is_display, number};
 use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::parameter::charged;
 use crate::rnn::{self, PackedSequence};
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
@@ -115,6 +116,7 @@ impl Direction {
     ) -> Result<Self> {
         let (rows, out) = (kind.gates() * hidden, if options.proj_size > 0 { options.proj_size } else { hidden });
         let bound = 1.0 / (hidden as f64).sqrt();
+        let _charged = charged();
         let new = |shape: &[usize]| -> Result<Parameter> {
             let parameter = Tensor::zeros(shape)?;
             init::uniform_(&parameter, -bound, bound, generator)?;

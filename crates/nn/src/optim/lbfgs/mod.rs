@@ -7,6 +7,7 @@ mod algorithm;
 mod line_search;
 mod state;
 
+use pagelock_memory::Holder;
 use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::{DType, Device, Tensor, enable_grad, no_grad};
 
@@ -167,6 +168,8 @@ impl Lbfgs {
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         let _running = profiler::span(NAME, Category::OptimizerStep);
         self.check()?;
+        let outside = Holder::current();
+        let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut has_moved = false;
         self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow());
         let vectors = self.vectors()?;
@@ -175,7 +178,10 @@ impl Lbfgs {
         }
         let before = no_grad(|| vectors.values())?;
         let mut memory = self.memory.clone();
-        let mut evaluate = || enable_grad(&mut *closure);
+        let mut evaluate = || {
+            let _charged = outside.enter();
+            enable_grad(&mut *closure)
+        };
         let mut step = Step { vectors: &vectors, settings: &self.settings, lr: self.lr, closure: &mut evaluate };
         match no_grad(|| step.run(&mut memory)) {
             Ok(loss) => {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use pagelock_memory::Holder;
 use pagelock_tensor::{self as tensor, AnyTensor, DType, Device, Tensor, no_grad};
 
 use super::{Lbfgs, NAME, Settings, Vectors};
@@ -205,6 +206,7 @@ impl Lbfgs {
         if state.state.iter().next().is_some() {
             let entries = Entries::of(state, group.params.first().copied().unwrap_or(0))?;
             let vectors = read.vectors()?;
+            let _charged = Holder::OPTIMIZER_STATE.by_default();
             read.memory = no_grad(|| Memory::of(entries, &vectors))?;
         }
         *self = read;
