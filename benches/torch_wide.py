@@ -1,0 +1,131 @@
+"""Operations beyond those of images on a GPU in PyTorch: the rows of `cargo bench --bench wide`.
+
+    python benches/torch_wide.py [--json]
+
+As there: milliseconds, forward and with both passes, each the best of some rounds of calls with one wait at the end.
+"""
+
+import json
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+BF16 = torch.bfloat16
+
+
+def milliseconds(f):
+    def round_of(calls):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            f()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3 / calls
+
+    round_of(3)
+    return min(round_of(5) for _ in range(5))
+
+
+def say(name, forward, both=None):
+    if "--json" in sys.argv:
+        print(json.dumps({"name": name, "forward": forward, "both": both}), flush=True)
+    else:
+        print(f"{name:44} {forward:9.4f} {both:9.4f}" if both else f"{name:44} {forward:9.4f}", flush=True)
+
+
+def pair(name, of, f):
+    gradient = torch.randn_like(f())
+    say(name, milliseconds(f), milliseconds(lambda: torch.autograd.grad(f(), of, gradient)))
+
+
+def tensor(*shape, dtype=torch.float32):
+    return torch.randn(*shape, dtype=dtype, device="cuda", requires_grad=True)
+
+
+def index(high, *shape):
+    return torch.randint(0, high, shape, device="cuda")
+
+
+def attention():
+    for b, h, t, d in ((16, 12, 1024, 64), (4, 16, 4096, 128)):
+        for causal in (True, False):
+            q, k, v = (tensor(b, h, t, d, dtype=BF16) for _ in range(3))
+            name = f"attention.{b}x{h}x{t}x{d}.{'causal' if causal else 'full'}"
+            pair(name, (q, k, v), lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+
+
+def vocabulary():
+    weight, words = tensor(50304, 768), index(50304, 16, 1024)
+    pair("embedding.50304x768.16x1024", (weight,), lambda: F.embedding(words, weight))
+    for dtype, name in ((torch.float32, "f32"), (BF16, "bf16")):
+        scores, classes = tensor(16384, 50304, dtype=dtype), index(50304, 16384)
+        pair(f"cross_entropy.16384x50304.{name}", (scores,), lambda: F.cross_entropy(scores, classes))
+
+
+def square():
+    side = 8192
+    x, places = tensor(side, side), index(side, side, side)
+    positive = x.detach() > 0
+    say("copy.8192x8192", milliseconds(lambda: x.detach().clone()))
+    for name, f in {
+        "gelu": lambda: F.gelu(x),
+        "gelu_tanh": lambda: F.gelu(x, approximate="tanh"),
+        "silu": lambda: F.silu(x),
+        "softplus": lambda: F.softplus(x),
+        "clamp": lambda: x.clamp(-1, 1),
+        "dropout": lambda: F.dropout(x, 0.1),
+        "rms_norm": lambda: F.rms_norm(x, (side,)),
+        "cumsum": lambda: x.cumsum(1),
+        "logsumexp": lambda: x.logsumexp(1),
+        "where": lambda: torch.where(positive, x, 0.1),
+        "sort": lambda: x.sort(1)[0],
+        "topk": lambda: x.topk(50, 1)[0],
+        "var": lambda: x.var(1),
+        "norm": lambda: x.norm(dim=1),
+        "prod": lambda: x.prod(1),
+        "flip": lambda: x.flip(1),
+        "roll": lambda: x.roll(17, 1),
+        "gather": lambda: x.gather(1, places),
+        "tril": lambda: x.tril(),
+    }.items():
+        pair(f"{name}.8192x8192", (x,), f)
+
+
+def convolutions():
+    x, weight = tensor(64, 256, 32, 32), tensor(256, 128, 4, 4)
+    pair("conv_transpose2d.64x256x32x32.k4s2", (x, weight), lambda: F.conv_transpose2d(x, weight, stride=2, padding=1))
+    pair("interpolate.bilinear.x2", (x,), lambda: F.interpolate(x, scale_factor=2, mode="bilinear"))
+    pair("group_norm.64x256x32x32.g32", (x,), lambda: F.group_norm(x, 32))
+    x, weight = tensor(64, 256, 4096), tensor(256, 256, 5)
+    pair("conv1d.64x256x4096.k5", (x, weight), lambda: F.conv1d(x, weight, padding=2))
+
+
+def optimizers():
+    block = [(2304, 768), (768, 768), (3072, 768), (768, 3072)]
+    parameters = [tensor(*shape) for shape in [(50304, 768)] + block * 12]
+    for parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    optim = torch.optim
+    say("optimizer.sgd.124M", milliseconds(optim.SGD(parameters, 1e-3, 0.9, fused=True).step))
+    say("optimizer.adamw.124M", milliseconds(optim.AdamW(parameters, 1e-3, fused=True).step))
+    say("optimizer.adagrad.124M", milliseconds(optim.Adagrad(parameters, 1e-3).step))
+    say("optimizer.rmsprop.124M", milliseconds(optim.RMSprop(parameters, 1e-3).step))
+    say("clip_grad_norm.124M", milliseconds(lambda: nn.utils.clip_grad_norm_(parameters, 1.0)))
+
+
+def transformer():
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, dropout=0.0).to("cuda", BF16)
+    x = tensor(64, 256, 512, dtype=BF16)
+    pair("TransformerEncoderLayer.512.64x256.bf16", (x, *layer.parameters()), lambda: layer(x))
+
+
+if __name__ == "__main__":
+    attention()
+    vocabulary()
+    square()
+    convolutions()
+    optimizers()
+    transformer()

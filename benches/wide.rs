@@ -1,0 +1,210 @@
+//! Operations beyond those of images on a GPU: what `benches/torch_wide.py` times in PyTorch, with the same names.
+//!
+//! ```text
+//! cargo bench --bench wide -- [--only sort,topk] [--json]
+//! python benches/torch_wide.py        # the same in PyTorch
+//! ```
+//!
+//! Milliseconds, forward and with both passes, each the best of some rounds of calls with one wait at the end. `copy` is what the
+//! device needs to copy 8192 × 8192 numbers: what reads and writes as many bytes is not faster.
+
+use std::time::Instant;
+
+use clap::Parser;
+use pagelock::nn::functional::{self as F, *};
+use pagelock::nn::optim::Adagrad;
+use pagelock::prelude::*;
+use pagelock::tensor::autograd::{Backward, grad};
+use pagelock::tensor::{ConvTranspose2dOptions, Float32MatmulPrecision, Result, set_float32_matmul_precision};
+
+/// Times operations on a GPU
+#[derive(Parser)]
+struct Args {
+    /// Rows whose names begin so
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    /// What `cargo bench` passes
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+struct Bench {
+    args: Args,
+    device: Device,
+}
+
+impl Bench {
+    fn wanted(&self, name: &str) -> bool {
+        self.args.only.is_empty() || self.args.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+
+    /// The best of some rounds, in milliseconds.
+    fn milliseconds(&self, f: &dyn Fn() -> Result<()>) -> anyhow::Result<f64> {
+        let round = |calls: usize| -> anyhow::Result<f64> {
+            self.device.synchronize()?;
+            let start = Instant::now();
+            (0..calls).try_for_each(|_| f())?;
+            self.device.synchronize()?;
+            Ok(start.elapsed().as_secs_f64() * 1e3 / calls as f64)
+        };
+        round(3)?;
+        (0..5).try_fold(f64::INFINITY, |best, _| Ok(best.min(round(5)?)))
+    }
+
+    fn say(&self, name: &str, forward: f64, both: Option<f64>) {
+        match self.args.json {
+            true => println!("{}", serde_json::json!({ "name": name, "forward": forward, "both": both })),
+            false => println!("{name:44} {forward:9.4} {:>9}", both.map_or_else(String::new, |both| format!("{both:.4}"))),
+        }
+    }
+
+    fn alone(&self, name: &str, f: &dyn Fn() -> Result<()>) -> anyhow::Result<()> {
+        if self.wanted(name) {
+            self.say(name, self.milliseconds(f)?, None);
+        }
+        Ok(())
+    }
+
+    /// `f` alone, and with the gradients of `of`.
+    fn pair(&self, name: &str, of: &[&Tensor], f: &dyn Fn() -> Result<Tensor>) -> anyhow::Result<()> {
+        if !self.wanted(name) {
+            return Ok(());
+        }
+        let gradient = Tensor::on(&self.device).of(f()?.dtype()).randn(f()?.dims())?;
+        let forward = self.milliseconds(&|| f().map(drop))?;
+        let both = self.milliseconds(&|| {
+            let options = Backward { gradient: Some(gradient.clone()), ..Default::default() };
+            grad(&[&f()?], of, options).map(drop)
+        })?;
+        self.say(name, forward, Some(both));
+        Ok(())
+    }
+
+    fn tensor(&self, dtype: DType, dims: &[usize]) -> Result<Tensor> {
+        Ok(Tensor::on(&self.device).of(dtype).randn(dims)?.set_requires_grad(true))
+    }
+
+    fn index(&self, high: i64, dims: &[usize]) -> Result<Tensor<Int>> {
+        Tensor::<Int>::randint(0, high, dims)?.to(&self.device)
+    }
+}
+
+fn attention(bench: &Bench) -> anyhow::Result<()> {
+    for [b, h, t, d] in [[16, 12, 1024, 64], [4, 16, 4096, 128]] {
+        for (causal, what) in [(true, "causal"), (false, "full")] {
+            let name = format!("attention.{b}x{h}x{t}x{d}.{what}");
+            let [q, k, v] = [(); 3].map(|()| bench.tensor(DType::BF16, &[b, h, t, d]));
+            let (q, k, v) = (q?, k?, v?);
+            let options = || AttentionOptions::new().is_causal(causal);
+            bench.pair(&name, &[&q, &k, &v], &|| F::scaled_dot_product_attention(&q, &k, &v, options()))?;
+        }
+    }
+    Ok(())
+}
+
+fn vocabulary(bench: &Bench) -> anyhow::Result<()> {
+    let (weight, index) = (bench.tensor(DType::F32, &[50304, 768])?, bench.index(50304, &[16, 1024])?);
+    bench.pair("embedding.50304x768.16x1024", &[&weight], &|| F::embedding(&index, &weight, None))?;
+    for dtype in [DType::F32, DType::BF16] {
+        let (scores, classes) = (bench.tensor(dtype, &[16384, 50304])?, bench.index(50304, &[16384])?);
+        let name = format!("cross_entropy.16384x50304.{}", dtype.name());
+        bench.pair(&name, &[&scores], &|| F::cross_entropy(&scores, &classes))?;
+    }
+    Ok(())
+}
+
+fn square(bench: &Bench) -> anyhow::Result<()> {
+    const SIDE: usize = 8192;
+    let x = bench.tensor(DType::F32, &[SIDE, SIDE])?;
+    let tenth = Tensor::on(&bench.device).full([1], 0.1)?;
+    let index = bench.index(SIDE as i64, &[SIDE, SIDE])?;
+    let positive = x.detach().gt(&tenth.zeros_like()?)?;
+    let generator = Generator::new(0);
+    let pair = |name: &str, f: &dyn Fn() -> Result<Tensor>| bench.pair(&format!("{name}.{SIDE}x{SIDE}"), &[&x], f);
+    bench.alone("copy.8192x8192", &|| x.detach().deep_clone().map(drop))?;
+    pair("gelu", &|| F::gelu(&x, Approximate::None))?;
+    pair("gelu_tanh", &|| F::gelu(&x, Approximate::Tanh))?;
+    pair("silu", &|| F::silu(&x))?;
+    pair("softplus", &|| F::softplus(&x, 1.0, 20.0))?;
+    pair("clamp", &|| x.clamp(-1.0, 1.0))?;
+    pair("dropout", &|| F::dropout(&x, 0.1, true, &generator))?;
+    pair("rms_norm", &|| F::rms_norm(&x, [SIDE], None, None))?;
+    pair("cumsum", &|| x.cumsum(1))?;
+    pair("logsumexp", &|| x.logsumexp(1))?;
+    pair("where", &|| x.where_cond(&positive, &tenth))?;
+    pair("sort", &|| Ok(x.sort(1, false)?.0))?;
+    pair("topk", &|| Ok(x.topk(50, 1, true)?.0))?;
+    pair("var", &|| x.var(1))?;
+    pair("norm", &|| x.norm(2.0, 1))?;
+    pair("prod", &|| x.prod(1))?;
+    pair("flip", &|| x.flip(&[1]))?;
+    pair("roll", &|| x.roll(&[17], &[1]))?;
+    pair("gather", &|| x.gather(1, &index))?;
+    pair("tril", &|| x.tril(0))
+}
+
+fn convolutions(bench: &Bench) -> anyhow::Result<()> {
+    let x = bench.tensor(DType::F32, &[64, 256, 32, 32])?;
+    let weight = bench.tensor(DType::F32, &[256, 128, 4, 4])?;
+    let doubling = ConvTranspose2dOptions::new().stride(2).padding(1);
+    bench
+        .pair("conv_transpose2d.64x256x32x32.k4s2", &[&x, &weight], &|| x.conv_transpose2d(&weight, None, doubling))?;
+    let bilinear = InterpolateOptions::mode(InterpolationMode::Bilinear);
+    bench.pair("interpolate.bilinear.x2", &[&x], &|| F::interpolate(&x, Scale::Factor(&[2.0, 2.0]), bilinear))?;
+    bench.pair("group_norm.64x256x32x32.g32", &[&x], &|| F::group_norm(&x, 32, None, None, 1e-5))?;
+    let (x, weight) = (bench.tensor(DType::F32, &[64, 256, 4096])?, bench.tensor(DType::F32, &[256, 256, 5])?);
+    let padded = Conv1dOptions { padding: 2, ..Default::default() };
+    bench.pair("conv1d.64x256x4096.k5", &[&x, &weight], &|| F::conv1d(&x, &weight, None, padded))
+}
+
+fn optimizers(bench: &Bench) -> anyhow::Result<()> {
+    let block = [[2304, 768], [768, 768], [3072, 768], [768, 3072]];
+    let shapes = std::iter::once([50304, 768]).chain(std::iter::repeat_n(block, 12).flatten());
+    let parameters: Vec<Parameter> = shapes
+        .map(|shape| {
+            let parameter = Parameter::new(Tensor::on(&bench.device).randn(shape)?);
+            parameter.set_grad(Some(Tensor::on(&bench.device).randn(shape)?))?;
+            Ok(parameter)
+        })
+        .collect::<Result<_>>()?;
+    let step = |name: &str, optimizer: &mut dyn Optimizer| -> anyhow::Result<()> {
+        let optimizer = std::cell::RefCell::new(optimizer);
+        bench.alone(&format!("optimizer.{name}.124M"), &|| Ok(optimizer.borrow_mut().step().expect("it steps")))
+    };
+    step("sgd", &mut Sgd::new(parameters.clone(), 1e-3).momentum(0.9))?;
+    step("adamw", &mut AdamW::new(parameters.clone(), 1e-3))?;
+    step("adagrad", &mut Adagrad::new(parameters.clone(), 1e-3))?;
+    step("rmsprop", &mut RmsProp::new(parameters.clone(), 1e-3))?;
+    bench.alone("clip_grad_norm.124M", &|| {
+        clip_grad_norm_(parameters.iter().cloned(), 1.0).map(drop).expect("it clips");
+        Ok(())
+    })
+}
+
+fn transformer(bench: &Bench) -> anyhow::Result<()> {
+    let mut layer = TransformerEncoderLayer::new(512, 8, 2048)?.batch_first(true).dropout(0.0);
+    layer.to_dtype_(DType::BF16)?;
+    layer.to_(&bench.device)?;
+    let x = bench.tensor(DType::BF16, &[64, 256, 512])?;
+    let parameters = layer.parameters();
+    let of: Vec<&Tensor> = std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
+    bench.pair("TransformerEncoderLayer.512.64x256.bf16", &of, &|| Ok(layer.forward(&x)?))
+}
+
+fn main() -> anyhow::Result<()> {
+    let bench = Bench { args: Args::parse(), device: Device::best() };
+    if bench.device.is_cpu() {
+        println!("nothing to measure: there is no GPU");
+        return Ok(());
+    }
+    set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's convolutions do
+    attention(&bench)?;
+    vocabulary(&bench)?;
+    square(&bench)?;
+    convolutions(&bench)?;
+    optimizers(&bench)?;
+    transformer(&bench)
+}
