@@ -1,20 +1,115 @@
-// y[…, rank of x[…, i, …], …] = i for ranks below k.   x: [outer, n, inner], y: [outer, k, inner] of i64, both contiguous.
-//
-// One thread per element, which counts those before it: they are smaller (with descending: larger), or equal and come first.
-// NaN is larger than all numbers.
+// Where the elements of lines go in order. x: [outer, n, inner] without gaps; a line is what `inner` steps lead along. NaN is larger
+// than all numbers, and equal elements stay in their order.
 
-extern "C" __global__ void argsort(O* y, const T* x, u64 elements, u64 n, u64 inner, u64 k, u64 descending) {
+// An unsigned number that orders as an element does.
+INLINE u32 key_of(f32 x) {
+    u32 bits = __float_as_uint(x == f32(0) ? f32(0) : x);
+    return x != x ? ~0u : bits >> 31 ? ~bits : bits | 1u << 31;
+}
+INLINE u64 key_of(f64 x) {
+    u64 bits = u64(__double_as_longlong(x == f64(0) ? f64(0) : x));
+    return x != x ? ~0ull : bits >> 63 ? ~bits : bits | 1ull << 63;
+}
+INLINE u32 key_of(i32 x) { return u32(x) ^ 1u << 31; }
+INLINE u64 key_of(i64 x) { return u64(x) ^ 1ull << 63; }
+typedef decltype(key_of(R())) Key;
+
+INLINE Key key_of(T x, bool descending) { return descending ? ~key_of(real(x)) : key_of(real(x)); }
+
+// Elements that a thread sorts by itself.
+constexpr u32 ITEMS = 8;
+
+// Where a tile has its element `i`, so that threads that each take eight neighbors meet in no bank.
+INLINE u32 spread(u32 i) { return i ^ (i >> 5 & 7); }
+
+// A block sorts one tile of a line: `ITEMS` elements in each thread, then runs that are merged, each time two to one of twice the
+// length (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by halving
+// where its share of the result begins in both). Of each run the first `k` are wanted.
+//
+// y[line, rank] = the element's number in its line, for ranks below `length`; lines of y are `out_inner` apart.
+extern "C" __global__ void __launch_bounds__(1024) sort_tiles(
+    O* y, const T* x, u64 n, u64 inner, u64 tiles, u64 k, u64 length, u64 out_inner, u64 descending) {
+    begin();
+    extern __shared__ u64 shared[];
+    u32 tile = blockDim.x * ITEMS, mine = threadIdx.x * ITEMS;
+    Key* keys = reinterpret_cast<Key*>(shared);
+    unsigned short* places = reinterpret_cast<unsigned short*>(keys + tile);
+
+    u64 line = blockIdx.x / tiles, first = blockIdx.x % tiles * tile;
+    u32 size = n - first < tile ? u32(n - first) : tile;
+    const T* from = x + (line / inner * n + first) * inner + line % inner;
+    for (u32 i = threadIdx.x; i < tile; i += blockDim.x)
+        keys[spread(i)] = i < size ? key_of(from[i * inner], descending) : ~Key(0);
+    __syncthreads();
+
+    Key key[ITEMS];
+    unsigned short place[ITEMS];
+    for (u32 j = 0; j < ITEMS; j++) key[j] = keys[spread(mine + j)], place[j] = mine + j;
+#pragma unroll
+    for (u32 round = 0; round < ITEMS; round++) {
+#pragma unroll
+        for (u32 j = round % 2; j + 1 < ITEMS; j += 2) {
+            bool is_wrong = key[j] > key[j + 1];
+            Key low = is_wrong ? key[j + 1] : key[j], high = is_wrong ? key[j] : key[j + 1];
+            unsigned short before = is_wrong ? place[j + 1] : place[j], behind = is_wrong ? place[j] : place[j + 1];
+            key[j] = low, key[j + 1] = high, place[j] = before, place[j + 1] = behind;
+        }
+    }
+    for (u32 j = 0; j < ITEMS; j++) keys[spread(mine + j)] = key[j], places[spread(mine + j)] = place[j];
+
+    for (u32 width = ITEMS; width < size; width *= 2) {
+        __syncthreads();
+        u32 left = mine & ~(2 * width - 1), right = left + width, skipped = mine - left;
+        u32 kept = k < width ? u32(k) : width;
+        if (skipped < k) {
+            u32 low = skipped > kept ? skipped - kept : 0, high = skipped < kept ? skipped : kept;
+            while (low < high) {
+                u32 middle = (low + high) / 2;
+                bool comes_first = keys[spread(left + middle)] <= keys[spread(right + skipped - 1 - middle)];
+                low = comes_first ? middle + 1 : low;
+                high = comes_first ? high : middle;
+            }
+            u32 i = low, j = skipped - low;
+#pragma unroll
+            for (u32 q = 0; q < ITEMS; q++) {
+                bool takes_left = j >= kept || (i < kept && keys[spread(left + i)] <= keys[spread(right + j)]);
+                u32 at = spread(takes_left ? left + i : right + j);
+                key[q] = keys[at], place[q] = places[at];
+                takes_left ? i++ : j++;
+            }
+        }
+        __syncthreads();
+        if (skipped < k)
+            for (u32 j = 0; j < ITEMS; j++) keys[spread(mine + j)] = key[j], places[spread(mine + j)] = place[j];
+    }
+    __syncthreads();
+    O* to_line = y + line / out_inner * length * out_inner + line % out_inner;
+    for (u32 i = threadIdx.x; i < size && first + i < length; i += blockDim.x)
+        to_line[(first + i) * out_inner] = O(first + places[spread(i)]);
+}
+
+// Merges runs of `width` elements of `order` ([lines, n], numbers in their lines), two to one; one thread for each element, which
+// counts those of the other run that come before it. y as above; of each run the first `k` are read and written.
+extern "C" __global__ void merge_runs(O* y, const T* x, const O* order, u64 elements, u64 n, u64 inner, u64 width, u64 k,
+                                      u64 length, u64 out_inner, u64 descending) {
     begin();
     u64 at = wide_thread_number();
     if (at >= elements) return;
-    u64 outer = at / (n * inner), i = at / inner % n, column = at % inner;
-    const T* line = x + outer * n * inner + column;
-    R mine = real(x[at]);
-    u64 rank = 0;
-    for (u64 j = 0; j < n; j++) {
-        R other = real(line[j * inner]);
-        bool is_above = is_better(other, mine), is_below = is_better(mine, other);
-        rank += (descending ? is_above : is_below) || (!is_above && !is_below && j < i);
+    u64 line = at / n, run = at % n / width, before = at % n % width;
+    if (before >= k) return;
+    const T* from = x + line / inner * n * inner + line % inner;
+    order += line * n;
+    O place = order[run * width + before];
+    Key key = key_of(from[place * inner], descending);
+    u64 other = (run ^ 1) * width, low = 0, high = other >= n ? 0 : n - other < width ? n - other : width;
+    high = high < k ? high : k;
+    while (low < high) {
+        u64 middle = (low + high) / 2;
+        Key there = key_of(from[order[other + middle] * inner], descending);
+        bool comes_first = there < key || (run % 2 == 1 && there == key);
+        low = comes_first ? middle + 1 : low;
+        high = comes_first ? high : middle;
     }
-    if (rank < k) y[outer * k * inner + rank * inner + column] = to<O>(i64(i));
+    u64 rank = before + low;
+    if (rank < k) y[(line / out_inner * length + run / 2 * 2 * width + rank) * out_inner + line % out_inner] = place;
 }

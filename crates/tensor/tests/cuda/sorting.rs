@@ -1,0 +1,68 @@
+//! Orders on a GPU and on the CPU: lines of one tile and of several, near each other and apart, with equal elements and such that
+//! are no numbers.
+
+use pagelock_tensor::{DType, Device, Int, Result, Tensor};
+
+use crate::common::gpu;
+
+const SIZES: [usize; 10] = [1, 2, 255, 257, 1000, 4097, 8192, 8193, 20_000, 70_000];
+
+/// Few different values, so that many are equal; every 97th is infinite, no number or a zero with a sign.
+fn floats(dims: &[usize], dtype: DType) -> Result<Tensor> {
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, -f32::NAN];
+    let values: Vec<f32> = (0..dims.iter().product())
+        .map(|i| match i % 97 {
+            0 => special[i / 97 % special.len()],
+            _ => (i.wrapping_mul(2_654_435_761) % 1009) as f32 - 504.0,
+        })
+        .collect();
+    Tensor::from_slice(&values)?.reshape(dims)?.to_dtype(dtype)
+}
+
+fn integers(dims: &[usize]) -> Result<Tensor<Int>> {
+    let values: Vec<i64> = (0..dims.iter().product())
+        .map(|i| (i as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> (i % 64))
+        .collect();
+    Tensor::<Int>::from_slice(&values)?.reshape(dims)
+}
+
+#[test]
+fn orders_are_those_of_the_cpu() -> Result<()> {
+    let Some(device) = gpu() else { return Ok(()) };
+    for size in SIZES {
+        for (dims, dim) in [(vec![3, size], 1), (vec![2, size, 3], 1)] {
+            for dtype in [DType::F32, DType::BF16, DType::F64] {
+                let x = floats(&dims, dtype)?;
+                let there = x.to(&device)?;
+                for descending in [false, true] {
+                    let case = format!("{dtype:?} {dims:?}, descending: {descending}");
+                    let (here, there_) = (x.argsort(dim, descending)?, there.argsort(dim, descending)?);
+                    assert_eq!(there_.to_vec::<i64>()?, here.to_vec::<i64>()?, "{case}");
+                    for k in [1, size.div_ceil(3), 50.min(size)] {
+                        let (here, there_) = (x.topk(k, dim, descending)?.1, there.topk(k, dim, descending)?.1);
+                        assert_eq!(there_.to_vec::<i64>()?, here.to_vec::<i64>()?, "{case}, the first {k}");
+                    }
+                }
+            }
+            for dtype in [DType::I64, DType::I32, DType::U8] {
+                let x = integers(&dims)?.to_dtype(dtype)?;
+                let (here, there) = (x.sort(dim, false)?, x.to(&device)?.sort(dim, false)?);
+                assert_eq!(there.0.to_vec::<i64>()?, here.0.to_vec::<i64>()?, "{dtype:?} {dims:?}");
+                assert_eq!(there.1.to_vec::<i64>()?, here.1.to_vec::<i64>()?, "{dtype:?} {dims:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Half of a line's results are of the second of two runs, whichever way it is merged.
+#[test]
+fn a_long_line_in_reverse_is_turned() -> Result<()> {
+    let Some(device) = gpu() else { return Ok(()) };
+    let device: &Device = &device;
+    let n = 100_000;
+    let (values, order) = Tensor::<Int>::arange(0, n, 1)?.to(device)?.neg()?.sort(0, false)?;
+    assert_eq!(values.to_vec::<i64>()?, (0..n).map(|i| i + 1 - n).collect::<Vec<_>>());
+    assert_eq!(order.to_vec::<i64>()?, (0..n).rev().collect::<Vec<_>>());
+    Ok(())
+}
