@@ -29,6 +29,7 @@ mod long_rows;
 mod map;
 pub(crate) mod math;
 mod moments;
+mod order;
 mod reduce;
 mod rows;
 mod scatter;
@@ -53,9 +54,10 @@ pub(crate) use map::{
     map3, update,
 };
 pub(crate) use moments::Moments;
+pub(crate) use order::{Key, order};
 pub(crate) use reduce::{Extreme, Fold, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
-pub(crate) use scatter::scatter;
+pub(crate) use scatter::{flip, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use sums::total;
 pub(crate) use view::{CpuView, MAX_RANK};

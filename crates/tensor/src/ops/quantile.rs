@@ -2,10 +2,13 @@
 
 use super::{choose, number_like};
 use crate::autograd::no_grad;
-use crate::element::{DType, Scalar};
+use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Numeric};
-use crate::tensor::{Raw, Tensor};
+use crate::op::on_cpu;
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+use crate::tensor::{Raw, Tensor, by_num};
 
 impl Tensor {
     /// The `q`-quantile along a dimension, which goes away: the element at `q` of the way from the smallest (0) to the largest (1),
@@ -113,6 +116,46 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
+/// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
+fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
+    let (n, rows_of) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
+    let is_vector = sorted.rank() == 1;
+    on_cpu(op, [Some(&values), Some(&sorted)], (*values.shape(), DType::I64), &mut |inputs, out| {
+        by_num!(inputs.dtype(), T => {
+            let (values, sorted) = (inputs.view::<T>(0).data, inputs.view::<T>(1).data);
+            scratch::reals(sorted, |sorted| scratch::reals(values, |values| {
+                for_each_chunk_mut(out.elements::<i64>(), SEARCHES, |i, out| {
+                    let start = i * SEARCHES;
+                    for (at, (out, &value)) in out.iter_mut().zip(&values[start..]).enumerate() {
+                        let row = if is_vector { 0 } else { (start + at) / rows_of };
+                        *out = place_of::<T>(&sorted[row * n..][..n], value, right) as i64;
+                    }
+                });
+                Ok(())
+            }))
+        })
+        .map_err(Error::scratch(op))
+    })
+}
+
+/// Searches that are worth handing to another thread.
+const SEARCHES: usize = 2048;
+
+/// How many elements are before the value. None is, and not behind it, where one of both is NaN.
+#[inline]
+fn place_of<T: Num>(sorted: &[T], value: T, right: bool) -> usize {
+    let (mut base, mut rest) = (0, sorted.len());
+    while rest > 0 {
+        let half = rest.div_ceil(2);
+        let element = sorted[base + half - 1];
+        let is_behind = if right { element > value } else { element >= value };
+        base = if is_behind { base } else { base + half };
+        rest -= half;
+    }
+    base
+}
+
 /// All values at once, by halving the part of the sequence in which each has its place.
 fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
     let (shape, is_vector) = (*values.shape(), sorted.rank() == 1);
@@ -130,6 +173,9 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
     let mut found = crate::create::filled(device, op, *values.shape(), DType::I64, Scalar::Int(0))?;
     if n == 0 || values.shape().elements() == 0 {
         return found.reshape_to(shape);
+    }
+    if values.storage.device().is_cpu() {
+        return searched(op, sorted, &values, right)?.reshape_to(shape);
     }
     let most = number_like(op, &found, Scalar::Int(n as i64))?;
     for step in (0..=n.ilog2()).rev().map(|bit| 1_i64 << bit) {

@@ -11,7 +11,7 @@ use crate::device::{Device, common_device};
 use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
-use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision, with_locked};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -70,7 +70,7 @@ impl<K: Numeric> Tensor<K> {
     pub fn index_add(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("index_add", dim)?;
         let source = same_dtype("index_add", self.raw(), source.raw())?;
-        let index = own_index("index_add", self.raw(), index.raw())?;
+        let index = own_index("index_add", [self.raw(), source], index.raw())?;
         let picks = Picks::of_entries(self.shape(), dim, index)?;
         if *source.shape() != picks.shapes[1] {
             let expected = format!("it must be {}; reshape or expand it", picks.shapes[1]);
@@ -123,19 +123,19 @@ impl Raw {
     /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("index_select", dim)?;
-        Picks::of_entries(self.shape(), dim, own_index("index_select", self, index)?)?.pick(self)
+        Picks::of_entries(self.shape(), dim, own_index("index_select", [self, self], index)?)?.pick(self)
     }
 
     /// [`Tensor::gather`].
     pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
-        Picks::of_elements(self.shape(), dim, own_index("gather", self, index)?)?.pick(self)
+        Picks::of_elements(self.shape(), dim, own_index("gather", [self, self], index)?)?.pick(self)
     }
 }
 
 /// [`scatter_add`] of any kind, which checks the shapes and the index.
 pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
-    let index = own_index("scatter_add", source, index)?;
+    let index = own_index("scatter_add", [source, source], index)?;
     let picks = Picks::of_elements(&into, dim, index)?;
     if source.rank() != into.rank()
         || source.shape().iter().zip(picks.index.shape().iter()).any(|(mine, index)| mine < index)
@@ -156,10 +156,15 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
     Picks { way: Way::Elements, dim, index, shapes }.add(source.raw()).map(Raw::typed)
 }
 
-/// The index without gaps, in a storage that in-place changes and other inputs do not share.
-pub(super) fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
-    common_device(op, &[x, index])?;
-    if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) }
+/// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share; so on devices, too.
+pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Result<Raw> {
+    common_device(op, &[inputs[0], index])?;
+    let is_kept = inputs.iter().any(|input| input.node.is_some()) || !index.storage.device().is_cpu();
+    match index.dtype() {
+        DType::I64 if is_kept || !index.is_contiguous() => index.deep_copy(op),
+        DType::I64 => Ok(index.without_node()),
+        _ => index.converted(DType::I64),
+    }
 }
 
 /// Every index is below the size of dimension `dim`, and none negative.
@@ -241,13 +246,7 @@ impl Picks {
 
     /// [`add`](Self::add) with an index that nobody has checked yet.
     fn checked_add(self, x: &Raw) -> Result<Raw> {
-        if matches!(x.storage.device(), Device::Cpu) {
-            let (op, dim, whole) = (self.name_of_add(), self.dim, self.shapes[0]);
-            with_locked([Some(&self.index)], &mut |index| {
-                check_range(op, index.view::<i64>(0).data.plain(), dim, &whole)
-            })?;
-        }
-        self.add(x)
+        self.add_to_zeros(x, true)
     }
 
     fn name_of_add(&self) -> &'static str {
@@ -259,10 +258,17 @@ impl Picks {
 
     /// Zeros, with each element of `x` added where it would be picked. On the CPU the index is in range.
     fn add(self, x: &Raw) -> Result<Raw> {
+        self.add_to_zeros(x, false)
+    }
+
+    fn add_to_zeros(self, x: &Raw, checks: bool) -> Result<Raw> {
         let op = self.name_of_add();
         let (inputs, whole, dim) = ([Some(x), Some(&self.index)], &self.shapes[0], self.dim);
         let out = match x.storage.device() {
             Device::Cpu => on_cpu(op, inputs, (*whole, x.dtype()), &mut |inputs, out| {
+                if checks {
+                    check_range(op, inputs.view::<i64>(1).data.plain(), dim, whole)?;
+                }
                 by_num!(inputs.dtype(), T => {
                     let (x, index, out) = (inputs.view::<T>(0), inputs.view::<i64>(1), out.stored());
                     match self.way {

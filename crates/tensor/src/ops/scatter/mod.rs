@@ -38,7 +38,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
     pub fn scatter(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("scatter", dim)?;
-        let index = own_index("scatter", self.raw(), index.raw())?;
+        let index = own_index("scatter", [self.raw(), source.raw()], index.raw())?;
         scattered("scatter", self.raw(), dim, &index, source.raw()).map(Raw::typed)
     }
 
@@ -48,7 +48,7 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::scatter`].
     pub fn scatter_scalar(&self, dim: isize, index: &Tensor<Int>, value: impl Number<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("scatter", dim)?;
-        let index = own_index("scatter", self.raw(), index.raw())?;
+        let index = own_index("scatter", [self.raw(), self.raw()], index.raw())?;
         with_number("scatter", self.raw(), dim, &index, value.scalar()).map(Raw::typed)
     }
 
@@ -86,14 +86,37 @@ impl<K: Kind> Tensor<K> {
     pub fn masked_scatter(&self, mask: &Tensor<Bool>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let op = "masked_scatter";
         let source = same_dtype(op, self.raw(), source.raw())?;
-        let flat: Tensor<Int> = mask.raw().expand(*self.shape())?.reshape(&[-1])?.converted(DType::I64)?.typed();
-        if flat.is_empty() || source.shape().elements() == 0 && !flat.any(..)?.item::<bool>()? {
+        let mask = mask.raw().expand(*self.shape())?.reshape(&[-1])?;
+        let all: Tensor<Bool> = mask.clone().typed();
+        if all.is_empty() || source.shape().elements() == 0 && !all.any(..)?.item::<bool>()? {
             return Ok(self.clone());
         }
+        if self.device().is_cpu() && self.raw().node.is_none() && source.node.is_none() {
+            return masked(self.raw(), &mask, source).map(Raw::typed);
+        }
+        let flat: Tensor<Int> = mask.converted(DType::I64)?.typed();
         let places = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
         let taken = source.reshape(&[-1])?.index_select(0, places.raw()).map_err(|error| error.of_index_in(op))?;
-        choose(op, mask.raw(), &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
+        choose(op, &mask.reshape_to(*self.shape())?, &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
     }
+}
+
+/// [`Tensor::masked_scatter`] on the CPU, unrecorded; the mask has no gaps.
+fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
+    const OP: &str = "masked_scatter";
+    let (x, source) = (x.gap_free()?, source.gap_free()?);
+    on_cpu(OP, [Some(&x), Some(mask), Some(&source)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        by_bits!(inputs.dtype(), B => {
+            let [x, source] = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
+            let mask = inputs.bits_of::<u8>(1).data.plain();
+            let n = cpu::replace_where(x, mask, source, out.bits());
+            if n > source.len() {
+                let (index, shape) = (source.len() as i64, Shape::new(&[source.len()])?);
+                return Err(Error::IndexOutOfRange { op: OP, index, dim: 0, shape, from_end: false });
+            }
+        });
+        Ok(())
+    })
 }
 
 /// What becomes of an element that is there and one that comes to it.
@@ -129,7 +152,7 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
     }
     let mut sizes = Shape::SCALAR;
     (0..x.rank()).try_for_each(|at| sizes.push(if at == dim { wanted[dim] } else { 1 }))?;
-    let index = own_index(op, x, index)?.reshape_to(sizes)?.expand(wanted)?;
+    let index = own_index(op, [x, source], index)?.reshape_to(sizes)?.expand(wanted)?;
     scattered(op, x, dim, &index, source)
 }
 

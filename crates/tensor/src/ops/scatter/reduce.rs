@@ -68,7 +68,7 @@ fn scatter_reduce(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Result<Raw> {
-    let index = own_index(OP, x, index)?;
+    let index = own_index(OP, [x, source], index)?;
     let source = cut_source(OP, x, dim, &index, source)?;
     let how = match reduce {
         ScatterReduce::Sum | ScatterReduce::Mean => How::Last,
