@@ -200,6 +200,15 @@ impl<K: Kind> Tensor<K> {
         filled_like("zeros_like", self.raw(), Scalar::Int(0)).map(Raw::typed)
     }
 
+    /// A tensor of this one's shape and precision, where it is, whose elements a program is about to write: PyTorch's
+    /// `empty_like`. Here they are zeros, because memory is always initialized.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
+    pub fn empty_like(&self) -> Result<Tensor<K>> {
+        filled_like("empty_like", self.raw(), Scalar::Int(0)).map(Raw::typed)
+    }
+
     /// Ones of this tensor's shape and precision, where it is.
     ///
     /// # Errors

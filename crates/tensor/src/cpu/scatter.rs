@@ -3,7 +3,7 @@
 use super::index::without;
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
-use super::{CHUNK, CpuView, MAX_RANK, Value};
+use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
 use crate::parallel::for_each_chunk_mut;
 
 /// `dst[i, …, index[i, …, k, …], …] = combine(that, src[i, …, k, …])`, in row-major order of the source along each line.
@@ -86,6 +86,8 @@ struct Rows<'a, T> {
     inner: usize,
     index: &'a [i64],
     src: &'a [T],
+    /// Whether the source is one element, which goes everywhere.
+    is_constant: bool,
 }
 
 /// Bands of the destination that are written one by one where there is nothing outside of the dimension: each looks at all of
@@ -93,36 +95,37 @@ struct Rows<'a, T> {
 const BANDS: usize = 8;
 
 impl<'a, T: Value> Rows<'a, T> {
-    /// If the index repeats in all other dimensions, and both sides have no gaps.
+    /// If the index repeats in all other dimensions, and the source has no gaps, or is one element.
     fn of(dst_shape: &[usize], dim: usize, index: CpuView<'a, i64>, src: CpuView<'a, T>) -> Option<Self> {
         let is_repeated = |(at, (&size, &stride)): (usize, (&usize, &usize))| {
             if at == dim { size == 1 || stride == 1 } else { (size == 1 || stride == 0) && size == dst_shape[at] }
         };
         let repeats = index.shape.iter().zip(index.strides).enumerate().all(is_repeated);
         let inner = dst_shape.get(dim + 1..)?.iter().product();
-        let has_gaps =
-            contiguous_strides(src.shape).iter().zip(src.strides).zip(src.shape).any(|((a, b), n)| *n > 1 && a != b);
-        (repeats && !has_gaps && inner > 1).then(|| Rows {
+        let lies_at =
+            |strides: &[usize]| (0..src.shape.len()).all(|at| src.shape[at] == 1 || src.strides[at] == strides[at]);
+        let is_constant = lies_at(&[0; MAX_RANK]);
+        let is_known = is_constant || lies_at(&contiguous_strides(src.shape));
+        (repeats && is_known && inner > 1).then(|| Rows {
             outer: dst_shape[..dim].iter().product(),
             n: dst_shape[dim],
             inner,
             index: &index.data.plain()[..index.shape[dim]],
             src: src.data.plain(),
+            is_constant,
         })
     }
 
     fn write(&self, dst: &mut [T], combine: impl Fn(T, T) -> T + Sync) {
-        let Rows { outer, n, inner, index, src } = *self;
-        let row = |dst: &mut [T], place: usize, from: &[T]| {
-            let to = &mut dst[place * inner..][..inner];
-            to.iter_mut().zip(from).for_each(|(to, &from)| *to = combine(*to, from));
-        };
+        let Rows { outer, n, inner, index, .. } = *self;
         if outer > 1 {
             let slabs = (CHUNK / (n * inner)).max(1);
             return for_each_chunk_mut(dst, slabs * n * inner, |i, dst| {
-                let src = src[i * slabs * index.len() * inner..].chunks_exact(index.len() * inner);
-                for (dst, src) in dst.chunks_exact_mut(n * inner).zip(src) {
-                    index.iter().zip(src.chunks_exact(inner)).for_each(|(&place, from)| row(dst, place as usize, from));
+                for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
+                    let first = (i * slabs + slab) * index.len();
+                    for (j, &place) in index.iter().enumerate() {
+                        self.write_row(&mut dst[place as usize * inner..][..inner], first + j, &combine);
+                    }
                 }
             });
         }
@@ -132,10 +135,19 @@ impl<'a, T: Value> Rows<'a, T> {
             for (j, &place) in index.iter().enumerate() {
                 let place = (place as usize).wrapping_sub(first);
                 if place < rows {
-                    row(dst, place, &src[j * inner..][..inner]);
+                    self.write_row(&mut dst[place * inner..][..inner], j, &combine);
                 }
             }
         });
+    }
+
+    /// Entry number `j` of the source.
+    fn write_row(&self, to: &mut [T], j: usize, combine: impl Fn(T, T) -> T) {
+        if self.is_constant {
+            return to.iter_mut().for_each(|to| *to = combine(*to, self.src[0]));
+        }
+        let from = &self.src[j * self.inner..][..self.inner];
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = combine(*to, from));
     }
 }
 
@@ -168,7 +180,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
             let (now, later) = rest.split_at_mut(count * inner);
             let from = &x[from..][..now.len()];
             match inner {
-                1 => now.iter_mut().zip(from.iter().rev()).for_each(|(out, &x)| *out = x),
+                1 => reverse(from, now),
                 _ => now
                     .chunks_exact_mut(inner)
                     .zip(from.rchunks_exact(inner))
@@ -177,6 +189,17 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
             (at, rest) = (at + count, later);
         }
     });
+}
+
+fn reverse<T: Value>(x: &[T], out: &mut [T]) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (out, &x) in out.iter_mut().zip(x.iter().rev()) {
+                *out = x;
+            }
+        },
+    );
 }
 
 /// The number of a place of these sizes, counted from the end in the dimensions that are flipped.

@@ -127,9 +127,17 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
             scratch::reals(sorted, |sorted| scratch::reals(values, |values| {
                 for_each_chunk_mut(out.elements::<i64>(), SEARCHES, |i, out| {
                     let start = i * SEARCHES;
-                    for (at, (out, &value)) in out.iter_mut().zip(&values[start..]).enumerate() {
-                        let row = if is_vector { 0 } else { (start + at) / rows_of };
-                        *out = place_of::<T>(&sorted[row * n..][..n], value, right) as i64;
+                    let values = &values[start..][..out.len()];
+                    if is_vector {
+                        return places_of(sorted, values, right, out);
+                    }
+                    // A row after another, of which the first may have begun before.
+                    let (mut at, mut rest) = (start, out);
+                    while !rest.is_empty() {
+                        let len = (rows_of - at % rows_of).min(rest.len());
+                        let (now, later) = rest.split_at_mut(len);
+                        places_of(&sorted[at / rows_of * n..][..n], &values[at - start..][..len], right, now);
+                        (at, rest) = (at + len, later);
                     }
                 });
                 Ok(())
@@ -142,18 +150,102 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
 /// Searches that are worth handing to another thread.
 const SEARCHES: usize = 2048;
 
-/// How many elements are before the value. None is, and not behind it, where one of both is NaN.
-#[inline]
-fn place_of<T: Num>(sorted: &[T], value: T, right: bool) -> usize {
-    let (mut base, mut rest) = (0, sorted.len());
-    while rest > 0 {
-        let half = rest.div_ceil(2);
-        let element = sorted[base + half - 1];
-        let is_behind = if right { element > value } else { element >= value };
-        base = if is_behind { base } else { base + half };
-        rest -= half;
+/// Values that are searched at a time: a processor computes for some while it waits for the elements of others.
+const TOGETHER: usize = 8;
+
+/// How many elements are before each value. All are before NaN.
+fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
+    match right {
+        true => search(sorted, values, |element, value| element > value, out),
+        false => search(sorted, values, |element, value| element >= value, out),
     }
-    base
+}
+
+fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
+    for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+        let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
+        all[..values.len()].copy_from_slice(values);
+        let mut rest = sorted.len();
+        while rest > 0 {
+            let half = rest.div_ceil(2);
+            for (place, &value) in places.iter_mut().zip(&all) {
+                *place += if is_behind(sorted[*place + half - 1], value) { 0 } else { half };
+            }
+            rest -= half;
+        }
+        out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// Which elements are among those of `elements`, which has any shape. NaN is among none.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3])?.isin(&Tensor::new([3, 1])?)?.to_vec::<bool>()?, [true, false, true]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if there is no room for the sorted elements.
+    pub fn isin(&self, elements: &Tensor<K>) -> Result<Tensor<Bool>> {
+        no_grad(|| isin(self.raw(), elements.raw())).map(Raw::typed)
+    }
+
+    /// The most frequent element along a dimension, which goes away, and the last of its places: the smallest of several. PyTorch's
+    /// default is −1.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([3, 1, 3, 1, 2])?.mode(0)?.0.item::<i64>()?, 1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
+    pub fn mode(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        let place = no_grad(|| mode_place(self.raw(), dim))?;
+        let at = self.shape().dim("mode", dim)? as isize;
+        Ok((self.gather(at, &place)?.squeeze(at)?, place.squeeze(at)?))
+    }
+}
+
+fn isin(x: &Raw, elements: &Raw) -> Result<Raw> {
+    let (x, elements) = (x.without_node(), elements.without_node());
+    let n = elements.shape().elements();
+    if n == 0 {
+        return crate::create::filled(x.storage.device(), "isin", *x.shape(), DType::Bool, Scalar::Int(0));
+    }
+    let sorted = elements.reshape(&[-1])?;
+    let order = super::sort::order(&sorted, "isin", 0, false, None)?;
+    let sorted = sorted.gather(0, &order)?;
+    let places: Tensor<Int> = searchsorted("isin", &sorted, &x, false)?.typed();
+    let places = places.clamp_max(n as i64 - 1)?;
+    sorted.index_select(0, places.reshape(-1)?.raw())?.reshape_to(*x.shape())?.eq(&x)
+}
+
+/// The place of the most frequent element; the dimension stays.
+fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
+    let op = "mode";
+    let at = x.shape().dim(op, dim)?;
+    let (size, dim) = (x.shape()[at], at as isize);
+    if size == 0 {
+        return Err(Error::empty(op, "the dimension", "give at least one element"));
+    }
+    let order = super::sort::order(x, op, dim, false, None)?;
+    let sorted = x.without_node().gather(dim, &order)?;
+    let mut sizes = vec![1; x.rank()];
+    sizes[at] = size as isize;
+    let numbers =
+        Tensor::arange(0, size as i64, 1)?.to(x.storage.device())?.raw().reshape(&sizes)?.expand(*x.shape())?;
+    // Where a run of equal elements begins, and how many are in it so far.
+    let is_new = sorted.narrow(dim, 1, size - 1)?.ne(&sorted.narrow(dim, 0, size - 1)?)?;
+    let zero = number_like(op, &numbers, Scalar::Int(0))?;
+    let starts = choose(op, &is_new, &numbers.narrow(dim, 1, size - 1)?, &zero)?;
+    let starts: Tensor<Int> = super::cat(&[&numbers.narrow(dim, 0, 1)?, &starts], dim)?.typed();
+    let length = numbers.sub(starts.cummax(dim)?.0.raw())?;
+    let last = length.argmax_keepdim(dim)?;
+    Ok(order.gather(dim, &last)?.typed())
 }
 
 /// All values at once, by halving the part of the sequence in which each has its place.

@@ -170,7 +170,7 @@ pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) ->
     x.index_select(dim, index.to(x.storage.device())?.raw())
 }
 
-fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
+pub(super) fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
     if shifts.len() != dims.len() {
         let expected = format!("there must be one for each of the dimensions {dims:?}");
         return Err(Error::bad_argument("roll", "shifts", format!("{shifts:?}"), expected));
@@ -209,7 +209,7 @@ fn repeated(x: &Raw, dim: usize, at: usize, repeats: usize) -> Result<Raw> {
     x.unsqueeze(at as isize)?.expand(wide)?.reshape_to(shape)
 }
 
-fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
+pub(super) fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
     if !sizes.len().is_multiple_of(2) || sizes.len() / 2 > x.rank() {
         let expected = format!("there must be two for each of the last dimensions of {}", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{sizes:?}"), expected));

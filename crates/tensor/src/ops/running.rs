@@ -4,14 +4,14 @@
 use super::{cat, choose};
 use crate::autocast::{no_autocast, prepared};
 use crate::cpu;
-use crate::element::{DType, Num};
+use crate::element::{DType, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{Precision, on_cpu};
 use crate::ops::scan::Lines;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
-use crate::tensor::{Raw, Tensor, by_num};
+use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 impl<K: Numeric> Tensor<K> {
     /// The largest of the elements up to each along a dimension, and its place: the last one of equals. NaN is larger than all
@@ -67,6 +67,49 @@ fn running_extreme<K: Numeric>(
     }
     let places = places.contiguous()?;
     Ok((x.gather(dim, &places)?.typed(), places.typed()))
+}
+
+/// [`Tensor::logcumsumexp`] on the CPU, unrecorded.
+fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
+    const OP: &str = "logcumsumexp";
+    let x = x.gap_free()?;
+    let lines = Lines::along(dim, x.shape());
+    let slab = lines.n * lines.inner;
+    on_cpu(OP, [Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        if slab == 0 || lines.outer == 0 {
+            return Ok(());
+        }
+        let slabs = (cpu::PIECE / slab).max(1);
+        by_real!(inputs.dtype(), R => {
+            let x = inputs.view::<R>(0).data;
+            out.stored::<R>().try_for_each_chunk(slabs * slab, &|i, out| {
+                scratch::reals_mut(out, |out| scratch::reals(x.part(i * slabs * slab, out.len()), |x| {
+                    out.copy_from_slice(x);
+                    for out in out.chunks_exact_mut(slab) {
+                        for at in (lines.inner..slab).step_by(lines.inner) {
+                            let (before, now) = out[at - lines.inner..].split_at_mut(lines.inner);
+                            add_exponentials(before, &mut now[..lines.inner]);
+                        }
+                    }
+                    Ok(())
+                }))
+            })
+        })
+        .map_err(Error::scratch(OP))
+    })
+}
+
+/// ln(eᵃ + eᵇ), as `logaddexp` has it.
+fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
+    cpu::vectorized(
+        #[inline(always)]
+        || {
+            for (b, &a) in now.iter_mut().zip(before) {
+                let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
+                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).exp().ln_1p() };
+            }
+        },
+    );
 }
 
 /// The places of running extremes on the CPU.
@@ -131,6 +174,9 @@ impl Tensor {
         let at = self.shape().dim("logcumsumexp", dim)?;
         let (size, dim) = (self.shape()[at], at as isize);
         let x = prepared(Precision::F32UnderAutocast, self)?;
+        if x.device().is_cpu() && x.raw().node.is_none() {
+            return running_logarithm(x.raw(), at).map(Raw::typed);
+        }
         no_autocast(|| {
             let wide = x.to_dtype(x.dtype().computing())?;
             let total = steps(size).try_fold(wide, |x, step| {

@@ -14,7 +14,7 @@ pub(crate) fn entries() -> Vec<Operation> {
         .flatten()
         .map(
             |operation| {
-                if (operation.special)(DType::F32).is_empty() { special::of_few_bits(operation) } else { operation }
+                if (operation.special)(DType::F32).is_empty() { special::of_edges(operation) } else { operation }
             },
         )
         .collect()

@@ -11,6 +11,7 @@
 pub(crate) mod arrangements;
 mod call;
 pub(crate) mod elementwise;
+pub(crate) mod everyday;
 pub(crate) mod factories;
 pub(crate) mod functions;
 pub(crate) mod further;
@@ -48,6 +49,7 @@ pub(crate) fn table() -> Vec<Operation> {
         selections::entries(),
         scattered::entries(),
         further::entries(),
+        everyday::entries(),
         in_place::entries(),
         factories::entries(),
     ];

@@ -36,6 +36,8 @@ const NO_GRADIENT: &[(&str, &str)] = &[
     ("floor_divide_scalar", "no: the result changes in steps"),
     ("heaviside", "no: the result changes in steps"),
     ("put_", "no: changes in place are not recorded"),
+    ("fill_diagonal_", "no: changes in place are not recorded"),
+    ("unique_consecutive", "no: the host reads the elements"),
     ("unique", "no: the host reads the elements"),
     ("histc", "no: the result is counts"),
     ("batch_norm_running", "no: statistics are not recorded"),

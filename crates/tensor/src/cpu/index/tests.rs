@@ -160,7 +160,7 @@ fn halves_are_added_to_few_places_as_to_many() {
             let mut out = vec![0; len];
             let index = CpuView { data: index[..].into(), shape: &[64], strides: &[1] };
             let src = CpuView { data: Stored::<f32>::Halves(&values, half), shape: &[64], strides: &[1] };
-            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src).unwrap();
+            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src, None).unwrap();
             out
         };
         assert_eq!(sum(7), sum(64 * SPARSE)[..7]);

@@ -161,12 +161,12 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
 /// The product of two factors, lying in memory as `operand` does if that is a transposed matrix: then the gradient of
 /// what was transposed, a layer's weight, needs no copy.
 fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
-    // Of a product of two vectors: one number times all.
-    if let Some((one, others)) = [(a, b), (b, a)].into_iter().find(|(one, _)| one.len() == 1 && one.rank() == 2) {
-        return one.mul(others);
-    }
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
         return multiply(b.mt()?.raw(), a.mt()?.raw())?.typed::<Float>().mt();
+    }
+    // A column times a row.
+    if a.dims().last() == Some(&1) && a.device().is_cpu() && a.dtype() == b.dtype() {
+        return a.mul(b);
     }
     multiply(a.raw(), b.raw()).map(Raw::typed)
 }

@@ -150,10 +150,15 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
         let expected = format!("it must be {wanted}; reshape or expand it");
         return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
     }
-    let mut sizes = Shape::SCALAR;
-    (0..x.rank()).try_for_each(|at| sizes.push(if at == dim { wanted[dim] } else { 1 }))?;
-    let index = own_index(op, [x, source], index)?.reshape_to(sizes)?.expand(wanted)?;
+    let index = own_index(op, [x, source], index)?.reshape_to(along(dim, &wanted)?)?.expand(wanted)?;
     scattered(op, x, dim, &index, source)
+}
+
+/// The shape with size 1 in all dimensions but one.
+fn along(dim: usize, shape: &Shape) -> Result<Shape> {
+    let mut sizes = Shape::SCALAR;
+    (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
+    Ok(sizes)
 }
 
 /// The part of the source that the index has places for; checks all shapes and precisions.
@@ -223,20 +228,40 @@ impl Derivative<2> for Scattered {
         let (dim, index, grad) = (self.dim, &self.index, grad.raw());
         let of_x = || with_number(self.op, grad, dim, index, Scalar::Int(0)).map(Raw::typed);
         let of_source = || {
-            let zero = number_like(self.op, grad, Scalar::Int(0))?;
-            let taken = grad.gather(dim as isize, index)?;
-            choose(self.op, &self.has_stayed(saved.shape(0))?, &taken, &zero).map(Raw::typed)
+            let (taken, has_stayed) = match self.entries(saved.shape(0))? {
+                None => (grad.gather(dim as isize, index)?, self.has_stayed(saved.shape(0))?),
+                Some(entries) => {
+                    let all = Scattered { op: self.op, dim: 0, index: entries.clone() };
+                    let has_stayed = all.has_stayed(&Shape::new(&[saved.shape(0)[dim]])?)?;
+                    (grad.index_select(dim as isize, &entries)?, has_stayed.reshape_to(along(dim, saved.shape(1))?)?)
+                }
+            };
+            let stays: Tensor<Bool> = has_stayed.typed();
+            if stays.device().is_cpu() && (stays.is_empty() || stays.all(..)?.item::<bool>()?) {
+                return Ok(taken.typed());
+            }
+            choose(self.op, stays.raw(), &taken, &number_like(self.op, grad, Scalar::Int(0))?).map(Raw::typed)
         };
         Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])
     }
 }
 
 impl Scattered {
+    /// The index as a vector, if it names whole entries of a tensor of that shape.
+    fn entries(&self, x: &Shape) -> Result<Option<Raw>> {
+        let (shape, strides) = (self.index.shape(), self.index.layout.strides());
+        let is_whole = |at: usize| at == self.dim || shape[at] == x[at] && (shape[at] == 1 || strides[at] == 0);
+        if shape.contains(&0) || !(0..shape.rank()).all(is_whole) {
+            return Ok(None);
+        }
+        let others = (0..shape.rank()).rev().filter(|&at| at != self.dim);
+        others.into_iter().try_fold(self.index.clone(), |index, at| index.select(at as isize, 0)).map(Some)
+    }
+
     /// Which elements of the source are the last ones of their index.
     fn has_stayed(&self, x: &Shape) -> Result<Raw> {
         let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());
-        let mut sizes = Shape::SCALAR;
-        (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
+        let sizes = along(dim, shape)?;
         let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
         let numbers = numbers.raw().reshape_to(sizes)?.expand(*shape)?;
         let last = filled(device, self.op, *x, DType::I64, Scalar::Int(0))?;

@@ -75,7 +75,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usize>) -> Result<Raw> {
+pub(super) fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usize>) -> Result<Raw> {
     let dim = x.shape().dim(op, dim)?;
     let size = x.shape()[dim];
     let k = k.unwrap_or(size);
