@@ -2,7 +2,7 @@
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
-use super::elementwise::{binary, formula};
+use super::elementwise::{ShareOfLarger, binary, formula};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -105,14 +105,14 @@ impl Tensor<Int> {
     }
 }
 
-// The gradient goes to the side that was taken; of equal ones to the first, as PyTorch's.
+// The gradients are those of `maximum` and `minimum`, as in PyTorch: halves where both are equal, all of it to both where one is NaN.
 binary! { Fmax: Real, "fmax", Inputs, |a, b| if a >= b || b.is_nan() { a } else { b }, "a >= b || is_nan(b) ? a : b", |saved, grad| [
-    taken(grad, saved, |a, b| a.ge(b), true),
-    taken(grad, saved, |a, b| a.ge(b), false),
+    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
+    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
 binary! { Fmin: Real, "fmin", Inputs, |a, b| if a <= b || b.is_nan() { a } else { b }, "a <= b || is_nan(b) ? a : b", |saved, grad| [
-    taken(grad, saved, |a, b| a.le(b), true),
-    taken(grad, saved, |a, b| a.le(b), false),
+    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
+    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
 ] }
 binary! { Copysign: Real, "copysign", Inputs, |a, b| T::from_f64(a.to_scalar().to_f64().copysign(b.to_scalar().to_f64())), "copysign(a, b)", |saved, grad| [
     grad.mul(&saved.input(0).copysign(saved.input(1))?.div(saved.input(0))?)?.masked_fill(&saved.input(0).eq_scalar(0.0)?, 0.0),
@@ -122,18 +122,6 @@ binary! { Copysign: Real, "copysign", Inputs, |a, b| T::from_f64(a.to_scalar().t
 per_type! { Fmax[2]: Real }
 per_type! { Fmin[2]: Real }
 per_type! { Copysign[2]: Real }
-
-/// The gradient where the first was taken, or where it was not.
-fn taken(
-    grad: &Tensor,
-    saved: &Saved<'_, 2>,
-    wins: fn(&Tensor, &Tensor) -> Result<Tensor<Bool>>,
-    first: bool,
-) -> Result<Tensor> {
-    let (a, b) = (saved.input(0), saved.input(1));
-    let is_first = wins(a, b)?.logical_or(&b.isnan()?)?;
-    grad.masked_fill(&if first { is_first.logical_not()? } else { is_first }, 0.0)
-}
 
 impl Tensor {
     /// The larger of both, or the one that is a number, elementwise, broadcasting.

@@ -41,9 +41,10 @@ impl Tensor {
         // In f64, which has the places of all elements.
         let last = last_number(&sorted, at)?.to_float_of(DType::F64)?;
         let place = last.mul_scalar(q)?;
-        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?);
-        let weight = place.sub(&place.floor()?)?.to_dtype(self.dtype())?;
-        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.squeeze(at)
+        let wide = self.dtype().computing();
+        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?)?.to_dtype(wide);
+        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?;
+        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.to_dtype(self.dtype())?.squeeze(at)
     }
 
     /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all

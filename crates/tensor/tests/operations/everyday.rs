@@ -59,7 +59,10 @@ fn gamma() -> Vec<Operation> {
             .special(|_| vec![sample([values([4], [0.0, -0.0, f64::NAN, 0.5])]).without_gradients()]),
         function("deg2rad", "torch.deg2rad(x)", run! { floats |c| c.x().deg2rad() }, any),
         function("rad2deg", "torch.rad2deg(x)", run! { floats |c| c.x().rad2deg() }, any),
-        function("signbit", "torch.signbit(x)", run! { floats |c| c.x().signbit() }, any).without_derivative().exact(),
+        function("signbit", "torch.signbit(x)", run! { floats |c| c.x().signbit() }, any)
+            .without_derivative()
+            .exact()
+            .special(plain([0.5, -1.0, 0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY])),
     ]
 }
 
@@ -78,9 +81,11 @@ fn of_pairs() -> Vec<Operation> {
     vec![
         binary("fmax", "torch.fmax(x, y)", run! { floats |c| c.x().fmax(c.y()) }).exact().special(edges),
         binary("fmin", "torch.fmin(x, y)", run! { floats |c| c.x().fmin(c.y()) }).exact().special(edges),
-        binary("copysign", "torch.copysign(x, y)", run! { floats |c| c.x().copysign(c.y()) })
-            .exact()
-            .special(|dtype| special::pairs(dtype).into_iter().map(Sample::without_gradients).collect()),
+        binary("copysign", "torch.copysign(x, y)", run! { floats |c| c.x().copysign(c.y()) }).exact().special(|_| {
+            let left = [f64::NAN, f64::INFINITY, 0.0, -0.0, 2.0, -3.0];
+            let right = [1.0, -1.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, -2.0];
+            vec![sample([values([6], left), values([6], right)]).without_gradients()]
+        }),
         binary(
             "logaddexp2",
             "torch.logaddexp2(wide(x), wide(y)).to(torch.promote_types(x.dtype, y.dtype))",

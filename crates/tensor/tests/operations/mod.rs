@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::call::{Call, Run};
 pub(crate) use self::input::{Fill, Input, numbers_like};
+pub(crate) use self::special::why_of_few_bits;
 
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];

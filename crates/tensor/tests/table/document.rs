@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pagelock_tensor::{DType, Device};
 
-use crate::operations::{Derivative, Operation, factories, in_place, table};
+use crate::operations::{Derivative, Operation, factories, in_place, table, why_of_few_bits};
 use crate::{names, public_functions, sources};
 
 const HEAD: &str = "# Operations
@@ -134,7 +134,7 @@ fn special(operation: &Operation) -> Result<String, String> {
         (0, None) if operation.run.float.is_none() => Ok("no floats".to_owned()),
         (0, None) if is_of(factories::entries(), operation) => Ok("no inputs".to_owned()),
         (0, None) => Err(format!("{}: special", operation.name)),
-        (n, _) => Ok(n.to_string()),
+        (n, _) => Ok(why_of_few_bits(operation.name).map_or(n.to_string(), |why| format!("{n}, {why}"))),
     }
 }
 
