@@ -2,9 +2,11 @@
 
 use super::cat;
 use super::reduce::{Reduced, sum};
+use crate::autocast::{no_autocast, prepared, prepared_raw};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
-use crate::kind::{Int, Kind, Numeric};
+use crate::kind::{Float, Int, Kind, Numeric};
+use crate::op::{Precision, widest};
 use crate::ops::PadMode;
 use crate::shape::{Axes, AxisSet, IntoShape, Shape};
 use crate::tensor::{Raw, Tensor};
@@ -146,17 +148,15 @@ impl<K: Numeric> Tensor<K> {
     pub fn sum_to_size(&self, shape: impl IntoShape) -> Result<Tensor<K>> {
         sum_to_size(self.raw(), shape.into_shape()?).map(Raw::typed)
     }
-
-    /// `beta · self + alpha · left ⊗ right`, the outer product of two vectors. PyTorch's defaults are 1.
-    ///
-    /// # Errors
-    /// [`Error::Argument`] if the shapes do not fit.
-    pub fn addr(&self, left: &Tensor<K>, right: &Tensor<K>, beta: f64, alpha: f64) -> Result<Tensor<K>> {
-        scaled_sum(self.raw(), left.outer(right)?.raw(), beta, alpha).map(Raw::typed)
-    }
 }
 
-/// Whole numbers are scaled by what the factors are when their fractions are cut off.
+fn addr(x: &Raw, vectors: [&Raw; 2], [beta, alpha]: [f64; 2]) -> Result<Raw> {
+    let dtype = widest("addr", &[x, vectors[0], vectors[1]])?;
+    let [left, right] = vectors.map(|vector| vector.converted(dtype));
+    let (left, right): (Tensor<Float>, Tensor<Float>) = (left?.typed(), right?.typed());
+    scaled_sum(&x.converted(dtype)?, left.outer(&right)?.raw(), beta, alpha)
+}
+
 fn scaled_sum(x: &Raw, product: &Raw, beta: f64, alpha: f64) -> Result<Raw> {
     let times =
         |x: &Raw, factor: f64| if factor == 1.0 { Ok(x.clone()) } else { x.times_scalar(Scalar::Float(factor)) };
@@ -234,20 +234,33 @@ fn sum_to_size(x: &Raw, wanted: Shape) -> Result<Raw> {
     let front = x.rank() - wanted.rank();
     let is_summed = |&dim: &usize| dim < front || wanted[dim - front] == 1 && x.shape()[dim] != 1;
     let axes: Vec<isize> = (0..x.rank()).filter(is_summed).map(|dim| dim as isize).collect();
+    let x = prepared_raw(Precision::F32UnderAutocast, x)?;
     if axes.is_empty() {
-        return Ok(x.clone());
+        return Ok(x);
     }
-    sum(x, Reduced { axes: axes[..].resolve(op, x.shape())?, keepdim: false })?.reshape_to(wanted)
+    sum(&x, Reduced { axes: axes[..].resolve(op, x.shape())?, keepdim: false })?.reshape_to(wanted)
 }
 
 impl Tensor {
+    /// `beta · self + alpha · left ⊗ right`, the outer product of two vectors. PyTorch's defaults are 1.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes do not fit.
+    pub fn addr(&self, left: &Tensor, right: &Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
+        addr(self.raw(), [left.raw(), right.raw()], [beta, alpha]).map(Raw::typed)
+    }
+
     /// `beta · self + alpha · Σ left[i] · right[i]`, the products of two batches of matrices summed. PyTorch's defaults are 1.
     ///
     /// # Errors
     /// [`Error::Argument`] if the shapes do not fit.
     pub fn addbmm(&self, left: &Tensor, right: &Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
-        let total = sum(left.bmm(right)?.raw(), Reduced { axes: AxisSet::one(0), keepdim: false })?;
-        scaled_sum(self.raw(), &total, beta, alpha).map(Raw::typed)
+        let [x, left, right] = [self, left, right].map(|x| prepared(Precision::HalfUnderAutocast, x));
+        let (x, left, right) = (x?, left?, right?);
+        no_autocast(|| {
+            let total = sum(left.bmm(&right)?.raw(), Reduced { axes: AxisSet::one(0), keepdim: false })?;
+            scaled_sum(x.raw(), &total, beta, alpha).map(Raw::typed)
+        })
     }
 }
 

@@ -2,9 +2,11 @@
 
 use super::number_like;
 use super::reduce::{Reduced, sum};
+use crate::autocast::{no_autocast, prepared};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::Numeric;
+use crate::op::Precision;
 use crate::shape::AxisSet;
 use crate::tensor::{Raw, Tensor};
 
@@ -50,7 +52,8 @@ impl Tensor {
     /// [`Error::Argument`] if there is no such dimension.
     pub fn trapezoid(&self, dx: f64, dim: isize) -> Result<Tensor> {
         let at = self.shape().dim("trapezoid", dim)?;
-        let total = sum(&neighbors(self.raw(), at, Raw::add)?, Reduced { axes: AxisSet::one(at), keepdim: false })?;
+        let x = prepared(Precision::F32UnderAutocast, self)?;
+        let total = sum(&neighbors(x.raw(), at, Raw::add)?, Reduced { axes: AxisSet::one(at), keepdim: false })?;
         total.typed().mul_scalar(dx / 2.0)
     }
 
@@ -60,7 +63,8 @@ impl Tensor {
     /// As [`Tensor::trapezoid`].
     pub fn cumulative_trapezoid(&self, dx: f64, dim: isize) -> Result<Tensor> {
         let at = self.shape().dim("cumulative_trapezoid", dim)?;
-        let pairs: Tensor = neighbors(self.raw(), at, Raw::add)?.typed();
+        let x = prepared(Precision::F32UnderAutocast, self)?;
+        let pairs: Tensor = neighbors(x.raw(), at, Raw::add)?.typed();
         pairs.cumsum(at as isize)?.mul_scalar(dx / 2.0)
     }
 
@@ -84,7 +88,7 @@ impl Tensor {
         let x = if self.rank() == 2 { self.clone() } else { self.reshape((1, -1))? };
         let n = x.size(1)? as f64;
         let centered = x.sub(&x.mean_keepdim(1)?)?;
-        let cov = centered.matmul(&centered.t()?)?.div_scalar((n - correction).max(0.0))?;
+        let cov = no_autocast(|| centered.matmul(&centered.t()?))?.div_scalar((n - correction).max(0.0))?;
         if self.rank() == 2 { Ok(cov) } else { cov.reshape(()) }
     }
 
@@ -106,7 +110,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if the shapes do not fit.
     pub fn dist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
-        self.sub(other)?.norm(p, ..)
+        let [x, other] = [self, other].map(|x| prepared(Precision::F32UnderAutocast, x));
+        x?.sub(&other?)?.norm(p, ..)
     }
 
     /// The entries of a dimension, of which those with a larger `p`-norm than `max_norm` are scaled down to it.
@@ -119,10 +124,12 @@ impl Tensor {
             return Err(Error::bad_argument("renorm", "max_norm", max_norm, "it must be finite, and 0 or more"));
         }
         let others: Vec<isize> = (0..self.rank()).filter(|&dim| dim != at).map(|dim| dim as isize).collect();
-        let norm = self.norm_keepdim(p, &others[..])?;
-        // PyTorch's own guard against a norm of 0.
-        let factor = norm.add_scalar(1e-7)?.scalar_over(Scalar::Float(max_norm))?;
-        let one = number_like("renorm", norm.raw(), Scalar::Int(1))?.typed();
-        self.mul(&factor.where_cond(&norm.gt_scalar(max_norm)?, &one)?)
+        no_autocast(|| {
+            let norm = self.norm_keepdim(p, &others[..])?;
+            // PyTorch's own guard against a norm of 0.
+            let factor = norm.add_scalar(1e-7)?.scalar_over(Scalar::Float(max_norm))?;
+            let one = number_like("renorm", norm.raw(), Scalar::Int(1))?.typed();
+            self.mul(&factor.where_cond(&norm.gt_scalar(max_norm)?, &one)?)
+        })
     }
 }

@@ -161,11 +161,9 @@ fn differences() -> Vec<Operation> {
             run! { floats |c| c.x().cumulative_trapezoid(c.float("dx"), c.int("dim")) },
         ),
         Operation::new("cov", "torch.cov(x, correction=n)", run! { floats |c| c.x().cov(c.float("n")) })
-            .autocast(Autocast::Half)
             .samples([case(&[3, 5], json!({ "n": 1 })), case(&[4], json!({ "n": 0 }))])
             .large(|n| vec![case(&[16, n / 16], json!({ "n": 1 }))]),
         Operation::new("corrcoef", "torch.corrcoef(x)", run! { floats |c| c.x().corrcoef() })
-            .autocast(Autocast::Half)
             .samples([case(&[3, 5], json!({}))])
             .special(|_| {
                 vec![sample([values([2, 4], [1.0, 2.0, -1.0, -2.0, 2.0, 4.0, -2.0, -4.0])]).without_gradients()]
