@@ -36,7 +36,7 @@ const AGAIN: usize = 4;
 /// Times every operation beside PyTorch
 #[derive(Parser)]
 struct Args {
-    /// Operations whose names contain this; with `=` before it, the one of this name
+    /// Operations whose names contain one of these, with commas between; with `=` before it, the one of this name
     #[arg(long, default_value = "")]
     only: String,
     /// One precision of each kind, the first sample of each operation
@@ -111,7 +111,8 @@ fn main() -> Result<()> {
 }
 
 fn wanted(operation: &Operation, only: &str) -> bool {
-    only.strip_prefix('=').map_or(operation.name.contains(only), |name| operation.name == name)
+    let fits = |one: &str| one.strip_prefix('=').map_or(operation.name.contains(one), |name| operation.name == name);
+    only.split(',').any(fits)
 }
 
 /// Adds the rows of one operation on one sample.

@@ -2,8 +2,8 @@
 //! that was damaged are refused, each with both values.
 
 use pagelock_data::{
-    BucketSampler, ConcatDataset, DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset, LoaderState,
-    Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset, StreamLoader, Subset,
+    BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset,
+    LoaderState, Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset, StreamLoader, Subset,
     SubsetRandomSampler, TensorDataset, WeightedSampler,
 };
 use pagelock_tensor::{DType, Int, Tensor};
@@ -286,6 +286,26 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
         // Behind the last batch that there was: nothing is left, and nothing is wrong.
         loader.resume(LoaderState { batch: 2, turn: Some(1), ..loader.state() }).unwrap();
         assert_eq!(loader.iter().count(), 0);
+    }
+}
+
+#[test]
+fn a_loader_over_a_chain_goes_on_where_another_was() {
+    let chain = |n_workers: usize| {
+        let lines = [Lines("a.txt", vec![5, 3]), Lines("b.txt", vec![4])];
+        StreamLoader::new(ChainDataset::new(lines)).batch_size(2).num_workers(n_workers)
+    };
+    let batches = |loader: &StreamLoader<Tensor<Int>>, n: usize| -> Vec<Vec<i64>> {
+        loader.iter().take(n).map(|batch| batch.unwrap().to_vec().unwrap()).collect()
+    };
+    let all = batches(&chain(0), usize::MAX);
+    assert_eq!(all.concat().len(), 12);
+    for (taken, n_workers) in (0..=all.len()).flat_map(|taken| [(taken, 0), (taken, 3)]) {
+        let first = chain(n_workers);
+        assert_eq!(batches(&first, taken), all[..taken]);
+        let second = chain(n_workers);
+        second.resume(first.state().to_string().parse().unwrap()).unwrap();
+        assert_eq!(batches(&second, usize::MAX), all[taken..], "after {taken} batches, {n_workers} workers");
     }
 }
 

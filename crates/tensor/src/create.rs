@@ -4,6 +4,7 @@
 //! `new`, `full`, `scalar` and `arange` give the default precision of the kind, so that literals need no suffix;
 //! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
 
+mod like;
 mod range;
 mod samples;
 
@@ -189,31 +190,6 @@ impl<K: Kind> Tensor<K> {
         K: Numeric,
     {
         range([start, end, step].map(Element::to_scalar), K::default_dtype()).map(Raw::typed)
-    }
-
-    /// Zeros of this tensor's shape and precision, where it is; as `ones_like` and `full_like` give them, with the channels
-    /// of a pixel together if they are so here ([`channels_last`](Tensor::channels_last)).
-    ///
-    /// # Errors
-    /// [`Error::Memory`] if the budget refuses.
-    pub fn zeros_like(&self) -> Result<Tensor<K>> {
-        filled_like("zeros_like", self.raw(), Scalar::Int(0)).map(Raw::typed)
-    }
-
-    /// Ones of this tensor's shape and precision, where it is.
-    ///
-    /// # Errors
-    /// [`Error::Memory`] if the budget refuses.
-    pub fn ones_like(&self) -> Result<Tensor<K>> {
-        filled_like("ones_like", self.raw(), Scalar::Int(1)).map(Raw::typed)
-    }
-
-    /// `value` in this tensor's shape and precision, where it is.
-    ///
-    /// # Errors
-    /// [`Error::Memory`] if the budget refuses.
-    pub fn full_like(&self, value: impl Number<K>) -> Result<Tensor<K>> {
-        filled_like("full_like", self.raw(), value.scalar()).map(Raw::typed)
     }
 }
 

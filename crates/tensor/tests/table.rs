@@ -96,6 +96,31 @@ fn entries_have_names_of_their_own_and_samples() {
     }
 }
 
+/// Operations without large inputs, for the benchmark and the test of the budget: views, which compute nothing, and the running
+/// statistics of `batch_norm`, which has an entry of its own.
+const NOT_LARGE: &[&str] = &[
+    "batch_norm_running",
+    "view",
+    "flatten",
+    "unflatten",
+    "permute",
+    "transpose",
+    "t",
+    "narrow",
+    "slice",
+    "select",
+    "squeeze",
+    "unsqueeze",
+    "expand",
+];
+
+#[test]
+fn every_operation_has_large_inputs() {
+    let without: Vec<_> =
+        table().iter().filter(|entry| (entry.large)(1 << 14).is_empty()).map(|entry| entry.name).collect();
+    assert_eq!(without, NOT_LARGE);
+}
+
 /// `golden/make.py` reads the file: `target/tmp/operations.json`.
 #[test]
 fn the_table_is_written_for_pytorch() {

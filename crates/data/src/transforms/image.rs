@@ -65,9 +65,10 @@ impl Pixel for u8 {
     }
 
     fn rounded(value: f32) -> Self {
-        // Ties to even, as PyTorch rounds: adding and taking away 1.5 * 2^23 leaves no room for fractions.
+        // Ties to even, as PyTorch rounds: beside 1.5 * 2^23 there is no room for fractions, and the lowest bits are the number. Unlike
+        // a conversion, which is checked for each pixel, this becomes vectors.
         const SHIFT: f32 = 12_582_912.0;
-        ((value.clamp(0.0, 255.0) + SHIFT) - SHIFT) as u8
+        (value.clamp(0.0, 255.0) + SHIFT).to_bits() as u8
     }
 
     fn cut(value: f32) -> Self {

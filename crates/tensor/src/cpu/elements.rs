@@ -93,7 +93,7 @@ impl<'a, C: Computing> Stored<'a, C> {
     }
 
     /// Writes the elements, in the computing type, to `out`, which has as many.
-    fn copy_to(self, out: &mut [C]) {
+    pub(super) fn copy_to(self, out: &mut [C]) {
         match self {
             Stored::Plain(elements) => out.copy_from_slice(elements),
             Stored::Halves(bits, half) => half.widen(bits, C::f32s(out)),

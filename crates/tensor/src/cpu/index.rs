@@ -127,7 +127,8 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     !any_outside.load(Ordering::Relaxed)
 }
 
-/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from zeros; halves are rounded after each addition, as in PyTorch.
+/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from the elements of `base`, which is contiguous, or from zeros; halves
+/// are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
 /// dimension but `dim`.
@@ -140,13 +141,15 @@ pub(crate) fn scatter_add<C: Num>(
     dim: usize,
     index: CpuView<'_, i64>,
     src: CpuView<'_, C>,
+    base: Option<Stored<'_, C>>,
 ) -> Result<()> {
     let strides = contiguous_strides(dst_shape);
     let scatter = Scatter { dst_shape, dim, index, base: without(dim, &strides), stride: strides[dim] };
-    summing(dst, src, scatter)
+    summing(dst, src, base, scatter)
 }
 
-/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from zeros; halves are rounded after each addition.
+/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from `base` or zeros; halves are rounded after each
+/// addition.
 ///
 /// `dst` is contiguous with shape `dst_shape`; `src` has the same shape but for `dim`.
 ///
@@ -158,14 +161,21 @@ pub(crate) fn index_add<C: Num>(
     dim: usize,
     index: &[i64],
     src: CpuView<'_, C>,
+    base: Option<Stored<'_, C>>,
 ) -> Result<()> {
     let row_len = dst_shape[dim + 1..].iter().product();
-    summing(dst, src, AddRows { row_len, slab_len: row_len * dst_shape[dim], index })
+    summing(dst, src, base, AddRows { row_len, slab_len: row_len * dst_shape[dim], index })
 }
 
-/// Adds the elements of a source to those of a contiguous destination, from zeros, in row-major order of the source.
+/// Adds the elements of a source to those of a contiguous destination, from `base` or zeros, in row-major order of the source.
 trait Summing {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()>;
+    fn sum<C: Num>(
+        self,
+        dst: StoredMut<'_, C>,
+        src: Source<'_, C>,
+        base: Option<Stored<'_, C>>,
+        adding: impl Adding<C>,
+    ) -> Result<()>;
 }
 
 /// How elements are added.
@@ -217,22 +227,39 @@ impl Adding<f32> for AddBf16 {
     }
 }
 
-fn summing<C: Num>(mut dst: StoredMut<'_, C>, src: CpuView<'_, C>, how: impl Summing) -> Result<()> {
+fn summing<C: Num>(
+    dst: StoredMut<'_, C>,
+    src: CpuView<'_, C>,
+    base: Option<Stored<'_, C>>,
+    how: impl Summing,
+) -> Result<()> {
     if dst.len() == 0 || src.shape.contains(&0) {
-        dst.fill(C::ZERO);
+        match (base, dst) {
+            (None, mut dst) => dst.fill(C::ZERO),
+            (Some(base), StoredMut::Plain(dst)) => dst.copy_from_slice(base.plain()),
+            (Some(base), StoredMut::Halves(dst, _)) => dst.copy_from_slice(base.halves()),
+        }
         return Ok(());
     }
     let dims = Dims::of(src.shape, src.strides);
     match (dst, src.data) {
         (StoredMut::Halves(dst, Half::F16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), dims };
-            how.sum(StoredMut::Halves(dst, half), src, AddF16)
+            how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddF16)
         }
         (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), dims };
-            how.sum(StoredMut::Halves(dst, half), src, AddBf16)
+            how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddBf16)
         }
-        (dst, data) => how.sum(dst, Source { data, dims }, AddNumbers),
+        (dst, data) => how.sum(dst, Source { data, dims }, base, AddNumbers),
+    }
+}
+
+/// What part of a destination holds before anything is added to it.
+fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
+    match base {
+        None => fill(dst, C::ZERO),
+        Some(base) => base.part(start, dst.len()).copy_to(dst),
     }
 }
 
@@ -291,7 +318,13 @@ struct Scatter<'a> {
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
+    fn sum<C: Num>(
+        self,
+        dst: StoredMut<'_, C>,
+        src: Source<'_, C>,
+        base: Option<Stored<'_, C>>,
+        adding: impl Adding<C>,
+    ) -> Result<()> {
         // The outermost dimension cuts source and destination alike, unless it is the one that the index names.
         let (rows, src_rows) = match self.dim {
             0 => (1, 1),
@@ -307,14 +340,18 @@ impl Summing for Scatter<'_> {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
             };
+            let start = first * row_len;
             match dst {
                 StoredMut::Halves(dst, _) if is_sparse => {
-                    dst.fill(0);
+                    match base {
+                        None => dst.fill(0),
+                        Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
+                    }
                     let add_one = |dst: &mut u16, value| adding.add_to_bits(dst, value);
                     add_to(&mut |values| self.add(dst, first, values, add_one))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
-                    fill(dst, C::ZERO);
+                    begin(dst, base, start);
                     let add_one = |dst: &mut C, value| *dst = adding.plus(*dst, value);
                     add_to(&mut |values| self.add(dst, first, values, add_one))
                 }),
@@ -341,6 +378,11 @@ impl Scatter<'_> {
                 let (index, [index_step, step]) = (&index[index_start..], lines.steps);
                 let (values, others) = rest.split_at(lines.len);
                 rest = others;
+                if let (1, 0, 1) = (index_step, step, stride) {
+                    let dst = &mut dst[base..];
+                    values.iter().zip(index).for_each(|(&value, &j)| add_one(&mut dst[j as usize], value));
+                    continue;
+                }
                 let mut add = |value: C, number: i64| {
                     add_one(&mut dst[base + number as usize * stride], value);
                     base += step;
@@ -366,16 +408,22 @@ struct AddRows<'a> {
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {
-    fn sum<C: Num>(self, dst: StoredMut<'_, C>, src: Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
+    fn sum<C: Num>(
+        self,
+        dst: StoredMut<'_, C>,
+        src: Source<'_, C>,
+        base: Option<Stored<'_, C>>,
+        adding: impl Adding<C>,
+    ) -> Result<()> {
         let added = self.index.len() * self.row_len; // elements per slab
         if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
-            return self.sum_in_bands(dst, &src, adding);
+            return self.sum_in_bands(dst, &src, base, adding);
         }
         let chunk_slabs = (CHUNK / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
             scratch::reals_mut(dst, |dst| {
                 let mut room = [C::ZERO; PIECE];
-                fill(dst, C::ZERO);
+                begin(dst, base, i * chunk_slabs * self.slab_len);
                 for (k, slab) in dst.chunks_exact_mut(self.slab_len).enumerate() {
                     self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, adding);
                 }
@@ -413,7 +461,13 @@ impl AddRows<'_> {
     }
 
     /// A single slab of long rows: bands of its rows are independent, once it is known which sources belong to which.
-    fn sum_in_bands<C: Num>(&self, dst: StoredMut<'_, C>, src: &Source<'_, C>, adding: impl Adding<C>) -> Result<()> {
+    fn sum_in_bands<C: Num>(
+        &self,
+        dst: StoredMut<'_, C>,
+        src: &Source<'_, C>,
+        base: Option<Stored<'_, C>>,
+        adding: impl Adding<C>,
+    ) -> Result<()> {
         let band = (CHUNK / self.row_len).max(1);
         let n_bands = (dst.len() / self.row_len).div_ceil(band);
         scratch::with(n_bands + 1 + self.index.len(), |room: &mut [usize]| {
@@ -422,7 +476,7 @@ impl AddRows<'_> {
             dst.try_for_each_chunk(band * self.row_len, &|i, dst| {
                 scratch::reals_mut(dst, |dst| {
                     let mut room = [C::ZERO; PIECE];
-                    fill(dst, C::ZERO);
+                    begin(dst, base, i * band * self.row_len);
                     for &j in &order[ends[i]..ends[i + 1]] {
                         let row = self.index[j] as usize - i * band;
                         let row = &mut dst[row * self.row_len..][..self.row_len];

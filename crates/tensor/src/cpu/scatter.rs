@@ -3,7 +3,7 @@
 use super::index::without;
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
-use super::{CHUNK, CpuView, MAX_RANK, Value};
+use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
 use crate::parallel::for_each_chunk_mut;
 
 /// `dst[i, …, index[i, …, k, …], …] = combine(that, src[i, …, k, …])`, in row-major order of the source along each line.
@@ -20,6 +20,9 @@ pub(crate) fn scatter<T: Value>(
 ) {
     if dst.is_empty() || index.shape.contains(&0) {
         return;
+    }
+    if let Some(rows) = Rows::of(dst_shape, dim, index, src) {
+        return rows.write(dst, combine);
     }
     let strides = contiguous_strides(dst_shape);
     let (base, stride) = (without(dim, &strides), strides.get(dim).copied().unwrap_or(0));
@@ -59,10 +62,153 @@ fn write<T: Value>(
     for line in 0..lines.count {
         let [mut at, mut value, mut to] = lines.beginnings(line);
         let [index_step, value_step, step] = lines.steps;
+        if let ([1, 1, 0], 1) = (lines.steps, stride) {
+            let (dst, numbers, values) = (&mut dst[to..], &numbers[at..][..lines.len], &values[value..][..lines.len]);
+            for (&number, &value) in numbers.iter().zip(values) {
+                let place = &mut dst[number as usize];
+                *place = combine(*place, value);
+            }
+            continue;
+        }
         for _ in 0..lines.len {
             let place = &mut dst[to + numbers[at] as usize * stride];
             *place = combine(*place, values[value]);
             (at, value, to) = (at + index_step, value + value_step, to + step);
         }
     }
+}
+
+/// Whole entries of a dimension, where one number says where an entry goes.
+struct Rows<'a, T> {
+    /// Sizes of the destination: outside of the dimension, along it, and inside.
+    outer: usize,
+    n: usize,
+    inner: usize,
+    index: &'a [i64],
+    src: &'a [T],
+    /// Whether the source is one element, which goes everywhere.
+    is_constant: bool,
+}
+
+/// Bands of the destination that are written one by one where there is nothing outside of the dimension: each looks at all of
+/// the index.
+const BANDS: usize = 8;
+
+impl<'a, T: Value> Rows<'a, T> {
+    /// If the index repeats in all other dimensions, and the source has no gaps, or is one element.
+    fn of(dst_shape: &[usize], dim: usize, index: CpuView<'a, i64>, src: CpuView<'a, T>) -> Option<Self> {
+        let is_repeated = |(at, (&size, &stride)): (usize, (&usize, &usize))| {
+            if at == dim { size == 1 || stride == 1 } else { (size == 1 || stride == 0) && size == dst_shape[at] }
+        };
+        let repeats = index.shape.iter().zip(index.strides).enumerate().all(is_repeated);
+        let inner = dst_shape.get(dim + 1..)?.iter().product();
+        let lies_at =
+            |strides: &[usize]| (0..src.shape.len()).all(|at| src.shape[at] == 1 || src.strides[at] == strides[at]);
+        let is_constant = lies_at(&[0; MAX_RANK]);
+        let is_known = is_constant || lies_at(&contiguous_strides(src.shape));
+        (repeats && is_known && inner > 1).then(|| Rows {
+            outer: dst_shape[..dim].iter().product(),
+            n: dst_shape[dim],
+            inner,
+            index: &index.data.plain()[..index.shape[dim]],
+            src: src.data.plain(),
+            is_constant,
+        })
+    }
+
+    fn write(&self, dst: &mut [T], combine: impl Fn(T, T) -> T + Sync) {
+        let Rows { outer, n, inner, index, .. } = *self;
+        if outer > 1 {
+            let slabs = (CHUNK / (n * inner)).max(1);
+            return for_each_chunk_mut(dst, slabs * n * inner, |i, dst| {
+                for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
+                    let first = (i * slabs + slab) * index.len();
+                    for (j, &place) in index.iter().enumerate() {
+                        self.write_row(&mut dst[place as usize * inner..][..inner], first + j, &combine);
+                    }
+                }
+            });
+        }
+        let band = n.div_ceil(BANDS).max(CHUNK.div_ceil(inner));
+        for_each_chunk_mut(dst, band * inner, |i, dst| {
+            let (first, rows) = (i * band, dst.len() / inner);
+            for (j, &place) in index.iter().enumerate() {
+                let place = (place as usize).wrapping_sub(first);
+                if place < rows {
+                    self.write_row(&mut dst[place * inner..][..inner], j, &combine);
+                }
+            }
+        });
+    }
+
+    /// Entry number `j` of the source.
+    fn write_row(&self, to: &mut [T], j: usize, combine: impl Fn(T, T) -> T) {
+        if self.is_constant {
+            return to.iter_mut().for_each(|to| *to = combine(*to, self.src[0]));
+        }
+        let from = &self.src[j * self.inner..][..self.inner];
+        to.iter_mut().zip(from).for_each(|(to, &from)| *to = combine(*to, from));
+    }
+}
+
+/// `x` with the elements where the mask is not 0 replaced by those of `source`, one after another. Returns how many there are to
+/// replace; where the source has fewer, `out` is unspecified.
+pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &mut [T]) -> usize {
+    let Some(last) = source.len().checked_sub(1) else { return mask.iter().filter(|&&is_true| is_true != 0).count() };
+    let mut n = 0;
+    for ((out, &x), &is_true) in out.iter_mut().zip(x).zip(mask) {
+        let next = source[n.min(last)];
+        *out = if is_true != 0 { next } else { x };
+        n += usize::from(is_true != 0);
+    }
+    n
+}
+
+/// `out[…, i, …] = x[…, size − 1 − i, …]` along all dimensions of `flipped`; both are contiguous.
+pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &mut [T]) {
+    let Some(&last) = flipped.iter().max().filter(|_| !out.is_empty()) else { return out.copy_from_slice(x) };
+    let (n, inner): (usize, usize) = (shape[last], shape[last + 1..].iter().product());
+    let outside = &shape[..last];
+    // Entries are counted through all lines.
+    let entries = (CHUNK / inner).max(1);
+    for_each_chunk_mut(out, entries * inner, |i, out| {
+        let (mut at, mut rest) = (i * entries, out);
+        while !rest.is_empty() {
+            let (line, first) = (at / n, at % n);
+            let count = (n - first).min(rest.len() / inner);
+            let from = (turned(line, outside, flipped) * n + n - first - count) * inner;
+            let (now, later) = rest.split_at_mut(count * inner);
+            let from = &x[from..][..now.len()];
+            match inner {
+                1 => reverse(from, now),
+                _ => now
+                    .chunks_exact_mut(inner)
+                    .zip(from.rchunks_exact(inner))
+                    .for_each(|(out, x)| out.copy_from_slice(x)),
+            }
+            (at, rest) = (at + count, later);
+        }
+    });
+}
+
+fn reverse<T: Value>(x: &[T], out: &mut [T]) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (out, &x) in out.iter_mut().zip(x.iter().rev()) {
+                *out = x;
+            }
+        },
+    );
+}
+
+/// The number of a place of these sizes, counted from the end in the dimensions that are flipped.
+fn turned(mut place: usize, sizes: &[usize], flipped: &[usize]) -> usize {
+    let (mut number, mut distance) = (0, 1);
+    for (dim, &size) in sizes.iter().enumerate().rev() {
+        let i = if flipped.contains(&dim) { size - 1 - place % size } else { place % size };
+        number += i * distance;
+        (place, distance) = (place / size, distance * size);
+    }
+    number
 }

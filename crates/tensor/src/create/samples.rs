@@ -18,6 +18,14 @@ impl Tensor<Int> {
         Tensor::randint_with(low, high, shape, random::default_generator())
     }
 
+    /// Whole numbers from `low` on, below `high`, in this tensor's shape and precision, where it is, from the default generator.
+    ///
+    /// # Errors
+    /// As [`Tensor::randint`].
+    pub fn randint_like(&self, low: i64, high: i64) -> Result<Tensor<Int>> {
+        Tensor::randint(low, high, self.dims())?.to_dtype(self.dtype())?.to(&self.device())
+    }
+
     /// Whole numbers from `low` on, below `high`, from `generator`.
     ///
     /// # Errors

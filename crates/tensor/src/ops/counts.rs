@@ -1,9 +1,8 @@
 //! Reductions in pairs, and of what is there: means with deviations, both extremes, sums without NaN, counts.
 
 use super::reduce::{Reduced, extreme_of, sum};
-use super::{choose, number_like};
 use crate::autocast::{no_autocast, prepared};
-use crate::element::{DType, Scalar};
+use crate::element::DType;
 use crate::error::Result;
 use crate::kind::{Int, Kind, Numeric};
 use crate::op::Precision;
@@ -58,12 +57,6 @@ impl Tensor {
             let count = count(wide.isnan()?.logical_not()?.raw(), axes)?.converted(wide.dtype())?;
             wide.without_nan()?.sum(axes)?.div(&count.typed())?.to_dtype(x.dtype())
         })
-    }
-
-    /// 0 in place of NaN.
-    fn without_nan(&self) -> Result<Tensor> {
-        choose("nansum", self.isnan()?.raw(), &number_like("nansum", self.raw(), Scalar::Int(0))?, self.raw())
-            .map(Raw::typed)
     }
 }
 

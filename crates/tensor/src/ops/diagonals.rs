@@ -120,6 +120,11 @@ impl Raw {
     }
 }
 
+/// Zeros of shape `into`, but for a diagonal.
+pub(super) fn placed(x: &Raw, offset: isize, dims: [usize; 2], into: Shape) -> Result<Raw> {
+    apply_raw(PlaceDiagonal { diagonal: Diagonal { offset, dims }, into }, [x])
+}
+
 fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
     let op = "diag_embed";
     let Some(n) = x.shape().last().copied() else {
@@ -136,7 +141,7 @@ fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
     into.insert(dims[0].min(dims[1]), side)?;
     into.insert(dims[0].max(dims[1]), side)?;
     into.check_size()?;
-    apply_raw(PlaceDiagonal { diagonal: Diagonal { offset, dims }, into }, [x])
+    placed(x, offset, dims, into)
 }
 
 /// The diagonal of two dimensions as the last one.

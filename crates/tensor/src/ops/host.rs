@@ -95,14 +95,32 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::nonzero`].
     pub fn unique(&self) -> Result<Tensor<K>> {
-        let (sorted, _) = self.detach_raw().reshape(&[-1])?.typed::<K>().sort(0, false)?;
-        let n = sorted.len();
+        self.detach_raw().reshape(&[-1])?.typed::<K>().sort(0, false)?.0.firsts()
+    }
+
+    /// The elements without those that equal the one before, as a vector. Waits for a device.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([3, 3, 1, 3])?.unique_consecutive()?.to_vec::<i64>()?, [3, 1, 3]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::nonzero`].
+    pub fn unique_consecutive(&self) -> Result<Tensor<K>> {
+        self.detach_raw().reshape(&[-1])?.typed::<K>().firsts()
+    }
+
+    /// The first of each run of equal elements of a vector.
+    fn firsts(&self) -> Result<Tensor<K>> {
+        let n = self.len();
         if n < 2 {
-            return Ok(sorted);
+            return Ok(self.clone());
         }
-        let is_new: Tensor<Bool> = sorted.narrow(0, 1, n - 1)?.ne(&sorted.narrow(0, 0, n - 1)?)?;
+        let is_new: Tensor<Bool> = self.narrow(0, 1, n - 1)?.ne(&self.narrow(0, 0, n - 1)?)?;
         let first = Tensor::new([true])?.to(&self.device())?;
-        sorted.masked_select(&Tensor::cat(&[&first, &is_new], 0)?)
+        self.masked_select(&Tensor::cat(&[&first, &is_new], 0)?)
     }
 
     fn detach_raw(&self) -> Raw {

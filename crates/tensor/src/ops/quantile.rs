@@ -2,10 +2,13 @@
 
 use super::{choose, number_like};
 use crate::autograd::no_grad;
-use crate::element::{DType, Scalar};
+use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Numeric};
-use crate::tensor::{Raw, Tensor};
+use crate::op::on_cpu;
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
+use crate::tensor::{Raw, Tensor, by_num};
 
 impl Tensor {
     /// The `q`-quantile along a dimension, which goes away: the element at `q` of the way from the smallest (0) to the largest (1),
@@ -38,9 +41,10 @@ impl Tensor {
         // In f64, which has the places of all elements.
         let last = last_number(&sorted, at)?.to_float_of(DType::F64)?;
         let place = last.mul_scalar(q)?;
-        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?);
-        let weight = place.sub(&place.floor()?)?.to_dtype(self.dtype())?;
-        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.squeeze(at)
+        let wide = self.dtype().computing();
+        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?)?.to_dtype(wide);
+        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?;
+        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.to_dtype(self.dtype())?.squeeze(at)
     }
 
     /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all
@@ -113,6 +117,138 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
+/// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
+fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
+    let (n, rows_of) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
+    let is_vector = sorted.rank() == 1;
+    on_cpu(op, [Some(&values), Some(&sorted)], (*values.shape(), DType::I64), &mut |inputs, out| {
+        by_num!(inputs.dtype(), T => {
+            let (values, sorted) = (inputs.view::<T>(0).data, inputs.view::<T>(1).data);
+            scratch::reals(sorted, |sorted| scratch::reals(values, |values| {
+                for_each_chunk_mut(out.elements::<i64>(), SEARCHES, |i, out| {
+                    let start = i * SEARCHES;
+                    let values = &values[start..][..out.len()];
+                    if is_vector {
+                        return places_of(sorted, values, right, out);
+                    }
+                    // A row after another, of which the first may have begun before.
+                    let (mut at, mut rest) = (start, out);
+                    while !rest.is_empty() {
+                        let len = (rows_of - at % rows_of).min(rest.len());
+                        let (now, later) = rest.split_at_mut(len);
+                        places_of(&sorted[at / rows_of * n..][..n], &values[at - start..][..len], right, now);
+                        (at, rest) = (at + len, later);
+                    }
+                });
+                Ok(())
+            }))
+        })
+        .map_err(Error::scratch(op))
+    })
+}
+
+/// Searches that are worth handing to another thread.
+const SEARCHES: usize = 2048;
+
+/// Values that are searched at a time: a processor computes for some while it waits for the elements of others.
+const TOGETHER: usize = 8;
+
+/// How many elements are before each value. All are before NaN.
+fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
+    match right {
+        true => search(sorted, values, |element, value| element > value, out),
+        false => search(sorted, values, |element, value| element >= value, out),
+    }
+}
+
+fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
+    for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+        let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
+        all[..values.len()].copy_from_slice(values);
+        let mut rest = sorted.len();
+        while rest > 0 {
+            let half = rest.div_ceil(2);
+            for (place, &value) in places.iter_mut().zip(&all) {
+                *place += if is_behind(sorted[*place + half - 1], value) { 0 } else { half };
+            }
+            rest -= half;
+        }
+        out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
+    }
+}
+
+impl<K: Numeric> Tensor<K> {
+    /// Which elements are among those of `elements`, which has any shape. NaN is among none.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([1, 2, 3])?.isin(&Tensor::new([3, 1])?)?.to_vec::<bool>()?, [true, false, true]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if there is no room for the sorted elements.
+    pub fn isin(&self, elements: &Tensor<K>) -> Result<Tensor<Bool>> {
+        no_grad(|| isin(self.raw(), elements.raw())).map(Raw::typed)
+    }
+
+    /// The most frequent element along a dimension, which goes away, and the last of its places: the smallest of several. PyTorch's
+    /// default is −1.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// assert_eq!(Tensor::new([3, 1, 3, 1, 2])?.mode(0)?.0.item::<i64>()?, 1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
+    pub fn mode(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+        let place = no_grad(|| mode_place(self.raw(), dim))?;
+        let at = self.shape().dim("mode", dim)? as isize;
+        Ok((self.gather(at, &place)?.squeeze(at)?, place.squeeze(at)?))
+    }
+}
+
+fn isin(x: &Raw, elements: &Raw) -> Result<Raw> {
+    let (x, elements) = (x.without_node(), elements.without_node());
+    let n = elements.shape().elements();
+    if n == 0 {
+        return crate::create::filled(x.storage.device(), "isin", *x.shape(), DType::Bool, Scalar::Int(0));
+    }
+    let sorted = elements.reshape(&[-1])?;
+    let order = super::sort::order(&sorted, "isin", 0, false, None)?;
+    let sorted = sorted.gather(0, &order)?;
+    let places: Tensor<Int> = searchsorted("isin", &sorted, &x, false)?.typed();
+    let places = places.clamp_max(n as i64 - 1)?;
+    sorted.index_select(0, places.reshape(-1)?.raw())?.reshape_to(*x.shape())?.eq(&x)
+}
+
+/// The place of the most frequent element; the dimension stays.
+fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
+    let op = "mode";
+    let at = x.shape().dim(op, dim)?;
+    let (size, dim) = (x.shape()[at], at as isize);
+    if size == 0 {
+        return Err(Error::empty(op, "the dimension", "give at least one element"));
+    }
+    let order = super::sort::order(x, op, dim, false, None)?;
+    let sorted = x.without_node().gather(dim, &order)?;
+    let mut sizes = vec![1; x.rank()];
+    sizes[at] = size as isize;
+    let numbers =
+        Tensor::arange(0, size as i64, 1)?.to(x.storage.device())?.raw().reshape(&sizes)?.expand(*x.shape())?;
+    // Where a run of equal elements begins, and how many are in it so far.
+    let is_new = sorted.narrow(dim, 1, size - 1)?.ne(&sorted.narrow(dim, 0, size - 1)?)?;
+    let zero = number_like(op, &numbers, Scalar::Int(0))?;
+    let starts = choose(op, &is_new, &numbers.narrow(dim, 1, size - 1)?, &zero)?;
+    let starts: Tensor<Int> = super::cat(&[&numbers.narrow(dim, 0, 1)?, &starts], dim)?.typed();
+    let length = numbers.sub(starts.cummax(dim)?.0.raw())?;
+    let last = length.argmax_keepdim(dim)?;
+    Ok(order.gather(dim, &last)?.typed())
+}
+
 /// All values at once, by halving the part of the sequence in which each has its place.
 fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
     let (shape, is_vector) = (*values.shape(), sorted.rank() == 1);
@@ -130,6 +266,9 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
     let mut found = crate::create::filled(device, op, *values.shape(), DType::I64, Scalar::Int(0))?;
     if n == 0 || values.shape().elements() == 0 {
         return found.reshape_to(shape);
+    }
+    if values.storage.device().is_cpu() {
+        return searched(op, sorted, &values, right)?.reshape_to(shape);
     }
     let most = number_like(op, &found, Scalar::Int(n as i64))?;
     for step in (0..=n.ilog2()).rev().map(|bit| 1_i64 << bit) {

@@ -1,12 +1,15 @@
 //! Elements in another order, repeated, or with others around them: copies made of views, joins and selections by index.
 
 use super::cat;
+use crate::autograd::{Saved, record};
+use crate::cpu;
 use crate::create::filled;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
+use crate::op::{Derivative, on_cpu};
 use crate::shape::{IntoShape, Shape};
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 /// What [`Tensor::pad`] puts around a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,6 +38,10 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension.
     pub fn flip(&self, dims: &[isize]) -> Result<Tensor<K>> {
+        if self.device().is_cpu() {
+            let dims = dims.iter().map(|&dim| self.shape().dim("flip", dim)).collect::<Result<_>>()?;
+            return flip(self.raw(), dims).map(Raw::typed);
+        }
         let flipped = dims.iter().try_fold(self.raw().clone(), |x, &dim| {
             let size = x.shape()[x.shape().dim("flip", dim)?];
             entries(&x, dim, size, |i| size - 1 - i)
@@ -132,6 +139,29 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
+/// [`Tensor::flip`] on the CPU. A dimension that is named twice stays as it is.
+fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
+    let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
+    let input = x.gap_free()?;
+    let out = on_cpu("flip", [Some(&input)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        by_bits!(inputs.dtype(), B => {
+            let x = inputs.bits_of::<B>(0);
+            cpu::flip(x.data.plain(), x.shape, &once, out.bits());
+        });
+        Ok(())
+    })?;
+    Ok(record("flip", Flip(once), [Some(x)], out))
+}
+
+/// The derivative of [`flip`].
+struct Flip(Vec<usize>);
+
+impl Derivative<1> for Flip {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(flip(grad.raw(), self.0.clone())?.typed())])
+    }
+}
+
 /// `len` entries of a dimension, by number.
 pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) -> usize) -> Result<Raw> {
     let index = Tensor::<Int>::build(len, |numbers: &mut [i64]| {
@@ -140,7 +170,7 @@ pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) ->
     x.index_select(dim, index.to(x.storage.device())?.raw())
 }
 
-fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
+pub(super) fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
     if shifts.len() != dims.len() {
         let expected = format!("there must be one for each of the dimensions {dims:?}");
         return Err(Error::bad_argument("roll", "shifts", format!("{shifts:?}"), expected));
@@ -179,7 +209,7 @@ fn repeated(x: &Raw, dim: usize, at: usize, repeats: usize) -> Result<Raw> {
     x.unsqueeze(at as isize)?.expand(wide)?.reshape_to(shape)
 }
 
-fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
+pub(super) fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
     if !sizes.len().is_multiple_of(2) || sizes.len() / 2 > x.rank() {
         let expected = format!("there must be two for each of the last dimensions of {}", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{sizes:?}"), expected));

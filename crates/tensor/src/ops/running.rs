@@ -3,10 +3,15 @@
 
 use super::{cat, choose};
 use crate::autocast::{no_autocast, prepared};
-use crate::error::Result;
+use crate::cpu;
+use crate::element::{DType, Num, Real};
+use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
-use crate::op::Precision;
-use crate::tensor::{Raw, Tensor};
+use crate::op::{Precision, on_cpu};
+use crate::ops::scan::Lines;
+use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
+use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 impl<K: Numeric> Tensor<K> {
     /// The largest of the elements up to each along a dimension, and its place: the last one of equals. NaN is larger than all
@@ -43,6 +48,10 @@ fn running_extreme<K: Numeric>(
 ) -> Result<(Tensor<K>, Tensor<Int>)> {
     let at = x.shape().dim(op, dim)?;
     let (size, dim) = (x.shape()[at], at as isize);
+    if x.storage.device().is_cpu() {
+        let places = extreme_places(x, op, at)?;
+        return Ok((x.gather(dim, &places)?.typed(), places.typed()));
+    }
     let numbers = Tensor::arange(0, size as i64, 1)?.to(x.storage.device())?;
     let column = x.shape().iter().enumerate().map(|(i, &size)| if i == at { size as isize } else { 1 });
     let mut places = numbers.raw().reshape(&column.collect::<Vec<_>>())?.expand(*x.shape())?;
@@ -60,6 +69,97 @@ fn running_extreme<K: Numeric>(
     Ok((x.gather(dim, &places)?.typed(), places.typed()))
 }
 
+/// [`Tensor::logcumsumexp`] on the CPU, unrecorded.
+fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
+    const OP: &str = "logcumsumexp";
+    let x = x.gap_free()?;
+    let lines = Lines::along(dim, x.shape());
+    let slab = lines.n * lines.inner;
+    on_cpu(OP, [Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        if slab == 0 || lines.outer == 0 {
+            return Ok(());
+        }
+        let slabs = (cpu::PIECE / slab).max(1);
+        by_real!(inputs.dtype(), R => {
+            let x = inputs.view::<R>(0).data;
+            out.stored::<R>().try_for_each_chunk(slabs * slab, &|i, out| {
+                scratch::reals_mut(out, |out| scratch::reals(x.part(i * slabs * slab, out.len()), |x| {
+                    out.copy_from_slice(x);
+                    for out in out.chunks_exact_mut(slab) {
+                        for at in (lines.inner..slab).step_by(lines.inner) {
+                            let (before, now) = out[at - lines.inner..].split_at_mut(lines.inner);
+                            add_exponentials(before, &mut now[..lines.inner]);
+                        }
+                    }
+                    Ok(())
+                }))
+            })
+        })
+        .map_err(Error::scratch(OP))
+    })
+}
+
+/// ln(eᵃ + eᵇ), as `logaddexp` has it.
+fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
+    cpu::vectorized(
+        #[inline(always)]
+        || {
+            for (b, &a) in now.iter_mut().zip(before) {
+                let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
+                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).exp().ln_1p() };
+            }
+        },
+    );
+}
+
+/// The places of running extremes on the CPU.
+fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
+    let x = x.gap_free()?;
+    let lines = Lines::along(dim, x.shape());
+    let slab = lines.n * lines.inner;
+    on_cpu(op, [Some(&x)], (*x.shape(), DType::I64), &mut |inputs, out| {
+        if slab == 0 || lines.outer == 0 {
+            return Ok(());
+        }
+        let slabs = (cpu::PIECE / slab).max(1);
+        by_num!(inputs.dtype(), T => try_for_each_chunk_mut(out.elements::<i64>(), slabs * slab, |i, out| {
+            let x = inputs.view::<T>(0).data.part(i * slabs * slab, out.len());
+            scratch::reals(x, |x| {
+                for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
+                    match op {
+                        "cummax" => running_places(x, lines.inner, out, |new: T, old: T| new >= old),
+                        _ => running_places(x, lines.inner, out, |new: T, old: T| new <= old),
+                    }
+                }
+                Ok(())
+            })
+        }))
+        .map_err(Error::scratch(op))
+    })
+}
+
+/// Of `x`, which is `[n, inner]`, along its first dimension. NaN wins against all.
+fn running_places<T: Num>(x: &[T], inner: usize, out: &mut [i64], wins: impl Fn(T, T) -> bool) {
+    if inner == 1 {
+        let (mut best, mut place) = (x[0], 0);
+        for (i, (&x, out)) in (0..).zip(x.iter().zip(out)) {
+            let is_new = wins(x, best) || x.is_nan();
+            (best, place) = if is_new { (x, i) } else { (best, place) };
+            *out = place;
+        }
+        return;
+    }
+    out[..inner].fill(0);
+    for row in 1..x.len() / inner {
+        let (before, out) = out[(row - 1) * inner..].split_at_mut(inner);
+        for column in 0..inner {
+            let (new, place) = (x[row * inner + column], before[column]);
+            let is_new = wins(new, x[place as usize * inner + column]) || new.is_nan();
+            out[column] = if is_new { row as i64 } else { place };
+        }
+    }
+}
+
 /// 1, 2, 4, … below a size.
 fn steps(size: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1_usize), |step| step.checked_mul(2)).take_while(move |&step| step < size)
@@ -74,6 +174,9 @@ impl Tensor {
         let at = self.shape().dim("logcumsumexp", dim)?;
         let (size, dim) = (self.shape()[at], at as isize);
         let x = prepared(Precision::F32UnderAutocast, self)?;
+        if x.device().is_cpu() && x.raw().node.is_none() {
+            return running_logarithm(x.raw(), at).map(Raw::typed);
+        }
         no_autocast(|| {
             let wide = x.to_dtype(x.dtype().computing())?;
             let total = steps(size).try_fold(wide, |x, step| {

@@ -1,5 +1,6 @@
-//! Functions of numbers that are made of others, or of pairs whose derivative needs care: sums of exponentials, hypotenuses,
-//! interpolation, what becomes of NaN.
+//! Functions of pairs whose derivative needs care: sums of exponentials, hypotenuses, steps, what is close.
+
+use std::f64::consts::{LN_2, LOG2_E, PI};
 
 use super::choose;
 use super::elementwise::{binary, formula};
@@ -7,7 +8,7 @@ use crate::autocast::no_autocast;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
-use crate::element::{DType, Real, Scalar};
+use crate::element::Real;
 use crate::error::Result;
 use crate::kind::{Bool, Numeric};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type, widest};
@@ -47,6 +48,28 @@ impl Tensor {
         apply(LogAddExp, [self, other])
     }
 
+    /// log₂(2ˣ + 2ʸ), elementwise, broadcasting, without overflow.
+    ///
+    /// # Errors
+    /// As [`Tensor::logaddexp`].
+    pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
+        together("logaddexp2", [self, other], |[x, y]| {
+            x.mul_scalar(LN_2)?.logaddexp(&y.mul_scalar(LN_2)?)?.mul_scalar(LOG2_E)
+        })
+    }
+
+    /// sin(πx) / (πx) of every element, and 1 at 0.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn sinc(&self) -> Result<Tensor> {
+        together("sinc", [self], |[x]| {
+            let is_zero = x.eq_scalar(0.0)?;
+            let angle = x.masked_fill(&is_zero, 1.0)?.mul_scalar(PI)?;
+            angle.sin()?.div(&angle)?.masked_fill(&is_zero, 1.0)
+        })
+    }
+
     /// √(x² + y²), elementwise, broadcasting, without overflow.
     ///
     /// # Errors
@@ -74,42 +97,6 @@ impl Tensor {
         })
     }
 
-    /// The elements, and those of `other`, mixed: `self + weight · (other − self)`, broadcasting.
-    ///
-    /// # Errors
-    /// As [`Tensor::logaddexp`].
-    pub fn lerp(&self, other: &Tensor, weight: f64) -> Result<Tensor> {
-        together("lerp", [self, other], |[x, y]| {
-            let way = y.sub(&x)?;
-            // From the nearer end, so that a weight of 1 gives the other, as in PyTorch.
-            if weight.abs() < 0.5 { x.add(&way.mul_scalar(weight)?) } else { y.sub(&way.mul_scalar(1.0 - weight)?) }
-        })
-    }
-
-    /// [`lerp`](Tensor::lerp) with a weight for each element.
-    ///
-    /// # Errors
-    /// As [`Tensor::logaddexp`].
-    pub fn lerp_tensor(&self, other: &Tensor, weight: &Tensor) -> Result<Tensor> {
-        together("lerp", [self, other, weight], |[x, y, weight]| x.add(&weight.mul(&y.sub(&x)?)?))
-    }
-
-    /// `self + value · a · b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
-    ///
-    /// # Errors
-    /// As [`Tensor::logaddexp`].
-    pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        together("addcmul", [self, a, b], |[x, a, b]| x.add(&a.mul(&b)?.mul_scalar(value)?))
-    }
-
-    /// `self + value · a / b`, elementwise, broadcasting. PyTorch's default for `value` is 1.
-    ///
-    /// # Errors
-    /// As [`Tensor::logaddexp`].
-    pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<Tensor> {
-        together("addcdiv", [self, a, b], |[x, a, b]| x.add(&a.div(&b)?.mul_scalar(value)?))
-    }
-
     /// 0 below 0, 1 above 0, and the element of `values` at 0, elementwise, broadcasting. It has no gradient.
     ///
     /// # Errors
@@ -118,42 +105,6 @@ impl Tensor {
         let [x, values] = [self.detach(), values.detach()];
         let step = x.gt_scalar(0.0)?.to_float_of(x.dtype())?;
         choose("heaviside", x.eq_scalar(0.0)?.raw(), values.raw(), step.raw()).map(Raw::typed)
-    }
-
-    /// ln(x / (1 − x)) of every element, the inverse of [`sigmoid`](Tensor::sigmoid). With `eps`, elements are kept within
-    /// [eps, 1 − eps] first; without, what is outside of [0, 1] gives NaN.
-    ///
-    /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
-    pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
-        no_autocast(|| {
-            let x = self.to_dtype(self.dtype().computing())?;
-            let x = eps.map_or(Ok(x.clone()), |eps| x.clamp(eps, 1.0 - eps))?;
-            x.div(&x.scalar_minus(Scalar::Int(1))?)?.log()?.to_dtype(self.dtype())
-        })
-    }
-
-    /// The elements with `nan` in place of NaN, and the largest and the smallest finite number in place of ∞ and −∞. PyTorch's
-    /// default for `nan` is 0. What is replaced has no gradient.
-    ///
-    /// ```
-    /// # use pagelock_tensor::Tensor;
-    /// let x = Tensor::new([f32::NAN, f32::INFINITY, 1.0])?.nan_to_num(0.0)?;
-    /// assert_eq!(x.to_vec::<f32>()?, [0.0, f32::MAX, 1.0]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Tensor::logit`].
-    pub fn nan_to_num(&self, nan: f64) -> Result<Tensor> {
-        let most = match self.dtype() {
-            DType::F16 => half::f16::MAX.to_f64(),
-            DType::BF16 => half::bf16::MAX.to_f64(),
-            DType::F32 => f32::MAX.into(),
-            _ => f64::MAX,
-        };
-        let bounded = self.masked_fill(&self.eq_scalar(f64::INFINITY)?, most)?;
-        bounded.masked_fill(&self.eq_scalar(f64::NEG_INFINITY)?, -most)?.masked_fill(&self.isnan()?, nan)
     }
 
     /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults are `rtol`

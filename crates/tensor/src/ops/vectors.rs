@@ -2,11 +2,13 @@
 
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared};
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::kind::Numeric;
-use crate::op::Precision;
+use crate::op::{Precision, on_cpu};
+use crate::scratch;
 use crate::shape::{AxisSet, Shape};
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_real};
 
 impl<K: Numeric> Tensor<K> {
     /// The inner product of two vectors.
@@ -70,7 +72,8 @@ fn kron(left: &Raw, right: &Raw) -> Result<Raw> {
 
 impl Tensor {
     /// The distances between the rows of two (batches of) matrices by the `p`-norm: `[…, n, d]` and `[…, m, d]` give
-    /// `[…, n, m]`. Batches broadcast. The differences of all pairs are held in memory.
+    /// `[…, n, m]`. Batches broadcast. Where a gradient is wanted, and on devices, the differences of all pairs are held
+    /// in memory.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -94,6 +97,9 @@ impl Tensor {
         }
         let [x, y] = [self, other].map(|x| prepared(Precision::F32UnderAutocast, x));
         let (x, y) = (x?, y?);
+        if p > 0.0 && d > 0 && x.device().is_cpu() && [&x, &y].iter().all(|x| x.raw().node.is_none()) {
+            return distances(&x, &y, p);
+        }
         no_autocast(|| {
             let pairs = x.unsqueeze(-2)?.sub(&y.unsqueeze(-3)?)?;
             if d == 0 {
@@ -103,4 +109,35 @@ impl Tensor {
             pairs.norm(p, -1)
         })
     }
+}
+
+/// [`Tensor::cdist`] on the CPU, unrecorded, one pair at a time.
+fn distances(x: &Tensor, y: &Tensor, p: f64) -> Result<Tensor> {
+    let (rank, [n, d, m]) = (x.rank().max(y.rank()), [x.size(-2)?, x.size(-1)?, y.size(-2)?]);
+    let batch = |x: &Tensor| Shape::new(&x.dims()[..x.rank() - 2]);
+    let mut shape = Shape::broadcast("cdist", &batch(x)?, &batch(y)?)?;
+    let with = |rows: usize, columns: usize| {
+        let mut shape = shape;
+        shape.push(rows)?;
+        shape.push(columns).map(|()| shape)
+    };
+    let dtype = crate::op::widest("cdist", &[x.raw(), y.raw()])?;
+    let of = |x: &Tensor, shape: Shape| x.to_dtype(dtype)?.raw().expand(shape)?.gap_free();
+    // The columns of `y` lie next to each other, so that vectors hold several distances.
+    let (left, right) = (of(x, with(n, d)?)?, of(&y.transpose(-2, -1)?, with(d, m)?)?);
+    shape = with(n, m)?;
+    debug_assert_eq!(shape.rank(), rank);
+    let out = on_cpu("cdist", [Some(&left), Some(&right)], (shape, dtype), &mut |inputs, out| {
+        by_real!(inputs.dtype(), R => {
+            let (left, right, sizes) = (inputs.view::<R>(0).data, inputs.view::<R>(1).data, [n, d, m]);
+            scratch::reals(left, |x| scratch::reals(right, |y| {
+                scratch::reals_mut(out.stored::<R>(), |out| {
+                    cpu::distances(x, y, sizes, p, out);
+                    Ok(())
+                })
+            }))
+        })
+        .map_err(Error::scratch("cdist"))
+    })?;
+    Ok(out.typed())
 }

@@ -1,9 +1,10 @@
 """Writes the golden files that `tests/golden.rs` compares with: PyTorch's results for the table of operations.
 
     cargo test -p pagelock-tensor --test table      # writes target/tmp/operations.json
-    python make.py ../../../../target/tmp/operations.json
+    python make.py ../../../../target/tmp/operations.json [--all]
 
-Needs torch and safetensors, nothing else. A file's metadata has for every operation the hash of the entry
+Entries that are as they were are kept, because PyTorch's versions differ in a few results; `--all` computes them anew. Needs torch
+and safetensors, nothing else. A file's metadata has for every operation the hash of the entry
 that it was made from, and what PyTorch lacks. `NAME/SAMPLE/DTYPE/` begins the names of a sample's tensors:
 
     output    the result
@@ -21,6 +22,7 @@ import os
 import sys
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,8 +44,18 @@ def pattern_like(x):
 
 
 class File:
-    def __init__(self, name):
+    def __init__(self, name, entries, keeps):
+        """`entries`: what the file will have. Of the file that is there, those that did not change are kept."""
         self.name, self.tensors, self.lacks = name, {}, []
+        self.path = os.path.join(HERE, f"{name}.safetensors")
+        self.new = entries
+        if keeps and os.path.exists(self.path):
+            with safe_open(self.path, "pt") as old:
+                metadata = old.metadata()
+                kept = {entry["name"] for entry in entries if metadata.get(entry["name"]) == entry["hash"]}
+                self.tensors = {key: old.get_tensor(key) for key in old.keys() if key.split("/")[0] in kept}
+            self.lacks = [key for key in json.loads(metadata["lacks"]) if key.split("/")[0] in kept]
+            self.new = [entry for entry in entries if entry["name"] not in kept]
 
     def put(self, key, tensor):
         self.tensors[key] = tensor.detach().clone().contiguous()
@@ -80,15 +92,15 @@ class File:
             self.put(f"{key}second.{i}", torch.zeros_like(x) if second is None else second)
 
     def save(self, entries):
-        path = os.path.join(HERE, f"{self.name}.safetensors")
         metadata = {entry["name"]: entry["hash"] for entry in entries}
-        save_file(self.tensors, path, metadata=metadata | {"lacks": json.dumps(self.lacks)})
-        print(f"{self.name}: {len(self.tensors)} tensors, {os.path.getsize(path):,} bytes; PyTorch lacks {self.lacks}")
+        save_file(self.tensors, self.path, metadata=metadata | {"lacks": json.dumps(self.lacks)})
+        names = [entry["name"] for entry in self.new]
+        print(f"{self.name}: {len(self.tensors)} tensors, {os.path.getsize(self.path):,} bytes; new: {names}; lacks {self.lacks}")
 
 
-def values(entries):
-    file = File("values")
-    for entry in entries:
+def values(entries, keeps):
+    file = File("values", entries, keeps)
+    for entry in file.new:
         for number, sample in enumerate(entry["samples"]):
             for name in sample["dtypes"]:
                 key = f"{entry['name']}/{number}/{name}/"
@@ -100,9 +112,9 @@ def values(entries):
     return file
 
 
-def special(entries):
-    file = File("special")
-    for entry in entries:
+def special(entries, keeps):
+    file = File("special", entries, keeps)
+    for entry in file.new:
         for number, sample in enumerate(entry["special"]):
             [name] = sample["dtypes"]
             key = f"{entry['name']}/{number}/{name}/"
@@ -143,5 +155,5 @@ if __name__ == "__main__":
     with open(sys.argv[1]) as table:
         entries = json.load(table)
     for write in (values, special):
-        write(entries).save(entries)
+        write(entries, "--all" not in sys.argv).save(entries)
     ranges()

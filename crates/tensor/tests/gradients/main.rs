@@ -30,7 +30,7 @@ macro_rules! groups {
     )+ };
 }
 
-groups! { elementwise functions arrangements reductions products images rows recurrent views selections scattered further }
+groups! { elementwise functions arrangements reductions products images rows recurrent views selections scattered further everyday }
 
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
@@ -47,6 +47,7 @@ fn the_groups_have_every_operation_with_a_derivative() {
         operations::selections::entries(),
         operations::scattered::entries(),
         operations::further::entries(),
+        operations::everyday::entries(),
     ];
     let differentiable = |operation: &&Operation| operation.derivative == Derivative::Twice;
     let checked = groups.iter().flatten().filter(differentiable).count();

@@ -284,9 +284,11 @@ fn by_index() -> Vec<Operation> {
         ])
         .special(edges)
         .large(|n| {
-            vec![
-                sample([signed([n / 64, 64]), signed([n / 64, 64]), index(64, [n / 64, 64])]).args(json!({ "dim": 1 })),
-            ]
+            let case = |high: usize, dim: usize| {
+                let shape = [n / 64, 64];
+                sample([signed(shape), signed(shape), index(high as i64, shape)]).args(json!({ "dim": dim }))
+            };
+            vec![case(64, 1), case(n / 64, 0)]
         }),
         Operation::new(
             "index_add",
@@ -373,7 +375,10 @@ fn orders() -> Vec<Operation> {
                 .args(json!({ "dim": 1, "descending": true, "k": 2 })),
         ]
     };
-    let large = |n: usize| vec![case(&[n / 64, 64], json!({ "dim": 1, "descending": true, "k": 2 }))];
+    let large = |n: usize| {
+        let of = |shape: [usize; 2], dim: usize| case(&shape, json!({ "dim": dim, "descending": true, "k": 2 }));
+        vec![of([n / 64, 64], 1), of([8, n / 64], 1), of([n / 64, 16], 0)]
+    };
     let order =
         |name, torch, run: Run| Operation::new(name, torch, run).exact().samples(samples()).special(edges).large(large);
     let places = |operation: Operation| operation.without_derivative();

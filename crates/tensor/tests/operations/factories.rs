@@ -33,6 +33,8 @@ pub(crate) fn entries() -> Vec<Operation> {
             } },
         ),
         like("zeros_like", "torch.zeros_like(x)", run! { elements |c| c.x().zeros_like() }),
+        // The values of PyTorch's are not specified.
+        like("empty_like", "torch.empty_like(x).zero_()", run! { elements |c| c.x().empty_like() }),
         like("ones_like", "torch.ones_like(x)", run! { elements |c| c.x().ones_like() }),
         like("full_like", "torch.full_like(x, s)", run! { numbers |c| c.x().full_like(c.number("s")) }),
         new("eye", "torch.eye(n, dtype=dtype)", run! { floats |c| c.options().eye(c.size("n")) })
@@ -78,7 +80,7 @@ pub(crate) fn entries() -> Vec<Operation> {
             "torch.randint(0, 10, shape)",
             run! { ints |c| Tensor::randint_with(0, 10, &c.sizes("shape")[..], &Generator::new(5)) },
         )
-        .methods(&["randint", "randint_with"]),
+        .methods(&["randint", "randint_with", "randint_like"]),
         random(
             "normal",
             "torch.normal(1, 2, shape)",

@@ -11,6 +11,7 @@
 pub(crate) mod arrangements;
 mod call;
 pub(crate) mod elementwise;
+pub(crate) mod everyday;
 pub(crate) mod factories;
 pub(crate) mod functions;
 pub(crate) mod further;
@@ -31,6 +32,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::call::{Call, Run};
 pub(crate) use self::input::{Fill, Input, numbers_like};
+pub(crate) use self::special::why_of_few_bits;
 
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
@@ -50,6 +52,7 @@ pub(crate) fn table() -> Vec<Operation> {
         selections::entries(),
         scattered::entries(),
         further::entries(),
+        everyday::entries(),
         in_place::entries(),
         factories::entries(),
     ];

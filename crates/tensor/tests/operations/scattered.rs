@@ -13,7 +13,7 @@ pub(crate) fn entries() -> Vec<Operation> {
         .flatten()
         .map(
             |operation| {
-                if (operation.special)(DType::F32).is_empty() { special::of_few_bits(operation) } else { operation }
+                if (operation.special)(DType::F32).is_empty() { special::of_edges(operation) } else { operation }
             },
         )
         .collect()
@@ -25,7 +25,10 @@ fn scattered() -> Vec<Operation> {
         sample([signed(shape), signed(source), index(high, indices)]).args(json!({ "dim": dim }))
     };
     let large = |n: usize| {
-        vec![sample([signed([n / 64, 64]), signed([n / 64, 32]), index(64, [n / 64, 32])]).args(json!({ "dim": 1 }))]
+        let case = |high: usize, source: [usize; 2], dim: usize| {
+            sample([signed([n / 64, 64]), signed(source), index(high as i64, source)]).args(json!({ "dim": dim }))
+        };
+        vec![case(64, [n / 64, 32], 1), case(n / 64, [n / 128, 64], 0)]
     };
     let number = |shape: &[usize], high: i64, indices: &[usize], dim: isize| {
         sample([signed(shape), index(high, indices)]).args(json!({ "dim": dim, "s": 3 }))
@@ -55,7 +58,8 @@ fn scattered() -> Vec<Operation> {
             run! { numbers |c| c.x().scatter_scalar(c.int("dim"), c.index(), c.number("s")) },
         )
         .samples([number(&[3, 2], 3, &[4, 2], 0).in_every_precision(), number(&[2, 3], 3, &[1, 2], -1)])
-        .moves(),
+        .moves()
+        .large(|n| vec![sample([signed([n / 64, 64]), index(64, [n / 64, 32])]).args(json!({ "dim": 1, "s": 3 }))]),
         Operation::new(
             "index_copy",
             "x.index_copy(dim, z, y)",
@@ -67,7 +71,14 @@ fn scattered() -> Vec<Operation> {
             from(&[2, 4, 2], 4, &[3], &[2, 3, 2], 1),
             from(&[2, 4], 4, &[0], &[2, 0], -1),
         ])
-        .moves(),
+        .moves()
+        .large(|n| {
+            let case = |shape: [usize; 2], dim: usize| {
+                let high = shape[dim];
+                sample([signed(shape), signed(shape), index(high as i64, [high])]).args(json!({ "dim": dim }))
+            };
+            vec![case([n / 64, 64], 0), case([n / 64, 64], 1)]
+        }),
         Operation::new(
             "masked_scatter",
             "x.masked_scatter(z.bool(), y)",
@@ -75,7 +86,8 @@ fn scattered() -> Vec<Operation> {
         )
         .mixed(Mixed::Refuses)
         .samples([masked(&[3, 4], &[12], &[3, 4]), masked(&[2, 3], &[2, 3], &[3]), masked(&[0, 2], &[1], &[2])])
-        .moves(),
+        .moves()
+        .large(|n| vec![sample([signed([n]), signed([n]), index(2, [n])])]),
     ]
 }
 
@@ -89,7 +101,15 @@ fn reduced() -> Vec<Operation> {
         let tied = [values([2], [2.0, 3.0]), values([3], [2.0, 2.0, 1.0]), index(2, [3])];
         let zeros = [values([2], [0.0, 3.0]), values([4], [2.0, 0.0, 4.0, 5.0]), index(2, [4])];
         let args = json!({ "dim": 0, "reduce": reduce, "include": true });
-        Operation::new(name, torch, run).methods(&["scatter_reduce"]).mixed(Mixed::Refuses).samples([
+        let large = move |n: usize| {
+            let of = |high: usize, dim: usize| {
+                let args = json!({ "dim": dim, "reduce": reduce, "include": true });
+                sample([signed([n / 64, 64]), positive([n / 64, 64]), index(high as i64, [n / 64, 64])]).args(args)
+            };
+            vec![of(64, 1), of(n / 64, 0)]
+        };
+        let operation = Operation::new(name, torch, run).methods(&["scatter_reduce"]).mixed(Mixed::Refuses);
+        operation.large(large).samples([
             of(&[3, 2], 3, &[4, 2], 0, true).in_every_precision(),
             of(&[3, 2], 3, &[4, 2], 0, false).in_every_precision(),
             of(&[2, 3], 3, &[1, 5], -1, false),
@@ -97,10 +117,6 @@ fn reduced() -> Vec<Operation> {
             sample(tied).args(args.clone()),
             sample(zeros).args(args),
         ])
-    };
-    let large = |n: usize| {
-        let args = json!({ "dim": 1, "reduce": "amax", "include": true });
-        vec![sample([signed([n / 64, 64]), positive([n / 64, 64]), index(64, [n / 64, 64])]).args(args)]
     };
     macro_rules! by {
         ($reduce:ident) => {
@@ -113,7 +129,7 @@ fn reduced() -> Vec<Operation> {
         with("scatter_reduce_sum", "sum", by!(Sum)),
         with("scatter_reduce_prod", "prod", by!(Prod)),
         with("scatter_reduce_mean", "mean", by!(Mean)),
-        with("scatter_reduce_amax", "amax", by!(Amax)).exact().large(large),
+        with("scatter_reduce_amax", "amax", by!(Amax)).exact(),
         with("scatter_reduce_amin", "amin", by!(Amin)).exact(),
     ]
 }
@@ -124,9 +140,9 @@ fn of(shape: &[usize], high: i64, indices: &[&[usize]]) -> Sample {
 }
 
 fn indexed() -> Vec<Operation> {
-    let moved = |name, torch, run: Run, samples: Vec<Sample>| {
+    let moved = |name, torch, run: Run, samples: Vec<Sample>, large: fn(usize) -> Sample| {
         let samples: Vec<_> = samples.into_iter().map(Sample::in_every_precision).collect();
-        Operation::new(name, torch, run).methods(&["i"]).samples(samples).moves()
+        Operation::new(name, torch, run).methods(&["i"]).samples(samples).moves().large(move |n| vec![large(n)])
     };
     vec![
         moved(
@@ -134,31 +150,38 @@ fn indexed() -> Vec<Operation> {
             "x[1, ..., None, :-1, 1:3]",
             run! { elements |c| c.x().i((1, Ellipsis, NewAxis, ..-1, 1..3)) },
             vec![of(&[2, 3, 4], 1, &[]), of(&[2, 3, 5, 4], 1, &[])],
+            |n| of(&[2, n / 64, 64], 1, &[]),
         ),
-        moved("i_number", "x[-1]", run! { elements |c| c.x().i(-1) }, vec![of(&[2, 3], 1, &[])]),
+        moved("i_number", "x[-1]", run! { elements |c| c.x().i(-1) }, vec![of(&[2, 3], 1, &[])], |n| {
+            of(&[2, n], 1, &[])
+        }),
         moved(
             "i_tensor",
             "x[:, y - 1]",
             run! { elements |c| c.x().i((.., &c.indices(0).add_scalar(-1)?)) },
             vec![of(&[2, 3], 3, &[&[4]]), of(&[2, 3, 2], 3, &[&[2, 2]])],
+            |n| of(&[64, n / 64], n as i64 / 64, &[&[n / 64]]),
         ),
         moved(
             "i_tensors",
             "x[:, y, z]",
             run! { elements |c| c.x().i((.., c.indices(0), c.indices(1))) },
             vec![of(&[2, 3, 4], 3, &[&[5], &[5]]), of(&[2, 3, 4, 2], 3, &[&[2, 1], &[3]])],
+            |n| of(&[4, n / 256, 64], 64, &[&[n / 4], &[n / 4]]),
         ),
         moved(
             "i_apart",
             "x[y, :, z, 0]",
             run! { elements |c| c.x().i((c.indices(0), .., c.indices(1), 0)) },
             vec![of(&[3, 2, 4, 2], 3, &[&[5], &[5]]), of(&[3, 2, 4, 1, 2], 3, &[&[2, 1], &[3]])],
+            |n| of(&[16, 8, 16, n / 2048], 16, &[&[n / 8], &[n / 8]]),
         ),
         moved(
             "i_mask",
             "x[:, y.bool()]",
             run! { elements |c| c.x().i((.., &c.indices(0).to_bool()?)) },
             vec![of(&[2, 3, 4], 2, &[&[3, 4]]), of(&[2, 3, 4], 2, &[&[3]])],
+            |n| of(&[4, n / 256, 64], 2, &[&[n / 256, 64]]),
         ),
     ]
 }
@@ -176,6 +199,7 @@ fn put() -> Vec<Operation> {
             pairs(&[3, 4], &[], 3, &[&[2, 1], &[2]]),
         ]
     };
+    let large = move |n: usize| vec![pairs(&[64, 64, n / 4096], &[n / 128, n / 4096], 64, &[&[n / 128], &[n / 128]])];
     let mut twice = once();
     twice.push(pairs(&[2, 3, 4], &[7, 4], 2, &[&[7], &[7]]));
     vec![
@@ -186,21 +210,21 @@ fn put() -> Vec<Operation> {
         )
         .mixed(Mixed::Refuses)
         .samples(once())
-        .moves(),
+        .moves()
+        .large(large),
         Operation::new(
             "index_put_add",
             "x.index_put((z, inputs[3]), y, accumulate=True)",
             run! { numbers |c| c.x().index_put_add((c.indices(0), c.indices(1)), c.y()) },
         )
         .mixed(Mixed::Refuses)
-        .samples(twice),
+        .samples(twice)
+        .large(large),
         Operation::new("put_", "put(x, (slice(None), z), y)", run! { elements |c| put_in(c) })
             .without_derivative()
             .exact()
-            .samples([
-                pairs(&[2, 3], &[2, 2], 3, &[&[2]]).in_every_precision(),
-                pairs(&[2, 4, 3], &[3, 1], 4, &[&[3]]),
-            ]),
+            .samples([pairs(&[2, 3], &[2, 2], 3, &[&[2]]).in_every_precision(), pairs(&[2, 4, 3], &[3, 1], 4, &[&[3]])])
+            .large(move |n| vec![pairs(&[64, n / 64], &[64, n / 128], n as i64 / 64, &[&[n / 128]])]),
     ]
 }
 

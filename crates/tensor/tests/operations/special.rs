@@ -159,21 +159,49 @@ pub(super) fn moved(samples: &[Sample], dtype: DType) -> Vec<Sample> {
     samples.iter().map(of).collect()
 }
 
-/// The first sample, of numbers of few bits in place of others, which sums and products of them keep.
-pub(super) fn of_few_bits(operation: Operation) -> Operation {
-    let pattern = [1.0, 0.5, -2.0, 3.0, 0.25, 4.0, -0.75, 1.5];
-    let filled = |input: &Input| {
-        let numbers = pattern.iter().cycle().take(input.shape.iter().product());
-        match input.fill {
-            Fill::Signed => Input { fill: Fill::Values(numbers.copied().collect()), ..input.clone() },
-            Fill::Positive => Input { fill: Fill::Values(numbers.map(|x| x.abs()).collect()), ..input.clone() },
-            _ => input.clone(),
-        }
-    };
-    let first = operation.samples[0].clone();
-    let first = Sample { inputs: first.inputs.iter().map(filled).collect(), ..first }.without_gradients();
+/// Compared in numbers of few bits only, and why.
+const FEW_BITS: &[(&str, &str)] = &[
+    ("unique_inverse", "finite: PyTorch numbers each NaN in another order"),
+    ("var_mean", "finite: PyTorch's mean of an infinity is NaN"),
+];
+/// What overflows on the way, here and in PyTorch, but not for the same numbers: tried without the smallest and the largest ones.
+const WITHOUT_LIMITS: &[&str] = &["nanquantile", "std_mean"];
+
+/// The first sample, of numbers of few bits in place of others, which sums and products of them keep, and of edges.
+pub(super) fn of_edges(operation: Operation) -> Operation {
+    let first = operation.samples[0].clone().without_gradients();
     let together = if operation.bound == Bound::Exact { operation.together } else { Some(1) };
-    Operation { together, ..operation.special(move |_| vec![first.clone()]) }
+    let name = operation.name;
+    let edged = move |dtype: DType| match name {
+        _ if why_of_few_bits(name).is_some() => None,
+        _ if WITHOUT_LIMITS.contains(&name) => {
+            Some(vec![1.5, f64::NAN, f64::INFINITY, -2.0, f64::NEG_INFINITY, 0.0, -0.0])
+        }
+        _ => Some(edges(dtype)),
+    };
+    let few = [1.0, 0.5, -2.0, 3.0, 0.25, 4.0, -0.75, 1.5];
+    let of = move |dtype| {
+        let filled = |numbers: &[f64], start: usize| {
+            let fill = |(i, input): (usize, &Input)| {
+                let n = input.shape.iter().product();
+                let numbers = numbers.iter().copied().cycle().skip(i * start).take(n);
+                let fill = match input.fill {
+                    Fill::Signed => Fill::Values(numbers.collect()),
+                    Fill::Positive => Fill::Values(numbers.map(f64::abs).collect()),
+                    _ => input.fill.clone(),
+                };
+                Input { fill, ..input.clone() }
+            };
+            Sample { inputs: first.inputs.iter().enumerate().map(fill).collect(), ..first.clone() }
+        };
+        [filled(&few, 0)].into_iter().chain(edged(dtype).map(|edges| filled(&edges, 5))).collect()
+    };
+    Operation { together, ..operation.special(of) }
+}
+
+/// Why the special numbers of an operation are ordinary ones, if they are.
+pub(crate) fn why_of_few_bits(name: &str) -> Option<&'static str> {
+    FEW_BITS.iter().find(|(of, _)| *of == name).map(|(_, why)| *why)
 }
 
 /// Each sample with each of the arguments.

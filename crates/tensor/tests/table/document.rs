@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pagelock_tensor::{DType, Device};
 
-use crate::operations::{Derivative, Operation, factories, in_place, table};
+use crate::operations::{Derivative, Operation, factories, in_place, table, why_of_few_bits};
 use crate::{names, public_functions, sources};
 
 const HEAD: &str = "# Operations
@@ -36,6 +36,8 @@ const NO_GRADIENT: &[(&str, &str)] = &[
     ("floor_divide_scalar", "no: the result changes in steps"),
     ("heaviside", "no: the result changes in steps"),
     ("put_", "no: changes in place are not recorded"),
+    ("fill_diagonal_", "no: changes in place are not recorded"),
+    ("unique_consecutive", "no: the host reads the elements"),
     ("unique", "no: the host reads the elements"),
     ("histc", "no: the result is counts"),
     ("batch_norm_running", "no: statistics are not recorded"),
@@ -132,7 +134,7 @@ fn special(operation: &Operation) -> Result<String, String> {
         (0, None) if operation.run.float.is_none() => Ok("no floats".to_owned()),
         (0, None) if is_of(factories::entries(), operation) => Ok("no inputs".to_owned()),
         (0, None) => Err(format!("{}: special", operation.name)),
-        (n, _) => Ok(n.to_string()),
+        (n, _) => Ok(why_of_few_bits(operation.name).map_or(n.to_string(), |why| format!("{n}, {why}"))),
     }
 }
 

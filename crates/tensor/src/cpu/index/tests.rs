@@ -57,7 +57,7 @@ fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
     let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
     let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
-    scatter.sum((&mut data[..]).into(), source(places), ThatDependsOnOrder).unwrap();
+    scatter.sum((&mut data[..]).into(), source(places), None, ThatDependsOnOrder).unwrap();
     for (place, offset) in places.indices().iter().zip(places.offsets()) {
         let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
         *target = 3 * (*target % 1_000) + places.data[offset];
@@ -73,7 +73,7 @@ fn check_index_add(src: &Strided, dim: usize, size: usize) {
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
     let row_len = dst_shape[dim + 1..].iter().product();
     let rows = AddRows { row_len, slab_len: row_len * size, index: &index };
-    rows.sum((&mut data[..]).into(), source(src), ThatDependsOnOrder).unwrap();
+    rows.sum((&mut data[..]).into(), source(src), None, ThatDependsOnOrder).unwrap();
     for (place, value) in src.indices().iter().zip(src.values()) {
         let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
         *target = 3 * (*target % 1_000) + value;
@@ -160,7 +160,7 @@ fn halves_are_added_to_few_places_as_to_many() {
             let mut out = vec![0; len];
             let index = CpuView { data: index[..].into(), shape: &[64], strides: &[1] };
             let src = CpuView { data: Stored::<f32>::Halves(&values, half), shape: &[64], strides: &[1] };
-            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src).unwrap();
+            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src, None).unwrap();
             out
         };
         assert_eq!(sum(7), sum(64 * SPARSE)[..7]);

@@ -264,7 +264,7 @@ impl Plan {
 /// out of range makes the joined one negative.
 fn in_range(op: &'static str, x: &Raw, dim: usize, numbers: &Raw, is_joined: bool) -> Result<Raw> {
     let size = x.shape()[dim] as i64;
-    let numbers = own_index(op, x, numbers)?;
+    let numbers = own_index(op, [x, x], numbers)?;
     let zero = number_like(op, &numbers, Scalar::Int(0))?;
     let from_start = numbers.plus_scalar(Scalar::Int(size))?;
     let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
@@ -331,6 +331,12 @@ fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writin
 fn placed(op: &'static str, x: &Raw, places: Vec<Place>, values: &Raw, writing: Writing) -> Result<Raw> {
     super::index::same_dtype(op, x, values)?;
     let plan = Plan::new(op, x, places)?;
+    if let (1, Writing::Last) = (plan.n_named, writing) {
+        // The dimensions of the values that the index names become one.
+        let values = values.expand(plan.out(x.shape())?)?;
+        let values = values.reshape_to(x.shape().with(plan.at, plan.index.shape()[0]))?;
+        return index_copied(op, x, plan.at, &plan.index, &values);
+    }
     let values = plan.moved(&values.expand(plan.out(x.shape())?)?, true)?;
     let rows = plan.in_rows(x)?;
     let values = values.reshape_to(rows.shape().with(0, plan.index.shape()[0]))?;

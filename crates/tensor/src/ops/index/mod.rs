@@ -5,13 +5,13 @@ pub(super) mod cuda;
 
 use self::cuda::Index;
 use crate::autograd::{Saved, record};
-use crate::cpu;
+use crate::cpu::{self, Stored, StoredMut};
 use crate::create::filled;
 use crate::device::{Device, common_device};
-use crate::element::{DType, Scalar};
+use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
-use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision, with_locked};
+use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -60,7 +60,7 @@ impl<K: Numeric> Tensor<K> {
     pub fn scatter_add(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("scatter_add", dim)?;
         let source = same_dtype("scatter_add", self.raw(), source.raw())?;
-        self.raw().add(&scatter_added(source, dim, index.raw(), *self.shape())?).map(Raw::typed)
+        added_to(self.raw(), source, dim, index.raw()).map(Raw::typed)
     }
 
     /// This tensor with every entry of `source` added to that which `index` (one-dimensional) names for it. A copy.
@@ -70,13 +70,13 @@ impl<K: Numeric> Tensor<K> {
     pub fn index_add(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("index_add", dim)?;
         let source = same_dtype("index_add", self.raw(), source.raw())?;
-        let index = own_index("index_add", self.raw(), index.raw())?;
+        let index = own_index("index_add", [self.raw(), source], index.raw())?;
         let picks = Picks::of_entries(self.shape(), dim, index)?;
         if *source.shape() != picks.shapes[1] {
             let expected = format!("it must be {}; reshape or expand it", picks.shapes[1]);
             return Err(Error::wrong_shape("index_add", "the source", source.shape(), expected));
         }
-        self.raw().add(&picks.checked_add(source)?).map(Raw::typed)
+        picks.added_to(self.raw(), source).map(Raw::typed)
     }
 
     /// This tensor with `value` in the entries of a dimension that `index` (one-dimensional) names. A copy.
@@ -123,19 +123,32 @@ impl Raw {
     /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("index_select", dim)?;
-        Picks::of_entries(self.shape(), dim, own_index("index_select", self, index)?)?.pick(self)
+        Picks::of_entries(self.shape(), dim, own_index("index_select", [self, self], index)?)?.pick(self)
     }
 
     /// [`Tensor::gather`].
     pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
-        Picks::of_elements(self.shape(), dim, own_index("gather", self, index)?)?.pick(self)
+        Picks::of_elements(self.shape(), dim, own_index("gather", [self, self], index)?)?.pick(self)
     }
 }
 
 /// [`scatter_add`] of any kind, which checks the shapes and the index.
 pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
-    let index = own_index("scatter_add", source, index)?;
+    let index = own_index("scatter_add", [source, source], index)?;
+    let (picks, source) = picks_to_add(source, dim, index, into)?;
+    picks.add_to_zeros(&source, true)
+}
+
+/// [`Tensor::scatter_add`].
+pub(super) fn added_to(x: &Raw, source: &Raw, dim: usize, index: &Raw) -> Result<Raw> {
+    let index = own_index("scatter_add", [x, source], index)?;
+    let (picks, source) = picks_to_add(source, dim, index, *x.shape())?;
+    picks.added_to(x, &source)
+}
+
+/// The part of the source that the index has places for, and these places.
+fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Picks, Raw)> {
     let picks = Picks::of_elements(&into, dim, index)?;
     if source.rank() != into.rank()
         || source.shape().iter().zip(picks.index.shape().iter()).any(|(mine, index)| mine < index)
@@ -147,7 +160,7 @@ pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) 
     let source = sizes.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
         if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
     })?;
-    picks.checked_add(&source)
+    Ok((picks, source))
 }
 
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.
@@ -156,10 +169,15 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
     Picks { way: Way::Elements, dim, index, shapes }.add(source.raw()).map(Raw::typed)
 }
 
-/// The index without gaps, in a storage that in-place changes and other inputs do not share.
-pub(super) fn own_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
-    common_device(op, &[x, index])?;
-    if index.dtype() == DType::I64 { index.deep_copy(op) } else { index.converted(DType::I64) }
+/// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share; so on devices, too.
+pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Result<Raw> {
+    common_device(op, &[inputs[0], index])?;
+    let is_kept = inputs.iter().any(|input| input.node.is_some()) || !index.storage.device().is_cpu();
+    match index.dtype() {
+        DType::I64 if is_kept || !index.is_contiguous() => index.deep_copy(op),
+        DType::I64 => Ok(index.without_node()),
+        _ => index.converted(DType::I64),
+    }
 }
 
 /// Every index is below the size of dimension `dim`, and none negative.
@@ -239,15 +257,40 @@ impl Picks {
         Ok(record(op, self, [Some(x)], out))
     }
 
-    /// [`add`](Self::add) with an index that nobody has checked yet.
-    fn checked_add(self, x: &Raw) -> Result<Raw> {
-        if matches!(x.storage.device(), Device::Cpu) {
-            let (op, dim, whole) = (self.name_of_add(), self.dim, self.shapes[0]);
-            with_locked([Some(&self.index)], &mut |index| {
-                check_range(op, index.view::<i64>(0).data.plain(), dim, &whole)
-            })?;
+    /// `x` with each element of `source` added where it would be picked. The index is checked here.
+    fn added_to(self, x: &Raw, source: &Raw) -> Result<Raw> {
+        if !x.storage.device().is_cpu() {
+            return x.add(&self.add_to_zeros(source, true)?);
         }
-        self.add(x)
+        let (op, base) = (self.name_of_add(), x.gap_free()?);
+        let inputs = [Some(source), Some(&self.index), Some(&base)];
+        let out = on_cpu(
+            op,
+            inputs,
+            (*x.shape(), x.dtype()),
+            &mut |inputs, out| by_num!(inputs.dtype(), T => self.run_on_cpu::<T, 3>(inputs, out.stored(), inputs.data::<T>(2), true)),
+        )?;
+        Ok(record(op, AddPicked(self), [Some(x), Some(source)], out))
+    }
+
+    /// The first input added at the second, to `base` or to zeros.
+    fn run_on_cpu<T: Num, const N: usize>(
+        &self,
+        inputs: &LockedInputs<'_, N>,
+        out: StoredMut<'_, T>,
+        base: Option<Stored<'_, T>>,
+        checks: bool,
+    ) -> Result<()> {
+        let (x, index) = (inputs.view::<T>(0), inputs.view::<i64>(1));
+        let (op, dim, whole) = (self.name_of_add(), self.dim, &self.shapes[0]);
+        if checks {
+            check_range(op, index.data.plain(), dim, whole)?;
+        }
+        match self.way {
+            Way::Entries => cpu::index_add(out, whole, dim, index.data.plain(), x, base),
+            Way::Elements => cpu::scatter_add(out, whole, dim, index, x, base),
+        }
+        .map_err(Error::scratch(op))
     }
 
     fn name_of_add(&self) -> &'static str {
@@ -259,19 +302,19 @@ impl Picks {
 
     /// Zeros, with each element of `x` added where it would be picked. On the CPU the index is in range.
     fn add(self, x: &Raw) -> Result<Raw> {
+        self.add_to_zeros(x, false)
+    }
+
+    fn add_to_zeros(self, x: &Raw, checks: bool) -> Result<Raw> {
         let op = self.name_of_add();
-        let (inputs, whole, dim) = ([Some(x), Some(&self.index)], &self.shapes[0], self.dim);
+        let (inputs, whole) = ([Some(x), Some(&self.index)], &self.shapes[0]);
         let out = match x.storage.device() {
-            Device::Cpu => on_cpu(op, inputs, (*whole, x.dtype()), &mut |inputs, out| {
-                by_num!(inputs.dtype(), T => {
-                    let (x, index, out) = (inputs.view::<T>(0), inputs.view::<i64>(1), out.stored());
-                    match self.way {
-                        Way::Entries => cpu::index_add(out, whole, dim, index.data.plain(), x),
-                        Way::Elements => cpu::scatter_add(out, whole, dim, index, x),
-                    }
-                    .map_err(Error::scratch(op))
-                })
-            }),
+            Device::Cpu => on_cpu(
+                op,
+                inputs,
+                (*whole, x.dtype()),
+                &mut |inputs, out| by_num!(inputs.dtype(), T => self.run_on_cpu::<T, 2>(inputs, out.stored(), None, checks)),
+            ),
             Device::Cuda(device) => on_cuda(op, device, inputs, (*whole, x.dtype()), &mut |inputs, out| {
                 let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
                 match self.way {
@@ -303,5 +346,14 @@ struct AddToPicked(Picks);
 impl Derivative<1> for AddToPicked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.0.clone().pick(grad.raw())?.typed())])
+    }
+}
+
+/// The derivative of [`Picks::added_to`].
+struct AddPicked(Picks);
+
+impl Derivative<2> for AddPicked {
+    fn backward(&self, _: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        Ok([Some(grad.clone()), Some(self.0.clone().pick(grad.raw())?.typed())])
     }
 }

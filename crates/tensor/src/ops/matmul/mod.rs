@@ -164,6 +164,10 @@ fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
         return multiply(b.mt()?.raw(), a.mt()?.raw())?.typed::<Float>().mt();
     }
+    // A column times a row.
+    if a.dims().last() == Some(&1) && a.device().is_cpu() && a.dtype() == b.dtype() {
+        return a.mul(b);
+    }
     multiply(a.raw(), b.raw()).map(Raw::typed)
 }
 

@@ -38,7 +38,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
     pub fn scatter(&self, dim: isize, index: &Tensor<Int>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("scatter", dim)?;
-        let index = own_index("scatter", self.raw(), index.raw())?;
+        let index = own_index("scatter", [self.raw(), source.raw()], index.raw())?;
         scattered("scatter", self.raw(), dim, &index, source.raw()).map(Raw::typed)
     }
 
@@ -48,7 +48,7 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::scatter`].
     pub fn scatter_scalar(&self, dim: isize, index: &Tensor<Int>, value: impl Number<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("scatter", dim)?;
-        let index = own_index("scatter", self.raw(), index.raw())?;
+        let index = own_index("scatter", [self.raw(), self.raw()], index.raw())?;
         with_number("scatter", self.raw(), dim, &index, value.scalar()).map(Raw::typed)
     }
 
@@ -86,14 +86,37 @@ impl<K: Kind> Tensor<K> {
     pub fn masked_scatter(&self, mask: &Tensor<Bool>, source: &Tensor<K>) -> Result<Tensor<K>> {
         let op = "masked_scatter";
         let source = same_dtype(op, self.raw(), source.raw())?;
-        let flat: Tensor<Int> = mask.raw().expand(*self.shape())?.reshape(&[-1])?.converted(DType::I64)?.typed();
-        if flat.is_empty() || source.shape().elements() == 0 && !flat.any(..)?.item::<bool>()? {
+        let mask = mask.raw().expand(*self.shape())?.reshape(&[-1])?;
+        let all: Tensor<Bool> = mask.clone().typed();
+        if all.is_empty() || source.shape().elements() == 0 && !all.any(..)?.item::<bool>()? {
             return Ok(self.clone());
         }
+        if self.device().is_cpu() && self.raw().node.is_none() && source.node.is_none() {
+            return masked(self.raw(), &mask, source).map(Raw::typed);
+        }
+        let flat: Tensor<Int> = mask.converted(DType::I64)?.typed();
         let places = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
         let taken = source.reshape(&[-1])?.index_select(0, places.raw()).map_err(|error| error.of_index_in(op))?;
-        choose(op, mask.raw(), &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
+        choose(op, &mask.reshape_to(*self.shape())?, &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
     }
+}
+
+/// [`Tensor::masked_scatter`] on the CPU, unrecorded; the mask has no gaps.
+fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
+    const OP: &str = "masked_scatter";
+    let (x, source) = (x.gap_free()?, source.gap_free()?);
+    on_cpu(OP, [Some(&x), Some(mask), Some(&source)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        by_bits!(inputs.dtype(), B => {
+            let [x, source] = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
+            let mask = inputs.bits_of::<u8>(1).data.plain();
+            let n = cpu::replace_where(x, mask, source, out.bits());
+            if n > source.len() {
+                let (index, shape) = (source.len() as i64, Shape::new(&[source.len()])?);
+                return Err(Error::IndexOutOfRange { op: OP, index, dim: 0, shape, from_end: false });
+            }
+        });
+        Ok(())
+    })
 }
 
 /// What becomes of an element that is there and one that comes to it.
@@ -127,10 +150,15 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
         let expected = format!("it must be {wanted}; reshape or expand it");
         return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
     }
-    let mut sizes = Shape::SCALAR;
-    (0..x.rank()).try_for_each(|at| sizes.push(if at == dim { wanted[dim] } else { 1 }))?;
-    let index = own_index(op, x, index)?.reshape_to(sizes)?.expand(wanted)?;
+    let index = own_index(op, [x, source], index)?.reshape_to(along(dim, &wanted)?)?.expand(wanted)?;
     scattered(op, x, dim, &index, source)
+}
+
+/// The shape with size 1 in all dimensions but one.
+fn along(dim: usize, shape: &Shape) -> Result<Shape> {
+    let mut sizes = Shape::SCALAR;
+    (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
+    Ok(sizes)
 }
 
 /// The part of the source that the index has places for; checks all shapes and precisions.
@@ -200,20 +228,40 @@ impl Derivative<2> for Scattered {
         let (dim, index, grad) = (self.dim, &self.index, grad.raw());
         let of_x = || with_number(self.op, grad, dim, index, Scalar::Int(0)).map(Raw::typed);
         let of_source = || {
-            let zero = number_like(self.op, grad, Scalar::Int(0))?;
-            let taken = grad.gather(dim as isize, index)?;
-            choose(self.op, &self.has_stayed(saved.shape(0))?, &taken, &zero).map(Raw::typed)
+            let (taken, has_stayed) = match self.entries(saved.shape(0))? {
+                None => (grad.gather(dim as isize, index)?, self.has_stayed(saved.shape(0))?),
+                Some(entries) => {
+                    let all = Scattered { op: self.op, dim: 0, index: entries.clone() };
+                    let has_stayed = all.has_stayed(&Shape::new(&[saved.shape(0)[dim]])?)?;
+                    (grad.index_select(dim as isize, &entries)?, has_stayed.reshape_to(along(dim, saved.shape(1))?)?)
+                }
+            };
+            let stays: Tensor<Bool> = has_stayed.typed();
+            if stays.device().is_cpu() && (stays.is_empty() || stays.all(..)?.item::<bool>()?) {
+                return Ok(taken.typed());
+            }
+            choose(self.op, stays.raw(), &taken, &number_like(self.op, grad, Scalar::Int(0))?).map(Raw::typed)
         };
         Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])
     }
 }
 
 impl Scattered {
+    /// The index as a vector, if it names whole entries of a tensor of that shape.
+    fn entries(&self, x: &Shape) -> Result<Option<Raw>> {
+        let (shape, strides) = (self.index.shape(), self.index.layout.strides());
+        let is_whole = |at: usize| at == self.dim || shape[at] == x[at] && (shape[at] == 1 || strides[at] == 0);
+        if shape.contains(&0) || !(0..shape.rank()).all(is_whole) {
+            return Ok(None);
+        }
+        let others = (0..shape.rank()).rev().filter(|&at| at != self.dim);
+        others.into_iter().try_fold(self.index.clone(), |index, at| index.select(at as isize, 0)).map(Some)
+    }
+
     /// Which elements of the source are the last ones of their index.
     fn has_stayed(&self, x: &Shape) -> Result<Raw> {
         let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());
-        let mut sizes = Shape::SCALAR;
-        (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
+        let sizes = along(dim, shape)?;
         let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
         let numbers = numbers.raw().reshape_to(sizes)?.expand(*shape)?;
         let last = filled(device, self.op, *x, DType::I64, Scalar::Int(0))?;

@@ -7,7 +7,7 @@ use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::kind::{Int, Numeric};
 use crate::op::{Derivative, Saves};
-use crate::ops::index::{own_index, scatter_added};
+use crate::ops::index::{added_to, own_index, scatter_added};
 use crate::ops::{choose, number_like};
 use crate::tensor::{Raw, Tensor};
 
@@ -68,7 +68,7 @@ fn scatter_reduce(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Result<Raw> {
-    let index = own_index(OP, x, index)?;
+    let index = own_index(OP, [x, source], index)?;
     let source = cut_source(OP, x, dim, &index, source)?;
     let how = match reduce {
         ScatterReduce::Sum | ScatterReduce::Mean => How::Last,
@@ -83,8 +83,7 @@ fn scatter_reduce(
     if how != How::Last {
         return folded(how, (dim, &index), &x, &source);
     }
-    let named = |error: crate::Error| error.of_index_in(OP);
-    let total = x.add(&scatter_added(&source, dim, &index, *x.shape()).map_err(named)?)?;
+    let total = added_to(&x, &source, dim, &index).map_err(|error| error.of_index_in(OP))?;
     if reduce == ScatterReduce::Sum {
         return Ok(total);
     }

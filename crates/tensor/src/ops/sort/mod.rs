@@ -3,9 +3,8 @@
 
 mod cuda;
 
-use crate::cpu::{CpuView, StoredMut};
+use crate::cpu::{self, CpuView, Key, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
 use crate::op::{CpuKernel, Inputs, Op, per_type, run_unrecorded};
@@ -76,7 +75,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usize>) -> Result<Raw> {
+pub(super) fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usize>) -> Result<Raw> {
     let dim = x.shape().dim(op, dim)?;
     let size = x.shape()[dim];
     let k = k.unwrap_or(size);
@@ -84,7 +83,19 @@ fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: Option<usiz
         let expected = format!("dimension {dim} of {} has {size} elements; ask for at most so many", x.shape());
         return Err(Error::bad_argument(op, "k", k, expected));
     }
-    run_unrecorded(&Order { dim, k, descending }, [x])
+    ordered(x, Order { dim, from: 0, k, descending })
+}
+
+/// Where the elements of a line are apart on the CPU, they are put next to each other first.
+fn ordered(x: &Raw, order: Order) -> Result<Raw> {
+    let last = x.rank() - 1;
+    if order.dim == last || !x.storage.device().is_cpu() {
+        return run_unrecorded(&order, [x]);
+    }
+    let (dim, last) = (order.dim as isize, last as isize);
+    run_unrecorded(&Order { dim: last as usize, ..order }, [&x.transpose(dim, last)?])?
+        .transpose(dim, last)?
+        .contiguous()
 }
 
 fn taken<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
@@ -96,15 +107,19 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
         return Err(Error::bad_argument(op, "k", 0, "the first is number 1, and there must be one"));
     }
     let at = x.shape().dim(op, dim)?;
-    let place = order(x, op, dim, false, Some(k))?.narrow(dim, k - 1, 1)?;
+    let place = match x.storage.device().is_cpu() && k <= x.shape()[at] {
+        true => ordered(x, Order { dim: at, from: k - 1, k, descending: false })?,
+        false => order(x, op, dim, false, Some(k))?.narrow(dim, k - 1, 1)?,
+    };
     let mut shape = *place.shape();
     shape.remove(at);
     Ok((x.gather(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
 }
 
-/// The places of the first `k` in order.
+/// The places of the first `k` in order, from number `from` on; on a device of all.
 struct Order {
     dim: usize,
+    from: usize,
     k: usize,
     descending: bool,
 }
@@ -116,7 +131,7 @@ impl Op<1> for Order {
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
     fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(x.with(self.dim, self.k))
+        Ok(x.with(self.dim, self.k - self.from))
     }
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
@@ -124,48 +139,23 @@ impl Op<1> for Order {
     }
 }
 
-impl<T: Num> CpuKernel<T, 1> for Order {
+impl<T: Key> CpuKernel<T, 1> for Order {
     type Out = i64;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
-        let lines = Lines::along(self.dim, x.shape);
-        let out_slab = self.k * lines.inner;
-        if out_slab == 0 || out.len() == 0 {
+        let (n, wanted) = (x.shape[self.dim], self.from..self.k);
+        if out.len() == 0 {
             return Ok(());
         }
-        let slab = lines.n * lines.inner;
+        let lines = (TOGETHER / n).max(1);
         let made = |i: usize, out: StoredMut<'_, i64>| {
             let StoredMut::Plain(out) = out else { unreachable!("indices are no halves") };
-            crate::scratch::reals(x.data.part(i * slab, slab), |x: &[T]| {
-                crate::scratch::with(lines.n, |places: &mut [i64]| {
-                    (0..lines.inner)
-                        .for_each(|column| self.order(&x[column..], lines.inner, places, &mut out[column..]));
-                    Ok(())
-                })
-            })
+            let x = x.data.part(i * lines * n, out.len() / wanted.len() * n);
+            crate::scratch::reals(x, |x| cpu::order(x, n, wanted.clone(), self.descending, out))
         };
-        out.try_for_each_chunk(out_slab, &made).map_err(Error::scratch("argsort"))
+        out.try_for_each_chunk(lines * wanted.len(), &made).map_err(Error::scratch("argsort"))
     }
 }
 
-impl Order {
-    /// One line, whose elements are `step` apart here and there.
-    fn order<T: Num>(&self, x: &[T], step: usize, places: &mut [i64], out: &mut [i64]) {
-        places.iter_mut().zip(0..).for_each(|(place, i)| *place = i);
-        let before = |a: T, b: T| if self.descending { is_larger(a, b) } else { is_larger(b, a) };
-        let compare = |&i: &i64, &j: &i64| {
-            let (a, b) = (x[i as usize * step], x[j as usize * step]);
-            before(b, a).cmp(&before(a, b)).then(i.cmp(&j))
-        };
-        if (1..places.len()).contains(&self.k) {
-            places.select_nth_unstable_by(self.k - 1, compare);
-        }
-        places[..self.k].sort_unstable_by(compare);
-        places[..self.k].iter().enumerate().for_each(|(i, &place)| out[i * step] = place);
-    }
-}
-
-/// NaN is larger than all numbers.
-fn is_larger<T: Num>(a: T, b: T) -> bool {
-    a > b || (a.is_nan() && !b.is_nan())
-}
+/// Elements that are ordered at a time.
+const TOGETHER: usize = 4096;

@@ -67,6 +67,9 @@ pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, 
 
 fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
     let Sizes { m, k, n } = sizes;
+    if n == 1 && a.strides[1] == 1 && b.strides[0] == 1 && k > 0 {
+        return dots(k, a, &b.numbers[..k], c);
+    }
     if m < 2 * ROWS {
         let by_row = c.chunks_exact_mut(n).enumerate();
         by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
@@ -91,6 +94,37 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
         }
         Ok(())
     })
+}
+
+/// The sums of products of rows of `a` and one column.
+fn dots<T: Factor>(k: usize, a: Matrix<'_, T>, b: &[T], c: &mut [T]) -> Result<()> {
+    let of =
+        |row: usize, from: usize, len: usize| dot(&a.numbers[row * a.strides[0] + from..][..len], &b[from..][..len]);
+    if c.len() > 1 || k <= TASK_WORK {
+        let rows = (TASK_WORK / k).max(1);
+        for_each_chunk_mut(c, rows, |i, c| {
+            c.iter_mut().enumerate().for_each(|(row, c)| *c = of(i * rows + row, 0, k));
+        });
+        return Ok(());
+    }
+    scratch::with(k.div_ceil(TASK_WORK), |parts: &mut [T]| {
+        for_each_chunk_mut(parts, 1, |i, part| part[0] = of(0, i * TASK_WORK, TASK_WORK.min(k - i * TASK_WORK)));
+        c[0] = parts.iter().fold(T::ZERO, |sum, &part| sum.plus(part));
+        Ok(())
+    })
+}
+
+fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
+    let mut sum = <T::Sum as bytemuck::Zeroable>::zeroed();
+    vectorized(
+        #[inline(always)]
+        || {
+            for (a, b) in a.iter().zip(b) {
+                sum = T::plus_product(sum, a.wide(), b.wide());
+            }
+        },
+    );
+    T::lowest(sum)
 }
 
 /// Copies the columns of `b` from number `first` on, of `n` in all, next to each other. Where the rows of a column lie

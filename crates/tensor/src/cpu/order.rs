@@ -1,0 +1,247 @@
+//! Orders of lines: numbers become whole numbers that are in the same order, so that nothing is compared in pieces.
+//!
+//! A [`Word`] is such a key with the place of its number behind it, which makes every sort stable. Long lines are sorted by
+//! the bytes of their keys, of which those that are the same everywhere are left out.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+use pagelock_memory::Result;
+
+use crate::element::Num;
+use crate::scratch;
+
+/// A number with a whole number in its place.
+pub(crate) trait Key: Num {
+    /// How many bits keys have.
+    const BITS: u32;
+
+    /// Larger for larger numbers, the same for equal ones. NaN is larger than all numbers.
+    fn key(self) -> u64;
+}
+
+macro_rules! whole_keys {
+    ($($type:ty),*) => {$(
+        impl Key for $type {
+            const BITS: u32 = <$type>::BITS;
+            #[inline(always)]
+            fn key(self) -> u64 {
+                (self as u64).wrapping_sub(<$type>::MIN as u64)
+            }
+        }
+    )*};
+}
+whole_keys! { u8, i32, i64 }
+
+macro_rules! real_keys {
+    ($($type:ty, $bits:ty);*) => {$(
+        impl Key for $type {
+            const BITS: u32 = <$bits>::BITS;
+            #[inline(always)]
+            fn key(self) -> u64 {
+                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
+                let bits = (self + 0.0).to_bits(); // of both zeros that of the positive one
+                let key = if bits & SIGN == 0 { bits | SIGN } else { !bits };
+                u64::from(if self.is_nan() { <$bits>::MAX } else { key })
+            }
+        }
+    )*};
+}
+real_keys! { f32, u32; f64, u64 }
+
+/// A key, and behind it the place of its number in the line.
+trait Word: Pod + Ord {
+    const LARGEST: Self;
+
+    fn of(key: u64, place: usize) -> Self;
+    fn place(self) -> i64;
+    fn byte_of_key(self, i: usize) -> usize;
+}
+
+impl Word for u64 {
+    const LARGEST: u64 = u64::MAX;
+
+    #[inline(always)]
+    fn of(key: u64, place: usize) -> u64 {
+        key << 32 | place as u64
+    }
+    #[inline(always)]
+    fn place(self) -> i64 {
+        i64::from(self as u32)
+    }
+    #[inline(always)]
+    fn byte_of_key(self, i: usize) -> usize {
+        (self >> (32 + 8 * i) & 0xff) as usize
+    }
+}
+
+impl Word for u128 {
+    const LARGEST: u128 = u128::MAX;
+
+    #[inline(always)]
+    fn of(key: u64, place: usize) -> u128 {
+        u128::from(key) << 64 | place as u128
+    }
+    #[inline(always)]
+    fn place(self) -> i64 {
+        self as i64
+    }
+    #[inline(always)]
+    fn byte_of_key(self, i: usize) -> usize {
+        (self >> (64 + 8 * i) & 0xff) as usize
+    }
+}
+
+/// The places of the `wanted` numbers in order, of every line of `n` numbers; the largest first if `descending`.
+///
+/// # Errors
+/// The budget's refusal of room for keys.
+pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending: bool, out: &mut [i64]) -> Result<()> {
+    if T::BITS <= 32 && u32::try_from(n).is_ok() {
+        order_words::<T, u64>(x, n, wanted, descending, out)
+    } else {
+        order_words::<T, u128>(x, n, wanted, descending, out)
+    }
+}
+
+/// So few are found by looking at every number once.
+const FEW: usize = 8;
+/// Lines of so many numbers are sorted by bytes.
+const LONG: usize = 512;
+
+fn order_words<T: Key, W: Word>(
+    x: &[T],
+    n: usize,
+    wanted: Range<usize>,
+    descending: bool,
+    out: &mut [i64],
+) -> Result<()> {
+    let turned = if descending { u64::MAX >> (64 - T::BITS) } else { 0 };
+    let key = |x: T| x.key() ^ turned;
+    let lines = x.chunks_exact(n).zip(out.chunks_exact_mut(wanted.len()));
+    if wanted.end <= FEW && wanted.end < n {
+        let mut found = [W::LARGEST; FEW];
+        for (line, out) in lines {
+            least(line.iter().enumerate().map(|(i, &x)| W::of(key(x), i)), &mut found[..wanted.end]);
+            out.iter_mut().zip(&found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+        }
+        return Ok(());
+    }
+    let is_long = n >= LONG && wanted.end > n / 8;
+    scratch::with(if is_long { 2 * n } else { n }, |room: &mut [W]| {
+        for (line, out) in lines {
+            let (words, room) = room.split_at_mut(n);
+            let lowest = if is_long { line.iter().map(|&x| key(x)).min().unwrap_or(0) } else { 0 };
+            words.iter_mut().zip(line).enumerate().for_each(|(i, (word, &x))| *word = W::of(key(x) - lowest, i));
+            match is_long {
+                true => sort_by_bytes(words, room, T::BITS.div_ceil(8) as usize),
+                false => sort_wanted(words, &wanted),
+            }
+            out.iter_mut().zip(&words[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+        }
+        Ok(())
+    })
+}
+
+/// The least words, in order.
+fn least<W: Word>(words: impl Iterator<Item = W>, found: &mut [W]) {
+    found.fill(W::LARGEST);
+    let last = found.len() - 1;
+    for word in words {
+        if word < found[last] {
+            let mut at = last;
+            while at > 0 && word < found[at - 1] {
+                found[at] = found[at - 1];
+                at -= 1;
+            }
+            found[at] = word;
+        }
+    }
+}
+
+/// Puts the wanted words in their places.
+fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
+    if wanted.end < words.len() {
+        words.select_nth_unstable(wanted.end - 1);
+    }
+    if wanted.len() > 1 || wanted.end == words.len() {
+        words[..wanted.end].sort_unstable();
+    }
+}
+
+/// By one byte of the keys after another, from the lowest on. The words are in the order of their places.
+fn sort_by_bytes<W: Word>(words: &mut [W], room: &mut [W], n_bytes: usize) {
+    let mut counts = [[0_usize; 256]; 8];
+    for &word in &*words {
+        for (i, counts) in counts[..n_bytes].iter_mut().enumerate() {
+            counts[word.byte_of_key(i)] += 1;
+        }
+    }
+    let mut is_in_room = false;
+    for (i, counts) in counts[..n_bytes].iter_mut().enumerate() {
+        if counts.contains(&words.len()) {
+            continue;
+        }
+        let mut start = 0;
+        for count in &mut *counts {
+            (*count, start) = (start, start + *count);
+        }
+        let (from, to) = if is_in_room { (&*room, &mut *words) } else { (&*words, &mut *room) };
+        for &word in from {
+            let place = &mut counts[word.byte_of_key(i)];
+            to[*place] = word;
+            *place += 1;
+        }
+        is_in_room = !is_in_room;
+    }
+    if is_in_room {
+        words.copy_from_slice(room);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ordered<T: Key>(x: &[T], wanted: Range<usize>, descending: bool) -> Vec<i64> {
+        let mut out = vec![0; wanted.len()];
+        order(x, x.len(), wanted, descending, &mut out).unwrap();
+        out
+    }
+
+    fn check<T: Key>(x: &[T]) {
+        for descending in [false, true] {
+            let mut all: Vec<i64> = (0..x.len() as i64).collect();
+            let is_before = |a: T, b: T| if descending { b.key() < a.key() } else { a.key() < b.key() };
+            all.sort_by(|&a, &b| {
+                let (a, b) = (x[a as usize], x[b as usize]);
+                is_before(b, a).cmp(&is_before(a, b))
+            });
+            for end in [1, 2, x.len() / 3, x.len()] {
+                assert_eq!(ordered(x, 0..end, descending), all[..end], "{} of {}", end, x.len());
+                assert_eq!(ordered(x, end - 1..end, descending), all[end - 1..end], "{} of {}", end, x.len());
+            }
+        }
+    }
+
+    #[test]
+    fn places_are_those_of_a_stable_sort() {
+        for n in [7, 40, 3000] {
+            let numbers: Vec<i64> = (0..n).map(|i| i * 7919 % 131 - 60).collect();
+            check(&numbers);
+            check(&numbers.iter().map(|&x| x << 40).collect::<Vec<_>>());
+            check(&numbers.iter().map(|&x| x as i32).collect::<Vec<_>>());
+            check(&numbers.iter().map(|&x| x as u8).collect::<Vec<_>>());
+            check(&numbers.iter().map(|&x| x as f32 / 3.0).collect::<Vec<_>>());
+            check(&numbers.iter().map(|&x| x as f64 / 3.0).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn zeros_are_equal_and_nan_is_last() {
+        let x = [f32::NAN, 1.0, 0.0, -0.0, f32::NEG_INFINITY, -f32::NAN, f32::INFINITY, f32::MIN_POSITIVE / 4.0];
+        assert_eq!(ordered(&x, 0..8, false), [4, 2, 3, 7, 1, 6, 0, 5]);
+        assert_eq!(ordered(&x, 0..8, true), [0, 5, 6, 1, 7, 2, 3, 4]);
+        assert!((-1.0_f64).key() < (-0.5_f64).key() && i64::MIN.key() < i64::MAX.key());
+    }
+}

@@ -1,0 +1,159 @@
+//! Bits of whole numbers, their common divisors, signs of floats, and extremes that pass over NaN.
+
+use std::ops::{BitAnd, BitOr, BitXor};
+
+use super::elementwise::{ShareOfLarger, binary, formula};
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
+use crate::element::{Num, Real};
+use crate::error::Result;
+use crate::kind::{Bool, Int};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// A whole number with its bits.
+pub(crate) trait Whole:
+    Num + Ord + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self>
+{
+    /// The bits moved up by as many places; 0 if that is more than there are.
+    fn up(self, by: Self) -> Self;
+    /// The bits moved down, filled up with the sign.
+    fn down(self, by: Self) -> Self;
+}
+
+macro_rules! whole {
+    ($($type:ty),*) => {$(
+        impl Whole for $type {
+            #[inline(always)]
+            fn up(self, by: $type) -> $type {
+                u32::try_from(by).ok().and_then(|by| self.checked_shl(by)).unwrap_or(0)
+            }
+            #[inline(always)]
+            fn down(self, by: $type) -> $type {
+                let by = u32::try_from(by).unwrap_or(u32::MAX);
+                (self >> by.min(<$type>::BITS - 1)) >> u32::from(by >= <$type>::BITS)
+            }
+        }
+    )*};
+}
+whole! { i64, i32, u8 }
+
+/// The largest number that divides both, not negative.
+#[inline(always)]
+fn gcd<T: Whole>(a: T, b: T) -> T {
+    let (mut a, mut b) = (a, b);
+    while b != T::ZERO {
+        (a, b) = (b, a.fmod(b));
+    }
+    a.magnitude()
+}
+
+macro_rules! of_bits {
+    ($name:ident, $op_name:literal, |$a:ident, $b:ident| $formula:expr, $cuda:literal) => {
+        // Whole numbers have no gradient.
+        binary! { $name: Whole, $op_name, Nothing, |$a, $b| $formula, $cuda, |_saved, grad| [Ok(grad.clone()), Ok(grad.clone())] }
+        per_type! { $name[2]: [i64 I64, i32 I32, u8 U8] }
+    };
+}
+
+of_bits! { And, "bitwise_and", |a, b| a & b, "a & b" }
+of_bits! { Or, "bitwise_or", |a, b| a | b, "a | b" }
+of_bits! { Xor, "bitwise_xor", |a, b| a ^ b, "a ^ b" }
+of_bits! { Up, "bitwise_left_shift", |a, b| a.up(b), "b < 0 || b >= R(8 * sizeof(R)) ? R(0) : R(u64(a) << u64(b))" }
+of_bits! { Down, "bitwise_right_shift", |a, b| a.down(b), "b < 0 || b >= R(8 * sizeof(R)) ? (a < 0 ? R(-1) : R(0)) : R(a >> b)" }
+of_bits! { Gcd, "gcd", |a, b| gcd(a, b), "[](R a, R b) -> R { while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return magnitude(a); }(a, b)" }
+of_bits! { Lcm, "lcm", |a, b| { let d = gcd(a, b); if d == T::ZERO { d } else { a.floor_div(d).times(b).magnitude() } },
+"[](R x, R y) -> R { R a = x, b = y; while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return a == R(0) ? a : magnitude(times(floor_div(x, a), y)); }(a, b)" }
+
+macro_rules! method {
+    ($method:ident = $name:ident, $doc:literal) => {
+        impl Tensor<Int> {
+            #[doc = $doc]
+            ///
+            /// # Errors
+            /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
+            pub fn $method(&self, other: &Tensor<Int>) -> Result<Tensor<Int>> {
+                apply($name, [self, other])
+            }
+        }
+    };
+}
+
+method!(bitwise_and = And, "The bits that both have, elementwise, broadcasting. Of truth values: `logical_and`.");
+method!(bitwise_or = Or, "The bits that either has, elementwise, broadcasting. Of truth values: `logical_or`.");
+method!(bitwise_xor = Xor, "The bits that one has and the other has not, elementwise, broadcasting.");
+method!(
+    bitwise_left_shift = Up,
+    "The bits moved up by `other` places, elementwise, broadcasting; 0 if those are too many."
+);
+method!(
+    bitwise_right_shift = Down,
+    "The bits moved down by `other` places, and filled up with the sign, elementwise, broadcasting."
+);
+method!(gcd = Gcd, "The largest number that divides both, elementwise, broadcasting; of 0 and 0 it is 0.");
+method!(lcm = Lcm, "The smallest multiple of both that is not negative, elementwise, broadcasting.");
+
+impl Tensor<Int> {
+    /// All bits turned: −1 − x, of `uint8` 255 − x.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn bitwise_not(&self) -> Result<Tensor<Int>> {
+        self.neg()?.add_scalar(-1) // wraps
+    }
+}
+
+// The gradients are those of `maximum` and `minimum`, as in PyTorch: halves where both are equal, all of it to both where one is NaN.
+binary! { Fmax: Real, "fmax", Inputs, |a, b| if a >= b || b.is_nan() { a } else { b }, "a >= b || is_nan(b) ? a : b", |saved, grad| [
+    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
+    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
+] }
+binary! { Fmin: Real, "fmin", Inputs, |a, b| if a <= b || b.is_nan() { a } else { b }, "a <= b || is_nan(b) ? a : b", |saved, grad| [
+    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
+    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
+] }
+binary! { Copysign: Real, "copysign", Inputs, |a, b| T::from_f64(a.to_scalar().to_f64().copysign(b.to_scalar().to_f64())), "copysign(a, b)", |saved, grad| [
+    grad.mul(&saved.input(0).copysign(saved.input(1))?.div(saved.input(0))?)?.masked_fill(&saved.input(0).eq_scalar(0.0)?, 0.0),
+    grad.zeros_like(),
+] }
+
+per_type! { Fmax[2]: Real }
+per_type! { Fmin[2]: Real }
+per_type! { Copysign[2]: Real }
+
+impl Tensor {
+    /// The larger of both, or the one that is a number, elementwise, broadcasting.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
+    pub fn fmax(&self, other: &Tensor) -> Result<Tensor> {
+        apply(Fmax, [self, other])
+    }
+
+    /// The smaller of both, or the one that is a number, elementwise, broadcasting.
+    ///
+    /// # Errors
+    /// As [`Tensor::fmax`].
+    pub fn fmin(&self, other: &Tensor) -> Result<Tensor> {
+        apply(Fmin, [self, other])
+    }
+
+    /// The magnitudes with the signs of `other`, also of zeros, elementwise, broadcasting.
+    ///
+    /// # Errors
+    /// As [`Tensor::fmax`].
+    pub fn copysign(&self, other: &Tensor) -> Result<Tensor> {
+        apply(Copysign, [self, other])
+    }
+
+    /// Where an element has a minus, also a zero.
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
+    pub fn signbit(&self) -> Result<Tensor<Bool>> {
+        let x = self.detach();
+        Tensor::on(&x.device()).of(x.dtype()).ones(())?.copysign(&x)?.lt_scalar(0.0)
+    }
+}
