@@ -57,7 +57,9 @@ impl Bench {
     fn say(&self, name: &str, forward: f64, both: Option<f64>) {
         match self.args.json {
             true => println!("{}", serde_json::json!({ "name": name, "forward": forward, "both": both })),
-            false => println!("{name:44} {forward:9.4} {:>9}", both.map_or_else(String::new, |both| format!("{both:.4}"))),
+            false => {
+                println!("{name:44} {forward:9.4} {:>9}", both.map_or_else(String::new, |both| format!("{both:.4}")))
+            }
         }
     }
 
@@ -190,7 +192,8 @@ fn transformer(bench: &Bench) -> anyhow::Result<()> {
     layer.to_(&bench.device)?;
     let x = bench.tensor(DType::BF16, &[64, 256, 512])?;
     let parameters = layer.parameters();
-    let of: Vec<&Tensor> = std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
+    let of: Vec<&Tensor> =
+        std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
     bench.pair("TransformerEncoderLayer.512.64x256.bf16", &of, &|| Ok(layer.forward(&x)?))
 }
 

@@ -42,7 +42,7 @@ pub fn gelu(x: &Tensor, approximate: Approximate) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn silu(x: &Tensor) -> Result<Tensor> {
-    computed(x, |x| x.mul(&x.sigmoid()?))
+    x.silu()
 }
 
 /// x above 0, `negative_slope · x` elsewhere.

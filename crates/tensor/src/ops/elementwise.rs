@@ -107,6 +107,10 @@ unary! {
     sigmoid = Sigmoid, Output, Same, map1_long: |x| x.sigmoid(), "sigmoid(x)", |saved, grad| apply(SigmoidGrad, [grad, saved.output()])
 }
 unary! {
+    /// x / (1 + e⁻ˣ) of every element, PyTorch's `silu`. With s = 1 / (1 + e⁻ˣ), the derivative is s·(1 + x·(1 − s)).
+    silu = Silu, Inputs, Same, map1_long: |x| x * x.sigmoid(), "x * sigmoid(x)", |saved, grad| apply(SiluGrad, [grad, saved.input(0)])
+}
+unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
     relu = Relu, Output, Same, map1: |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
@@ -182,6 +186,18 @@ binary! { SigmoidGrad: Real, "sigmoid's gradient", Inputs,
     apply(SigmoidGrad, [h, saved.input(1)]),
     h.mul(saved.input(0))?.mul(&saved.input(1).mul_scalar(-2.0)?.add_scalar(1.0)?),
 ] }
+// The derivative of silu; that of s·(1 + x·(1 − s)) is s·(1 − s)·(2 + x·(1 − 2·s)).
+binary! { SiluGrad: Real, "silu's gradient", Inputs, map2_longest: |grad, x| {
+    let s = x.sigmoid();
+    grad * s * (x * (T::ONE - s) + T::ONE)
+}, "grad * sigmoid(x) * (x * (R(1) - sigmoid(x)) + R(1))", |saved, h| [
+    apply(SiluGrad, [h, saved.input(1)]),
+    {
+        let (x, s) = (saved.input(1), saved.input(1).sigmoid()?);
+        let bent = x.mul(&s.mul_scalar(-2.0)?.add_scalar(1.0)?)?.add_scalar(2.0)?;
+        h.mul(saved.input(0))?.mul(&s.sub(&s.mul(&s)?)?)?.mul(&bent)
+    },
+] }
 
 per_type! { Sub[2]: Num }
 per_type! { Div[2]: Real }
@@ -189,6 +205,7 @@ per_type! { Maximum[2]: Num }
 per_type! { WherePositive[2]: Real }
 per_type! { TanhGrad[2]: Real }
 per_type! { SigmoidGrad[2]: Real }
+per_type! { SiluGrad[2]: Real }
 
 /// `also_of_truths! { Add, |a, b| formula }`: an operation on two numbers, or on two truth values as bytes.
 macro_rules! also_of_truths {

@@ -38,15 +38,8 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension.
     pub fn flip(&self, dims: &[isize]) -> Result<Tensor<K>> {
-        if self.device().is_cpu() {
-            let dims = dims.iter().map(|&dim| self.shape().dim("flip", dim)).collect::<Result<_>>()?;
-            return flip(self.raw(), dims).map(Raw::typed);
-        }
-        let flipped = dims.iter().try_fold(self.raw().clone(), |x, &dim| {
-            let size = x.shape()[x.shape().dim("flip", dim)?];
-            entries(&x, dim, size, |i| size - 1 - i)
-        });
-        flipped.map(Raw::typed)
+        let dims = dims.iter().map(|&dim| self.shape().dim("flip", dim)).collect::<Result<_>>()?;
+        flip(self.raw(), dims).map(Raw::typed)
     }
 
     /// The elements moved by `shifts` along `dims`, one shift for each; what leaves at one end comes back at the other.
@@ -139,9 +132,17 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// [`Tensor::flip`] on the CPU. A dimension that is named twice stays as it is.
+/// [`Tensor::flip`]. A dimension that is named twice stays as it is.
 fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
+    if !x.storage.device().is_cpu() {
+        let reversed = |x: Raw, &dim: &usize| {
+            let size = x.shape()[dim];
+            entries(&x, dim as isize, size, |i| size - 1 - i)
+        };
+        let out = once.iter().try_fold(x.clone().with_node(None), reversed)?;
+        return Ok(record("flip", Flip(once), [Some(x)], out));
+    }
     let input = x.gap_free()?;
     let out = on_cpu("flip", [Some(&input)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_bits!(inputs.dtype(), B => {

@@ -125,6 +125,7 @@ fn functions() -> Vec<Operation> {
         function("sqrt", "torch.sqrt(x)", run! { floats |c| c.x().sqrt() }, above).exact(),
         function("tanh", "torch.tanh(x)", run! { floats |c| c.x().tanh() }, any),
         function("sigmoid", "torch.sigmoid(x)", run! { floats |c| c.x().sigmoid() }, any),
+        function("silu", "F.silu(x)", run! { floats |c| c.x().silu() }, any),
         function("gelu_tanh", "F.gelu(x, approximate='tanh')", run! { floats |c| c.x().gelu_tanh() }, any),
         function("neg", "-x", run! { numbers |c| c.x().neg() }, any).exact(),
         function("sign", "torch.sign(x)", run! { numbers |c| c.x().sign() }, any).exact(),

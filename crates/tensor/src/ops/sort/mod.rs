@@ -14,7 +14,7 @@ use crate::tensor::{Raw, Tensor};
 
 impl<K: Numeric> Tensor<K> {
     /// The elements in order along a dimension, and where they were. The sort is stable: equal ones stay in their order. NaN
-    /// is larger than all numbers. On a device the time grows with the square of the dimension's size.
+    /// is larger than all numbers.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
