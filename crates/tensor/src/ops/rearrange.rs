@@ -140,7 +140,7 @@ fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
             let size = x.shape()[dim];
             entries(&x, dim as isize, size, |i| size - 1 - i)
         };
-        let out = once.iter().try_fold(x.clone().with_node(None), reversed)?;
+        let out = once.iter().try_fold(x.without_node(), reversed)?;
         return Ok(record("flip", Flip(once), [Some(x)], out));
     }
     let input = x.gap_free()?;

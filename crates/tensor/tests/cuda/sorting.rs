@@ -16,14 +16,14 @@ fn floats(dims: &[usize], dtype: DType) -> Result<Tensor> {
             _ => (i.wrapping_mul(2_654_435_761) % 1009) as f32 - 504.0,
         })
         .collect();
-    Tensor::from_slice(&values)?.reshape(dims)?.to_dtype(dtype)
+    Tensor::from_slice(&values, dims)?.to_dtype(dtype)
 }
 
 fn integers(dims: &[usize]) -> Result<Tensor<Int>> {
     let values: Vec<i64> = (0..dims.iter().product())
         .map(|i| (i as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64) >> (i % 64))
         .collect();
-    Tensor::<Int>::from_slice(&values)?.reshape(dims)
+    Tensor::<Int>::from_slice(&values, dims)
 }
 
 #[test]
