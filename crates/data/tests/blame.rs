@@ -301,8 +301,8 @@ fn a_full_budget_of_page_locked_memory_is_told_with_the_numbers_and_the_samples_
                 error.to_string(),
                 format!(
                     "{who} could not make a batch of 16 samples, the first of them sample 0: index_select: no memory for \
-                     [16, 256] of float32: cannot take 16 KiB: budget `train` has 4 KiB left of 12 KiB; largest holders: \
-                     `loader` 256 B; give it more"
+                     [16, 256] of float32: cannot take 16 KiB: budget `train` has 8 KiB left of 12 KiB; largest holders: \
+                     `loader` 128 B; give it more"
                 )
             );
         }

@@ -194,9 +194,9 @@ fn a_program_that_holds_all_memory_and_asks_for_more_is_told_so_in_time() {
             }
         };
         assert!((1..=3).contains(&held.len()), "{} held", held.len());
-        let expected = "could not make a batch of 16 samples, the first of them sample 48: index_select: no memory for [16] of \
-                        int64: cannot take 4 KiB: budget `train` has 0 B left of 60 KiB; largest holders: `loader` 48.62 KiB; \
-                        raise the limit or drop buffers first";
+        let expected = "could not make a batch of 16 samples, the first of them sample 48: index_select: no memory for [16, \
+                        256] of float32: cannot take 16 KiB: budget `train` has 0 B left of 60 KiB; largest holders: `loader` \
+                        48.38 KiB; raise the limit or drop buffers first";
         match n_workers {
             0 => assert_eq!(error, format!("the calling thread {expected}")),
             1 => assert_eq!(error, format!("worker 0 {expected}")),
