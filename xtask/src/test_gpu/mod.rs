@@ -17,11 +17,11 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-cuda", &["--lib", "--tests"]),
     ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients", "--test=properties", "--test=refusals"]),
     ("pagelock-data", &["--test=device"]),
-    ("pagelock-nn", &["--test=training"]),
+    ("pagelock-nn", &["--test=training", "--test=suite"]),
 ];
 
 /// Examples that check what they promise, and end within seconds with `--quick`: their names begin with one of these.
-const EXAMPLES: [&str; 3] = ["basics_", "blitz_", "models_"];
+const EXAMPLES: [&str; 6] = ["basics_", "blitz_", "models_", "classify_names", "generate_names", "translate"];
 
 /// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
 const RUN: &str = include_str!("run.sh");
@@ -72,11 +72,9 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     strip(sh, &binaries, &folder.join("tests"))?;
     strip(sh, &examples, &folder.join("examples"))?;
     for (of, golden) in [("tensor", "golden"), ("nn", "golden-nn")] {
-        sh.create_dir(folder.join(golden))?;
-        let entries = sh.read_dir(format!("crates/{of}/tests/golden"))?;
-        for file in entries.iter().filter(|entry| entry.is_file()) {
-            sh.copy_file(file, folder.join(golden))?;
-        }
+        let (from, to) = (format!("crates/{of}/tests/golden"), folder.join(golden));
+        sh.remove_path(&to)?;
+        cmd!(sh, "cp -r {from} {to}").quiet().run()?;
     }
     let script = folder.join("run.sh");
     sh.write_file(&script, RUN)?;

@@ -18,7 +18,7 @@ use zip::{CompressionMethod, ZipWriter};
 use crate::pytorch;
 
 fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/torch_files")
+    pytorch::path("torch_files")
 }
 
 fn names() -> Vec<String> {
