@@ -1,5 +1,5 @@
-//! Running extremes and logarithms of sums along a dimension. Like `cumprod`, they look one, two, four, … places back, so that
-//! every step doubles how many elements are in each result.
+//! Running extremes and logarithms of sums along a dimension. On a device they look one, two, four, … places back, so that every
+//! step doubles how many elements are in each result.
 
 use super::{cat, choose};
 use crate::autocast::{no_autocast, prepared};

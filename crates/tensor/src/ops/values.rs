@@ -31,7 +31,9 @@ binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
     let ratio = less / more;
     let length = more * (T::ONE + ratio * ratio).sqrt();
     if a == T::HIGHEST || b == T::HIGHEST { T::HIGHEST } else if more == T::ZERO { less } else { length }
-}, "hypot(a, b)", |saved, grad| [
+}, // CUDA's `hypot` overflows where the larger one is the largest number.
+"isinf(a) || isinf(b) ? R(INFINITY) : fabs(a) > fabs(b) ? fabs(a) * sqrt(R(1) + (b / a) * (b / a))
+    : b == R(0) ? fabs(a) : fabs(b) * sqrt(R(1) + (a / b) * (a / b))", |saved, grad| [
     grad.mul(&saved.input(0).div(&saved.input(0).hypot(saved.input(1))?)?),
     grad.mul(&saved.input(1).div(&saved.input(0).hypot(saved.input(1))?)?),
 ] }

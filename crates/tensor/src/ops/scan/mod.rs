@@ -1,7 +1,9 @@
 //! Running sums and products along a dimension.
 
 mod cuda;
+mod product;
 
+use self::product::Cumprod;
 use crate::autograd::Saved;
 use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -9,7 +11,6 @@ use crate::element::{Computing, DType, Num};
 use crate::error::{Error, Result};
 use crate::kind::Numeric;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, apply, apply_raw, per_type};
-use crate::ops::cat;
 use crate::scratch;
 use crate::tensor::{Raw, Tensor};
 
@@ -34,20 +35,9 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::cumsum`].
     pub fn cumprod(&self, dim: isize) -> Result<Tensor<K>> {
-        cumprod(self.raw(), self.shape().dim("cumprod", dim)?).map(Raw::typed)
+        let dim = self.shape().dim("cumprod", dim)?;
+        apply_raw(Cumprod { dim }, [self.raw()]).map(Raw::typed)
     }
-}
-
-/// Each element times those one, two, four, … places before: every step doubles how many are in it. So the gradient needs no
-/// division, which would fail at 0.
-fn cumprod(x: &Raw, dim: usize) -> Result<Raw> {
-    let x = in_sums(&crate::autocast::prepared_raw(Precision::F32UnderAutocast, x)?)?;
-    let (size, dim) = (x.shape()[dim], dim as isize);
-    let steps = std::iter::successors(Some(1_usize), |step| step.checked_mul(2)).take_while(|&step| step < size);
-    steps.into_iter().try_fold(x, |x, step| {
-        let (first, rest) = (x.narrow(dim, 0, step)?, x.narrow(dim, step, size - step)?);
-        cat(&[&first, &rest.mul(&x.narrow(dim, 0, size - step)?)?], dim)
-    })
 }
 
 /// In the type of sums.
@@ -84,7 +74,14 @@ impl Op<1> for Cumsum {
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::cumsum(device, x, Lines::along(self.dim, x.shape()), self.reverse, out)
+        cuda::run(
+            device,
+            (Self::NAME, ["cumsum_rows", "cumsum_lines"]),
+            [x],
+            Lines::along(self.dim, x.shape()),
+            self.reverse,
+            out,
+        )
     }
 }
 
@@ -98,29 +95,44 @@ impl<T: Num> CpuKernel<T, 1> for Cumsum {
     type Out = T::Total;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
-        let Lines { n, inner, .. } = Lines::along(self.dim, x.shape);
-        let slab = n * inner;
-        if slab == 0 || out.len() == 0 {
-            return Ok(());
-        }
-        let chunk = slab * (crate::cpu::PIECE / slab).max(1);
-        let summed = |i: usize, out: StoredMut<'_, T::Total>| {
-            scratch::reals_mut(out, |out| {
-                let x = x.data.part(i * chunk, out.len());
-                scratch::reals(x, |x| {
-                    for (out, x) in out.chunks_exact_mut(slab).zip(x.chunks_exact(slab)) {
-                        add_up(x, out, inner, self.reverse);
-                    }
-                    Ok(())
-                })
-            })
-        };
-        out.try_for_each_chunk(chunk, &summed).map_err(Error::scratch("cumsum"))
+        let lines = Lines::along(self.dim, x.shape);
+        running("cumsum", lines, x, out, |x, out| combine(x, out, lines.inner, self.reverse, T::Total::plus))
     }
 }
 
-/// Running sums of `x`, which is `[n, inner]`, along its first dimension.
-fn add_up<T: Num>(x: &[T], out: &mut [T::Total], inner: usize, reverse: bool) {
+/// Calls `scan` with pieces of some whole slabs of `[n, inner]`, in parallel.
+fn running<T: Num>(
+    op: &'static str,
+    Lines { n, inner, .. }: Lines,
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T::Total>,
+    scan: impl Fn(&[T], &mut [T::Total]) + Sync,
+) -> Result<()> {
+    let slab = n * inner;
+    if slab == 0 || out.len() == 0 {
+        return Ok(());
+    }
+    let chunk = slab * (crate::cpu::PIECE / slab).max(1);
+    let scanned = |i: usize, out: StoredMut<'_, T::Total>| {
+        scratch::reals_mut(out, |out| {
+            let x = x.data.part(i * chunk, out.len());
+            scratch::reals(x, |x| {
+                x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).for_each(|(x, out)| scan(x, out));
+                Ok(())
+            })
+        })
+    };
+    out.try_for_each_chunk(chunk, &scanned).map_err(Error::scratch(op))
+}
+
+/// `x`, which is `[n, inner]`, combined along its first dimension.
+fn combine<T: Num>(
+    x: &[T],
+    out: &mut [T::Total],
+    inner: usize,
+    reverse: bool,
+    with: fn(T::Total, T::Total) -> T::Total,
+) {
     let n = x.len() / inner;
     for step in 0..n {
         let row = if reverse { n - 1 - step } else { step };
@@ -132,7 +144,7 @@ fn add_up<T: Num>(x: &[T], out: &mut [T::Total], inner: usize, reverse: bool) {
                 (_, true) => Some(out[at + inner]),
             };
             let value = x[at].to_total();
-            out[at] = before.map_or(value, |before| before.plus(value));
+            out[at] = before.map_or(value, |before| with(before, value));
         }
     }
 }
