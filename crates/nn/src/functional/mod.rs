@@ -30,8 +30,9 @@ mod pooling;
 mod resizing;
 
 pub use activation::{
-    Approximate, celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid, mish,
-    normalize, prelu, relu6, rrelu, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink, threshold,
+    Approximate, celu, elu, gelu, glu, gumbel_softmax, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
+    logsigmoid, mish, normalize, prelu, relu6, rrelu, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink,
+    threshold,
 };
 pub(crate) use activation::{SELU_ALPHA, SELU_SCALE};
 pub(crate) use attention::attention_weights;
@@ -41,7 +42,7 @@ pub use convolution::{
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use distance::raised;
-pub use distance::{bilinear, cosine_similarity, pairwise_distance};
+pub use distance::{bilinear, cosine_similarity, pairwise_distance, pdist};
 pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
 pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
