@@ -21,6 +21,7 @@ mod distance;
 mod embedding;
 mod embedding_bag;
 mod folding;
+pub(crate) mod fractional;
 mod grid;
 mod interpolation;
 mod loss;
@@ -47,6 +48,7 @@ pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
 pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
 pub use folding::{FoldOptions, fold, unfold};
+pub use fractional::{fractional_max_pool2d, fractional_max_pool2d_with_indices};
 pub use grid::{GridPadding, GridSampleMode, GridSampleOptions, affine_grid, grid_sample};
 pub use interpolation::{InterpolateOptions, InterpolationMode, Scale, interpolate};
 pub use loss::{

@@ -260,6 +260,11 @@ case("multihead zero_attn", lambda: [numbers(3, 2, 4)], Attended(nn.MultiheadAtt
 case("multihead all", WIDTHS(4, 3, 5),
      Attended(nn.MultiheadAttention(4, 2, kdim=3, vdim=5, add_bias_kv=True, add_zero_attn=True, batch_first=True),
               key_padding_mask=PADDED, attn_mask=torch.ones(3, 3).triu(1).bool()))
+FRACTIONS = lambda *shape: lambda: [numbers(*shape), positive(shape[0] if len(shape) == 4 else 1, shape[-3], 2)]  # noqa: E731
+case("fractional_max_pool2d", FRACTIONS(2, 3, 9, 11), lambda x, at: F.fractional_max_pool2d(x, 2, (5, 8), _random_samples=at.detach()))
+case("fractional_max_pool2d wide", FRACTIONS(2, 7, 10), lambda x, at: F.fractional_max_pool2d(x, (3, 4), (1, 7), _random_samples=at.detach()))
+case("fractional_max_pool2d indices", FRACTIONS(2, 3, 9, 11),
+     lambda x, at: F.fractional_max_pool2d(x, 2, (6, 4), return_indices=True, _random_samples=at.detach())[1].double())
 
 
 # How many inputs of a loss have gradients; of others one, and of what is no loss all.

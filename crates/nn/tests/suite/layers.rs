@@ -326,7 +326,14 @@ fn sizes() -> Result<Cases> {
         ("upsample size", layer(Upsample::size(4))),
         ("pixel_shuffle", layer(PixelShuffle::new(2))),
         ("pixel_unshuffle", layer(PixelUnshuffle::new(2))),
+        ("fractional_max_pool2d", function(|x| Ok(fractional(x, [2, 2], [5, 8])?.0))),
+        ("fractional_max_pool2d wide", function(|x| Ok(fractional(x, [3, 4], [1, 7])?.0))),
+        ("fractional_max_pool2d indices", function(|x| fractional(x, [2, 2], [6, 4])?.1.to_float_of(DType::F64))),
     ])
+}
+
+fn fractional(x: &Inputs, kernel: [usize; 2], size: [usize; 2]) -> Result<(Tensor, Tensor<Int>)> {
+    F::fractional_max_pool2d_with_indices(x.float(0), kernel, size, x.float(1))
 }
 
 pub(crate) fn cases() -> Cases {

@@ -5,6 +5,7 @@ mod averaged_models;
 mod checkpoint_folders;
 mod checkpoints;
 mod document;
+mod drawn;
 mod files;
 mod fit;
 mod freezing;
