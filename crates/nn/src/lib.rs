@@ -67,22 +67,24 @@ pub use layers::{
     AlphaDropout, AvgPool1d, AvgPool2d, AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, Bilinear, CELU,
     ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Conv1d,
     Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, CosineSimilarity, DecoderMasks, Dropout,
-    Dropout1d, Dropout2d, Dropout3d, ELU, Embedding, EmbeddingBag, FeatureAlphaDropout, Flatten, Fold, GELU, GLU,
-    GroupNorm, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HookHandle, Hooked, Identity, InstanceNorm1d,
-    InstanceNorm2d, InstanceNorm3d, IntoLayers, LPPool1d, LPPool2d, LPPool3d, Lambda, LayerNorm, LeakyReLU, Linear,
-    LocalResponseNorm, LogSigmoid, LogSoftmax, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d, MaxUnpool2d, MaxUnpool3d,
-    Mish, ModuleDict, ModuleList, MultiheadAttention, MultiheadOptions, OutProjection, PReLU, Padding,
-    PairwiseDistance, ParameterDict, ParameterList, PixelShuffle, PixelUnshuffle, RMSNorm, RReLU, ReLU, ReLU6,
-    ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, SELU,
-    Sequential, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
-    Threshold, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
-    Unflatten, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
+    Dropout1d, Dropout2d, Dropout3d, ELU, Embedding, EmbeddingBag, FeatureAlphaDropout, Flatten, Fold,
+    FractionalMaxPool2d, GELU, GLU, GroupNorm, Hardshrink, Hardsigmoid, Hardswish, Hardtanh, HookHandle, Hooked,
+    Identity, InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, IntoLayers, LPPool1d, LPPool2d, LPPool3d, Lambda,
+    LayerNorm, LeakyReLU, Linear, LocalResponseNorm, LogSigmoid, LogSoftmax, MaxPool1d, MaxPool2d, MaxPool3d,
+    MaxUnpool1d, MaxUnpool2d, MaxUnpool3d, Mish, ModuleDict, ModuleList, MultiheadAttention, MultiheadOptions,
+    OutProjection, PReLU, Padding, PairwiseDistance, ParameterDict, ParameterList, PixelShuffle, PixelUnshuffle,
+    RMSNorm, RReLU, ReLU, ReLU6, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d,
+    ReplicationPad3d, SELU, Sequential, SiLU, Sigmoid, Softmax, Softmax2d, Softmin, Softplus, Softshrink, Softsign,
+    Tanh, Tanhshrink, Threshold, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+    TransformerEncoderLayer, Unflatten, Unfold, Upsample, UpsamplingBilinear2d, UpsamplingNearest2d, ZeroPad1d,
+    ZeroPad2d, ZeroPad3d,
 };
 pub use layers::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
 pub use loss::{
-    BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss, GaussianNLLLoss, HingeEmbeddingLoss,
-    HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
-    MultiMarginLoss, NLLLoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss, Targets, TripletMarginLoss,
+    AdaptiveLogSoftmaxWithLoss, BCELoss, BCEWithLogitsLoss, CTCLoss, CosineEmbeddingLoss, CrossEntropyLoss,
+    GaussianNLLLoss, HingeEmbeddingLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, MarginRankingLoss,
+    MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss, NLLLoss, PoissonNLLLoss, SmoothL1Loss,
+    SoftMarginLoss, Targets, TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
 pub use module::{Mode, Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 pub use pagelock_nn_derive::Module;

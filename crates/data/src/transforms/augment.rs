@@ -2,15 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use pagelock_tensor::{AnyTensor, DType, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
-use super::color::{
-    adjust_brightness, adjust_contrast, adjust_saturation, autocontrast, equalize, posterize, solarize,
-};
 use super::crop::{Window, for_pictures};
-use super::filters::adjust_sharpness;
-use super::geometry::{Affine, affine, rotate};
 use super::image::{Pixel, Planes, with_pixels};
+use super::policies::{CHANGES, Strengths, sign};
 use super::resize::Interpolation;
 use super::{below, between};
 use crate::Result;
@@ -57,35 +53,12 @@ impl RandAugment {
             return Err(TensorError::Argument(text).into());
         }
         let part = magnitude as f64 / (n_bins - 1).max(1) as f64; // of the greatest strength
-        (0..self.num_ops).try_fold(image, |image, _| {
-            let (change, sign) = (below(random, 14), if random.next_f64() <= 0.5 { -1.0 } else { 1.0 });
-            self.change(&image, change, part, sign)
-        })
-    }
-
-    /// One of the changes, in the order of torchvision's list.
-    fn change(&self, image: &AnyTensor, change: usize, part: f64, sign: f64) -> Result<AnyTensor> {
         let planes = Planes::of("rand_augment", image.shape())?;
-        let moved = |affine_by: Affine| affine(image, &affine_by, self.interpolation, self.fill);
-        let shear = (sign * 0.3 * part).atan().to_degrees();
-        let translated = |size: usize| (sign * 150.0 / 331.0 * size as f64 * part).trunc();
-        let factor = 1.0 + sign * 0.9 * part;
-        match change {
-            0 => Ok(image.clone()),
-            1 => moved(Affine { shear: [shear, 0.0], center: Some([0.0; 2]), ..Affine::default() }),
-            2 => moved(Affine { shear: [0.0, shear], center: Some([0.0; 2]), ..Affine::default() }),
-            3 => moved(Affine { translate: [translated(planes.width), 0.0], ..Affine::default() }),
-            4 => moved(Affine { translate: [0.0, translated(planes.height)], ..Affine::default() }),
-            5 => rotate(image, sign * 30.0 * part, self.interpolation, false, self.fill),
-            6 => adjust_brightness(image, factor),
-            7 => adjust_saturation(image, factor),
-            8 => adjust_contrast(image, factor),
-            9 => adjust_sharpness(image, factor),
-            10 => posterize(image, (8.0 - 4.0 * part).round_ties_even() as u32),
-            11 => solarize(image, (1.0 - part) * if image.dtype() == DType::U8 { 255.0 } else { 1.0 }),
-            12 => autocontrast(image),
-            _ => equalize(image),
-        }
+        let strengths = Strengths::of_auto_augment(planes, (self.interpolation, self.fill));
+        (0..self.num_ops).try_fold(image, |image, _| {
+            let (change, sign) = (CHANGES[below(random, CHANGES.len())], sign(random));
+            strengths.changed(&image, change, part, sign)
+        })
     }
 }
 

@@ -151,6 +151,18 @@ fn beta(op: &str, random: &Generator, alpha: f64) -> Result<f64> {
     Ok(1.0 / (1.0 + (b - a).exp()))
 }
 
+/// A draw of `n` shares from Dirichlet(alpha, .., alpha), whose sum is 1.
+pub(super) fn shares(op: &str, random: &Generator, alpha: f64, n: usize) -> Result<Vec<f64>> {
+    if !(alpha > 0.0 && alpha.is_finite()) {
+        return Err(wrong(format!("{op}: alpha is {alpha}; give one above 0")));
+    }
+    let logarithms: Vec<f64> = (0..n).map(|_| ln_gamma_draw(random, alpha)).collect();
+    let most = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let parts: Vec<f64> = logarithms.into_iter().map(|logarithm| (logarithm - most).exp()).collect();
+    let sum: f64 = parts.iter().sum();
+    Ok(parts.into_iter().map(|part| part / sum).collect())
+}
+
 /// The logarithm of a draw from Gamma(alpha, 1): G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000,
 /// <https://doi.org/10.1145/358407.358414>. A logarithm, since draws of a small alpha are smaller than any number.
 fn ln_gamma_draw(random: &Generator, alpha: f64) -> f64 {

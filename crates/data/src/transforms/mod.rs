@@ -12,7 +12,8 @@
 //! [`MixUp`] and [`CutMix`] are for batches: for [`Loader::transform`](crate::Loader::transform).
 
 // Reading order: this file, `image.rs` (what a picture is), `functional.rs` (the list of functions); then by theme `crop.rs`, `resize.rs`,
-// `geometry.rs`, `color.rs`, `filters.rs`; `random.rs` (colors at random), `augment.rs`, `choice.rs`, `mix.rs`.
+// `geometry.rs`, `color.rs`, `filters.rs`; `random.rs` (colors at random), `augment.rs`, `policies.rs`,
+// `choice.rs`, `mix.rs`.
 
 mod augment;
 mod choice;
@@ -23,6 +24,7 @@ pub mod functional;
 mod geometry;
 mod image;
 mod mix;
+mod policies;
 mod random;
 mod resize;
 #[cfg(test)]
@@ -40,6 +42,7 @@ pub use self::crop::{
 pub use self::filters::GaussianBlur;
 pub use self::geometry::{Affine, RandomAffine, RandomPerspective, RandomRotation};
 pub use self::mix::{CutMix, MixUp};
+pub use self::policies::{AugMix, AutoAugment, AutoAugmentPolicy, TrivialAugmentWide};
 pub use self::random::{
     ColorJitter, Grayscale, RandomAdjustSharpness, RandomAutocontrast, RandomEqualize, RandomGrayscale, RandomInvert,
     RandomPosterize, RandomSolarize,

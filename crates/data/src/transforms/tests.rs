@@ -4,6 +4,7 @@ use std::path::Path;
 
 use pagelock_tensor::{AnyTensor, DType, Device, Float, Generator, Int, Tensor, TensorFile};
 
+use super::policies::{CHANGES, Change, Strengths};
 use super::*;
 use super::{augment, color, crop, filters, geometry, resize};
 use crate::{DataLoader, Dataset, LoaderState, TensorDataset};
@@ -47,6 +48,7 @@ fn cases() -> Vec<Case> {
     ];
     add_sizes_and_turns(&mut cases);
     add_colors(&mut cases);
+    add_changes(&mut cases);
     cases
 }
 
@@ -86,6 +88,46 @@ fn add_colors(cases: &mut Vec<Case>) {
     for factor in [-0.3, 0.1, 0.5] {
         cases.push(case(format!("adjust_hue_{factor}"), move |x| color::adjust_hue(x, factor)));
     }
+}
+
+/// With a strength in the middle, towards the left.
+fn add_changes(cases: &mut Vec<Case>) {
+    let planes = image::Planes { channels: 3, height: 9, width: 11 };
+    for change in CHANGES.into_iter().chain([Change::Invert]) {
+        let how = (BY[1], None);
+        let strengths = [
+            ("AutoAugment", Strengths::of_auto_augment(planes, how), 7.0 / 9.0),
+            ("TrivialAugmentWide", Strengths::of_trivial_augment(how), 4.0 / 30.0),
+            ("AugMix", Strengths::of_aug_mix(planes, how), 2.0 / 9.0),
+        ];
+        for (of, strengths, part) in strengths {
+            let is_in = match of {
+                "AutoAugment" => change != Change::Identity,
+                "TrivialAugmentWide" => change != Change::Invert,
+                _ => ![Change::Identity, Change::Invert].contains(&change),
+            };
+            if is_in {
+                cases.push(case(format!("{of}_{change:?}"), move |x| strengths.changed(x, change, part, -1.0)));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_pairs_of_auto_augment_are_torchvisions() {
+    let golden = include_str!("../../tests/transforms/policies.txt");
+    let policies = [
+        ("IMAGENET", AutoAugmentPolicy::ImageNet),
+        ("CIFAR10", AutoAugmentPolicy::Cifar10),
+        ("SVHN", AutoAugmentPolicy::Svhn),
+    ];
+    let lines = policies.into_iter().flat_map(|(name, policy)| {
+        policy.pairs().iter().map(move |pair| {
+            let [first, second] = pair.map(|(change, tenths, ninths)| format!("{change:?} {tenths} {ninths}"));
+            format!("{name} {first} {second}")
+        })
+    });
+    assert_eq!(lines.collect::<Vec<_>>(), golden.lines().collect::<Vec<_>>());
 }
 
 /// What is wrong with `made`, if it is not what torchvision made: bytes within 1, floats within 1e-5.
@@ -149,6 +191,9 @@ fn random_transforms() -> Vec<(&'static str, Box<dyn Transform<Tensor<Int>, Out 
         ("RandomEqualize", Box::new((RandomInvert { p }, RandomEqualize { p }))),
         ("GaussianBlur", Box::new(GaussianBlur::new([3, 5]))),
         ("RandAugment", Box::new(RandAugment { num_ops: 4, ..RandAugment::default() })),
+        ("AutoAugment", Box::new(AutoAugment::default())),
+        ("TrivialAugmentWide", Box::new(TrivialAugmentWide::default())),
+        ("AugMix", Box::new(AugMix::default())),
         ("RandomErasing", Box::new(RandomErasing { p, ..RandomErasing::default() })),
         ("RandomApply", Box::new(RandomApply { transform: (RandomInvert { p: 1.0 },), p })),
         (
@@ -271,6 +316,14 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
             RandAugment { magnitude: 31, ..RandAugment::default() }.apply(image.clone(), &Generator::new(0)),
             "the magnitude is 31 of 31",
         ),
+        (
+            TrivialAugmentWide { num_magnitude_bins: 0, ..TrivialAugmentWide::default() }
+                .apply(image.clone(), &Generator::new(0)),
+            "num_magnitude_bins is 0; give at least 1",
+        ),
+        (AugMix { severity: 11, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "severity is 11"),
+        (AugMix { mixture_width: 0, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "width is 0"),
+        (AugMix { alpha: 0.0, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "aug_mix: alpha is 0"),
     ] {
         let text = text(made);
         assert!(text.contains(expected), "`{expected}` is not in: {text}");
@@ -278,6 +331,17 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
     let two = Tensor::zeros([2, 3, 3]).unwrap();
     let refused = functional::adjust_brightness::<Float>(&two, 1.0).unwrap_err().to_string();
     assert_eq!(refused, "adjust_brightness: the image is [2, 3, 3], but colors are those of 1 channel or 3");
+}
+
+#[test]
+fn the_weights_of_a_mixed_picture_have_the_sum_1() {
+    // Chains without changes: the weights have the sum 1.
+    let photo = Tensor::from_slice(&[100_u8; 75], [3, 5, 5]).unwrap();
+    let mix = AugMix { chain_depth: Some(0), ..AugMix::default() };
+    for seed in 0..20 {
+        let mixed = mix.apply(photo.clone(), &Generator::new(seed)).unwrap();
+        assert_eq!(mixed.to_vec::<u8>().unwrap(), [100; 75], "seed {seed}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ import os
 import torch
 import torchvision
 from safetensors.torch import save_file
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
@@ -61,6 +62,22 @@ def cases(x):
     yield "equalize", F.equalize(x)
     yield "gaussian_blur", F.gaussian_blur(x, [5, 3], [1.1, 1.1])
     yield "erase", F.erase(x, 2, 3, 4, 5, torch.tensor(0.25 * bright).to(x.dtype))
+    for of, at in [(v2.AutoAugment, 7), (v2.TrivialAugmentWide, 4), (v2.AugMix, 2)]:
+        augment = of(interpolation=BILINEAR)
+        n_bins = 31 if of is v2.TrivialAugmentWide else 10
+        for change, (magnitudes, signed) in augment._AUGMENTATION_SPACE.items():
+            magnitude = magnitudes(n_bins, *x.shape[1:])
+            magnitude = 0.0 if magnitude is None else float(magnitude[at]) * (-1 if signed else 1)
+            made = augment._apply_image_or_video_transform(x, change, magnitude, BILINEAR, augment._fill)
+            yield f"{of.__name__}_{change}", made
+
+
+def policies():
+    """A line for each pair of changes: probabilities in tenths, strengths in ninths."""
+    for policy in v2.AutoAugmentPolicy:
+        for pair in v2.AutoAugment(policy)._policies:
+            of_each = [f"{change} {round(10 * p)} {strength or 0}" for change, p, strength in pair]
+            yield " ".join([policy.name, *of_each]) + "\n"
 
 
 def main():
@@ -71,7 +88,9 @@ def main():
     large = torch.randint(40, 200, (3, 30, 40), dtype=torch.uint8, generator=generator)  # large enough to be equalized
     tensors = {"bytes": image, "floats": floats, "large": large, "large/equalize": F.equalize(large)}
     for kind, x in [("bytes", image), ("floats", floats)]:
-        tensors |= {f"{kind}/{name}": made.contiguous() for name, made in cases(x)}
+        tensors |= {f"{kind}/{name}": made.clone().contiguous() for name, made in cases(x)}
+    with open(os.path.join(HERE, "policies.txt"), "w") as file:
+        file.writelines(policies())
     metadata = {"torch": torch.__version__, "torchvision": torchvision.__version__}
     save_file(tensors, os.path.join(HERE, "golden.safetensors"), metadata)
 

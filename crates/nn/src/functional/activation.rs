@@ -1,9 +1,9 @@
 //! Activations, made of other operations: what each element becomes, as PyTorch defines it, at the kinks too.
 
-use pagelock_tensor::{Generator, Result, Tensor};
+use pagelock_tensor::{Generator, Result, Tensor, no_grad};
 
 use super::pieces::{
-    along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument,
+    along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, signed, wrong_argument,
     wrong_shape,
 };
 
@@ -188,6 +188,54 @@ pub fn mish(x: &Tensor) -> Result<Tensor> {
 /// The result does not fit the memory budget.
 pub fn tanhshrink(x: &Tensor) -> Result<Tensor> {
     computed(x, |x| x.sub(&x.tanh()?))
+}
+
+/// A draw from the categorical distribution with scores `logits` that has a gradient: [`softmax`](super::softmax) along `dim` of
+/// `(logits + g) / tau`, with numbers g of Gumbel's distribution from `generator` (Jang et al., 2017,
+/// <https://arxiv.org/abs/1611.01144>; Maddison et al., 2017, <https://arxiv.org/abs/1611.00712>).
+///
+/// - `logits`: `[..]`
+/// - `tau`: the temperature, PyTorch's default is 1; the nearer to 0, the nearer the result is to 0 and 1
+/// - `hard`: whether the result is 1 at the largest and 0 elsewhere, with the gradient of the soft one
+/// - `dim`: that of the categories, PyTorch's default is −1
+/// - result: the shape of `logits`
+///
+/// A generator in the same state gives the same numbers.
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::{Generator, Tensor};
+/// let logits = Tensor::new([[0.0, 100.0, 0.0]])?;
+/// let drawn = F::gumbel_softmax(&logits, 1.0, true, -1, &Generator::new(0))?;
+/// assert_eq!(drawn.to_vec::<f32>()?, [0.0, 1.0, 0.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `tau` is not above 0, or there is no such dimension.
+pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: isize, generator: &Generator) -> Result<Tensor> {
+    if tau.is_nan() || tau <= 0.0 {
+        return Err(wrong_argument("gumbel_softmax", "tau", tau, "above 0"));
+    }
+    logits.size(dim)?;
+    computed(logits, |logits| {
+        let numbers = no_grad(|| {
+            let uniform = Tensor::on(&logits.device()).of(logits.dtype()).rand_with(logits.shape(), generator)?;
+            let positive = at_least(&uniform, f64::from(f32::EPSILON) / 4.0)?; // 0, whose logarithm is infinite, is drawn too
+            positive.log()?.neg()?.log()?.neg()
+        })?;
+        let soft = logits.add(&numbers)?.div_scalar(tau)?.softmax(dim)?;
+        if !hard {
+            return Ok(soft);
+        }
+        let hard = no_grad(|| {
+            let place = Tensor::on(&soft.device()).arange(0_i64, soft.size(dim)? as i64, 1)?;
+            let n_behind = if dim < 0 { -dim - 1 } else { signed(soft.rank()) - dim - 1 };
+            let place = (0..n_behind).try_fold(place, |place, _| place.unsqueeze(-1))?;
+            soft.argmax_keepdim(dim)?.eq(&place)?.to_float_of(soft.dtype())
+        })?;
+        hard.sub(&soft.detach())?.add(&soft)
+    })
 }
 
 /// x moved by `lambda` towards 0, and 0 for what is nearer.

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
-use super::pieces::{at_least, computed, root, wrong_shape};
+use super::pieces::{at_least, choose, computed, constant, is_above, root, wrong_shape};
 
 /// The `p`-norm along `dim`, which stays with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
@@ -39,6 +39,41 @@ pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
 /// The shapes do not broadcast, or `p` is not above 0.
 pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
     computed(&x1.sub(x2)?, |difference| norm(&difference.add_scalar(eps)?, p, -1)?.squeeze(-1))
+}
+
+/// The `p`-norms of differences of all pairs of rows, as PyTorch's `F.pdist`, whose `p` is 2 by default.
+///
+/// - `x`: `[rows, features]`
+/// - result: `[rows · (rows − 1) / 2]`: row 0 with rows 1, 2, .., then row 1 with rows 2, 3, ..
+///
+/// The differences of all pairs are in memory at once. The gradient of the distance of equal rows is 0.
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::Tensor;
+/// let x = Tensor::new([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]])?;
+/// assert_eq!(F::pdist(&x, 1.0)?.to_vec::<f32>()?, [7.0, 1.0, 6.0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Argument`] if `x` is not `[rows, features]`, or `p` is not above 0; the differences do not fit the memory budget.
+pub fn pdist(x: &Tensor, p: f64) -> Result<Tensor> {
+    let &[rows, _] = x.dims() else {
+        return Err(wrong_shape("pdist", "the input", x.shape(), "it must be [rows, features]; reshape it"));
+    };
+    let pairs = Tensor::triu_indices(rows, rows, 1)?.to(&x.device())?;
+    computed(x, |x| {
+        let row = |which: usize| x.index_select(0, &pairs.narrow(0, which, 1)?.squeeze(0)?);
+        let differences = row(0)?.sub(&row(1)?)?;
+        if p == 1.0 || p == 2.0 || p.is_infinite() {
+            return norm(&differences, p, -1)?.squeeze(-1);
+        }
+        let differ = is_above(&differences.abs()?.sum(-1)?, 0.0)?;
+        let ones = constant(&differences, 1.0)?;
+        let safe = choose(&differ.unsqueeze(-1)?, &differences, &ones)?; // whose norm has a gradient
+        choose(&differ, &norm(&safe, p, -1)?.squeeze(-1)?, &constant(x, 0.0)?)
+    })
 }
 
 /// The cosine of the angle between vectors along `dim`; norms are taken to be at least `eps`.

@@ -21,6 +21,7 @@ mod distance;
 mod embedding;
 mod embedding_bag;
 mod folding;
+pub(crate) mod fractional;
 mod grid;
 mod interpolation;
 mod loss;
@@ -30,8 +31,9 @@ mod pooling;
 mod resizing;
 
 pub use activation::{
-    Approximate, celu, elu, gelu, glu, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu, logsigmoid, mish,
-    normalize, prelu, relu6, rrelu, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink, threshold,
+    Approximate, celu, elu, gelu, glu, gumbel_softmax, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
+    logsigmoid, mish, normalize, prelu, relu6, rrelu, selu, silu, softmin, softplus, softshrink, softsign, tanhshrink,
+    threshold,
 };
 pub(crate) use activation::{SELU_ALPHA, SELU_SCALE};
 pub(crate) use attention::attention_weights;
@@ -41,11 +43,12 @@ pub use convolution::{
     conv_transpose3d, conv1d, conv2d, conv3d,
 };
 pub(crate) use distance::raised;
-pub use distance::{bilinear, cosine_similarity, pairwise_distance};
+pub use distance::{bilinear, cosine_similarity, pairwise_distance, pdist};
 pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
 pub(crate) use embedding::{check_table, one_hot_unchecked};
 pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
 pub use folding::{FoldOptions, fold, unfold};
+pub use fractional::{fractional_max_pool2d, fractional_max_pool2d_with_indices};
 pub use grid::{GridPadding, GridSampleMode, GridSampleOptions, affine_grid, grid_sample};
 pub use interpolation::{InterpolateOptions, InterpolationMode, Scale, interpolate};
 pub use loss::{

@@ -74,7 +74,8 @@ impl<'a> MultiheadOptions<'a> {
 ///   [`batch_first`](Self::batch_first) the batch comes first
 /// - output: the shape of `query`, and the weights of keys
 ///
-/// Projections of queries, keys and values are one parameter, whose rows begin with Glorot's uniform numbers.
+/// Projections of queries, keys and values are one parameter, whose rows begin with Glorot's uniform numbers; where keys or
+/// values have another width ([`with_kdim_vdim`](Self::with_kdim_vdim)) they are three.
 ///
 /// # Examples
 /// ```
@@ -89,10 +90,20 @@ impl<'a> MultiheadOptions<'a> {
 /// ```
 #[derive(Module)]
 pub struct MultiheadAttention {
-    /// `[3 · embed_dim, embed_dim]`: of queries, keys and values.
-    pub in_proj_weight: Parameter,
+    /// `[3 · embed_dim, embed_dim]`: of queries, keys and values, if these have one width.
+    pub in_proj_weight: Option<Parameter>,
+    /// `[embed_dim, embed_dim]`: of queries, if there is no `in_proj_weight`.
+    pub q_proj_weight: Option<Parameter>,
+    /// `[embed_dim, kdim]`: of keys, if there is no `in_proj_weight`.
+    pub k_proj_weight: Option<Parameter>,
+    /// `[embed_dim, vdim]`: of values, if there is no `in_proj_weight`.
+    pub v_proj_weight: Option<Parameter>,
     /// `[3 · embed_dim]`, if there is one; it begins as zeros.
     pub in_proj_bias: Option<Parameter>,
+    /// `[1, 1, embed_dim]`: a key behind those of each sample, if there is one ([`add_bias_kv`](Self::add_bias_kv)).
+    pub bias_k: Option<Parameter>,
+    /// `[1, 1, embed_dim]`: its value.
+    pub bias_v: Option<Parameter>,
     /// From the heads to the output.
     pub out_proj: OutProjection,
     mode: Mode,
@@ -102,6 +113,8 @@ pub struct MultiheadAttention {
     dropout: f64,
     #[module(skip)]
     batch_first: bool,
+    #[module(skip)]
+    add_zero_attn: bool,
 }
 
 /// The [`Linear`] behind the heads, which PyTorch prints under a name of its own.
@@ -148,27 +161,106 @@ impl MultiheadAttention {
     /// # Errors
     /// As [`MultiheadAttention::new`].
     pub fn new_with(embed_dim: usize, num_heads: usize, generator: &Generator) -> Result<Self> {
+        Self::with_kdim_vdim_with(embed_dim, num_heads, [embed_dim; 2], generator)
+    }
+
+    /// Attention to keys of `kdim` features and values of `vdim`, with weights from the default generator.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{MultiheadAttention, MultiheadOptions};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let attention = MultiheadAttention::with_kdim_vdim(16, 4, 6, 10)?.batch_first(true);
+    /// let (query, key, value) = (Tensor::randn([2, 5, 16])?, Tensor::randn([2, 7, 6])?, Tensor::randn([2, 7, 10])?);
+    /// let (y, weights) = attention.forward(&query, &key, &value, MultiheadOptions::new())?;
+    /// assert_eq!((y.dims(), weights.dims()), (&[2, 5, 16][..], &[2, 5, 7][..]));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::new`].
+    pub fn with_kdim_vdim(embed_dim: usize, num_heads: usize, kdim: usize, vdim: usize) -> Result<Self> {
+        Self::with_kdim_vdim_with(embed_dim, num_heads, [kdim, vdim], default_generator())
+    }
+
+    /// Attention to keys and values of these numbers of features, with weights from `generator`.
+    ///
+    /// # Errors
+    /// As [`MultiheadAttention::new`].
+    pub fn with_kdim_vdim_with(
+        embed_dim: usize,
+        num_heads: usize,
+        [kdim, vdim]: [usize; 2],
+        generator: &Generator,
+    ) -> Result<Self> {
         if embed_dim.checked_rem(num_heads) != Some(0) || embed_dim == 0 {
             let expected = format!("a divisor of embed_dim, which is {embed_dim}");
             return Err(wrong_argument("MultiheadAttention", "num_heads", num_heads, &expected));
         }
         let _charged = charged();
-        let weight = Tensor::zeros([3 * embed_dim, embed_dim])?;
-        init::xavier_uniform_(&weight, 1.0, generator)?;
+        let weight = |rows: usize, width: usize| -> Result<Option<Parameter>> {
+            let weight = Tensor::zeros([rows, width])?;
+            init::xavier_uniform_(&weight, 1.0, generator)?;
+            Ok(Some(Parameter::new(weight)))
+        };
+        let (packed, apart) = if [kdim, vdim] == [embed_dim; 2] {
+            (weight(3 * embed_dim, embed_dim)?, [None, None, None])
+        } else {
+            (None, [weight(embed_dim, embed_dim)?, weight(embed_dim, kdim)?, weight(embed_dim, vdim)?])
+        };
+        let [q_proj_weight, k_proj_weight, v_proj_weight] = apart;
         let out = Linear::new_with(embed_dim, embed_dim, generator)?;
         out.bias.as_deref().map_or(Ok(()), init::zeros_)?;
         Ok(Self {
-            in_proj_weight: Parameter::new(weight),
+            in_proj_weight: packed,
+            q_proj_weight,
+            k_proj_weight,
+            v_proj_weight,
             in_proj_bias: Some(Parameter::new(Tensor::zeros(3 * embed_dim)?)),
+            bias_k: None,
+            bias_v: None,
             out_proj: OutProjection(out),
             mode: Mode::default(),
             num_heads,
             dropout: 0.0,
             batch_first: false,
+            add_zero_attn: false,
         })
     }
 
-    /// The layer without biases.
+    /// The layer with one more key and value behind those of each sample, which are learned; they begin with Glorot's normal
+    /// numbers from the default generator. Every query may attend to them, and they have a column of the weights.
+    ///
+    /// # Errors
+    /// They do not fit the memory budget.
+    pub fn add_bias_kv(self) -> Result<Self> {
+        self.add_bias_kv_with(default_generator())
+    }
+
+    /// [`add_bias_kv`](Self::add_bias_kv) with numbers from `generator`.
+    ///
+    /// # Errors
+    /// They do not fit the memory budget.
+    pub fn add_bias_kv_with(mut self, generator: &Generator) -> Result<Self> {
+        let _charged = charged();
+        for bias in [&mut self.bias_k, &mut self.bias_v] {
+            let numbers = Tensor::zeros([1, 1, self.out_proj.weight.dims()[0]])?;
+            init::xavier_normal_(&numbers, 1.0, generator)?;
+            *bias = Some(Parameter::new(numbers));
+        }
+        Ok(self)
+    }
+
+    /// Whether there is one more key and value of zeros behind all others, which every query may attend to; it has a column of the
+    /// weights. There is none otherwise.
+    #[must_use]
+    pub fn add_zero_attn(mut self, add_zero_attn: bool) -> Self {
+        self.add_zero_attn = add_zero_attn;
+        self
+    }
+
+    /// The layer without biases; those of [`add_bias_kv`](Self::add_bias_kv) stay.
     #[must_use]
     pub fn without_bias(mut self) -> Self {
         self.in_proj_bias = None;
@@ -190,7 +282,8 @@ impl MultiheadAttention {
         self
     }
 
-    /// The output, and the weights of keys, averaged over heads: `[batch, queries, keys]`.
+    /// The output, and the weights of keys, averaged over heads: `[batch, queries, keys]`. The keys of
+    /// [`add_bias_kv`](Self::add_bias_kv) and [`add_zero_attn`](Self::add_zero_attn) come last; masks are without them.
     ///
     /// One sample comes without the batch.
     ///
@@ -220,28 +313,40 @@ impl MultiheadAttention {
             unreachable!("heads gave {} and {}", query.shape(), key.shape())
         };
         let added = options.added(&query, [batch, queries, keys])?;
+        let (key, value) = (self.with_more(&key, self.bias_k.as_ref())?, self.with_more(&value, self.bias_v.as_ref())?);
+        let n_more = key.dims()[2] - keys;
+        let added =
+            added.map(|added| if n_more == 0 { Ok(added) } else { allowing_more(&added, keys, n_more) }).transpose()?;
         let dropout_p = if self.mode.is_training() { self.dropout } else { 0.0 };
         let attention = AttentionOptions::new().dropout_p(dropout_p);
         let attention = added.as_ref().map_or(attention, |added| attention.mask(added));
         let weights = attention_weights(&query, &key, attention)?;
-        let width = [batch, queries, self.in_proj_weight.dims()[1]].map(signed);
+        let width = [batch, queries, self.out_proj.weight.dims()[0]].map(signed);
         let joined = weights.matmul(&value)?.transpose(1, 2)?.reshape(width)?;
         let y = self.out_proj.forward(&joined)?;
         let y = if self.batch_first { y } else { y.transpose(0, 1)? };
         Ok((y, weights.mean(1)?))
     }
 
+    /// How many features queries, keys and values have.
+    fn widths(&self) -> [usize; 3] {
+        let embed_dim = self.out_proj.weight.dims()[0];
+        [&self.q_proj_weight, &self.k_proj_weight, &self.v_proj_weight]
+            .map(|weight| weight.as_ref().map_or(embed_dim, |weight| weight.dims()[1]))
+    }
+
     fn check(&self, [query, key, value]: [&Tensor; 3]) -> Result<()> {
-        let (width, batch_dim) = (self.in_proj_weight.dims()[1], if self.batch_first { 0 } else { 1 });
-        for (operand, x) in [("the query", query), ("the key", key), ("the value", value)] {
+        let batch_dim = if self.batch_first { 0 } else { 1 };
+        let inputs = [("the query", query), ("the key", key), ("the value", value)];
+        for ((operand, x), width) in inputs.into_iter().zip(self.widths()) {
             if x.rank() != 3 || x.dims()[2] != width || x.dims()[batch_dim] != query.dims()[batch_dim] {
                 let order = if self.batch_first { "[batch, words" } else { "[words, batch" };
                 let expected = format!("it must be {order}, {width}] with one batch for all; transpose or reshape it");
                 return Err(wrong_shape("MultiheadAttention", operand, x.shape(), &expected));
             }
         }
-        if key.shape() != value.shape() {
-            let expected = format!("the key is {}, and both must have one shape", key.shape());
+        if key.dims()[..2] != value.dims()[..2] {
+            let expected = format!("the key is {}, and both must have as many words", key.shape());
             return Err(wrong_shape("MultiheadAttention", "the value", value.shape(), &expected));
         }
         Ok(())
@@ -249,14 +354,27 @@ impl MultiheadAttention {
 
     /// Queries, keys and values: `[batch, heads, words, features of a head]`.
     fn heads(&self, [query, key, value]: [&Tensor; 3]) -> Result<[Tensor; 3]> {
-        let width = self.in_proj_weight.dims()[1];
+        let width = self.out_proj.weight.dims()[0];
         let apart = |x: Tensor| {
             let x = if self.batch_first { x } else { x.transpose(0, 1)? };
             x.unflatten(2, [self.num_heads, width / self.num_heads])?.transpose(1, 2)
         };
+        let bias = |start: usize, count: usize| {
+            self.in_proj_bias.as_ref().map(|bias| bias.narrow(0, start, count)).transpose()
+        };
+        let Some(packed) = &self.in_proj_weight else {
+            let part = |x: &Tensor, weight: &Option<Parameter>, place: usize| {
+                let weight = weight.as_deref().ok_or_else(|| {
+                    let expected = "three weights of its own: set q_proj_weight, k_proj_weight and v_proj_weight";
+                    wrong_argument("MultiheadAttention", "in_proj_weight", "None", expected)
+                })?;
+                apart(functional::linear(x, weight, bias(place * width, width)?.as_ref())?)
+            };
+            let query = part(query, &self.q_proj_weight, 0)?;
+            return Ok([query, part(key, &self.k_proj_weight, 1)?, part(value, &self.v_proj_weight, 2)?]);
+        };
         let projected = |x: &Tensor, start: usize, count: usize| {
-            let bias = self.in_proj_bias.as_ref().map(|bias| bias.narrow(0, start, count)).transpose()?;
-            functional::linear(x, &self.in_proj_weight.narrow(0, start, count)?, bias.as_ref())
+            functional::linear(x, &packed.narrow(0, start, count)?, bias(start, count)?.as_ref())
         };
         if std::ptr::eq(query, key) && std::ptr::eq(key, value) {
             let all = projected(query, 0, 3 * width)?; // one product
@@ -266,6 +384,31 @@ impl MultiheadAttention {
         let part = |x: &Tensor, place: usize| apart(projected(x, place * width, width)?);
         Ok([part(query, 0)?, part(key, 1)?, part(value, 2)?])
     }
+
+    /// Keys or values, `[batch, heads, words, features of a head]`, and behind them what the settings add.
+    fn with_more(&self, x: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        let &[batch, heads, _, features] = x.dims() else { unreachable!("heads gave {}", x.shape()) };
+        let mut parts = vec![x.clone()];
+        if let Some(bias) = bias {
+            let bias = bias.as_tensor().to_dtype(x.dtype())?.reshape([1, signed(heads), 1, signed(features)])?;
+            parts.push(bias.expand([batch, heads, 1, features])?);
+        }
+        if self.add_zero_attn {
+            parts.push(Tensor::on(&x.device()).of(x.dtype()).zeros([batch, heads, 1, features])?);
+        }
+        if parts.len() == 1 { Ok(x.clone()) } else { Tensor::cat(&parts.iter().collect::<Vec<_>>(), 2) }
+    }
+}
+
+/// What is added to scores of `keys` keys, and 0 for `n_more` behind them.
+fn allowing_more(added: &Tensor, keys: usize, n_more: usize) -> Result<Tensor> {
+    let zeros = |size: &[usize]| Tensor::on(&added.device()).of(added.dtype()).zeros(size);
+    let added = added.add(&zeros(&[keys])?)?; // a mask may have one column for all
+    let mut dims = added.dims().to_vec();
+    if let Some(last) = dims.last_mut() {
+        *last = n_more;
+    }
+    Tensor::cat(&[&added, &zeros(&dims)?], -1)
 }
 
 debug_is_display!(MultiheadAttention);

@@ -1,9 +1,12 @@
 //! Losses of pairs and triples: which of two is larger, or nearer.
 
-use super::{check_same, loss};
+use std::fmt;
+
+use super::{check_same, loss, reduced};
 use crate::functional::pairwise_distance;
-use crate::functional::pieces::{at_least, choose, constant, wrong_shape};
-use pagelock_tensor::{Bool, Result, Tensor};
+use crate::functional::pieces::{at_least, choose, constant, wrong_argument, wrong_shape};
+use crate::{Module, PairwiseDistance, module_scope};
+use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 
 loss! {
     /// `max(0, −target · (input1 − input2) + margin)`: `target` is 1 where `input1` should be the larger, else −1; as PyTorch's
@@ -134,5 +137,123 @@ loss! {
             of_negative = of_negative.minimum(&distance(positive, negative)?)?;
         }
         at_least(&distance(anchor, positive)?.sub(&of_negative)?.add_scalar(loss.margin)?, 0.0)
+    }
+}
+
+type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
+
+/// `max(0, d(anchor, positive) − d(anchor, negative) + margin)` with any distance d, as PyTorch's
+/// `nn.TripletMarginWithDistanceLoss`.
+///
+/// - `anchor`, `positive`, `negative`: of one shape, `[batch, ..]`
+/// - result: one number, or what the distance is with [`Reduction::None`](pagelock_tensor::Reduction::None)
+///
+/// # Examples
+/// ```
+/// use pagelock_nn::TripletMarginWithDistanceLoss;
+/// use pagelock_tensor::Tensor;
+///
+/// let squares = |a: &Tensor, b: &Tensor| a.sub(b)?.square()?.sum(-1);
+/// let loss = TripletMarginWithDistanceLoss::new().distance_function(squares).margin(3.0);
+/// let (anchor, near, far) = (Tensor::zeros([1, 2])?, Tensor::zeros([1, 2])?, Tensor::ones([1, 2])?);
+/// assert_eq!(loss.forward(&anchor, &near, &far)?.item::<f32>()?, 1.0);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+#[derive(Module)]
+pub struct TripletMarginWithDistanceLoss {
+    distance_function: Option<PairwiseDistance>,
+    /// Instead of it.
+    #[module(skip)]
+    other: Option<Distance>,
+    #[module(skip)]
+    margin: f64,
+    #[module(skip)]
+    swap: bool,
+    #[module(skip)]
+    reduction: Reduction,
+}
+
+impl TripletMarginWithDistanceLoss {
+    /// The mean, with [`PairwiseDistance`], a margin of 1 and no swap.
+    pub fn new() -> Self {
+        Self {
+            distance_function: Some(PairwiseDistance::new()),
+            other: None,
+            margin: 1.0,
+            swap: false,
+            reduction: Reduction::Mean,
+        }
+    }
+
+    /// What two tensors `[batch, ..]` are apart: one number for each sample.
+    #[must_use]
+    pub fn distance_function(
+        mut self,
+        distance: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    ) -> Self {
+        self.distance_function = None;
+        self.other = Some(Box::new(distance));
+        self
+    }
+
+    /// By how much the negative should be farther away, above 0.
+    #[must_use]
+    pub fn margin(mut self, margin: f64) -> Self {
+        self.margin = margin;
+        self
+    }
+
+    /// Whether the positive takes the place of the anchor where it is nearer to the negative.
+    #[must_use]
+    pub fn swap(mut self, swap: bool) -> Self {
+        self.swap = swap;
+        self
+    }
+
+    /// Another way to make one number of the batch: the sum, or no reduction.
+    #[must_use]
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.reduction = reduction;
+        self
+    }
+
+    /// The loss.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ, the margin is not above 0, or the mean is one of
+    /// nothing; what the distance refuses.
+    pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
+        const OP: &str = "TripletMarginWithDistanceLoss";
+        let _scope = module_scope(self);
+        if self.margin.is_nan() || self.margin <= 0.0 {
+            return Err(wrong_argument(OP, "margin", self.margin, "above 0"));
+        }
+        check_same(OP, anchor, positive)?;
+        check_same(OP, anchor, negative)?;
+        let distance = |a: &Tensor, b: &Tensor| match &self.other {
+            Some(distance) => distance(a, b),
+            None => self.distance_function.unwrap_or_default().forward(a, b),
+        };
+        let of_positive = distance(anchor, positive)?;
+        let mut of_negative = distance(anchor, negative)?;
+        if self.swap {
+            of_negative = of_negative.minimum(&distance(positive, negative)?)?;
+        }
+        let losses = at_least(&of_positive.sub(&of_negative)?.add_scalar(self.margin)?, 0.0)?;
+        reduced(OP, losses, self.reduction)
+    }
+}
+
+impl Default for TripletMarginWithDistanceLoss {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for TripletMarginWithDistanceLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("TripletMarginWithDistanceLoss");
+        debug.field("margin", &self.margin).field("swap", &self.swap).field("reduction", &self.reduction);
+        debug.finish_non_exhaustive()
     }
 }

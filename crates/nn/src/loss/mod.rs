@@ -3,6 +3,7 @@
 //!
 //! A loss is a [`Module`](crate::Module): its class weights are buffers, which move and are saved with a model that has it.
 
+mod adaptive;
 mod between;
 mod classes;
 mod ctc;
@@ -13,12 +14,15 @@ use pagelock_tensor::{Error, Reduction, Result, Tensor};
 
 use crate::functional::pieces::wrong_shape;
 
+pub use adaptive::AdaptiveLogSoftmaxWithLoss;
 pub use between::{
     GaussianNLLLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
 };
 pub use classes::{CrossEntropyLoss, NLLLoss, Targets};
 pub use ctc::CTCLoss;
-pub use embedded::{CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, TripletMarginLoss};
+pub use embedded::{
+    CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, TripletMarginLoss, TripletMarginWithDistanceLoss,
+};
 pub use labels::{BCELoss, BCEWithLogitsLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss};
 
 /// `loss! { docs; Name { docs; setting: type = default, .. }, |loss, inputs| losses of the elements }`

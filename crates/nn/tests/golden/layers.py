@@ -228,9 +228,49 @@ case("pixel_shuffle", lambda: [numbers(1, 8, 2, 3)], nn.PixelShuffle(2))
 case("pixel_unshuffle", lambda: [numbers(1, 2, 4, 6)], nn.PixelUnshuffle(2))
 
 
+# ---- appended later, so that the seeds of the cases above stay --------------------------------------------------
+
+for p in (1.0, 2.0, 3.0, float("inf")):
+    case(f"pdist {p}", lambda: [numbers(4, 3)], lambda x, p=p: F.pdist(x, p), second=False)
+case("pdist equal rows", lambda: [numbers(2, 3)[[0, 1, 0]]], lambda x: F.pdist(x, 3.0), second=False)
+case("triplet_distance", lambda: [numbers(5, 4) for _ in range(3)], nn.TripletMarginWithDistanceLoss())
+case("triplet_distance other", lambda: [numbers(5, 4) for _ in range(3)], nn.TripletMarginWithDistanceLoss(
+    distance_function=lambda x, y: 1.0 - F.cosine_similarity(x, y), margin=0.5, swap=True, reduction="sum"))
+ADAPTIVE = lambda *at: lambda: [numbers(6, 8), torch.tensor(at)]  # noqa: E731
+case("adaptive_softmax", ADAPTIVE(1, 11, 3, 0, 6, 7), Attended(nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], div_value=2.0)))
+case("adaptive_softmax frequent", ADAPTIVE(1, 2, 2, 0, 0, 1), Attended(nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], div_value=2.0)))
+case("adaptive_softmax all", ADAPTIVE(11, 2, 4, 5, 8, 9),
+     Attended(nn.AdaptiveLogSoftmaxWithLoss(8, 12, [2, 5, 9], div_value=1.5, head_bias=True)))
+case("adaptive_softmax one", lambda: [numbers(8), torch.tensor(4)], Attended(nn.AdaptiveLogSoftmaxWithLoss(8, 12, [3, 7], div_value=2.0)))
+
+
+class LogProb(Attended):
+    def forward(self, x):
+        return self.attention.log_prob(x)
+
+
+case("adaptive_softmax log_prob", lambda: [numbers(6, 8)],
+     LogProb(nn.AdaptiveLogSoftmaxWithLoss(8, 12, [2, 5, 9], div_value=1.5, head_bias=True)))
+WIDTHS = lambda *widths: lambda: [numbers(2, 3, width) for width in widths]  # noqa: E731
+case("multihead kdim vdim", WIDTHS(4, 3, 5), Attended(nn.MultiheadAttention(4, 2, kdim=3, vdim=5)))
+case("multihead kdim plain", WIDTHS(4, 3, 4), Attended(nn.MultiheadAttention(4, 2, kdim=3, bias=False, batch_first=True)))
+case("multihead bias_kv", WIDTHS(4, 4, 4),
+     Attended(nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True), key_padding_mask=PADDED))
+case("multihead zero_attn", lambda: [numbers(3, 2, 4)], Attended(nn.MultiheadAttention(4, 2, add_zero_attn=True)))
+case("multihead all", WIDTHS(4, 3, 5),
+     Attended(nn.MultiheadAttention(4, 2, kdim=3, vdim=5, add_bias_kv=True, add_zero_attn=True, batch_first=True),
+              key_padding_mask=PADDED, attn_mask=torch.ones(3, 3).triu(1).bool()))
+FRACTIONS = lambda *shape: lambda: [numbers(*shape), positive(shape[0] if len(shape) == 4 else 1, shape[-3], 2)]  # noqa: E731
+case("fractional_max_pool2d", FRACTIONS(2, 3, 9, 11), lambda x, at: F.fractional_max_pool2d(x, 2, (5, 8), _random_samples=at.detach()))
+case("fractional_max_pool2d wide", FRACTIONS(2, 7, 10), lambda x, at: F.fractional_max_pool2d(x, (3, 4), (1, 7), _random_samples=at.detach()))
+case("fractional_max_pool2d indices", FRACTIONS(2, 3, 9, 11),
+     lambda x, at: F.fractional_max_pool2d(x, 2, (6, 4), return_indices=True, _random_samples=at.detach())[1].double())
+
+
 # How many inputs of a loss have gradients; of others one, and of what is no loss all.
 OF_LOSSES = {nn.L1Loss: 2, nn.SmoothL1Loss: 2, nn.HuberLoss: 2, nn.GaussianNLLLoss: 3, nn.MarginRankingLoss: 2,
-             nn.CosineEmbeddingLoss: 2, nn.TripletMarginLoss: 3}
+             nn.CosineEmbeddingLoss: 2, nn.TripletMarginLoss: 3,
+             nn.TripletMarginWithDistanceLoss: 3}
 
 
 def differentiated(name, inputs, run, second):

@@ -37,6 +37,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
         "random numbers: `layer_rules.rs`",
     ),
     (&["CTCLoss"], "4 calls of its function"),
+    (&["FractionalMaxPool2d"], "3 calls of its function, and `drawn.rs`"),
     (&["Hooked"], "names, order and what hooks change: `hooks.rs`"),
     (&["MSELoss"], "its operation"),
     (

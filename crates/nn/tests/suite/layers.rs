@@ -2,11 +2,12 @@
 //!
 //! `../golden/layers.py` computed what is expected; a case there is a line here.
 
+use crate::attention::attention;
 use crate::pytorch;
-use pagelock_nn::functional::{self as F, AttentionOptions};
+use pagelock_nn::functional as F;
 use pagelock_nn::*;
 use pagelock_tensor::autograd::{self, Backward};
-use pagelock_tensor::{Bool, DType, Device, Int, Reduction, Result, Tensor};
+use pagelock_tensor::{DType, Device, Generator, Int, Reduction, Result, Tensor};
 
 /// The inputs of a case.
 pub(crate) enum Input {
@@ -184,6 +185,10 @@ fn embeddings_and_norms() -> Result<Cases> {
         let name = ["pairwise_distance ", name].concat().leak();
         cases.push((name, function(move |x| F::pairwise_distance(x.float(0), x.float(1), p, 1e-6))));
     }
+    for (name, p) in [("pdist 1.0", 1.0), ("pdist 2.0", 2.0), ("pdist 3.0", 3.0), ("pdist inf", f64::INFINITY)] {
+        cases.push((name, function(move |x| F::pdist(x.float(0), p))));
+    }
+    cases.push(("pdist equal rows", function(|x| F::pdist(x.float(0), 3.0))));
     Ok(cases)
 }
 
@@ -265,69 +270,30 @@ fn losses_between() -> Result<Cases> {
         ("cosine_embedding margin", three!(CosineEmbeddingLoss::new().margin(0.25).reduction(none))),
         ("triplet_margin", three!(TripletMarginLoss::new())),
         ("triplet_margin swap", three!(TripletMarginLoss::new().margin(0.5).p(3.0).swap(true))),
+        ("triplet_distance", three!(TripletMarginWithDistanceLoss::new())),
+        ("triplet_distance other", three!(of_angles().margin(0.5).swap(true).reduction(sum))),
+        ("adaptive_softmax", adaptive(adaptive_of(&[3, 7], 2.0, false)?)),
+        ("adaptive_softmax frequent", adaptive(adaptive_of(&[3, 7], 2.0, false)?)),
+        ("adaptive_softmax all", adaptive(adaptive_of(&[2, 5, 9], 1.5, true)?)),
+        ("adaptive_softmax one", adaptive(adaptive_of(&[3, 7], 2.0, false)?)),
+        ("adaptive_softmax log_prob", called(adaptive_of(&[2, 5, 9], 1.5, true)?, |loss, x| loss.log_prob(x.float(0)))),
     ])
 }
 
-fn attention() -> Result<Cases> {
-    let heads = |options: for<'a> fn(&'a Masks) -> AttentionOptions<'a>| {
-        function(move |x| {
-            let masks = Masks::new(x.float(0));
-            F::scaled_dot_product_attention(x.float(0), x.float(1), x.float(2), options(&masks))
-        })
-    };
-    Ok(vec![
-        ("attention", heads(|_| AttentionOptions::new())),
-        ("attention causal", heads(|_| AttentionOptions::new().is_causal(true).scale(0.25))),
-        ("attention allowed", heads(|masks| AttentionOptions::new().mask(&masks.allowed))),
-        ("attention added", heads(|masks| AttentionOptions::new().mask(&masks.added))),
-        ("multihead", multihead(MultiheadAttention::new(4, 2)?, |_| MultiheadOptions::new())),
-        (
-            "multihead cross",
-            multihead(MultiheadAttention::new(4, 2)?.batch_first(true), |masks| {
-                MultiheadOptions::new().key_padding_mask(&masks.padded)
-            }),
-        ),
-        (
-            "multihead plain",
-            multihead(MultiheadAttention::new(4, 2)?.without_bias(), |masks| {
-                MultiheadOptions::new().attn_mask(&masks.later)
-            }),
-        ),
-        ("multihead unbatched", multihead(MultiheadAttention::new(4, 1)?, |_| MultiheadOptions::new())),
-        ("encoder_layer", layer(TransformerEncoderLayer::new(4, 2, 6)?.dropout(0.0).batch_first(true))),
-        ("encoder_layer norm_first", layer(TransformerEncoderLayer::new(4, 2, 6)?.dropout(0.0).norm_first(true))),
-    ])
+fn of_angles() -> TripletMarginWithDistanceLoss {
+    let distance = |x: &Tensor, y: &Tensor| F::cosine_similarity(x, y, 1, 1e-8)?.neg()?.add_scalar(1.0);
+    TripletMarginWithDistanceLoss::new().distance_function(distance)
 }
 
-fn multihead(attention: MultiheadAttention, options: for<'a> fn(&'a Masks) -> MultiheadOptions<'a>) -> Box<dyn Case> {
-    called(attention, move |attention, x| {
-        let (masks, query) = (Masks::new(x.float(0)), x.float(0));
-        let (key, value) = if x.0.len() == 1 { (query, query) } else { (x.float(1), x.float(2)) };
-        let (y, weights) = attention.forward(query, key, value, options(&masks))?;
-        Tensor::cat(&[&y.reshape([-1])?, &weights.reshape([-1])?], 0)
+fn adaptive_of(cutoffs: &[usize], div_value: f64, head_bias: bool) -> Result<AdaptiveLogSoftmaxWithLoss> {
+    AdaptiveLogSoftmaxWithLoss::new_with([8, 12], cutoffs, div_value, head_bias, &Generator::new(0))
+}
+
+fn adaptive(loss: AdaptiveLogSoftmaxWithLoss) -> Box<dyn Case> {
+    called(loss, |loss, x| {
+        let (output, loss) = loss.forward(x.float(0), x.int(1))?;
+        Tensor::cat(&[&output.reshape([-1])?, &loss.reshape([-1])?], 0)
     })
-}
-
-struct Masks {
-    allowed: Tensor<Bool>,
-    added: Tensor,
-    padded: Tensor<Bool>,
-    later: Tensor<Bool>,
-}
-
-impl Masks {
-    fn new(like: &Tensor) -> Self {
-        let here = |mask: Tensor<Bool>| mask.to(&like.device()).unwrap();
-        let (no, yes, never) = (false, true, f64::NEG_INFINITY);
-        let allowed = [[yes, no, yes, yes, no], [no; 5], [yes; 5]];
-        let added = Tensor::of(DType::F64).new([[0.5, -1.0, 0.0, 2.0, never], [0.0; 5], [-0.25; 5]]).unwrap();
-        Self {
-            allowed: here(Tensor::new(allowed).unwrap()),
-            added: added.to_dtype(like.dtype()).unwrap().to(&like.device()).unwrap(),
-            padded: here(Tensor::new([[no, no, yes], [no; 3]]).unwrap()),
-            later: here(Tensor::new([[no, yes, yes], [no, no, yes], [no; 3]]).unwrap()),
-        }
-    }
 }
 
 fn sizes() -> Result<Cases> {
@@ -360,7 +326,14 @@ fn sizes() -> Result<Cases> {
         ("upsample size", layer(Upsample::size(4))),
         ("pixel_shuffle", layer(PixelShuffle::new(2))),
         ("pixel_unshuffle", layer(PixelUnshuffle::new(2))),
+        ("fractional_max_pool2d", function(|x| Ok(fractional(x, [2, 2], [5, 8])?.0))),
+        ("fractional_max_pool2d wide", function(|x| Ok(fractional(x, [3, 4], [1, 7])?.0))),
+        ("fractional_max_pool2d indices", function(|x| fractional(x, [2, 2], [6, 4])?.1.to_float_of(DType::F64))),
     ])
+}
+
+fn fractional(x: &Inputs, kernel: [usize; 2], size: [usize; 2]) -> Result<(Tensor, Tensor<Int>)> {
+    F::fractional_max_pool2d_with_indices(x.float(0), kernel, size, x.float(1))
 }
 
 pub(crate) fn cases() -> Cases {

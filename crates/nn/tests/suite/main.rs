@@ -1,9 +1,11 @@
 //! The tests of pagelock-nn, in one binary: what PyTorch does is in `../golden`, written by `make.py` there.
 
+mod attention;
 mod averaged_models;
 mod checkpoint_folders;
 mod checkpoints;
 mod document;
+mod drawn;
 mod files;
 mod fit;
 mod freezing;
