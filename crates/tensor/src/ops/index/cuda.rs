@@ -13,6 +13,8 @@ static CODE: Code =
 
 const THREADS: u32 = 128;
 const WARP: usize = 32;
+/// Elements that a thread of `gather` has.
+const PER_THREAD: usize = 4;
 
 /// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
 #[derive(Clone, Copy)]
@@ -58,8 +60,9 @@ pub(super) fn gather(
         Some(walk) => ("gather", bytemuck::bytes_of(walk)),
         None => ("wide_gather", bytemuck::bytes_of(&wide_walk)),
     };
-    let launch = Launch::covering(elements, THREADS);
-    count(op, elements.div_ceil(THREADS as usize))?;
+    let threads = elements.div_ceil(PER_THREAD);
+    let launch = Launch::covering(threads, THREADS);
+    count(op, threads.div_ceil(THREADS as usize))?;
     let (size, stride) = ((size as u64).to_ne_bytes(), (stride as u64).to_ne_bytes());
     let types = [x.dtype(); 2];
     device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {

@@ -4,28 +4,43 @@
 // gather         y[…, j, …] = x[…, index[…, j, …], …]
 // scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose; `add_entries` does that for index_select
 
-// One thread per element of y. The walk is over y, the index, and x without what the index says.
-template <typename Number, int OPERANDS = 3, typename AnyWalk>
-INLINE void gather_element(O* y, const T* x, const i64* index, const AnyWalk& walk, Number i, u64 size, u64 stride, Fault* fault, u64 site) {
-    if (i >= walk.n) return;
-    Number at[OPERANDS];
-    positions(walk, i, at);
-    i64 j = index[at[1]];
-    y[at[0]] = exists(j, size, fault, site) ? x[at[2] + j * stride] : nothing();
+// A thread has PER_THREAD elements of y, a block apart, and asks for all of them before it waits for the first. The walk is over
+// y, the index, and x without what the index says.
+#define PER_THREAD 4
+template <typename Number, typename AnyWalk>
+INLINE void gather_elements(O* y, const T* x, const i64* index, const AnyWalk& walk, u64 size, u64 stride, Fault* fault, u64 site) {
+    Number first = Number(blockIdx.x) * blockDim.x * PER_THREAD + threadIdx.x;
+    Number at[PER_THREAD][3];
+    i64 entry[PER_THREAD];
+    T found[PER_THREAD];
+    #pragma unroll
+    for (int k = 0; k < PER_THREAD; k++) {
+        Number i = first + k * blockDim.x;
+        if (i >= walk.n) continue;
+        positions(walk, i, at[k]);
+        entry[k] = index[at[k][1]];
+    }
+    #pragma unroll
+    for (int k = 0; k < PER_THREAD; k++)
+        if (first + k * blockDim.x < walk.n)
+            found[k] = exists(entry[k], size, fault, site) ? x[at[k][2] + entry[k] * stride] : nothing();
+    #pragma unroll
+    for (int k = 0; k < PER_THREAD; k++)
+        if (first + k * blockDim.x < walk.n) y[at[k][0]] = found[k];
 }
 #ifdef KERNEL_gather
 extern "C" __global__ void gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, Walk walk) {
     begin();
-    gather_element(y, x, index, walk, thread_number(), size, stride, fault, site);
+    gather_elements<u32>(y, x, index, walk, size, stride, fault, site);
 }
 #endif
 #ifdef KERNEL_wide_gather
 extern "C" __global__ void wide_gather(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 size, u64 stride, WideWalk walk) {
     begin();
-    gather_element(y, x, index, walk, wide_thread_number(), size, stride, fault, site);
+    gather_elements<u64>(y, x, index, walk, size, stride, fault, site);
 }
-
 #endif
+
 #define EVERYONE 0xffffffffu
 #define WARP 32
 

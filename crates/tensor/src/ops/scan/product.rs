@@ -1,0 +1,149 @@
+//! Running products along a dimension, and the recurrence that their derivative is.
+
+use super::{Lines, combine, cuda, running};
+use crate::autograd::Saved;
+use crate::cpu::{CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::element::{Computing, Num, Real};
+use crate::error::{Error, Result};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::scratch;
+use crate::tensor::Tensor;
+
+/// Running products from the start.
+pub(super) struct Cumprod {
+    pub(super) dim: usize,
+}
+
+per_type! { Cumprod[1]: Num }
+
+impl Op<1> for Cumprod {
+    const NAME: &'static str = "cumprod";
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+    const PRECISION: Precision = Precision::F32UnderAutocast;
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        cuda::run(
+            device,
+            (Self::NAME, ["cumprod_rows", "cumprod_lines"]),
+            [x],
+            Lines::along(self.dim, x.shape()),
+            false,
+            out,
+        )
+    }
+}
+
+impl Derivative<1> for Cumprod {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// With y the products, ∂/∂x[k] = y[k − 1] · Σ g[i] · x[k + 1] ⋯ x[i] for i ≥ k, and the sums are a recurrence from the end:
+    /// nothing is divided by, so that zeros need no care.
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let x = saved.input(0);
+        let before = shifted(&apply(Cumprod { ..*self }, [x])?, self.dim, 1.0)?;
+        let sums = apply(Recurrence { dim: self.dim, reverse: true }, [grad, x])?;
+        Ok([Some(before.mul(&sums)?)])
+    }
+}
+
+impl<T: Num> CpuKernel<T, 1> for Cumprod {
+    type Out = T::Total;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
+        let lines = Lines::along(self.dim, x.shape);
+        running("cumprod", lines, x, out, |x, out| combine(x, out, lines.inner, false, T::Total::times))
+    }
+}
+
+/// y[k] = x[k] + a[k] · y[k − 1] along a dimension, with nothing before the first; in reverse y[k] = x[k] + a[k + 1] · y[k + 1].
+#[derive(Clone, Copy)]
+struct Recurrence {
+    dim: usize,
+    reverse: bool,
+}
+
+per_type! { Recurrence[2]: Real }
+
+impl Op<2> for Recurrence {
+    const NAME: &'static str = "cumprod's gradient";
+    const INPUTS: Inputs = Inputs::WithoutGaps;
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        let lines = Lines::along(self.dim, inputs[0].shape());
+        cuda::run(device, (Self::NAME, ["recurrence_rows", "recurrence_lines"]), inputs, lines, self.reverse, out)
+    }
+}
+
+impl Derivative<2> for Recurrence {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// With h the gradient that arrives, that of x is v, the same recurrence in the other direction; that of a[k] is
+    /// v[k] · y[k − 1], in reverse v[k − 1] · y[k].
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, a) = (saved.input(0), saved.input(1));
+        let v = apply(Recurrence { reverse: !self.reverse, ..*self }, [h, a])?;
+        let for_a = || {
+            let y = apply(*self, [x, a])?;
+            match self.reverse {
+                true => shifted(&v, self.dim, 0.0)?.mul(&y),
+                false => v.mul(&shifted(&y, self.dim, 0.0)?),
+            }
+        };
+        let for_a = saved.grad_of(1, for_a)?;
+        Ok([Some(v), for_a])
+    }
+}
+
+impl<R: Real> CpuKernel<R, 2> for Recurrence {
+    type Out = R;
+
+    fn cpu(&self, [x, a]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
+        let Lines { n, inner, .. } = Lines::along(self.dim, x.shape);
+        let slab = n * inner;
+        if slab == 0 || out.len() == 0 {
+            return Ok(());
+        }
+        let chunk = slab * (crate::cpu::PIECE / slab).max(1);
+        let followed = |i: usize, out: StoredMut<'_, R>| {
+            scratch::reals_mut(out, |out| {
+                let [x, a] = [x, a].map(|input| input.data.part(i * chunk, out.len()));
+                scratch::reals(x, |x| {
+                    scratch::reals(a, |a| {
+                        let slabs = x.chunks_exact(slab).zip(a.chunks_exact(slab)).zip(out.chunks_exact_mut(slab));
+                        slabs.for_each(|((x, a), out)| self.follow(x, a, out, inner));
+                        Ok(())
+                    })
+                })
+            })
+        };
+        out.try_for_each_chunk(chunk, &followed).map_err(Error::scratch(Self::NAME))
+    }
+}
+
+impl Recurrence {
+    /// Along the first dimension of tensors of `[n, inner]`.
+    fn follow<R: Real>(&self, x: &[R], a: &[R], out: &mut [R], inner: usize) {
+        let n = x.len() / inner;
+        for step in 0..n {
+            let row = if self.reverse { n - 1 - step } else { step };
+            for at in row * inner..(row + 1) * inner {
+                out[at] = match (step, self.reverse) {
+                    (0, _) => x[at],
+                    (_, false) => x[at] + a[at] * out[at - inner],
+                    (_, true) => x[at] + a[at + inner] * out[at + inner],
+                };
+            }
+        }
+    }
+}
+
+/// What is one place earlier along a dimension; a number in front of the first.
+fn shifted(x: &Tensor, dim: usize, first: f64) -> Result<Tensor> {
+    let (size, dim) = (x.dims()[dim], dim as isize);
+    if size == 0 {
+        return Ok(x.clone());
+    }
+    let front = x.narrow(dim, 0, 1)?.full_like(first)?;
+    Tensor::cat(&[&front, &x.narrow(dim, 0, size - 1)?], dim)
+}
