@@ -1,8 +1,8 @@
-//! Matrices: their triangles and diagonals, grids of vectors, one-hot rows, and products with a sum.
+//! Matrices: their diagonals, grids of vectors, one-hot rows, and products with a sum.
 
 use super::index::scatter_added;
 use super::rearrange::entries;
-use super::{choose, number_like};
+use super::triangle::kept;
 use crate::autocast::prepared;
 use crate::create::filled;
 use crate::element::{DType, Scalar};
@@ -13,29 +13,6 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// The elements on and below diagonal number `diagonal` of each matrix, 0 above. Diagonal 0 is the main one, those above
-    /// it have positive numbers.
-    ///
-    /// ```
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(Tensor::ones([2, 2])?.tril(0)?.to_vec::<f32>()?, [1.0, 0.0, 1.0, 1.0]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Argument`] for fewer than two dimensions.
-    pub fn tril(&self, diagonal: isize) -> Result<Tensor<K>> {
-        triangle("tril", self.raw(), diagonal, Raw::le).map(Raw::typed)
-    }
-
-    /// The elements on and above diagonal number `diagonal` of each matrix, 0 below; see [`Tensor::tril`].
-    ///
-    /// # Errors
-    /// As [`Tensor::tril`].
-    pub fn triu(&self, diagonal: isize) -> Result<Tensor<K>> {
-        triangle("triu", self.raw(), diagonal, Raw::ge).map(Raw::typed)
-    }
-
     /// Diagonal number `diagonal` of a matrix; of a vector, the matrix that has it there, and 0 elsewhere.
     ///
     /// ```
@@ -166,16 +143,6 @@ impl Tensor {
 }
 
 /// 0, but where `keep(column − row, diagonal)`.
-fn triangle(op: &'static str, x: &Raw, diagonal: isize, keep: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
-    let &[.., rows, columns] = &x.shape()[..] else {
-        return Err(Error::wrong_shape(op, "the tensor", x.shape(), "it must have two dimensions; reshape it"));
-    };
-    let numbers = |n: usize| Tensor::arange(0, n as i64, 1)?.to(x.storage.device());
-    let [row, column] = [numbers(rows)?.unsqueeze(1)?, numbers(columns)?];
-    let first = row.add_scalar(diagonal as i64)?;
-    choose(op, &keep(column.raw(), first.raw())?, x, &number_like(op, x, Scalar::Int(0))?)
-}
-
 fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
     let (down, right) = ((-diagonal).max(0) as usize, diagonal.max(0) as usize);
     match x.shape()[..] {
@@ -184,7 +151,7 @@ fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
             let shape = Shape::new(&[side, side])?;
             let zeros = |n| filled(x.storage.device(), "diag", Shape::new(&[n])?, x.dtype(), Scalar::Int(0));
             let columns = super::cat(&[&zeros(right)?, x, &zeros(down)?], 0)?;
-            triangle("diag", &columns.expand(shape)?, diagonal, Raw::eq)
+            kept("diag", &columns.expand(shape)?, diagonal, Raw::eq)
         }
         [rows, columns] if down <= rows && right <= columns => {
             let n = (rows - down).min(columns - right);

@@ -1,15 +1,13 @@
 //! Elements in another order, repeated, or with others around them: copies made of views, joins and selections by index.
 
 use super::cat;
-use crate::autograd::{Saved, record};
-use crate::cpu;
+use super::flip::flip;
 use crate::create::filled;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
-use crate::op::{Derivative, on_cpu};
 use crate::shape::{IntoShape, Shape};
-use crate::tensor::{Raw, Tensor, by_bits};
+use crate::tensor::{Raw, Tensor};
 
 /// What [`Tensor::pad`] puts around a tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,37 +127,6 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, for a window that is larger, or a step of 0.
     pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Tensor<K>> {
         unfold(self.raw(), dim, size, step).map(Raw::typed)
-    }
-}
-
-/// [`Tensor::flip`]. A dimension that is named twice stays as it is.
-fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
-    let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
-    if !x.storage.device().is_cpu() {
-        let reversed = |x: Raw, &dim: &usize| {
-            let size = x.shape()[dim];
-            entries(&x, dim as isize, size, |i| size - 1 - i)
-        };
-        let out = once.iter().try_fold(x.without_node(), reversed)?;
-        return Ok(record("flip", Flip(once), [Some(x)], out));
-    }
-    let input = x.gap_free()?;
-    let out = on_cpu("flip", [Some(&input)], (*x.shape(), x.dtype()), &mut |inputs, out| {
-        by_bits!(inputs.dtype(), B => {
-            let x = inputs.bits_of::<B>(0);
-            cpu::flip(x.data.plain(), x.shape, &once, out.bits());
-        });
-        Ok(())
-    })?;
-    Ok(record("flip", Flip(once), [Some(x)], out))
-}
-
-/// The derivative of [`flip`].
-struct Flip(Vec<usize>);
-
-impl Derivative<1> for Flip {
-    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(flip(grad.raw(), self.0.clone())?.typed())])
     }
 }
 

@@ -15,6 +15,11 @@ const THREADS: u32 = 128;
 const WARP: usize = 32;
 /// Elements that a thread of `gather` has.
 const PER_THREAD: usize = 4;
+/// Warps of a block of `scatter_add`.
+const WARPS: usize = 4;
+/// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
+const SHARED_BYTES: usize = 48 << 10;
+const SHARED_ELEMENTS: u64 = 256;
 
 /// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
 #[derive(Clone, Copy)]
@@ -98,15 +103,19 @@ pub(super) fn scatter_add(
 ) -> Result<()> {
     let shape = *out.shape();
     let lines = Lines::new(&shape, x, index);
-    let blocks = count(op, (lines.lines as usize).div_ceil(THREADS as usize / WARP))?;
-    let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS) };
+    let sums = shape.elements() / (lines.lines as usize).max(1) * x.dtype().computing().size();
+    let in_shared_memory = lines.step[0] == 1 && sums <= SHARED_BYTES && lines.x_len >= SHARED_ELEMENTS;
+    let (kernel, warps) = if in_shared_memory { ("scatter_add_shared", 1) } else { ("scatter_add", WARPS) };
+    let blocks = count(op, (lines.lines as usize).div_ceil(warps))?;
+    let shared_bytes = if in_shared_memory { sums as u32 } else { 0 };
+    let launch = Launch { grid: [blocks as u32, 1, 1], block: [(warps * WARP) as u32, 1, 1], shared_bytes };
     let types = [x.dtype(); 2];
     device.with_fault(Indexed { op, dim: index.dim, shape }, |[fault, site]| {
         let lines = Argument::Value(bytemuck::bytes_of(&lines));
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, lines];
-        // SAFETY: the kernel takes these; lines and steps lead to elements of `x`, of the index and, with an index that it
-        // checks, of `out`; no two lines have the same elements of `out`.
-        unsafe { CODE.launch(device, op, (types, "scatter_add"), launch, &arguments) }
+        // SAFETY: the kernels take these; lines and steps lead to elements of `x`, of the index and, with an index that they
+        // check, of `out`; no two lines have the same elements of `out`; shared memory has room for the sums of one line.
+        unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
     })
 }
 

@@ -99,7 +99,7 @@ extern "C" __global__ void add_entries(O* y, const T* x, const i64* index, Fault
     if (entry >= 0 && is_inside) y[entry * g.inner] = to<O>(sum);
 }
 #endif
-#ifdef KERNEL_scatter_add
+#if defined(KERNEL_scatter_add) || defined(KERNEL_scatter_add_shared)
 // y is made of lines along the indexed dimension. All other dimensions, the innermost first, with the distances of y, of
 // the index and of x; where a line is beyond `limit`, the size of the index there, nothing is added to it.
 struct Lines {
@@ -108,13 +108,8 @@ struct Lines {
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
 
-// One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index adds up
-// all of them: every sum is added up in the order of x, as on the CPU.
-extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
-    begin();
-    u64 line = wide_thread_number() / WARP;
-    u32 lane = threadIdx.x % WARP;
-    if (line >= g.lines) return;
+// Moves to a line; whether anything is added to it.
+INLINE bool find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
     bool has_source = true;
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
@@ -122,6 +117,18 @@ extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault
         has_source = has_source && i < g.limit[dim];
         y += i * g.stride[dim][0], index += i * g.stride[dim][1], x += i * g.stride[dim][2];
     }
+    return has_source;
+}
+#endif
+#ifdef KERNEL_scatter_add
+// One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index adds up
+// all of them: every sum is added up in the order of x, as on the CPU.
+extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+    begin();
+    u64 line = wide_thread_number() / WARP;
+    u32 lane = threadIdx.x % WARP;
+    if (line >= g.lines) return;
+    bool has_source = find_line(g, line, y, index, x);
     for (u64 i = lane; i < g.y_len; i += WARP) y[i * g.step[0]] = to<O>(R(0));
     if (!has_source) return;
     for (u64 start = 0; start < g.x_len; start += WARP) {
@@ -136,5 +143,41 @@ extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault
             sum = rounded(plus(sum, real(x[(start + __ffs(rest) - 1) * g.step[2]])));
         y[at * g.step[0]] = to<O>(sum);
     }
+}
+#endif
+#ifdef KERNEL_scatter_add_shared
+// The same with a block of one warp, whose sums are in shared memory until the line is done. It asks for AHEAD · 32 elements
+// before it waits for the first.
+#define AHEAD 4
+extern __shared__ R sums[];
+extern "C" __global__ void scatter_add_shared(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+    begin();
+    u32 lane = threadIdx.x;
+    bool has_source = find_line(g, blockIdx.x, y, index, x);
+    for (u64 i = lane; i < g.y_len; i += WARP) sums[i] = R(0);
+    for (u64 start = 0; has_source && start < g.x_len; start += AHEAD * WARP) {
+        i64 at[AHEAD];
+        R values[AHEAD];
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u64 own = start + k * WARP + lane;
+            at[k] = own < g.x_len ? index[own * g.step[1]] : -1;
+            values[k] = own < g.x_len ? real(x[own * g.step[2]]) : R(0);
+        }
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            __syncwarp(); // what other threads wrote is seen
+            u64 first = start + k * WARP;
+            bool inside = first + lane < g.x_len && exists(at[k], g.y_len, fault, site);
+            u32 same = __match_any_sync(EVERYONE, at[k]);
+            if (!inside || lane != __ffs(same) - 1) continue;
+            R sum = rounded(plus(sums[at[k]], values[k]));
+            for (u32 rest = same & (same - 1); rest != 0; rest &= rest - 1)
+                sum = rounded(plus(sum, real(x[(first + __ffs(rest) - 1) * g.step[2]])));
+            sums[at[k]] = sum;
+        }
+    }
+    __syncwarp();
+    for (u64 i = lane; i < g.y_len; i += WARP) y[i * g.step[0]] = to<O>(sums[i]);
 }
 #endif

@@ -1,0 +1,51 @@
+//! Triangles of matrices on a device: the kernel of `triangle.cu`.
+
+use bytemuck::{Pod, Zeroable};
+use pagelock_cuda::{Argument, Launch};
+
+use super::Side;
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::error::Result;
+
+static CODE: Code = Code { name: "triangle", text: include_str!("triangle.cu") };
+
+const THREADS: usize = 128;
+/// Elements that a thread has.
+const PER_THREAD: usize = 4;
+
+/// `Triangle` of `triangle.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Triangle {
+    elements: u64,
+    rows: u64,
+    columns: u64,
+    diagonal: i64,
+    is_lower: u64,
+}
+
+/// Both tensors have no gaps, two dimensions or more, and elements.
+pub(super) fn triangle(
+    device: &CudaDevice,
+    x: CudaView<'_>,
+    (side, diagonal): (Side, isize),
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (shape, elements) = (x.shape(), out.shape().elements());
+    let [rows, columns] = [2, 1].map(|from_end| shape[shape.len() - from_end]);
+    let threads = elements.div_ceil(PER_THREAD);
+    count(side.name(), threads.div_ceil(THREADS))?;
+    // Beyond all matrices, so that sums with it do not overflow.
+    let beyond = rows.max(columns) as i64;
+    let triangle = Triangle {
+        elements: elements as u64,
+        rows: rows as u64,
+        columns: columns as u64,
+        diagonal: (diagonal as i64).clamp(-beyond, beyond),
+        is_lower: (side == Side::Lower).into(),
+    };
+    let arguments = [out.argument(), x.argument(), Argument::Value(bytemuck::bytes_of(&triangle))];
+    let launch = Launch::covering(threads, THREADS as u32);
+    // SAFETY: the kernel takes these; both tensors have that many elements, of one type.
+    unsafe { CODE.launch(device, side.name(), ([x.dtype(); 2], "triangle"), launch, &arguments) }
+}
