@@ -154,7 +154,7 @@ fn zeta(s: f64, x: f64) -> f64 {
         7.47242496e10,
         -2.950_130_727_918_164e12,
         1.164_678_281_435_006_7e14,
-        -4.597_978_722_407_472_6e15,
+        -4.597_978_722_407_473e15,
         1.815_210_540_194_354_7e17,
         -7.166_165_256_175_667e18,
     ];
@@ -189,7 +189,7 @@ fn zeta(s: f64, x: f64) -> f64 {
 }
 
 fn erf_inverse(y: f64) -> f64 {
-    if !(y.abs() < 1.0) {
+    if y.is_nan() || y.abs() >= 1.0 {
         return if y.abs() == 1.0 { f64::INFINITY.copysign(y) } else { f64::NAN };
     }
     let polynomial = |z: f64, factors: [f64; 4]| factors.iter().rev().fold(0.0, |sum, factor| sum * z + factor);
