@@ -15,7 +15,6 @@ struct Product {
 };
 
 template <typename Op> INLINE void scan_line(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
-    begin();
     u64 line = wide_thread_number();
     if (line >= lines) return;
     u64 start = line / inner * n * inner + line % inner;
@@ -28,7 +27,6 @@ template <typename Op> INLINE void scan_line(O* y, const T* x, u64 lines, u64 n,
 }
 
 template <typename Op> INLINE void scan_row(O* y, const T* x, u64 lines, u64 n, u64 reverse) {
-    begin();
     u64 line = wide_thread_number() / 32;
     u32 lane = threadIdx.x % 32;
     if (line >= lines) return;
@@ -49,24 +47,28 @@ template <typename Op> INLINE void scan_row(O* y, const T* x, u64 lines, u64 n, 
 
 #ifdef KERNEL_cumsum_lines
 extern "C" __global__ void cumsum_lines(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
+    begin();
     scan_line<Sum>(y, x, lines, n, inner, reverse);
 }
 #endif
 
 #ifdef KERNEL_cumsum_rows
 extern "C" __global__ void cumsum_rows(O* y, const T* x, u64 lines, u64 n, u64, u64 reverse) {
+    begin();
     scan_row<Sum>(y, x, lines, n, reverse);
 }
 #endif
 
 #ifdef KERNEL_cumprod_lines
 extern "C" __global__ void cumprod_lines(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
+    begin();
     scan_line<Product>(y, x, lines, n, inner, reverse);
 }
 #endif
 
 #ifdef KERNEL_cumprod_rows
 extern "C" __global__ void cumprod_rows(O* y, const T* x, u64 lines, u64 n, u64, u64 reverse) {
+    begin();
     scan_row<Product>(y, x, lines, n, reverse);
 }
 #endif
