@@ -1,9 +1,9 @@
 //! [`MixUp`] and [`CutMix`]: batches whose pictures are mixed with each other, and their labels with them.
 
-use pagelock_tensor::{Error as TensorError, Generator, Int, Tensor};
+use pagelock_tensor::{Generator, Int, Tensor};
 
-use super::{Transform, below};
-use crate::{Error, Result};
+use super::{Transform, below, wrong};
+use crate::Result;
 
 /// Each picture of a batch mixed with the one before it, `lam · x + (1 − lam) · x'`, and its label too: H. Zhang and others, "mixup: Beyond
 /// Empirical Risk Minimization", 2017, <https://arxiv.org/abs/1710.09412>. `lam` is drawn for each batch, from Beta(alpha, alpha).
@@ -142,20 +142,23 @@ fn probabilities(op: &str, x: &Tensor, labels: &Tensor<Int>, num_classes: usize)
     Ok(one_hot.to_dtype(x.dtype())?)
 }
 
+fn check_alpha(op: &str, alpha: f64) -> Result<()> {
+    if alpha > 0.0 && alpha.is_finite() {
+        return Ok(());
+    }
+    Err(wrong(format!("{op}: alpha is {alpha}; give one above 0")))
+}
+
 /// A draw from Beta(alpha, alpha), as the share of one of two draws from Gamma(alpha, 1).
 fn beta(op: &str, random: &Generator, alpha: f64) -> Result<f64> {
-    if !(alpha > 0.0 && alpha.is_finite()) {
-        return Err(wrong(format!("{op}: alpha is {alpha}; give one above 0")));
-    }
+    check_alpha(op, alpha)?;
     let (a, b) = (ln_gamma_draw(random, alpha), ln_gamma_draw(random, alpha));
     Ok(1.0 / (1.0 + (b - a).exp()))
 }
 
 /// A draw of `n` shares from Dirichlet(alpha, .., alpha), whose sum is 1.
 pub(super) fn shares(op: &str, random: &Generator, alpha: f64, n: usize) -> Result<Vec<f64>> {
-    if !(alpha > 0.0 && alpha.is_finite()) {
-        return Err(wrong(format!("{op}: alpha is {alpha}; give one above 0")));
-    }
+    check_alpha(op, alpha)?;
     let logarithms: Vec<f64> = (0..n).map(|_| ln_gamma_draw(random, alpha)).collect();
     let most = logarithms.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let parts: Vec<f64> = logarithms.into_iter().map(|logarithm| (logarithm - most).exp()).collect();
@@ -180,10 +183,6 @@ fn ln_gamma_draw(random: &Generator, alpha: f64) -> f64 {
             return (d * v).ln();
         }
     }
-}
-
-fn wrong(text: String) -> Error {
-    TensorError::Argument(text).into()
 }
 
 #[cfg(test)]

@@ -261,8 +261,12 @@ fn below(random: &Generator, n: usize) -> usize {
     ((random.next_f64() * n as f64) as usize).min(n - 1)
 }
 
+fn wrong(text: String) -> Error {
+    TensorError::Argument(text).into()
+}
+
 fn wrong_shape(op: &'static str, shape: &Shape, expected: impl Into<String>) -> Error {
-    TensorError::Argument(format!("{op}: the image is {shape}, but {}", expected.into())).into()
+    wrong(format!("{op}: the image is {shape}, but {}", expected.into()))
 }
 
 #[cfg(test)]

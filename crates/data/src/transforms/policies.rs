@@ -1,8 +1,7 @@
 //! Changes that were found to help: [`AutoAugment`], [`TrivialAugmentWide`], [`AugMix`]; and what they are made of, as [`RandAugment`](super::RandAugment) is.
 
-use pagelock_tensor::{AnyTensor, DType, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, DType, Generator};
 
-use super::below;
 use super::color::{
     adjust_brightness, adjust_contrast, adjust_saturation, autocontrast, equalize, invert, posterize, solarize,
 };
@@ -12,7 +11,8 @@ use super::geometry::{Affine, affine, rotate};
 use super::image::{Pixel, Pixels, Planes, with_pixels};
 use super::mix::shares;
 use super::resize::Interpolation;
-use crate::{Error, Result};
+use super::{below, wrong};
+use crate::Result;
 
 for_pictures! { AutoAugment TrivialAugmentWide AugMix }
 
@@ -422,8 +422,4 @@ fn add(sum: &mut [f32], image: &AnyTensor, weight: f64) -> Result<()> {
 fn filled<P: Pixel>(mut values: Vec<P>, sum: &[f32]) -> Vec<P> {
     values.iter_mut().zip(sum).for_each(|(value, &sum)| *value = P::rounded(sum));
     values
-}
-
-fn wrong(text: String) -> Error {
-    TensorError::Argument(text).into()
 }

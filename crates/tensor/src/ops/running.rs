@@ -74,16 +74,12 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
     const OP: &str = "logcumsumexp";
     let x = x.gap_free()?;
     let lines = Lines::along(dim, x.shape());
-    let slab = lines.n * lines.inner;
     on_cpu(OP, [Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
-        if slab == 0 || lines.outer == 0 {
-            return Ok(());
-        }
-        let slabs = (cpu::PIECE / slab).max(1);
+        let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
         by_real!(inputs.dtype(), R => {
             let x = inputs.view::<R>(0).data;
-            out.stored::<R>().try_for_each_chunk(slabs * slab, &|i, out| {
-                scratch::reals_mut(out, |out| scratch::reals(x.part(i * slabs * slab, out.len()), |x| {
+            out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
+                scratch::reals_mut(out, |out| scratch::reals(x.part(i * piece, out.len()), |x| {
                     out.copy_from_slice(x);
                     for out in out.chunks_exact_mut(slab) {
                         for at in (lines.inner..slab).step_by(lines.inner) {
@@ -116,14 +112,10 @@ fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
 fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
     let x = x.gap_free()?;
     let lines = Lines::along(dim, x.shape());
-    let slab = lines.n * lines.inner;
     on_cpu(op, [Some(&x)], (*x.shape(), DType::I64), &mut |inputs, out| {
-        if slab == 0 || lines.outer == 0 {
-            return Ok(());
-        }
-        let slabs = (cpu::PIECE / slab).max(1);
-        by_num!(inputs.dtype(), T => try_for_each_chunk_mut(out.elements::<i64>(), slabs * slab, |i, out| {
-            let x = inputs.view::<T>(0).data.part(i * slabs * slab, out.len());
+        let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
+        by_num!(inputs.dtype(), T => try_for_each_chunk_mut(out.elements::<i64>(), piece, |i, out| {
+            let x = inputs.view::<T>(0).data.part(i * piece, out.len());
             scratch::reals(x, |x| {
                 for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
                     match op {

@@ -2,7 +2,6 @@
 
 use super::elementwise::{formula, scalar};
 use super::reduce::{Reduced, extreme_of, reduction, sum, var_of};
-use super::scan::in_sums;
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
@@ -68,6 +67,11 @@ fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
         let total: Tensor = sum(x.clone().typed::<Float>().sub(&most)?.exp()?.raw(), kept)?.typed();
         total.log()?.add(&most)?.raw().reshape_to(reduced.shape(x.shape()))
     })
+}
+
+/// In the type of sums.
+fn in_sums(x: &Raw) -> Result<Raw> {
+    if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
 }
 
 /// By halves: the product of the first and the second half, until one is left. So the gradient needs no division.

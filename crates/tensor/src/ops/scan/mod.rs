@@ -5,9 +5,9 @@ mod product;
 
 use self::product::Cumprod;
 use crate::autograd::Saved;
-use crate::cpu::{CpuView, StoredMut};
+use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::{Computing, DType, Num};
+use crate::element::{Computing, Num};
 use crate::error::{Error, Result};
 use crate::kind::Numeric;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, apply, apply_raw, per_type};
@@ -40,11 +40,6 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// In the type of sums.
-pub(super) fn in_sums(x: &Raw) -> Result<Raw> {
-    if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
-}
-
 /// Running sums from the start, or from the end.
 struct Cumsum {
     dim: usize,
@@ -65,6 +60,13 @@ impl Lines {
     pub(super) fn along(dim: usize, shape: &[usize]) -> Lines {
         let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product());
         Lines { outer, n: shape[dim], inner }
+    }
+
+    /// Elements of a slab, `[n, inner]`, and of the pieces, each of some whole slabs, that threads take; `None` if there are no
+    /// elements.
+    pub(super) fn pieces(&self) -> Option<[usize; 2]> {
+        let slab = self.n * self.inner;
+        (self.outer * slab != 0).then(|| [slab, slab * (cpu::PIECE / slab).max(1)])
     }
 }
 
@@ -103,26 +105,22 @@ impl<T: Num> CpuKernel<T, 1> for Cumsum {
 /// Calls `scan` with pieces of some whole slabs of `[n, inner]`, in parallel.
 fn running<T: Num>(
     op: &'static str,
-    Lines { n, inner, .. }: Lines,
+    lines: Lines,
     x: CpuView<'_, T>,
     out: StoredMut<'_, T::Total>,
     scan: impl Fn(&[T], &mut [T::Total]) + Sync,
 ) -> Result<()> {
-    let slab = n * inner;
-    if slab == 0 || out.len() == 0 {
-        return Ok(());
-    }
-    let chunk = slab * (crate::cpu::PIECE / slab).max(1);
+    let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
     let scanned = |i: usize, out: StoredMut<'_, T::Total>| {
         scratch::reals_mut(out, |out| {
-            let x = x.data.part(i * chunk, out.len());
+            let x = x.data.part(i * piece, out.len());
             scratch::reals(x, |x| {
                 x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).for_each(|(x, out)| scan(x, out));
                 Ok(())
             })
         })
     };
-    out.try_for_each_chunk(chunk, &scanned).map_err(Error::scratch(op))
+    out.try_for_each_chunk(piece, &scanned).map_err(Error::scratch(op))
 }
 
 /// `x`, which is `[n, inner]`, combined along its first dimension.

@@ -99,25 +99,21 @@ impl<R: Real> CpuKernel<R, 2> for Recurrence {
     type Out = R;
 
     fn cpu(&self, [x, a]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        let Lines { n, inner, .. } = Lines::along(self.dim, x.shape);
-        let slab = n * inner;
-        if slab == 0 || out.len() == 0 {
-            return Ok(());
-        }
-        let chunk = slab * (crate::cpu::PIECE / slab).max(1);
+        let lines = Lines::along(self.dim, x.shape);
+        let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
         let followed = |i: usize, out: StoredMut<'_, R>| {
             scratch::reals_mut(out, |out| {
-                let [x, a] = [x, a].map(|input| input.data.part(i * chunk, out.len()));
+                let [x, a] = [x, a].map(|input| input.data.part(i * piece, out.len()));
                 scratch::reals(x, |x| {
                     scratch::reals(a, |a| {
                         let slabs = x.chunks_exact(slab).zip(a.chunks_exact(slab)).zip(out.chunks_exact_mut(slab));
-                        slabs.for_each(|((x, a), out)| self.follow(x, a, out, inner));
+                        slabs.for_each(|((x, a), out)| self.follow(x, a, out, lines.inner));
                         Ok(())
                     })
                 })
             })
         };
-        out.try_for_each_chunk(chunk, &followed).map_err(Error::scratch(Self::NAME))
+        out.try_for_each_chunk(piece, &followed).map_err(Error::scratch(Self::NAME))
     }
 }
 
