@@ -40,9 +40,12 @@ fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
     let end = text.split_once(&budget).and_then(|(_, end)| end.strip_suffix(knob));
     let end = end.unwrap_or_else(|| panic!("{text}\nbut expected at the end: {budget}{knob}"));
-    // What other tests of this process may hold: handles of their tensors, and scratch of threads that are ending.
+    // What other tests of this process may hold: handles of their tensors, and scratch of threads that are ending. The last
+    // is a block of such scratch, given back while this was refused: the budget alone knows it, by who asked for it first.
     let holders = end.strip_prefix("largest holders: ").map_or(end, |holders| holders.trim_end_matches("; "));
-    let is_theirs = |holder: &str| holder == "`handles` 256 KiB" || holder.starts_with("`scratch` ");
+    let is_theirs = |holder: &str| {
+        ["`handles` 256 KiB", "`activations` 208 B"].contains(&holder) || holder.starts_with("`scratch` ")
+    };
     assert!(holders.is_empty() || holders.split(", ").all(is_theirs), "{text}");
     // Threads of other tests may end meanwhile and give back what they kept.
     assert!(ledger().live_bytes() <= before, "bytes are left after: {text}");
