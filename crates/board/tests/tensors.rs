@@ -3,13 +3,14 @@
 #![cfg(feature = "tensors")]
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 
 use pagelock_board::{
     Array, Embedding, Error, GraphNode, GridOptions, Result, Step, SummaryWriter, ToArray, ToGraph, make_grid,
 };
 use pagelock_tensor::profiler::GraphRecorder;
-use pagelock_tensor::{Bool, DType, Int, Tensor};
+use pagelock_tensor::{Bool, DType, Device, Int, Tensor};
 
 fn at(step: i32) -> Step {
     Step::from(step).at(0.0)
@@ -31,19 +32,37 @@ fn written(write: impl FnOnce(&SummaryWriter) -> Result<()>) -> Vec<Vec<u8>> {
     files
 }
 
+/// The CPU, and the GPU where there is one, with the names that TensorBoard has for them.
+fn devices() -> Vec<(Device, &'static str)> {
+    let mut devices = vec![(Device::Cpu, "/device:CPU:0")];
+    match Device::cuda(0) {
+        Ok(gpu) => devices.push((gpu, "/device:GPU:0")),
+        Err(missing) => {
+            let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
+            assert!(!required, "REQUIRE_GPU=1, but {missing}");
+            let _ = writeln!(std::io::stderr(), "SKIPPED on a GPU: {missing}");
+        }
+    }
+    devices
+}
+
 #[test]
 fn float_tensors_and_slices_write_the_same() {
     let values: Vec<f32> = (0..24).map(|i| i as f32 / 24.0).collect();
-    let tensor = Tensor::from_slice(&values, [2, 3, 2, 2]).unwrap();
     let array = Array::new(&values, [2, 3, 2, 2]).unwrap();
-    let points = (tensor.reshape([6, 4]).unwrap(), Array::new(&values, [6, 4]).unwrap());
+    let points = Array::new(&values, [6, 4]).unwrap();
     fn calls(writer: &SummaryWriter, images: &impl ToArray, points: &impl ToArray) -> Result<()> {
         writer.add_histogram("values", images, at(0))?;
         writer.add_images("images", images, at(0))?;
         writer.add_image("grid", &make_grid(images, GridOptions::default())?, at(0))?;
         writer.add_embedding("points", &Embedding::new(points)?, 0)
     }
-    assert_eq!(written(|writer| calls(writer, &tensor, &points.0)), written(|writer| calls(writer, &array, &points.1)));
+    let expected = written(|writer| calls(writer, &array, &points));
+    for (device, name) in devices() {
+        let tensor = Tensor::from_slice(&values, [2, 3, 2, 2]).unwrap().to(&device).unwrap();
+        let points = tensor.reshape([6, 4]).unwrap();
+        assert_eq!(written(|writer| calls(writer, &tensor, &points)), expected, "{name}");
+    }
 }
 
 #[test]
@@ -80,24 +99,27 @@ fn a_tensor_with_one_element_is_a_scalar_and_another_is_refused() {
 
 #[test]
 fn a_recorded_graph_becomes_nodes_with_shapes_and_devices() {
-    let (x, w) = (Tensor::ones([4, 3]).unwrap(), Tensor::ones([3, 2]).unwrap());
-    let mut recorder = GraphRecorder::new();
-    recorder.input("x", &x);
-    recorder.parameter("net/weight", &w);
-    recorder.parameter("net/unused", &Tensor::ones([1]).unwrap());
-    let graph = recorder.record(|| (x.matmul(&w)? + 1.0)?.add(&Tensor::ones([2])?)).unwrap();
+    for (device, name) in devices() {
+        let ones = |shape: &[usize]| Tensor::on(&device).ones(shape).unwrap();
+        let (x, w) = (ones(&[4, 3]), ones(&[3, 2]));
+        let mut recorder = GraphRecorder::new();
+        recorder.input("x", &x);
+        recorder.parameter("net/weight", &w);
+        recorder.parameter("net/unused", &ones(&[1]));
+        let graph = recorder.record(|| (x.matmul(&w)? + 1.0)?.add(&ones(&[2]))).unwrap();
 
-    let node = |name: &str, op: &str, shape: &[usize]| {
-        GraphNode::new(name, op).shape(shape).attributes("dtype: float32").device("/device:CPU:0")
-    };
-    let expected = [
-        node("input/x", "IO Node", &[4, 3]),
-        node("net/weight", "Parameter", &[3, 2]),
-        node("matmul", "matmul", &[4, 2]).input("input/x").input("net/weight"),
-        node("add", "add", &[4, 2]).input("matmul"),
-        node("Constant", "Constant", &[2]),
-        node("add_1", "add", &[4, 2]).input("add").input("Constant"),
-        node("output/output.1", "IO Node", &[4, 2]).input("add_1"),
-    ];
-    assert_eq!(*graph.to_graph(), expected);
+        let node = |op_name: &str, op: &str, shape: &[usize]| {
+            GraphNode::new(op_name, op).shape(shape).attributes("dtype: float32").device(name)
+        };
+        let expected = [
+            node("input/x", "IO Node", &[4, 3]),
+            node("net/weight", "Parameter", &[3, 2]),
+            node("matmul", "matmul", &[4, 2]).input("input/x").input("net/weight"),
+            node("add", "add", &[4, 2]).input("matmul"),
+            node("Constant", "Constant", &[2]),
+            node("add_1", "add", &[4, 2]).input("add").input("Constant"),
+            node("output/output.1", "IO Node", &[4, 2]).input("add_1"),
+        ];
+        assert_eq!(*graph.to_graph(), expected);
+    }
 }

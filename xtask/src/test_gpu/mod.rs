@@ -18,6 +18,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-tensor", &["--test=cuda", "--test=golden", "--test=gradients", "--test=properties", "--test=refusals"]),
     ("pagelock-data", &["--test=device"]),
     ("pagelock-nn", &["--test=training", "--test=suite"]),
+    ("pagelock-board", &["--test=tensors"]),
 ];
 
 /// Examples that check what they promise, and end within seconds with `--quick`: their names begin with one of these.

@@ -1,4 +1,4 @@
-"""DLPack between this crate, PyTorch and NumPy, in one process: values, strides, types, who lives how long.
+"""DLPack between this crate, PyTorch and NumPy, in one process: values, strides, types, who lives how long; on a GPU too, if PyTorch has one.
 
     python numpy_and_torch.py LIBRARY      # the built `library.rs`; needs torch and numpy, which ask for DLPack 1.0 (torch 2.9, numpy 2.1)
 """
@@ -41,17 +41,17 @@ def destroy(capsule):
 class Ours:
     """A tensor of ours, for `from_dlpack`."""
 
-    def __init__(self, pointer, is_shared=False):
+    def __init__(self, pointer, is_shared=False, device=(1, 0)):
         if not pointer:
             raise ValueError(library.pagelock_error().decode())
-        self.pointer, self.is_shared = pointer, is_shared
+        self.pointer, self.is_shared, self.device = pointer, is_shared, device
 
     def __del__(self):
         if hasattr(self, "pointer"):
             library.pagelock_free(self.pointer)
 
     def __dlpack_device__(self):
-        return (1, 0)
+        return self.device
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         is_versioned = max_version is not None and max_version >= (1, 0)
@@ -68,7 +68,7 @@ class Before1:
         self.ours = ours
 
     def __dlpack_device__(self):
-        return (1, 0)
+        return self.ours.__dlpack_device__()
 
     def __dlpack__(self, **_):
         return self.ours.__dlpack__()
@@ -80,7 +80,8 @@ def taken(array, is_versioned=True, is_shared=False):
     address = id(capsule)
     pointer = python.PyCapsule_GetPointer(address, NAMES[is_versioned])
     python.PyCapsule_SetName(address, USED[is_versioned])
-    return Ours(library.pagelock_take(pointer, is_versioned, is_shared), is_shared)
+    kind, ordinal = array.__dlpack_device__()
+    return Ours(library.pagelock_take(pointer, is_versioned, is_shared), is_shared, (int(kind), ordinal))
 
 
 def refusal(action):
@@ -96,9 +97,9 @@ def same(found, wanted):
     assert found.tolist() == wanted.tolist(), (found, wanted)
 
 
-def go_there_and_back():
+def go_there_and_back(device):
     """Each type and layout: theirs to ours, ours to theirs; copied and shared; both structs."""
-    base = torch.arange(24).reshape(2, 3, 4)
+    base = torch.arange(24, device=device).reshape(2, 3, 4)
     layouts = [lambda x: x, lambda x: x.permute(2, 0, 1), lambda x: x[:, 1:, ::2], lambda x: x[1, 2, 3], lambda x: x[:, :0],
                lambda x: x[:1].expand(5, 3, 4), lambda x: x[:, 1]]
     dtypes = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int32, torch.int64, torch.bool]
@@ -106,8 +107,8 @@ def go_there_and_back():
     for dtype in dtypes:
         for layout in layouts:
             theirs = layout((base % 3 == 0) if dtype == torch.bool else base.to(dtype))
-            arrays = [theirs] if dtype == torch.bfloat16 else [theirs, theirs.numpy()]
-            for array in arrays:
+            has_numpy = device == "cpu" and dtype != torch.bfloat16
+            for array in [theirs, theirs.numpy()] if has_numpy else [theirs]:
                 for is_versioned in [True, False]:
                     ours = taken(array, is_versioned)
                     same(torch.from_dlpack(ours if is_versioned else Before1(ours)), theirs)
@@ -116,9 +117,12 @@ def go_there_and_back():
                     if array is not theirs:
                         same(np.from_dlpack(ours if is_versioned else Before1(ours)), array)
                     count += 1
+    return count
+
+
+def go_backwards():
     backwards = np.arange(6.0).reshape(2, 3)[::-1, ::-1]
     same(np.from_dlpack(taken(backwards)), backwards)
-    return count
 
 
 def share_one_memory():
@@ -203,8 +207,43 @@ def refuse_what_no_tensor_has():
     same(torch.from_dlpack(taken(unaligned)), unaligned)
 
 
-count = go_there_and_back()
+def share_memory_of_a_gpu():
+    """In the order of the device's work: `taken` copies, once what PyTorch queued on its own stream is done."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        x = torch.ones(1 << 24, device="cuda")
+        for _ in range(100):
+            x = x * 1.0001
+        stream.synchronize()
+        ours = taken(x)
+    ours.is_shared = True
+    y, z = torch.from_dlpack(ours), torch.from_dlpack(ours)
+    assert y.data_ptr() == z.data_ptr() != x.data_ptr() and torch.equal(y, x)
+    y.add_(1.0)
+    torch.cuda.synchronize()
+    del ours, y
+    assert torch.equal(z, x + 1.0), "PyTorch has a view of it"
+    assert "on a device" in refusal(lambda: taken(x, is_shared=True))
+
+    torch.cuda.synchronize()
+    del z
+    free = torch.cuda.mem_get_info()[0]
+    for _ in range(200):  # 12.5 GiB in all
+        y = torch.from_dlpack(taken(x))
+        del y
+    lost = free - torch.cuda.mem_get_info()[0]
+    assert lost < 1 << 30, lost
+
+
+counts = {"CPU": go_there_and_back("cpu")}
+go_backwards()
 share_one_memory()
 live_as_long_as_they_are_needed()
 refuse_what_no_tensor_has()
-print(f"torch {torch.__version__}, numpy {np.__version__}: {count} tensors went there and back")
+if torch.cuda.is_available():
+    counts[torch.cuda.get_device_name()] = go_there_and_back("cuda")
+    share_memory_of_a_gpu()
+else:
+    print("SKIPPED: PyTorch has no GPU here")
+there = ", ".join(f"{count} on {device}" for device, count in counts.items())
+print(f"torch {torch.__version__}, numpy {np.__version__}: tensors that went there and back: {there}")
