@@ -81,7 +81,7 @@
 // `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
-// has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/cross_entropy/cuda.rs`,
+// has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 // `ops/recurrent/cuda.rs`, `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`,
 // `ops/triangle/cuda.rs` and `random/cuda.rs`.
@@ -139,7 +139,7 @@ pub use kind::{Bool, ElementOf, Float, Int, Kind, Number, Numeric, PlainNumber, 
 pub use map::{AnyTensor, FileElements, TensorFile, TensorMap, copy_all_, snapshot_all};
 pub use ops::{
     BatchNormOptions, Conv2dOptions, ConvTranspose2dOptions, Ellipsis, IndexItem, Indices, NewAxis, PadMode,
-    Pool2dOptions, Recurrence, RecurrentLayer, Reduction, ScatterReduce, SliceRange, Steps,
+    Pool2dOptions, Recurrence, RecurrentLayer, Reduction, ScatterReduce, SliceRange, Steps, add_correct_,
 };
 #[doc(hidden)]
 pub use pagelock_memory::{debug_is_the_message, text};

@@ -1,6 +1,6 @@
 //! [`Accuracy`]: how often the label is among the largest scores.
 
-use pagelock_tensor::{self as tensor, DType, Int, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, DType, Int, Tensor, add_correct_, no_grad};
 
 use super::{Constants, Labels, check_counts, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
@@ -71,6 +71,9 @@ impl Accuracy {
             return Err(Error::Argument(format!(
                 "Accuracy: top_k is {k}; with {n_classes} classes it is 1 to {n_classes}"
             )));
+        }
+        if k == 1 && self.ignore_index.is_none() {
+            return Ok(add_correct_(&self.correct, &self.total, &scores, &labels.reshape([-1])?)?);
         }
         no_grad(|| {
             let labels = Labels::new(labels, self.ignore_index)?;

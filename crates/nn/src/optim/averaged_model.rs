@@ -2,7 +2,7 @@
 
 use crate::{Counter, Error, Forward, Module, Result};
 use pagelock_tensor::optimizer_steps::{AverageRule, Rate, StepTensors};
-use pagelock_tensor::{self as tensor, AnyTensor, DType, Tensor, copy_all_, no_grad};
+use pagelock_tensor::{self as tensor, AnyTensor, Tensor, copy_all_, no_grad};
 
 /// Averages of a model's weights, as PyTorch's `torch.optim.swa_utils.AveragedModel`: their mean (stochastic weight averaging), or an
 /// exponential average ([`ema`](Self::ema)). They often generalize better than the last weights.
@@ -122,10 +122,9 @@ impl How {
             pairs.extend(copied.extract_if(.., |(own, _)| own.dtype().is_float()));
         }
         no_grad(|| {
-            let clock = count.to_float_of(DType::F64)?.reshape([1])?;
-            let tensors = pairs.into_iter().map(|(own, new)| averaged(own, new, &clock));
+            let tensors = pairs.into_iter().map(|(own, new)| averaged(own, new));
             let tensors = tensors.collect::<tensor::Result<Vec<_>>>()?;
-            AverageRule { decay: self.decay }.step(tensors, &self.rate)?;
+            AverageRule { decay: self.decay }.step(tensors, count, &self.rate)?;
             copy_all_(&copied)
         })?;
         Ok(count.increment()?)
@@ -133,11 +132,10 @@ impl How {
 }
 
 /// What a step needs to average `new` in `own`.
-fn averaged(own: &AnyTensor, new: &AnyTensor, clock: &Tensor) -> tensor::Result<StepTensors> {
+fn averaged(own: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
     let parameter = own.float()?;
     let grad = new.float()?.detach().to_dtype(parameter.dtype())?.to(&parameter.device())?;
-    let clock = Some(clock.to(&parameter.device())?);
-    Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock, is_first: false })
+    Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock: None, is_first: false })
 }
 
 /// Tensors of both models in pairs, if names and shapes are the same.

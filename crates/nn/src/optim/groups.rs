@@ -196,7 +196,7 @@ impl<M: Method> Groups<M> {
     }
 
     pub(super) fn set_lr(&self, lr: f64) {
-        self.groups.iter().for_each(|group| group.lr.set(lr));
+        self.set_rates(std::iter::repeat(lr));
     }
 
     pub(super) fn lrs(&self) -> Vec<f64> {
@@ -205,8 +205,13 @@ impl<M: Method> Groups<M> {
 
     pub(super) fn set_lrs(&self, lrs: &[f64]) -> Result<()> {
         check_lrs(M::NAME, lrs, self.groups.len())?;
-        self.groups.iter().zip(lrs).for_each(|(group, lr)| group.lr.set(*lr));
+        self.set_rates(lrs.iter().copied());
         Ok(())
+    }
+
+    fn set_rates(&self, lrs: impl Iterator<Item = f64>) {
+        let rates: Vec<_> = self.groups.iter().map(|group| &group.lr).zip(lrs).collect();
+        Rate::set_all(&rates);
     }
 
     pub(super) fn set_initial_lrs(&mut self, lrs: &[f64]) {

@@ -1,15 +1,18 @@
 //! Averages of parameters over steps: exponential ones, and equal ones.
 
+use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors};
 use crate::cuda::Code;
-use crate::element::Real;
+use crate::element::{DType, Real};
 use crate::error::Result;
+use crate::kind::Int;
+use crate::tensor::Tensor;
 
 /// How an average follows: `parameter` is the average `a`, `grad` what is averaged, `x`.
 ///
-/// The clock counts what was averaged before, `n`. At first `a ← x`; then `a ← a + (1 − decay) · (x − a)`, an exponential average, or
+/// At first `a ← x`; later, when `n` were averaged before, `a ← a + (1 − decay) · (x − a)`, an exponential average, or
 /// without a decay `a ← a + (x − a) / (n + 1)`, the mean of all.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AverageRule {
@@ -17,12 +20,33 @@ pub struct AverageRule {
     pub decay: Option<f64>,
 }
 
-steps! { AverageRule, "Nothing is kept; the clock counts what was averaged before." }
+impl AverageRule {
+    /// One step for all of the tensors. Nothing is kept; `averaged`, an `i64` without dimensions, says how many were averaged before. The
+    /// learning rate is not used.
+    ///
+    /// # Errors
+    /// As [`SgdRule::step`](super::SgdRule::step).
+    pub fn step(
+        &self,
+        tensors: impl IntoIterator<Item = StepTensors>,
+        averaged: &Tensor<Int>,
+        lr: &Rate,
+    ) -> Result<()> {
+        let averaged = averaged.to_dtype(DType::I64)?.reshape([1])?;
+        let with_clock = |group: StepTensors| {
+            let clock = averaged.to(&group.parameter.device())?.into_raw().typed();
+            Ok(StepTensors { clock: Some(clock), ..group })
+        };
+        let tensors = tensors.into_iter().map(with_clock).collect::<Result<Vec<_>>>()?;
+        step::step(tensors, self, lr)
+    }
+}
 
 static CODE: Code = Code { name: "average", text: concat!(include_str!("average.cu"), include_str!("steps.cu")) };
 
 impl Formula for AverageRule {
     const CODE: &'static Code = &CODE;
+    const CLOCK_TYPE: DType = DType::I64;
 
     fn prelude(&self) -> Prelude {
         Prelude { maximize: false, weight_decay: 0.0, is_decoupled: false }

@@ -1,7 +1,7 @@
 // Clipping by the norm of all gradients, and by value: some of them at once, each contiguous; blockIdx.y says which. Read `sums.cu` first.
 //
-// squares   partial[number, block] = Σ x² of the block's part of the gradient of that number
-// scale     x ← x · min(1, most / (norm + 1e-6))
+// squares   partial[first + ..] = Σ x² of each block's part of a gradient
+// scale     norm = √ Σ squares,   x ← x · min(1, most / (norm + 1e-6))
 // clamp     x ← min(max(x, -most), most); NaN stays
 
 #define TENSORS 6 // of one launch, at most
@@ -23,8 +23,21 @@ template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
 
 #define EACH switch (blockIdx.y) { ONE(0); ONE(1); ONE(2); ONE(3); ONE(4); ONE(5); }
 
+#if defined(KERNEL_squares) || defined(KERNEL_scale)
+// The sum over the threads of a block, for all of them.
+INLINE f64 sum_of_block(f64 x) {
+    __shared__ f64 parts[WARP];
+    for (u32 other = WARP / 2; other > 0; other /= 2) x += __shfl_xor_sync(EVERYONE, x, other);
+    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = x;
+    __syncthreads();
+    x = parts[0];
+    for (u32 warp = 1; warp < blockDim.x / WARP; warp++) x += parts[warp];
+    return x;
+}
+#endif
+
 #ifdef KERNEL_squares
-struct Squares { Lengths n; u64 first, blocks; };
+struct Squares { Lengths n; u64 first; };
 
 INLINE void squares_of(const T* x, u64 n, f64* to) {
     R sum = 0;
@@ -35,14 +48,8 @@ INLINE void squares_of(const T* x, u64 n, f64* to) {
         #pragma unroll
         for (int k = 0; k < UNROLL; k++) sum = multiply_add(few[k], few[k], sum);
     });
-    __shared__ f64 parts[WARP];
-    f64 wide = sum;
-    for (u32 other = WARP / 2; other > 0; other /= 2) wide += __shfl_xor_sync(EVERYONE, wide, other);
-    if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = wide;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (u32 warp = 1; warp < blockDim.x / WARP; warp++) wide += parts[warp];
-    *to = wide;
+    f64 all = sum_of_block(sum);
+    if (threadIdx.x == 0) *to = all;
 }
 
 #define ONE(k) case k: return squares_of(x##k, settings.n.of[k], partial)
@@ -50,13 +57,13 @@ extern "C" __global__ void squares(
     const T* x0, const T* x1, const T* x2, const T* x3, const T* x4, const T* x5, f64* partial, Squares settings
 ) {
     begin();
-    partial += (settings.first + blockIdx.y) * settings.blocks + blockIdx.x;
+    partial += settings.first + blockIdx.y * gridDim.x + blockIdx.x;
     EACH
 }
 #endif
 
 #ifdef KERNEL_scale
-struct Scale { Lengths n; f64 most; };
+struct Scale { Lengths n; f64 most; u64 count; };
 
 INLINE void scaled(T* x, u64 n, R by) {
     if (by == 1) return;
@@ -70,9 +77,14 @@ INLINE void scaled(T* x, u64 n, R by) {
 }
 
 #define ONE(k) case k: return scaled(x##k, settings.n.of[k], R(by > 1 ? 1 : by))
-extern "C" __global__ void scale(T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, const f64* norm, Scale settings) {
+extern "C" __global__ void scale(
+    T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, const f64* squares, R* norm_to, Scale settings
+) {
     begin();
-    f64 by = settings.most / (*norm + 1e-6); // NaN stays NaN
+    f64 sum = 0;
+    for (u64 i = threadIdx.x; i < settings.count; i += blockDim.x) sum += squares[i];
+    f64 norm = sqrt(sum_of_block(sum)), by = settings.most / (norm + 1e-6); // NaN stays NaN
+    if (norm_to && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *norm_to = R(norm);
     EACH
 }
 #endif

@@ -1,19 +1,24 @@
 //! Clipping by the norm of all gradients together, and by value.
 
-use super::cuda::Kernel;
-use super::groups::{Batch, Group, MOST, PLACES, Places};
+use super::cuda::{Kernel, NULL};
+use super::groups::{Batch, CHANGED, READ, Single};
 use crate::autograd::no_grad;
 use crate::cuda::{Code, CudaDevice};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
+use crate::shape::Shape;
+use crate::storage::FreshCuda;
 use crate::tensor::Tensor;
+use pagelock_cuda::Argument;
 use std::cell::Cell;
 
 static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sums.cu"), include_str!("clip.cu")) };
 
 /// Blocks that add up one gradient, at most: a constant, since sums must not depend on the device.
 const BLOCKS: usize = 1024;
+/// Sums of blocks that each block adds up by itself, at most; more are added up by a reduction.
+const FEW: usize = 1024;
 
 /// Scales gradients down in place, so that the norm of all of them together, as if they were one vector, is at most
 /// `max_norm`; gives the norm that they had, as PyTorch's `clip_grad_norm_`.
@@ -36,23 +41,23 @@ const BLOCKS: usize = 1024;
 /// ```
 pub fn clip_grad_norm_(grads: impl IntoIterator<Item = Tensor>, max_norm: f64) -> Result<Tensor> {
     let mut by_device: Vec<(Device, Vec<Tensor>)> = Vec::new();
-    for grad in grads {
+    for grad in grads.into_iter().filter(|grad| !grad.is_empty()) {
         let device = grad.device();
         match by_device.iter_mut().find(|(known, _)| *known == device) {
             Some((_, grads)) => grads.push(grad),
             None => by_device.push((device, vec![grad])),
         }
     }
-    let Some((first, grads)) = by_device.first() else { return Tensor::zeros(()) };
-    let dtype = grads[0].dtype().computing();
+    let Some(((first, grads), others)) = by_device.split_first() else { return Tensor::zeros(()) };
     no_grad(|| {
         let mut squares = squares(first, grads)?;
-        for (device, grads) in &by_device[1..] {
-            squares = squares.add(&self::squares(device, grads)?.to(first)?)?;
+        for (device, grads) in others {
+            let more = self::squares(device, grads)?.sum(..)?.to(first)?;
+            squares = squares.sum(..)?.add(&more)?.reshape([1])?;
         }
-        let norm = squares.sqrt()?;
-        by_device.iter().try_for_each(|(device, grads)| scale(device, grads, &norm.to(device)?, max_norm))?;
-        norm.to_dtype(dtype)
+        let norm = scale(first, grads, &squares, max_norm)?;
+        others.iter().try_for_each(|(device, grads)| scale(device, grads, &squares.to(device)?, max_norm).map(drop))?;
+        Ok(norm)
     })
 }
 
@@ -72,22 +77,22 @@ pub fn clip_grad_norm_(grads: impl IntoIterator<Item = Tensor>, max_norm: f64) -
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn clip_grad_value_(grads: impl IntoIterator<Item = Tensor>, clip_value: f64) -> Result<()> {
-    let clamp = |groups: &[Option<Gradient>]| clamp(groups, clip_value);
+    let clamp = |groups: &[Option<Single>]| clamp(groups, clip_value);
     let mut batch = Batch::new();
-    grads.into_iter().try_for_each(|grad| batch.add(Gradient { grad, is_changed: true }, clamp))?;
+    grads.into_iter().try_for_each(|grad| batch.add(Single { tensor: grad, is_changed: true }, clamp))?;
     batch.finish(clamp)
 }
 
-fn clamp(groups: &[Option<Gradient>], most: f64) -> Result<()> {
+fn clamp(groups: &[Option<Single>], most: f64) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
-    let Device::Cuda(device) = first.grad.device() else {
-        return groups.iter().flatten().try_for_each(|group| group.grad.clamp_(-most, most));
+    let Device::Cuda(device) = first.tensor.device() else {
+        return groups.iter().flatten().try_for_each(|group| group.tensor.clamp_(-most, most));
     };
     let kernel = Kernel { code: &CODE, name: "clamp", places: CHANGED, blocks: BLOCKS };
     kernel.launch(&device, groups, &[], None, &[most.to_bits()])
 }
 
-/// The sum of the squares of all elements, one `f64`.
+/// Numbers whose sum is that of the squares of all elements, `[n]` of `f64`: one, or what blocks of a kernel found.
 fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
     let Device::Cuda(cuda) = device else {
         let squares = |grad: &Tensor| {
@@ -95,72 +100,64 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
             x.mul(&x)?.sum(..)?.item::<f64>()
         };
         let sum = grads.iter().try_fold(0.0, |sum, grad| Ok(sum + squares(grad)?))?;
-        return Tensor::of(DType::F64).full((), sum);
+        return Tensor::of(DType::F64).full([1], sum);
     };
-    let partial = Tensor::on(device).of(DType::F64).zeros([grads.len(), BLOCKS])?;
+    let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
+    let partial = unset(device, cuda, [grads.len() * BLOCKS], DType::F64)?;
     let done = Cell::new(0);
     in_batches(grads, false, |groups| {
-        let first = done.replace(done.get() + groups.len());
+        let first = done.replace(done.get() + groups.len() * kernel.blocks_for(groups));
         let mut locked = partial.storage().lock_mut();
         let to = locked.cuda(partial.layout(), DType::F64).into_argument();
-        let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
-        kernel.launch(cuda, groups, &[], Some(to), &[first as u64, BLOCKS as u64])
+        kernel.launch(cuda, groups, &[], Some(to), &[first as u64])
     })?;
-    partial.sum(..)
+    let found = partial.narrow(0, 0, done.get())?;
+    if found.len() <= FEW { Ok(found) } else { found.sum(..)?.reshape([1]) }
 }
 
-/// Multiplies all by what brings the norm down.
-fn scale(device: &Device, grads: &[Tensor], norm: &Tensor, max_norm: f64) -> Result<()> {
+/// Multiplies all by what brings the norm down, the root of the sum of `squares`; gives that norm, in the computing type of the first.
+fn scale(device: &Device, grads: &[Tensor], squares: &Tensor, max_norm: f64) -> Result<Tensor> {
+    let dtype = grads[0].dtype().computing();
     let Device::Cuda(cuda) = device else {
+        let norm = squares.sum(..)?.sqrt()?;
         let by = max_norm / (norm.item::<f64>()? + 1e-6);
-        return if by > 1.0 { Ok(()) } else { grads.iter().try_for_each(|grad| grad.mul_scalar_(by)) };
+        let changed = if by > 1.0 { &[] } else { grads }; // all, if it is NaN
+        changed.iter().try_for_each(|grad| grad.mul_scalar_(by))?;
+        return norm.to_dtype(dtype);
     };
-    in_batches(grads, true, |groups| scale_on(cuda, groups, norm, max_norm))
+    let norm = unset(device, cuda, [], dtype)?;
+    in_batches(grads, true, |groups| scale_on(cuda, groups, squares, &norm, max_norm))?;
+    Ok(norm)
 }
 
-fn scale_on(device: &CudaDevice, groups: &[Option<Gradient>], norm: &Tensor, max_norm: f64) -> Result<()> {
+/// The kernel writes the norm, if it computes in the type of that.
+fn scale_on(
+    device: &CudaDevice,
+    groups: &[Option<Single>],
+    squares: &Tensor,
+    norm: &Tensor,
+    max_norm: f64,
+) -> Result<()> {
     let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED, blocks: BLOCKS };
-    kernel.launch(device, groups, &[Some(norm)], None, &[max_norm.to_bits()])
+    let is_its_type = groups.iter().flatten().all(|group| group.tensor.dtype().computing() == norm.dtype());
+    let mut locked = is_its_type.then(|| norm.storage().lock_mut());
+    let to = locked.as_mut().map(|locked| locked.cuda(norm.layout(), norm.dtype()).into_argument());
+    let to = to.unwrap_or(Argument::Value(&NULL));
+    kernel.launch(device, groups, &[Some(squares)], Some(to), &[max_norm.to_bits(), squares.len() as u64])
+}
+
+/// A tensor whose elements have unspecified values.
+fn unset<const N: usize>(device: &Device, cuda: &CudaDevice, dims: [usize; N], dtype: DType) -> Result<Tensor> {
+    Ok(FreshCuda::allocate("clip_grad_norm_", Shape::new(&dims)?, dtype, device, cuda)?.share().typed())
 }
 
 /// Launches for a few gradients at a time.
 fn in_batches(
     grads: &[Tensor],
     is_changed: bool,
-    launch: impl Fn(&[Option<Gradient>]) -> Result<()> + Copy,
+    launch: impl Fn(&[Option<Single>]) -> Result<()> + Copy,
 ) -> Result<()> {
     let mut batch = Batch::new();
-    grads.iter().try_for_each(|grad| batch.add(Gradient { grad: grad.clone(), is_changed }, launch))?;
+    grads.iter().try_for_each(|grad| batch.add(Single { tensor: grad.clone(), is_changed }, launch))?;
     batch.finish(launch)
-}
-
-/// A gradient that a launch reads or changes.
-#[derive(Clone)]
-struct Gradient {
-    grad: Tensor,
-    is_changed: bool,
-}
-
-/// Where a [`Gradient`] is among the places of a group.
-const CHANGED: [bool; PLACES] = [true, false, false, false, false, false];
-const READ: [bool; PLACES] = [false, false, false, false, false, true];
-
-impl Group for Gradient {
-    fn most(&self) -> usize {
-        MOST
-    }
-
-    fn tensors(&self) -> Places<'_> {
-        let places = if self.is_changed { CHANGED } else { READ };
-        places.map(|is_here| is_here.then_some(&self.grad))
-    }
-
-    fn with(&self, mut tensors: [Option<Tensor>; PLACES]) -> Self {
-        let copy = tensors.iter_mut().find_map(Option::take);
-        Self { grad: copy.unwrap_or_else(|| self.grad.clone()), is_changed: self.is_changed }
-    }
-
-    fn fits(&self, _: &Self) -> bool {
-        true
-    }
 }

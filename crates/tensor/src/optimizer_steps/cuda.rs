@@ -56,6 +56,12 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
+    /// How many blocks each group gets.
+    pub(super) fn blocks_for<G: Group>(&self, groups: &[Option<G>]) -> usize {
+        let longest = groups.iter().map(len_of).max().unwrap_or(0);
+        longest.div_ceil(THREADS as usize).min(self.blocks)
+    }
+
     /// Launches the kernel. Its arguments are pointers to the places of each group (null behind the last), the scalars (null
     /// where there is none), the result, and the groups' lengths before `settings`.
     pub(super) fn launch<G: Group>(
@@ -71,9 +77,8 @@ impl Kernel {
         let mut locks = lock_all(groups, &scalars);
         let mut numbers = [0; MOST + MOST_SETTINGS];
         for (number, group) in numbers.iter_mut().zip(groups) {
-            *number = tensors_of(group).into_iter().flatten().next().map_or(0, |tensor| tensor.len() as u64);
+            *number = len_of(group) as u64;
         }
-        let longest = numbers.iter().copied().max().unwrap_or(0) as usize;
         numbers[MOST..][..settings.len()].copy_from_slice(settings);
         let padded = groups.iter().chain(std::iter::repeat(&None));
         let (of_groups, [of_scalars, ..]) = locks.split_at_mut(SCALARS) else { unreachable!("their row is the last") };
@@ -87,8 +92,8 @@ impl Kernel {
         let settings = bytemuck::cast_slice(&numbers[..MOST + settings.len()]);
         let arguments: Arguments<'_> =
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
-        let blocks = longest.div_ceil(THREADS as usize).min(self.blocks);
-        let launch = Launch { grid: [blocks as u32, groups.len() as u32, 1], ..Launch::covering(1, THREADS) };
+        let grid = [self.blocks_for(groups) as u32, groups.len() as u32, 1];
+        let launch = Launch { grid, ..Launch::covering(1, THREADS) };
         let queue = || {
             // SAFETY: the kernel takes these, in this order; it touches, of each group, the elements of tensors without gaps of
             // one length (`check`, `is_plain`), which are different memory for different groups, and what it knows of scalars.
@@ -96,6 +101,11 @@ impl Kernel {
         };
         profiler::on_stream(self.name, || device.stream(), queue)
     }
+}
+
+/// How many elements the tensors of a group have.
+fn len_of<G: Group>(group: &Option<G>) -> usize {
+    tensors_of(group).into_iter().flatten().next().map_or(0, Tensor::len)
 }
 
 /// The scalars that are there, copied where they are in a storage that the kernel changes.
@@ -124,5 +134,6 @@ impl Lock<'_> {
     }
 }
 
-const NULL: [u8; 8] = [0; 8];
+/// A pointer to nothing.
+pub(super) const NULL: [u8; 8] = [0; 8];
 const MOST_SETTINGS: usize = 3 + MOST_NUMBERS; // a prelude and a rule

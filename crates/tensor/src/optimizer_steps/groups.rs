@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::op::same_precision;
-use crate::storage::{Locked, LockedMut};
+use crate::storage::{Locked, LockedMut, StorageRef};
 use crate::tensor::Tensor;
 
 /// Groups of one launch, at most: `TENSORS` of `steps.cu`.
@@ -38,6 +38,37 @@ pub(super) trait Group: Clone {
 
     /// Whether one launch can do both.
     fn fits(&self, other: &Self) -> bool;
+}
+
+/// A tensor by itself, which a launch reads or changes.
+#[derive(Clone)]
+pub(super) struct Single {
+    pub(super) tensor: Tensor,
+    pub(super) is_changed: bool,
+}
+
+/// Where a [`Single`] is among the places of a group.
+pub(super) const CHANGED: [bool; PLACES] = [true, false, false, false, false, false];
+pub(super) const READ: [bool; PLACES] = [false, false, false, false, false, true];
+
+impl Group for Single {
+    fn most(&self) -> usize {
+        MOST
+    }
+
+    fn tensors(&self) -> Places<'_> {
+        let places = if self.is_changed { CHANGED } else { READ };
+        places.map(|is_here| is_here.then_some(&self.tensor))
+    }
+
+    fn with(&self, mut tensors: [Option<Tensor>; PLACES]) -> Self {
+        let copy = tensors.iter_mut().find_map(Option::take);
+        Self { tensor: copy.unwrap_or_else(|| self.tensor.clone()), is_changed: self.is_changed }
+    }
+
+    fn fits(&self, _: &Self) -> bool {
+        true
+    }
 }
 
 /// Groups that wait for a launch.
@@ -159,9 +190,10 @@ pub(super) const SCALARS: usize = MOST;
 pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tensor]) -> Locks<'a> {
     let mut order = [None; PLACES * (MOST + 1)];
     let of_groups = groups.iter().enumerate().flat_map(|(i, group)| {
-        tensors_of(group).into_iter().enumerate().filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor, i, k)))
+        let tensors = tensors_of(group).into_iter().enumerate();
+        tensors.filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor.storage(), i, k)))
     });
-    let all = of_groups.chain(scalars.iter().enumerate().map(|(k, tensor)| (tensor, SCALARS, k)));
+    let all = of_groups.chain(scalars.iter().enumerate().map(|(k, tensor)| (tensor.storage(), SCALARS, k)));
     order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
     lock_each(order)
 }
@@ -170,22 +202,22 @@ pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tens
 pub(super) fn lock_one<G: Group>(group: &G) -> [Lock<'_>; PLACES] {
     let mut order = [None; PLACES * (MOST + 1)];
     for (place, (to, tensor)) in order.iter_mut().zip(group.tensors()).enumerate() {
-        *to = tensor.map(|tensor| (tensor, 0, place));
+        *to = tensor.map(|tensor| (tensor.storage(), 0, place));
     }
     let [locks, ..] = lock_each(order);
     locks
 }
 
-/// Locks tensors for their group and place in it. (Not generic: a sort takes long to compile.)
-fn lock_each(mut order: [Option<(&Tensor, usize, usize)>; PLACES * (MOST + 1)]) -> Locks<'_> {
+/// Locks storages for their group and place in it. (Not generic: a sort takes long to compile.)
+fn lock_each(mut order: [Option<(&StorageRef, usize, usize)>; PLACES * (MOST + 1)]) -> Locks<'_> {
     let mut locks = [const { [const { Lock::None }; PLACES] }; MOST + 1];
-    order.sort_unstable_by_key(|found| found.map(|(tensor, ..)| tensor.storage().lock_place()));
-    for (tensor, i, k) in order.into_iter().flatten() {
+    order.sort_unstable_by_key(|found| found.map(|(storage, ..)| storage.lock_place()));
+    for (storage, i, k) in order.into_iter().flatten() {
         locks[i][k] = if k == GRAD || i == SCALARS {
-            Lock::Read(tensor.storage().lock())
+            Lock::Read(storage.lock())
         } else {
-            capture::note_write(tensor.storage());
-            Lock::Write(tensor.storage().lock_mut())
+            capture::note_write(storage);
+            Lock::Write(storage.lock_mut())
         };
     }
     locks

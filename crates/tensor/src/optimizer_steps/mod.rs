@@ -21,6 +21,7 @@ mod nadam;
 mod radam;
 mod rate;
 mod rmsprop;
+mod running;
 mod sgd;
 mod step;
 
@@ -36,5 +37,6 @@ pub use nadam::NAdamRule;
 pub use radam::RAdamRule;
 pub use rate::Rate;
 pub use rmsprop::RmsPropRule;
+pub(crate) use running::{can_move_at_once, move_at_once};
 pub use sgd::SgdRule;
 pub use step::StepTensors;

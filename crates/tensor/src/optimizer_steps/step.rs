@@ -11,6 +11,7 @@ use crate::cuda::Code;
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::kind::Int;
 use crate::profiler;
 use crate::tensor::Tensor;
 
@@ -66,6 +67,8 @@ pub(super) trait Formula: Copy {
     const CODE: &'static Code;
     /// Numbers of the clock that it reads.
     const CLOCK: usize = 1;
+    /// What they are: `f64`, or `i64` of a tensor that counts.
+    const CLOCK_TYPE: DType = DType::F64;
 
     fn prelude(&self) -> Prelude;
 
@@ -121,14 +124,18 @@ pub(super) use steps;
 fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     let _running = profiler::op(OP);
-    first.check(formula.keeps(), F::CLOCK)?;
+    first.check(formula.keeps(), (F::CLOCK, F::CLOCK_TYPE))?;
     if first.parameter.device() != Device::Cpu {
         return cuda::step(groups, formula, lr);
     }
     let mut now = Now { lr: lr.get(), clock: [0.0; KEPT] };
     if let Some(clock) = first.clock.as_ref().filter(|_| F::CLOCK > 0) {
         for (i, number) in now.clock.iter_mut().take(F::CLOCK).enumerate() {
-            *number = clock.select(0, i as isize)?.item()?;
+            let of_clock = clock.select(0, i as isize)?;
+            *number = match F::CLOCK_TYPE {
+                DType::I64 => of_clock.into_raw().typed::<Int>().item::<i64>()? as f64,
+                _ => of_clock.item()?,
+            };
         }
     }
     groups.iter().flatten().try_for_each(|group| match group.parameter.dtype() {
@@ -144,7 +151,7 @@ impl StepTensors {
     }
 
     /// What is kept and the clock are as a rule needs them.
-    fn check(&self, keeps: [bool; KEPT], n_numbers: usize) -> Result<()> {
+    fn check(&self, keeps: [bool; KEPT], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
         if self.kept.each_ref().map(Option::is_some) != keeps {
             let wanted: Vec<usize> = (0..KEPT).filter(|&place| keeps[place]).collect();
             let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
@@ -154,12 +161,12 @@ impl StepTensors {
             return Ok(());
         }
         let Some(clock) = &self.clock else {
-            let fix = format!("give a tensor of {n_numbers} numbers of f64");
+            let fix = format!("give a tensor of {n_numbers} numbers of {clock_type}");
             return Err(Error::Argument(format!("{OP}: there is no clock; {fix}")));
         };
         common_device(OP, &[self.parameter.raw(), clock.raw()])?;
-        if clock.dtype() != DType::F64 {
-            return Err(Error::MixedTypes { op: OP, left: DType::F64, right: clock.dtype(), wider: DType::F64 });
+        if clock.dtype() != clock_type {
+            return Err(Error::MixedTypes { op: OP, left: clock_type, right: clock.dtype(), wider: clock_type });
         }
         if clock.rank() == 1 && clock.len() >= n_numbers && clock.is_contiguous() {
             return Ok(());

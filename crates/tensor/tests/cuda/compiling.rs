@@ -192,7 +192,7 @@ fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
     asgd.step(one()?, &lr)?;
     asgd.anneal(&clock, &lr)?;
     LionRule { betas, weight_decay, maximize }.step(one()?, &lr)?;
-    AverageRule { decay: None }.step(keeping([false; 3])?, &lr)
+    AverageRule { decay: None }.step(keeping([false; 3])?, &Tensor::on(&device).full((), 0)?, &lr)
 }
 
 fn floats(device: &Device, dtype: DType) -> Result<()> {

@@ -3,7 +3,7 @@
 use pagelock_tensor::autograd::Backward;
 use pagelock_tensor::{
     BatchNormOptions, Bool, Conv2dOptions, DType, Device, Error, Float, Generator, Int, Kind, Pool2dOptions, Reduction,
-    Result, Tensor,
+    Result, Tensor, add_correct_,
 };
 
 use crate::agreement::same;
@@ -400,6 +400,52 @@ fn layer_norms_and_softmaxes_agree() {
 }
 
 /// Planes and rows of channels, alone in a block and many of them, and those that packs do not divide.
+#[test]
+fn running_statistics_of_any_precision_move_as_on_the_cpu() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    for (dtype, of_running, momentum) in
+        FLOATS.iter().flat_map(|x| FLOATS.iter().flat_map(move |y| [(*x, *y, 0.1), (*x, *y, 0.75)]))
+    {
+        let moved = |device: &Device| -> Result<[Vec<f64>; 2]> {
+            let x = random(dtype, &[40, 300, 3], 1).to(device)?;
+            let on = || Tensor::on(device).of(of_running);
+            let (mean, variance) = (on().full([300], 0.5)?, on().ones([300])?);
+            let options = BatchNormOptions { momentum, ..Default::default() };
+            x.batch_norm(Some([&mean, &variance]), None, None, options)?;
+            Ok([mean.to_vec()?, variance.to_vec()?])
+        };
+        let unit = if [DType::F16, DType::BF16].contains(&of_running) { 0.01 } else { 1e-5 };
+        for (here, there) in moved(&Device::Cpu)?.iter().flatten().zip(moved(&gpu)?.iter().flatten()) {
+            assert!((here - there).abs() <= unit * here.abs().max(0.1), "{of_running} of {dtype}: {there}, not {here}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn right_answers_are_counted_as_on_the_cpu() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    for (n, classes, dtype) in
+        [(1, 1, DType::F32), (64, 10, DType::BF16), (1000, 33, DType::F16), (77, 700, DType::F64), (0, 4, DType::F32)]
+    {
+        // Rounded, so that many scores are equal; some are NaN.
+        let scores = random(DType::F32, &[n, classes], 3).round()?;
+        let scores = scores.where_cond(&scores.lt_scalar(4.0)?, &scores.full_like(f64::NAN)?)?.to_dtype(dtype)?;
+        let labels = Tensor::arange(0, n as i64, 1)?.remainder_scalar(classes as i64 + 1)?; // one is no class
+        let found = |device: &Device| -> Result<[i64; 2]> {
+            let (correct, total) = (Tensor::on(device).full((), 5)?, Tensor::on(device).full([1], 7)?);
+            let (scores, labels) = (scores.to(device)?, labels.to(device)?);
+            add_correct_(&correct, &total, &scores, &labels)?;
+            if n > 0 && classes > 1 {
+                add_correct_(&correct, &total, &scores.t()?.contiguous()?.t()?, &labels)?;
+            }
+            Ok([correct.item()?, total.item()?])
+        };
+        assert_eq!(found(&Device::Cpu)?, found(&gpu)?, "{n} rows of {classes}");
+    }
+    Ok(())
+}
+
 #[test]
 fn batch_norms_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {

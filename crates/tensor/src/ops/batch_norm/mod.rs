@@ -14,6 +14,7 @@ use crate::device::{Device, common_device};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared, same_precision};
+use crate::optimizer_steps::{can_move_at_once, move_at_once};
 use crate::profiler;
 use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
@@ -161,33 +162,44 @@ impl Tensor {
     }
 }
 
-/// Running statistics, what they will move towards, and by how much: all the way without a number.
-struct Moves<'a>([(&'a Tensor, Tensor, Option<f64>); 2]);
+/// Running statistics, and how they will move.
+enum Moves<'a> {
+    /// Both in one kernel, by this share, towards rows 0 and 2 of what was found for a batch.
+    AtOnce { running: [&'a Tensor; 2], of_batch: Tensor, share: f64 },
+    /// Each towards a tensor: by a share, or all the way without one.
+    OneByOne([(&'a Tensor, Tensor, Option<f64>); 2]),
+}
 
 impl<'a> Moves<'a> {
     /// All that can fail of the moves, without them. Those of half types are computed, and rounded once: a batch's variance
     /// may be more than they hold.
-    fn check([mean, variance]: [&'a Tensor; 2], statistics: &Tensor, momentum: f64) -> Result<Self> {
+    fn check(running: [&'a Tensor; 2], statistics: &Tensor, share: f64) -> Result<Self> {
         let to = |running: &'a Tensor, row: isize| -> Result<_> {
             let of_batch = statistics.select(0, row)?;
-            let (target, share) = if running.dtype() == of_batch.dtype() {
-                (of_batch, Some(momentum))
-            } else {
-                let moved = running.to_dtype(of_batch.dtype())?;
-                moved.lerp_(&of_batch, momentum)?;
-                (moved.to_dtype(running.dtype())?, None)
-            };
-            running.raw().check_writable("lerp_", [target.raw()])?;
-            Ok((running, target, share))
+            running.raw().check_writable("lerp_", [of_batch.raw()])?;
+            if running.dtype() == of_batch.dtype() {
+                return Ok((running, of_batch, Some(share)));
+            }
+            let moved = running.to_dtype(of_batch.dtype())?;
+            moved.lerp_(&of_batch, share)?;
+            Ok((running, moved.to_dtype(running.dtype())?, None))
         };
-        Ok(Self([to(mean, 0)?, to(variance, 2)?]))
+        if can_move_at_once(running, statistics) {
+            running.iter().try_for_each(|running| running.raw().check_writable("lerp_", [statistics.raw()]))?;
+            return Ok(Self::AtOnce { running, of_batch: statistics.clone(), share });
+        }
+        let [mean, variance] = running;
+        Ok(Self::OneByOne([to(mean, 0)?, to(variance, 2)?]))
     }
 
     fn run(self) -> Result<()> {
-        self.0.iter().try_for_each(|(running, target, share)| match share {
-            Some(share) => running.lerp_(target, *share),
-            None => running.copy_(target),
-        })
+        match self {
+            Self::AtOnce { running, of_batch, share } => move_at_once(running, &of_batch, share),
+            Self::OneByOne(each) => each.iter().try_for_each(|(running, target, share)| match share {
+                Some(share) => running.lerp_(target, *share),
+                None => running.copy_(target),
+            }),
+        }
     }
 }
 

@@ -1,0 +1,28 @@
+// correct += how many of the rows [n, classes] of x have their largest number where the label says;   total += n.
+// Of equal numbers the first counts as larger, and a NaN is larger than any number. A warp has a row.
+
+#define THREADS 256
+#define WARP 32
+#define EVERYONE 0xffffffffu
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+count(i64* correct, i64* total, const T* x, const i64* labels, u64 n, u64 classes) {
+    begin();
+    u64 row = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    u64 label = row < n ? u64(labels[row]) : classes;
+    bool is_beaten = label >= classes; // a label that is no class, below 0 too, is never right
+    if (!is_beaten) {
+        x += row * classes;
+        R own = real(x[label]);
+        for (u64 k = threadIdx.x % WARP; k < classes; k += WARP) {
+            R other = real(x[k]);
+            is_beaten |= is_better(other, own) || (k < label && !is_better(own, other));
+        }
+    }
+    bool is_right = !__any_sync(EVERYONE, is_beaten) && threadIdx.x % WARP == 0;
+    int right = __syncthreads_count(is_right);
+    typedef unsigned long long Count;
+    if (threadIdx.x > 0) return;
+    if (right > 0) atomicAdd(reinterpret_cast<Count*>(correct), Count(right)); // integers: the order does not matter
+    if (blockIdx.x == 0) *total += i64(n);
+}

@@ -1,0 +1,54 @@
+//! Right answers counted on a device: the kernel of `correct.cu`.
+
+use pagelock_cuda::{Argument, Launch};
+
+use crate::capture;
+use crate::cuda::{Code, CudaDevice, count};
+use crate::error::Result;
+use crate::profiler;
+use crate::storage::lock_order;
+use crate::tensor::Raw;
+
+static CODE: Code = Code { name: "correct", text: include_str!("correct.cu") };
+
+const THREADS: usize = 256;
+const WARP: usize = 32;
+
+/// Adds to both counts, of `i64`; `scores`, `[n, classes]`, and `labels`, `[n]` of `i64`, have elements and no gaps; all are on the device
+/// and in different storages.
+pub(super) fn add_correct(
+    op: &'static str,
+    device: &CudaDevice,
+    counts: [&Raw; 2],
+    [scores, labels]: [&Raw; 2],
+) -> Result<()> {
+    let n = labels.shape().elements();
+    let classes = scores.shape().elements() / n;
+    count(op, n.div_ceil(THREADS / WARP))?;
+    let storages = [counts[0], counts[1], scores, labels].map(|raw| &raw.storage);
+    let (mut writing, mut reading) = ([const { None }; 2], [const { None }; 4]);
+    for i in lock_order(storages.map(Some)) {
+        if i < counts.len() {
+            capture::note_write(storages[i]);
+            writing[i] = Some(storages[i].lock_mut());
+        } else {
+            reading[i] = Some(storages[i].lock());
+        }
+    }
+    let ([Some(correct), Some(total)], [.., Some(x), Some(of_rows)]) = (&mut writing, &reading) else {
+        unreachable!("all are locked")
+    };
+    let [correct, total] =
+        [(correct, counts[0]), (total, counts[1])].map(|(to, raw)| to.cuda(&raw.layout, raw.dtype()).into_argument());
+    let [x, of_rows] =
+        [(x, scores), (of_rows, labels)].map(|(from, raw)| from.cuda(&raw.layout, raw.dtype()).argument());
+    let [n_bytes, classes] = [n, classes].map(|size| (size as u64).to_ne_bytes());
+    let [n_bytes, classes] = [&n_bytes[..], &classes].map(Argument::Value);
+    let kernel = ([scores.dtype(); 2], "count");
+    let launch = Launch::covering(n * WARP, THREADS as u32);
+    let queue = || {
+        // SAFETY: the kernel takes these; there are n labels and rows of so many classes, and one number in each count.
+        unsafe { CODE.launch(device, op, kernel, launch, &[correct, total, x, of_rows, n_bytes, classes]) }
+    };
+    profiler::on_stream(op, || device.stream(), queue)
+}

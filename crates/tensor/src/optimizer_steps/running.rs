@@ -1,0 +1,58 @@
+//! A running mean and variance, which move towards those of a batch.
+
+use super::cuda::Kernel;
+use super::groups::{GRAD, Group, PLACES, Places};
+use crate::cuda::Code;
+use crate::device::Device;
+use crate::error::Result;
+use crate::tensor::Tensor;
+
+static CODE: Code = Code { name: "running", text: include_str!("running.cu") };
+
+const BLOCKS: usize = 1024;
+
+/// One of the two, and, beside the first of them, what the kernel reads.
+#[derive(Clone)]
+struct Running<'a> {
+    statistic: &'a Tensor,
+    of_batch: Option<&'a Tensor>,
+}
+
+/// Whether one launch moves them: on a GPU, of one precision, without gaps, in different storages.
+pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool {
+    let [mean, variance] = running;
+    let are_apart = !mean.shares_storage(variance) && !running.iter().any(|running| running.shares_storage(of_batch));
+    let are_rows = [mean, variance, of_batch].iter().all(|tensor| tensor.is_contiguous());
+    let is_there = mean.device() != Device::Cpu && running.iter().all(|running| running.device() == of_batch.device());
+    is_there && are_rows && are_apart && mean.dtype() == variance.dtype() && !mean.is_empty()
+}
+
+/// Moves mean and variance by `share` towards rows 0 and 2 of `of_batch`, `[3, channels]`, if [`can_move_at_once`] says so.
+pub(crate) fn move_at_once(running: [&Tensor; 2], of_batch: &Tensor, share: f64) -> Result<()> {
+    let Device::Cuda(device) = of_batch.device() else { unreachable!("they are on a GPU") };
+    let places = std::array::from_fn(|place| place == 0 || place == GRAD);
+    let kernel = Kernel { code: &CODE, name: "move", places, blocks: BLOCKS };
+    let of_batches = [Some(of_batch), None];
+    let both = [0, 1].map(|i| Some(Running { statistic: running[i], of_batch: of_batches[i] }));
+    kernel.launch(&device, &both, &[], None, &[share.to_bits()])
+}
+
+impl Group for Running<'_> {
+    fn most(&self) -> usize {
+        2
+    }
+
+    fn tensors(&self) -> Places<'_> {
+        let mut places = [None; PLACES];
+        (places[0], places[GRAD]) = (Some(self.statistic), self.of_batch);
+        places
+    }
+
+    fn with(&self, _: [Option<Tensor>; PLACES]) -> Self {
+        self.clone()
+    }
+
+    fn fits(&self, _: &Self) -> bool {
+        true
+    }
+}
