@@ -112,6 +112,7 @@ fn normalizations(device: &Device, dtype: DType) -> Result<()> {
         let (x, weight, bias) = (variable(&[3, n])?, variable(&[n])?, variable(&[n])?);
         x.layer_norm(n, Some(&weight), Some(&bias), 1e-5)?.softmax(1)?.log_softmax(1)?.sum(..)?.backward()?;
         x.layer_norm(n, None, None, 1e-5)?.sum(..)?.backward()?;
+        x.rms_norm(n, Some(&weight), None)?.add(&x.rms_norm(n, None, None)?)?.sum(..)?.backward()?;
     }
     let (weight, bias) = (variable(&[6])?, variable(&[6])?);
     let [wide_weight, wide_bias] =
