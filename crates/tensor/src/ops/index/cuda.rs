@@ -189,9 +189,11 @@ pub(super) fn select_entries(
     })
 }
 
-/// Warps of a block of `add_entries`, and the most of a column.
+/// Warps of a block of `add_entries`, and about how many of a launch keep any GPU of today busy: each looks at all indices, so there
+/// are no more of a column than help.
 const OWNERS: usize = 8;
-const MOST_OWNERS: usize = 512;
+const BUSY_WARPS: usize = 4096;
+const MOST_OWNERS: usize = 2048;
 /// Elements of a pack of `add_entries`, which keeps several.
 const MOST_ADDED: usize = 4;
 
@@ -210,7 +212,8 @@ pub(super) fn add_entries(
     let (entries, outer) = Entries::new(&shape, x, dim);
     let pack = entries.pack(MOST_ADDED * dtype.size().min(4), x, &out);
     let columns = count(op, outer * (entries.inner as usize).div_ceil(WARP * pack))?;
-    let owners = shape[dim].next_power_of_two().clamp(OWNERS, MOST_OWNERS);
+    let helpful = (BUSY_WARPS / (columns as usize).max(1)).clamp(64, MOST_OWNERS);
+    let owners = shape[dim].next_power_of_two().clamp(OWNERS, 1 << helpful.ilog2());
     let grid = [columns as u32, (owners / OWNERS) as u32, 1];
     let launch = Launch { grid, block: [WARP as u32, OWNERS as u32, 1], shared_bytes: 0 };
     let kernel = ([dtype; 2], "add_entries");
