@@ -8,7 +8,8 @@ use pagelock_tensor::DType::{BF16, F16, F32, F64};
 use pagelock_tensor::autograd::{self, Backward};
 use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
 use pagelock_tensor::{
-    BatchNormOptions, Conv2dOptions, DType, Element, Float, Number, Pool2dOptions, Reduction, Result, Tensor, no_grad,
+    BatchNormOptions, Conv2dOptions, DType, Element, Float, Generator, Number, Pool2dOptions, Reduction, Result,
+    Tensor, no_grad,
 };
 
 fn numbers(dtype: DType, values: &[f64]) -> Tensor {
@@ -236,6 +237,33 @@ fn of_elements_that_go_to_one_place_the_last_stays_and_gets_the_gradient() -> Re
     Ok(())
 }
 
+/// A row and its negative have the mean 0 together, and the same mean square. Rows of a block, of several, and such as are computed
+/// in pieces.
+#[test]
+fn rms_norm_is_the_layer_norm_of_numbers_and_their_negatives() -> Result<()> {
+    for (n, dtype) in [7, 300, 3_000, 20_000].into_iter().flat_map(|n| [(n, DType::F32), (n, DType::F16)]) {
+        let random = |shape: &[usize], seed| Tensor::randn_with(shape, &Generator::new(seed))?.to_dtype(dtype);
+        let (x, weight, upstream) = (random(&[20, n], 1)?, random(&[n], 2)?, random(&[20, n], 3)?);
+        let results = |f: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>| -> Result<[Vec<f32>; 3]> {
+            let [x, weight] = [&x, &weight].map(|x| x.detach().set_requires_grad(true));
+            let y = f(&x, &weight)?;
+            y.mul(&upstream)?.sum(..)?.backward()?;
+            let [y, x, weight] = [y, x.grad().unwrap(), weight.grad().unwrap()].map(|found| found.to_vec::<f32>());
+            Ok([y?, x?, weight?])
+        };
+        let found = results(&|x, weight| x.rms_norm(n, Some(weight), Some(1e-3)))?;
+        let expected = results(&|x, weight| {
+            let both = Tensor::cat(&[x, &x.neg()?], 1)?.layer_norm(2 * n, None, None, 1e-3)?;
+            both.narrow(1, 0, n)?.mul(weight)
+        })?;
+        let bound = if dtype == DType::F32 { 1e-4 } else { 2e-2 };
+        for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((found - expected).abs() <= bound * expected.abs().max(1.0), "{n} of {dtype}: {found}, {expected}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn an_index_that_is_changed_after_a_scatter_changes_no_gradient() -> Result<()> {
     let index = Tensor::new([0, 2])?;
@@ -244,6 +272,19 @@ fn an_index_that_is_changed_after_a_scatter_changes_no_gradient() -> Result<()> 
     index.fill_(1)?;
     y.sum(..)?.backward()?;
     assert_eq!(source.grad().unwrap().to_vec::<f32>()?, [1.0, 1.0]);
+    Ok(())
+}
+
+#[test]
+fn an_index_that_is_changed_before_the_gradient_of_what_it_took_is_an_error() -> Result<()> {
+    let (index, rows) = (Tensor::new([0, 2])?, Tensor::new([1, 1])?);
+    let x = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
+    let (gathered, selected) = (x.gather(0, &index)?, x.index_select(0, &rows)?);
+    selected.sum(..)?.backward()?;
+    assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.0, 2.0, 0.0]);
+    index.fill_(1)?;
+    let said = gathered.sum(..)?.backward().unwrap_err().to_string();
+    assert!(said.starts_with("backward: a tensor saved by `gather` ([2]) was changed in place"), "{said}");
     Ok(())
 }
 

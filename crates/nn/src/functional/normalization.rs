@@ -1,6 +1,6 @@
 //! Normalizing over groups of channels, and dropping whole channels.
 
-use pagelock_tensor::{DType, Error, Generator, IntoShape, Result, Shape, Tensor};
+use pagelock_tensor::{Error, Generator, IntoShape, Result, Shape, Tensor};
 
 use super::pieces::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
 
@@ -120,13 +120,7 @@ pub fn instance_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
     affine(&normalized(x, [batch, channels, len], eps)?, weight, bias)
 }
 
-/// The last dimensions divided by the root of the mean of their squares, then times `weight`.
-///
-/// - `x`: `[.., normalized]`
-/// - `weight`: `normalized`
-/// - result: the shape of `x`
-///
-/// Without `eps` it is the smallest difference of the precision from 1.
+/// The last dimensions divided by the root of the mean of their squares, then times `weight`; see [`Tensor::rms_norm`].
 ///
 /// ```
 /// use pagelock_nn::functional as F;
@@ -137,30 +131,9 @@ pub fn instance_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>,
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if the last dimensions are not `normalized`, or `weight` has another shape.
+/// As [`Tensor::rms_norm`].
 pub fn rms_norm(x: &Tensor, normalized: impl IntoShape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
-    rms_norm_of(x, normalized.into_shape()?, weight, eps)
-}
-
-fn rms_norm_of(x: &Tensor, normalized: Shape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
-    const OP: &str = "rms_norm";
-    if normalized.rank() == 0 || !x.dims().ends_with(&normalized) {
-        return Err(wrong_shape(OP, "the input", x.shape(), &format!("its last dimensions must be {normalized}")));
-    }
-    if let Some(weight) = weight
-        && *weight.shape() != normalized
-    {
-        return Err(wrong_shape(OP, "the weight", weight.shape(), &format!("it must be {normalized}")));
-    }
-    let eps = eps.unwrap_or(if x.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) });
-    let axes: Vec<isize> = (1..=normalized.rank()).map(|back| -signed(back)).collect();
-    computed(x, |x| {
-        let scaled = x.div(&x.mul(x)?.mean_keepdim(&axes[..])?.add_scalar(eps)?.sqrt()?)?;
-        match weight {
-            Some(weight) => scaled.mul(weight),
-            None => Ok(scaled),
-        }
-    })
+    x.rms_norm(normalized, weight, eps)
 }
 
 /// Each element divided by (k + alpha / size · the sum of the squares of `size` neighboring channels)^beta.

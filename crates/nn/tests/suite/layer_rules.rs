@@ -40,7 +40,10 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
             InstanceNorm1d::new(3).forward(&zeros(&[4, 3, 1])),
             "instance_norm: the input is [4, 3, 1], but a channel needs at least two values; give longer or larger samples",
         ),
-        (RMSNorm::new(4).unwrap().forward(&x), "rms_norm: the input is [2, 3], but its last dimensions must be [4]"),
+        (
+            RMSNorm::new(4).unwrap().forward(&x),
+            "rms_norm: the input is [2, 3], but its last sizes must be those to normalize, [4]; reshape it",
+        ),
         (
             LocalResponseNorm::new(2).forward(&x),
             "local_response_norm: the input is [2, 3], but it must be [batch, channels, ..] with at least one more dimension",

@@ -1,4 +1,4 @@
-//! Layer normalization of rows, and its gradients. Everything is computed in `f32` or `f64`.
+//! Layer normalization of rows, with and without subtracting their means, and its gradients. Everything is computed in `f32` or `f64`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,6 +15,16 @@ use crate::element::Real;
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
+/// How rows are normalized.
+#[derive(Clone, Copy)]
+pub(crate) struct Normalized<R> {
+    /// Elements of a row.
+    pub(crate) n: usize,
+    pub(crate) eps: R,
+    /// Whether means are subtracted; otherwise they count as 0.
+    pub(crate) is_centered: bool,
+}
+
 /// The most rows that are computed together, step by step, so that the steps of one row do not wait for each other.
 const LANES: usize = 16;
 /// Their elements; a row may have more.
@@ -26,10 +36,10 @@ fn rows_together(n: usize) -> usize {
 
 /// The means of some rows, and what their deviations are multiplied by: 1 / √(variance + eps).
 #[inline(always)]
-fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
+fn scales_of<R: Real>(x: &[R], Normalized { n, eps, is_centered }: Normalized<R>) -> [[R; LANES]; 2] {
     let count = R::from_f64(n as f64);
     let mut means = [R::ZERO; LANES];
-    for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)) {
+    for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)).filter(|_| is_centered) {
         let [sum] = sum_of(x, |x| [x]);
         *mean = if sum.magnitude() < R::HIGHEST { sum / count } else { mean_of_large(x) };
     }
@@ -48,18 +58,23 @@ fn scales_of<R: Real>(x: &[R], n: usize, eps: R) -> [[R; LANES]; 2] {
 }
 
 /// The same of one row of any length.
-fn scale_of_row<R: Real>(x: Stored<'_, R>, eps: R) -> (R, R) {
-    if let Stored::Halves(..) = x {
-        let (mut pieces, count) = (Pieces::new(), R::from_f64(x.len() as f64));
-        let [sum] = sums_of_long_row([x], &mut pieces, |[x]| [x]);
-        let mean: R = sum / count;
+fn scale_of_row<R: Real>(x: Stored<'_, R>, Normalized { n, eps, is_centered }: Normalized<R>) -> (R, R) {
+    if matches!(x, Stored::Halves(..)) || !is_centered {
+        let (mut pieces, count) = (Pieces::new(), R::from_f64(n as f64));
+        let mean = match is_centered {
+            true => {
+                let [sum] = sums_of_long_row([x], &mut pieces, |[x]| [x]);
+                sum / count
+            }
+            false => R::ZERO,
+        };
         let [squares] = sums_of_long_row(
             [x],
             &mut pieces,
             #[inline(always)]
             |[x]| [(x - mean) * (x - mean)],
         );
-        if squares.magnitude() < R::HIGHEST {
+        if squares.magnitude() < R::HIGHEST || !is_centered {
             return centered(mean, R::ONE / (squares / count + eps).sqrt());
         }
     }
@@ -100,13 +115,14 @@ pub(super) fn centered<R: Real>(mean: R, scale: R) -> (R, R) {
 pub(crate) fn layer_norm<R: Real>(
     x: Stored<'_, R>,
     [weight, bias]: [Option<Stored<'_, R>>; 2],
-    (n, eps): (usize, R),
+    rows: Normalized<R>,
     mut out: StoredMut<'_, R>,
 ) -> Result<()> {
+    let n = rows.n;
     if let (Stored::Halves(..), true) = (x, n > PIECE) {
         return with_default((weight, R::ONE), n, &mut |weight| {
             with_default((bias, R::ZERO), n, &mut |bias| {
-                long_rows(x, [weight, bias], eps, out.all());
+                long_rows(x, [weight, bias], rows, out.all());
                 Ok(())
             })
         });
@@ -119,7 +135,7 @@ pub(crate) fn layer_norm<R: Real>(
                     move || {
                         let group = rows_together(n) * n;
                         for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
-                            let [means, scales] = scales_of(x, n, eps);
+                            let [means, scales] = scales_of(x, rows);
                             for (i, out) in out.chunks_exact_mut(n).enumerate() {
                                 let (mean, scale) = (means[i], scales[i]);
                                 map(
@@ -138,11 +154,16 @@ pub(crate) fn layer_norm<R: Real>(
 }
 
 /// The same of halves in long rows.
-fn long_rows<R: Real>(x: Stored<'_, R>, [weight, bias]: [Stored<'_, R>; 2], eps: R, out: StoredMut<'_, R>) {
-    let n = weight.len();
+fn long_rows<R: Real>(
+    x: Stored<'_, R>,
+    [weight, bias]: [Stored<'_, R>; 2],
+    rows: Normalized<R>,
+    out: StoredMut<'_, R>,
+) {
+    let n = rows.n;
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
         let x = x.part(i * n, n);
-        let (mean, scale) = scale_of_row(x, eps);
+        let (mean, scale) = scale_of_row(x, rows);
         map_long_row(
             [x, weight, bias],
             out,
@@ -178,18 +199,20 @@ fn with_parameter<R: Real>(
 }
 
 /// The gradient of the input, from the input and the gradient of the result, and those of weight and bias, one after the
-/// other, where they are wanted.
+/// other, where they are wanted; without room for that of the bias, of the weight alone.
 pub(crate) fn layer_norm_grad<R: Real>(
     inputs: [Stored<'_, R>; 2],
     weight: Option<Stored<'_, R>>,
-    (n, eps): (usize, R),
+    rows: Normalized<R>,
     mut out: StoredMut<'_, R>,
     mut sums: Option<StoredMut<'_, R>>,
 ) -> Result<()> {
-    let weight = (weight, R::ONE);
+    let (weight, n) = ((weight, R::ONE), rows.n);
     match n > PIECE {
-        true => with_default(weight, n, &mut |weight| grad_of_long_rows(inputs, weight, eps, out.all(), sums.as_mut())),
-        false => with_parameter(weight, n, &mut |weight| grad_of_rows(inputs, weight, eps, out.all(), sums.as_mut())),
+        true => {
+            with_default(weight, n, &mut |weight| grad_of_long_rows(inputs, weight, rows, out.all(), sums.as_mut()))
+        }
+        false => with_parameter(weight, n, &mut |weight| grad_of_rows(inputs, weight, rows, out.all(), sums.as_mut())),
     }
 }
 
@@ -218,18 +241,18 @@ impl<R: Real> Part<'_, R> {
 fn grad_of_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
     weight: &[R],
-    eps: R,
+    rows: Normalized<R>,
     out: StoredMut<'_, R>,
     sums: Option<&mut StoredMut<'_, R>>,
 ) -> Result<()> {
-    let n = weight.len();
+    let n = rows.n;
     let Some(sums) = sums else {
-        return by_rows(inputs, (n, CHUNK), out, &|_, inputs, out| grad_of_group(inputs, weight, eps, out, None));
+        return by_rows(inputs, (n, CHUNK), out, &|_, inputs, out| grad_of_group(inputs, weight, rows, out, None));
     };
-    let rows = inputs[0].len() / n;
-    let chunk = rows.div_ceil(PARTS).max(CHUNK / n).max(1);
+    let n_rows = inputs[0].len() / n;
+    let chunk = n_rows.div_ceil(PARTS).max(CHUNK / n).max(1);
     let chunk = if chunk > 16 { chunk.next_multiple_of(16) } else { chunk }; // else `by_rows` would round it down
-    let n_parts = rows.div_ceil(chunk);
+    let n_parts = n_rows.div_ceil(chunk);
     scratch::with(n_parts * 2 * n, |totals: &mut [f64]| {
         scratch::with(n_parts * 2 * n, |room: &mut [R]| {
             totals.fill(0.0);
@@ -240,7 +263,7 @@ fn grad_of_rows<R: Real>(
                 parts.map(|(totals, sums)| Mutex::new(Part { totals, sums, rows: 0 })).collect();
             by_rows(inputs, (n, chunk * n), out, &|first, inputs, out| {
                 let mut part = parts[first / chunk].lock().unwrap_or_else(PoisonError::into_inner);
-                grad_of_group(inputs, weight, eps, out, Some(&mut part));
+                grad_of_group(inputs, weight, rows, out, Some(&mut part));
             })?;
             for part in parts {
                 part.into_inner().unwrap_or_else(PoisonError::into_inner).settle();
@@ -261,15 +284,21 @@ fn write_totals<R: Real>(totals: &[f64], sums: &mut StoredMut<'_, R>) {
 }
 
 /// The same for some rows, which are added to the part.
-fn grad_of_group<R: Real>(inputs: [&[R]; 2], weight: &[R], eps: R, out: &mut [R], mut part: Option<&mut Part<'_, R>>) {
-    let (n, rows) = (weight.len(), rows_together(weight.len()));
-    for (i, out) in out.chunks_mut(rows * n).enumerate() {
-        let [x, grad] = rows_of(inputs, i * rows * n, out.len());
+fn grad_of_group<R: Real>(
+    inputs: [&[R]; 2],
+    weight: &[R],
+    rows: Normalized<R>,
+    out: &mut [R],
+    mut part: Option<&mut Part<'_, R>>,
+) {
+    let (n, group) = (rows.n, rows_together(rows.n) * rows.n);
+    for (i, out) in out.chunks_mut(group).enumerate() {
+        let [x, grad] = rows_of(inputs, i * group, out.len());
         let part = part.as_deref_mut();
         simd::vectorized(
             #[inline(always)]
             move || {
-                let [means, scales] = scales_of(x, n, eps);
+                let [means, scales] = scales_of(x, rows);
                 let mut found = [[R::ZERO; 2]; LANES];
                 for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
                     *found = sums(
@@ -281,6 +310,7 @@ fn grad_of_group<R: Real>(inputs: [&[R]; 2], weight: &[R], eps: R, out: &mut [R]
                 let count = R::from_f64(n as f64);
                 for (i, out) in out.chunks_exact_mut(n).enumerate() {
                     let ([mean, scale], [sum, dot]) = ([means[i], scales[i]], found[i].map(|sum| sum / count));
+                    let sum = if rows.is_centered { sum } else { R::ZERO };
                     map(
                         [&x[i * n..], &grad[i * n..], weight],
                         out,
@@ -289,9 +319,9 @@ fn grad_of_group<R: Real>(inputs: [&[R]; 2], weight: &[R], eps: R, out: &mut [R]
                     );
                 }
                 if let Some(part) = part {
-                    let rows = x.len() / n;
-                    add_rows([x, grad], (0, rows, n), [], part.sums, move |i| parameters([means[i], scales[i]]));
-                    part.rows += rows;
+                    let n_rows = x.len() / n;
+                    add_rows([x, grad], (0, n_rows, n), [], part.sums, move |i| parameters([means[i], scales[i]]));
+                    part.rows += n_rows;
                     if part.rows >= SUMMED {
                         part.settle();
                     }
@@ -312,19 +342,19 @@ fn parameters<R: Real>([mean, scale]: [R; 2]) -> impl Fn([R; 0], [R; 2]) -> [R; 
 fn grad_of_long_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
     weight: Stored<'_, R>,
-    eps: R,
+    rows: Normalized<R>,
     out: StoredMut<'_, R>,
     sums: Option<&mut StoredMut<'_, R>>,
 ) -> Result<()> {
-    let n = weight.len();
+    let n = rows.n;
     scratch::with(2 * (inputs[0].len() / n), |statistics: &mut [R]| {
-        let (statistics, rows) = (statistics.as_chunks_mut::<2>().0, (CHUNK / n).max(1));
-        for_each_chunk_mut(statistics, rows, |i, statistics| {
+        let (statistics, n_rows) = (statistics.as_chunks_mut::<2>().0, (CHUNK / n).max(1));
+        for_each_chunk_mut(statistics, n_rows, |i, statistics| {
             for (j, statistics) in statistics.iter_mut().enumerate() {
-                *statistics = scale_of_row(inputs[0].part((i * rows + j) * n, n), eps).into();
+                *statistics = scale_of_row(inputs[0].part((i * n_rows + j) * n, n), rows).into();
             }
         });
-        spread_long_rows(inputs, weight, statistics, out);
+        spread_long_rows(inputs, weight, (rows, statistics), out);
         let Some(sums) = sums else { return Ok(()) };
         scratch::with(2 * n, |totals: &mut [f64]| {
             column_sums(inputs, ([], n), totals, |row| parameters(statistics[row]))?;
@@ -338,10 +368,10 @@ fn grad_of_long_rows<R: Real>(
 fn spread_long_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
     weight: Stored<'_, R>,
-    statistics: &[[R; 2]],
+    (Normalized { n, is_centered, .. }, statistics): (Normalized<R>, &[[R; 2]]),
     out: StoredMut<'_, R>,
 ) {
-    let (n, count) = (weight.len(), R::from_f64(weight.len() as f64));
+    let count = R::from_f64(n as f64);
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
         let ([x, grad], [mean, scale]) = (inputs.map(|input| input.part(i * n, n)), statistics[i]);
         let sums = sums_of_long_row(
@@ -351,6 +381,7 @@ fn spread_long_rows<R: Real>(
             |inputs| dots(inputs, [mean, scale]),
         );
         let [sum, dot] = sums.map(|sum| sum / count);
+        let sum = if is_centered { sum } else { R::ZERO };
         map_long_row(
             [x, grad, weight],
             out,
@@ -404,10 +435,11 @@ mod tests {
     fn check_largest<R: Real>(row: Vec<R>, is_constant: bool) {
         let n = row.len();
         let (mut out, mut grad) = (vec![R::ONE; n], vec![R::ONE; n]);
-        layer_norm(row[..].into(), [None; 2], (n, R::from_f64(1e-5)), (&mut out[..]).into()).unwrap();
+        let rows = Normalized { n, eps: R::from_f64(1e-5), is_centered: true };
+        layer_norm(row[..].into(), [None; 2], rows, (&mut out[..]).into()).unwrap();
         let ones = vec![R::ONE; n];
         let inputs = [row[..].into(), ones[..].into()];
-        layer_norm_grad(inputs, None, (n, R::from_f64(1e-5)), (&mut grad[..]).into(), None).unwrap();
+        layer_norm_grad(inputs, None, rows, (&mut grad[..]).into(), None).unwrap();
         assert!(out.iter().all(|&y| y == R::ZERO || is_constant && !y.is_nan()), "{out:?}");
         assert!(grad.iter().all(|grad| !grad.is_nan()), "{grad:?}");
     }

@@ -1,6 +1,6 @@
 // y[k] = finish(lift(x[k, 0]) + lift(x[k, 1]) + …), where + is `combine`.   x: T, y: O, for K kept and N reduced positions.
 //
-// `reduce.rs` writes in front of this: A, the accumulator; identity(), lift(R x, u64 i), combine(A, A) and finish(A, …);
+// `reduce.rs` writes in front of this: A, the accumulator; identity(), add(A&, R x, u64 i), combine(A, A) and finish(A, …);
 // CONSTANTS, a `u64` parameter for each constant of `finish`, ARGUMENTS, their names, and FINISH(total), which uses them.
 //
 // A block of 256 threads is `lanes` threads for each of 256 / lanes kept positions; where neighbors in memory are kept
@@ -62,7 +62,7 @@ INLINE void reduce(CONSTANTS O* y, A* partial, const T* x, const Positions& kept
         #pragma unroll 4
         for (u64 i = segment_start(reduced.n, blockIdx.y) + here.reduced_lane; i < end; i += lanes) {
             positions(reduced, Index(i), at);
-            total[0] = combine(total[0], lift(real(x[base[0] + at[0]]), i));
+            add(total[0], real(x[base[0] + at[0]]), i);
         }
     }
     combine_lanes(total, here, lanes);
@@ -103,7 +103,7 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
         for (u32 i = segment_start(reduced.n, blockIdx.y) + here.reduced_lane; i < end; i += lanes) {
             positions(reduced, i, at);
             Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(x + base[0] + at[0]);
-            for (int v = 0; v < V; v++) each[v] = combine(each[v], lift(real(pack.at[v]), u64(i) * V + v));
+            for (int v = 0; v < V; v++) add(each[v], real(pack.at[v]), u64(i) * V + v);
         }
         for (int half = V / 2; half > 0; half /= 2)
             for (int v = 0; v < half; v++) each[v] = combine(each[v], each[v + half]);
@@ -131,7 +131,7 @@ extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Walk 
         for (u32 i = segment_start(reduced.n, blockIdx.y) + here.reduced_lane; i < end; i += lanes) {
             positions(reduced, i, at);
             Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(x + base[0] + at[0]);
-            for (int v = 0; v < V; v++) total[v] = combine(total[v], lift(real(pack.at[v]), i));
+            for (int v = 0; v < V; v++) add(total[v], real(pack.at[v]), i);
         }
     }
     combine_lanes(total, here, lanes);

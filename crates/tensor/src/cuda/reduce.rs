@@ -22,7 +22,7 @@ pub(crate) struct CudaReduction {
     pub(crate) accumulator: Accumulator,
     /// What combined with anything leaves it as it is.
     pub(crate) identity: &'static str,
-    /// An accumulator for `R x`, element number `u64 i` of those that make one result.
+    /// An accumulator for `R x`, element number `u64 i` of those that make one result; moments have their own.
     pub(crate) lift: &'static str,
     /// One for two, `A a` and `A b`; in any order it must give the same but for rounding.
     pub(crate) combine: &'static str,
@@ -39,7 +39,8 @@ pub(crate) enum Accumulator {
     Computing,
     /// `struct A { R value; i64 index; }`
     Indexed,
-    /// How many numbers, their mean, and the sum of their squared distances from it, in `f64`; `together(A, A)` combines.
+    /// How many numbers, their mean, and the sum of their squared distances from it, in `f64`; `settled(A)` has them, and
+    /// `together(A, A)` combines.
     Moments,
 }
 
@@ -51,14 +52,34 @@ const COLUMNS: &str = "columns";
 const FINISH: &str = "finish_segments";
 
 const LOOPS: &str = include_str!("reduce.cu");
-/// Chan, Golub, LeVeque 1979. Aligned to 32 bytes, so that a pack has a power of two of them.
+/// Chan, Golub, LeVeque 1979. A pack has a power of two of them.
+///
+/// Numbers are added without a division: `mean` is the first of them, `squares` and `distance` are sums over distances from it,
+/// which [`settled`] moves to the mean. The first is one of the numbers, so n times the variance is no less than the square of its
+/// own distance from the mean, and what is subtracted takes at most log2(n) bits of 53. `f64` itself, whose squares might overflow,
+/// is added one by one.
 const MOMENTS: &str = "
-struct __align__(32) A { f64 n, mean, squares; };
+struct __align__(32) A { f64 n, mean, squares, distance; };
+INLINE A settled(A a) {
+    f64 shift = a.n == 0 ? 0 : a.distance / a.n;
+    return A{a.n, a.mean + shift, a.squares - a.distance * shift, 0};
+}
 INLINE A together(A a, A b) {
     if (a.n == 0) return b;
     if (b.n == 0) return a;
+    if (a.distance != 0) a = settled(a);
+    if (b.distance != 0) b = settled(b);
     f64 n = a.n + b.n, distance = b.mean - a.mean, share = b.n / n;
-    return A{n, a.mean + distance * share, a.squares + b.squares + distance * (distance * (a.n * share))};
+    return A{n, a.mean + distance * share, a.squares + b.squares + distance * (distance * (a.n * share)), 0};
+}
+INLINE void add(A& total, R x, u64 i) {
+    if constexpr (sizeof(R) == 8) {
+        total = together(total, A{1, f64(x), 0, 0});
+    } else {
+        if (total.n == 0) total.mean = f64(x);
+        f64 distance = f64(x) - total.mean;
+        total.n += 1, total.distance += distance, total.squares += distance * distance;
+    }
 }
 ";
 const THREADS: usize = 256;
@@ -134,22 +155,23 @@ impl CudaReduction {
     }
 
     pub(super) fn source(&self, types: [DType; 2], kernel: &str) -> KernelSource {
-        let accumulator = match self.accumulator {
-            Accumulator::Computing => "typedef R A;",
-            Accumulator::Indexed => "struct A { R value; i64 index; };",
-            Accumulator::Moments => MOMENTS,
+        let CudaReduction { identity, lift, combine, finish, .. } = self;
+        let add = format!("INLINE void add(A& total, R x, u64 i) {{ total = combine(total, {lift}); }}");
+        let (accumulator, add) = match self.accumulator {
+            Accumulator::Computing => ("typedef R A;", &*add),
+            Accumulator::Indexed => ("struct A { R value; i64 index; };", &*add),
+            Accumulator::Moments => (MOMENTS, ""),
         };
         let n = self.constants.len();
         let parameters: String = (0..n).map(|k| format!("u64 c{k}, ")).collect();
         let passed: String = (0..n).map(|k| format!("c{k}, ")).collect();
         let values: String = (0..n).map(|k| format!(", constant(c{k})")).collect();
         let names: String = self.constants.iter().map(|name| format!(", R {name}")).collect();
-        let CudaReduction { identity, lift, combine, finish, .. } = self;
         let own_text = format!(
             "{accumulator}\n\
              INLINE A identity() {{ return {identity}; }}\n\
-             INLINE A lift([[maybe_unused]] R x, [[maybe_unused]] u64 i) {{ return {lift}; }}\n\
              INLINE A combine(A a, A b) {{ return {combine}; }}\n\
+             {add}\n\
              INLINE O finish(A total{names}) {{ return to<O>({finish}); }}\n\
              #define CONSTANTS {parameters}\n#define ARGUMENTS {passed}\n#define FINISH(total) finish(total{values})\n"
         );

@@ -137,7 +137,7 @@ pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw>
 }
 
 /// Sums: what other reductions change something of.
-const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
+pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
     name: "sum",
     accumulator: Accumulator::Computing,
     identity: "A(0)",
@@ -241,10 +241,10 @@ impl Op<1> for Variance {
         static VARIANCE: CudaReduction = CudaReduction {
             name: "var",
             accumulator: Accumulator::Moments,
-            identity: "A{0, 0, 0}",
-            lift: "A{1, f64(x), 0}",
+            identity: "A{0, 0, 0, 0}",
+            lift: "",
             combine: "together(a, b)",
-            finish: "total.squares / (total.n > correction ? total.n - correction : 0)",
+            finish: "settled(total).squares / (total.n > correction ? total.n - correction : 0)",
             constants: &["correction"],
         };
         VARIANCE.run(device, "var", x, self.0.axes, &[constant(x.dtype(), self.1.into())], out)

@@ -31,7 +31,7 @@ impl Tensor {
 unary! {
     /// ln(1 / (1 + e⁻ˣ)) of every element, without overflow.
     log_sigmoid = LogSigmoid, Inputs, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).exp().ln_1p(),
-    "(x > 0 ? R(0) : x) - log1p(exp(-magnitude(x)))", |saved, grad| grad.mul(&saved.input(0).neg()?.sigmoid()?)
+    "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| grad.mul(&saved.input(0).neg()?.sigmoid()?)
 }
 
 #[derive(Clone, Copy)]
@@ -41,13 +41,13 @@ struct Bend {
 }
 
 struct Softplus(Bend);
-scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.0.beta, threshold = op.0.threshold],
+scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.0.beta, inverse = Scalar::Float(1.0 / op.0.beta.to_f64()), threshold = op.0.threshold],
 |x| {
     let z = x * beta;
-    let soft = ((if z < T::ZERO { T::ZERO } else { z }) + (-z.magnitude()).exp().ln_1p()) / beta;
+    let soft = ((if z < T::ZERO { T::ZERO } else { z }) + (-z.magnitude()).exp().ln_1p()) * inverse;
     if z > threshold { x } else { soft }
 },
-"x * beta > threshold ? x : ((x * beta < 0 ? R(0) : x * beta) + log1p(exp(-magnitude(x * beta)))) / beta",
+"x * beta > threshold ? x : ((x * beta < 0 ? R(0) : x * beta) + log1p_exp(-magnitude(x * beta))) * inverse",
 |saved, grad| apply(SoftplusGrad(op.0), [grad, saved.input(0)]) }
 
 /// The gradient times the sigmoid of β·x, or the gradient where that is above the threshold: the derivative of [`Softplus`].

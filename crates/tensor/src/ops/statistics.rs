@@ -1,13 +1,13 @@
 //! Reductions made of sums, extremes and variances: deviations, norms, products, logarithms of sums, extremes with their places.
 
 use super::elementwise::{formula, scalar};
-use super::reduce::{Reduced, extreme_of, reduction, sum, var_of};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reduction, sum, var_of};
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::create::filled;
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
-use crate::element::{DType, Real, Scalar};
+use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView, Formula};
+use crate::element::{DType, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
@@ -74,26 +74,161 @@ fn in_sums(x: &Raw) -> Result<Raw> {
     if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
 }
 
-/// By halves: the product of the first and the second half, until one is left. So the gradient needs no division.
 fn prod(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    let x = in_sums(&prepared_raw(Precision::F32UnderAutocast, x)?)?;
-    let out = reduced.shape(x.shape());
-    let axes: Vec<isize> = (0..x.rank()).filter(|&dim| reduced.axes.contains(dim)).map(|dim| dim as isize).collect();
-    let mut order: Vec<isize> = (0..x.rank() as isize).filter(|dim| !axes.contains(dim)).collect();
-    order.extend(&axes);
-    let count = reduced.count(x.shape());
-    let mut shape = Shape::new(&[out.elements(), count])?;
-    if count == 0 {
-        return sum(&x, reduced)?.plus_scalar(Scalar::Int(1)); // in the graph of x
+    apply_raw(Product(reduced), [&in_sums(&prepared_raw(Precision::F32UnderAutocast, x)?)?])
+}
+
+/// The product of floats or 64-bit integers.
+struct Product(Reduced);
+
+per_type! { Product[1]: [f32 F32, f64 F64, i64 I64] }
+
+impl Op<1> for Product {
+    const NAME: &'static str = "prod";
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.0.shape(x))
     }
-    let mut x = x.permute(&order)?.reshape_to(shape)?;
-    while shape[1] > 1 {
-        let half = shape[1] / 2;
-        let pairs = x.narrow(1, 0, half)?.mul(&x.narrow(1, half, half)?)?;
-        x = if shape[1] % 2 == 1 { super::cat(&[&pairs, &x.narrow(1, 2 * half, 1)?], 1)? } else { pairs };
-        shape = *x.shape();
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static PRODUCT: CudaReduction =
+            CudaReduction { name: "prod", identity: "A(1)", combine: "times(a, b)", ..SUM_OF_ELEMENTS };
+        PRODUCT.run(device, "prod", x, self.0.axes, &[], out)
     }
-    x.reshape_to(out)
+}
+
+impl Derivative<1> for Product {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// Each element's gradient is the product of all others, which is made of products of halves: no element is divided by.
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let (x, dtype) = (saved.input(0), saved.input(0).dtype());
+        if x.is_empty() {
+            return Ok([Some(x.zeros_like()?)]);
+        }
+        let rank = x.rank() as isize;
+        let (mut order, axes): (Vec<isize>, Vec<isize>) =
+            (0..rank).partition(|&dim| !self.0.axes.contains(dim as usize));
+        order.extend(axes);
+        let turned: Tensor = x.widened()?.raw().permute(&order)?.typed();
+        let count = self.0.count(x.shape());
+        let rows = turned.reshape_to(Shape::new(&[x.len() / count, count])?)?;
+        let grad = grad.widened()?.reshape_to(Shape::new(&[x.len() / count, 1])?)?;
+        let back = products_of_others(rows, grad)?.reshape_to(*turned.shape())?;
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(at, &dim)| places[dim as usize] = at as isize);
+        Ok([Some(back.raw().permute(&places)?.typed::<Float>().to_dtype(dtype)?)])
+    }
+}
+
+/// For each element of a row, the product of all others of the row, times that row's `grad`.
+fn products_of_others(rows: Tensor, grad: Tensor) -> Result<Tensor> {
+    let halves = |row: &Tensor| {
+        let half = row.dims()[1] / 2;
+        Ok::<_, crate::Error>([row.narrow(1, 0, half)?, row.narrow(1, half, half)?])
+    };
+    let mut levels = vec![rows];
+    while let Some(row) = levels.last().filter(|row| row.dims()[1] > 1) {
+        let ([left, right], n) = (halves(row)?, row.dims()[1]);
+        let pairs = left.mul(&right)?;
+        levels.push(if n % 2 == 0 { pairs } else { Tensor::cat(&[&pairs, &row.narrow(1, n - 1, 1)?], 1)? });
+    }
+    levels.pop();
+    levels.iter().rev().try_fold(grad, |others, row| {
+        let ([left, right], n) = (halves(row)?, row.dims()[1]);
+        let of_pairs = others.narrow(1, 0, n / 2)?;
+        let (of_left, of_right) = (of_pairs.mul(&right)?, of_pairs.mul(&left)?);
+        match n % 2 {
+            0 => Tensor::cat(&[&of_left, &of_right], 1),
+            _ => Tensor::cat(&[&of_left, &of_right, &others.narrow(1, n / 2, 1)?], 1),
+        }
+    })
+}
+
+impl<T: Num> CpuKernel<T, 1> for Product {
+    type Out = T;
+
+    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, Times, |product| product);
+        Ok(())
+    }
+}
+
+/// The product of all elements.
+#[derive(Clone, Copy)]
+struct Times;
+
+impl<T: Num> cpu::Fold<T> for Times {
+    type Value = T;
+    const IDENTITY: T = T::ONE;
+
+    #[inline(always)]
+    fn lift(self, x: T) -> T {
+        x
+    }
+    #[inline(always)]
+    fn combine(self, a: T, b: T) -> T {
+        a.times(b)
+    }
+}
+
+/// The root of the sum of squares, in one pass.
+struct Euclidean(Reduced);
+
+per_type! { Euclidean[1]: Real }
+
+impl Op<1> for Euclidean {
+    const NAME: &'static str = "norm";
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.0.shape(x))
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static EUCLIDEAN: CudaReduction =
+            CudaReduction { name: "norm", lift: "x * x", finish: "sqrt(total)", ..SUM_OF_ELEMENTS };
+        EUCLIDEAN.run(device, "norm", x, self.0.axes, &[], out)
+    }
+}
+
+impl Derivative<1> for Euclidean {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// g · x / norm, and 0 where that is 0, as PyTorch has it.
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let (x, kept) = (saved.input(0), Reduced { keepdim: true, ..self.0 });
+        let norm: Tensor = apply_raw(Euclidean(kept), [x.raw()])?.typed();
+        let factor = grad.reshape_to(*norm.shape())?.div(&norm)?.masked_fill(&norm.eq_scalar(0.0)?, 0.0)?;
+        Ok([Some(x.mul(&factor)?)])
+    }
+}
+
+impl<R: Real> CpuKernel<R, 1> for Euclidean {
+    type Out = R;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, Squares, |sum: R| sum.sqrt());
+        Ok(())
+    }
+}
+
+/// The sum of all squares.
+#[derive(Clone, Copy)]
+struct Squares;
+
+impl<R: Real> cpu::Fold<R> for Squares {
+    type Value = R;
+    const IDENTITY: R = R::ZERO;
+    const AS_WIDENED: bool = true;
+
+    #[inline(always)]
+    fn lift(self, x: R) -> R {
+        x * x
+    }
+    #[inline(always)]
+    fn combine(self, a: R, b: R) -> R {
+        a + b
+    }
 }
 
 impl Tensor {
@@ -145,16 +280,20 @@ impl Tensor {
     }
 }
 
-/// Half types as `f32` between, which holds their squares.
+/// Half types as `f32` between, which holds their squares; one pass over all elements widens them itself, but its gradient is
+/// rounded once if it begins with `f32`.
 fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
     let x = prepared_raw(Precision::F32UnderAutocast, x)?;
     let dtype = x.dtype();
+    if p == 2.0 && x.node.is_none() {
+        return apply_raw(Euclidean(reduced), [&x]).map(Raw::typed);
+    }
     let x: Tensor = x.converted(dtype.computing())?.typed();
     let total = |x: Tensor| sum(x.raw(), reduced).map(Raw::typed::<Float>);
     let norm = no_autocast(|| match p {
         0.0 => total(x.ne_scalar(0.0)?.to_float_of(x.dtype())?),
         1.0 => total(x.abs()?),
-        2.0 => apply_raw(Root, [total(x.mul(&x)?)?.raw()]).map(Raw::typed),
+        2.0 => apply_raw(Euclidean(reduced), [x.raw()]).map(Raw::typed),
         f64::INFINITY => extreme_of(x.abs()?.raw(), reduced, true).map(Raw::typed),
         f64::NEG_INFINITY => extreme_of(x.abs()?.raw(), reduced, false).map(Raw::typed),
         p => total(x.abs()?.pow(p)?)?.pow(1.0 / p),

@@ -43,6 +43,8 @@ fn all<K: Kind>(device: &Device, dtype: DType) -> Result<()> {
     if dtype.is_float() {
         let variable = x.to_float()?.detach().set_requires_grad(true);
         variable.index_select(0, &index)?.sum(..)?.backward()?;
+        let lines = ones::<Float>(device, dtype, &[2, 300])?.set_requires_grad(true);
+        lines.gather(1, &Tensor::on(device).full([2, 300], 0)?)?.sum(..)?.backward()?;
     }
     x.gather(1, &index.unsqueeze(0)?)?;
     x.scatter(1, &index.unsqueeze(0)?, &x)?;
@@ -66,6 +68,9 @@ where
     x.max(1)?;
     x.min(..)?;
     x.argmax(0)?;
+    x.prod(1)?;
+    x.sort(0, false)?;
+    ones::<K>(device, dtype, &[2, 1024])?.topk(5, 1, true)?;
     x.matmul(&x.t()?)?;
     let index = Tensor::on(device).full([1, 2], 0)?;
     for reduce in [ScatterReduce::Prod, ScatterReduce::Amax, ScatterReduce::Amin] {
@@ -112,6 +117,7 @@ fn normalizations(device: &Device, dtype: DType) -> Result<()> {
         let (x, weight, bias) = (variable(&[3, n])?, variable(&[n])?, variable(&[n])?);
         x.layer_norm(n, Some(&weight), Some(&bias), 1e-5)?.softmax(1)?.log_softmax(1)?.sum(..)?.backward()?;
         x.layer_norm(n, None, None, 1e-5)?.sum(..)?.backward()?;
+        x.rms_norm(n, Some(&weight), None)?.add(&x.rms_norm(n, None, None)?)?.sum(..)?.backward()?;
     }
     let (weight, bias) = (variable(&[6])?, variable(&[6])?);
     let [wide_weight, wide_bias] =

@@ -291,6 +291,30 @@ fn indexing_agrees_and_adds_up_in_the_same_order() {
                 x[0].gather(dim as isize, &elements.to(&x[0].device())?)
             });
         }
+        long_entries(gpu, dtype);
+    }
+    /// Entries of whole packs, of packs and a part of a warp's, of none, and behind an address that packs do not divide; many of
+    /// them for one place, and lines whose sums are in shared memory.
+    fn long_entries(gpu: &Device, dtype: DType) {
+        let indices = |shape: &[usize], size: usize| {
+            let numbers: Vec<i64> = (0..shape.iter().product::<usize>()).map(|i| (i * i * 7 % size) as i64).collect();
+            Tensor::from_vec(numbers, shape).unwrap()
+        };
+        let entries = indices(&[600], 40);
+        for shape in [[40, 768], [40, 264], [40, 65], [40, 2]] {
+            agree(gpu, dtype, 0.0, "index_select of rows", &[&shape], |x| {
+                x[0].index_select(0, &entries.to(&x[0].device())?)
+            });
+            agree(gpu, dtype, 0.0, "index_select of shifted rows", &[&[41 * shape[1]]], |x| {
+                let rows = x[0].narrow(0, 1, 40 * shape[1])?.reshape(shape)?;
+                rows.index_select(0, &entries.to(&x[0].device())?)
+            });
+        }
+        agree(gpu, dtype, 0.0, "index_select in the middle", &[&[3, 40, 132]], |x| {
+            x[0].index_select(1, &entries.to(&x[0].device())?)
+        });
+        let elements = indices(&[5, 3000], 700);
+        agree(gpu, dtype, 0.0, "gather of long lines", &[&[5, 700]], |x| x[0].gather(1, &elements.to(&x[0].device())?));
     }
     let Some(gpu) = gpu() else { return };
     FLOATS.iter().for_each(|&dtype| of::<Float>(&gpu, dtype));
@@ -387,6 +411,9 @@ fn layer_norms_and_softmaxes_agree() {
                 x[0].layer_norm(n, Some(&x[1]), Some(&x[2]), 1e-5)
             });
             agree(gpu, dtype, bound, &name, &[&shape], |x| x[0].layer_norm(n, None, None, 1e-5));
+            let name = format!("rms_norm {shape:?}");
+            agree(gpu, dtype, bound, &name, &[&shape, &[n]], |x| x[0].rms_norm(n, Some(&x[1]), None));
+            agree(gpu, dtype, bound, &name, &[&shape], |x| x[0].rms_norm(n, None, Some(1e-5)));
         }
         agree(gpu, dtype, bound, "layer_norm without alignment", &[&[6, 65], &[64]], |x| {
             x[0].narrow(1, 1, 64)?.contiguous()?.layer_norm(64, Some(&x[1]), None, 1e-5)
@@ -394,6 +421,16 @@ fn layer_norms_and_softmaxes_agree() {
         agree(gpu, dtype, bound, "layer_norm of many rows", &[&[5000, 40], &[40], &[40]], |x| {
             x[0].layer_norm(40, Some(&x[1]), Some(&x[2]), 1e-5)
         });
+        // The gradient of the weight alone, of which a block has several rows one after another.
+        for n in [40, 300] {
+            agree(gpu, dtype, bound, "rms_norm of many rows", &[&[5000, n], &[n]], |x| {
+                x[0].rms_norm(n, Some(&x[1]), None)
+            });
+            agree(gpu, dtype, bound, "rms_norm of constants", &[&[n]], |x| {
+                let rows = random(dtype, &[5000, n], 9).to(&x[0].device())?;
+                rows.rms_norm(n, Some(&x[0]), None)
+            });
+        }
     }
     let Some(gpu) = gpu() else { return };
     for_floats!(&gpu, of);

@@ -38,7 +38,7 @@ fn orders_are_those_of_the_cpu() -> Result<()> {
                     let case = format!("{dtype:?} {dims:?}, descending: {descending}");
                     let (here, there_) = (x.argsort(dim, descending)?, there.argsort(dim, descending)?);
                     assert_eq!(there_.to_vec::<i64>()?, here.to_vec::<i64>()?, "{case}");
-                    for k in [1, size.div_ceil(3), 50.min(size)] {
+                    for k in [1, size.div_ceil(3), 50.min(size), (size / 4).min(512)] {
                         let (here, there_) = (x.topk(k, dim, descending)?.1, there.topk(k, dim, descending)?.1);
                         assert_eq!(there_.to_vec::<i64>()?, here.to_vec::<i64>()?, "{case}, the first {k}");
                     }
@@ -49,6 +49,31 @@ fn orders_are_those_of_the_cpu() -> Result<()> {
                 let (here, there) = (x.sort(dim, false)?, x.to(&device)?.sort(dim, false)?);
                 assert_eq!(there.0.to_vec::<i64>()?, here.0.to_vec::<i64>()?, "{dtype:?} {dims:?}");
                 assert_eq!(there.1.to_vec::<i64>()?, here.1.to_vec::<i64>()?, "{dtype:?} {dims:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Lines of one value, of few and of none but the last digits in common: what is looked for is told apart by its place alone, by its
+/// first digit, or by its last ones.
+#[test]
+fn the_first_few_of_equal_elements_are_those_in_front() -> Result<()> {
+    let Some(device) = gpu() else { return Ok(()) };
+    let n = 20_000;
+    for kinds in [1, 3, 300] {
+        let numbers: Vec<i64> = (0..2 * n).map(|i: i64| 1_000_000 + i * i % kinds).collect();
+        let x = Tensor::<Int>::from_vec(numbers, [2, n as usize])?;
+        for (dtype, k) in [(DType::I64, 7), (DType::I32, 512), (DType::U8, 50), (DType::F32, 300), (DType::F16, 2)] {
+            for largest in [false, true] {
+                let case = format!("{kinds} kinds of {dtype:?}, {k} of them, largest: {largest}");
+                let places = |device: &Device| match dtype.is_float() {
+                    true => {
+                        x.to_dtype(DType::I32)?.to_float_of(dtype)?.to(device)?.topk(k, 1, largest)?.1.to_vec::<i64>()
+                    }
+                    false => x.to_dtype(dtype)?.to(device)?.topk(k, 1, largest)?.1.to_vec::<i64>(),
+                };
+                assert_eq!(places(&device)?, places(&Device::Cpu)?, "{case}");
             }
         }
     }

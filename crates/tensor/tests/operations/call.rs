@@ -109,6 +109,10 @@ impl<'a, K: Kind> Call<'a, K> {
 
     // ---- arguments by name ----
 
+    pub(super) fn optional_float(&self, name: &str) -> Option<f64> {
+        self.args[name].as_f64()
+    }
+
     pub(super) fn float(&self, name: &str) -> f64 {
         self.args[name].as_f64().unwrap_or_else(|| panic!("no number `{name}` in {}", self.args))
     }

@@ -46,6 +46,7 @@ fn softmaxes() -> Vec<Operation> {
 
 /// With the weight and the bias that there are.
 const LAYER_NORM: &str = "F.layer_norm(x, normalized, *(inputs[1:] + [None, None])[:2], eps)";
+const RMS_NORM: &str = "F.rms_norm(x, normalized, *(inputs[1:] + [None])[:1], eps)";
 const BATCH_NORM: &str =
     "F.batch_norm(x, *running_of(x, running), *(inputs[1:] + [None, None])[:2], training, momentum, eps)";
 const BATCH_NORM_RELU: &str =
@@ -62,6 +63,9 @@ fn norms() -> Vec<Operation> {
     };
     let layer_norm = run! { floats |c| {
         c.x().layer_norm(&c.sizes("normalized")[..], c.optional(1), c.optional(2), c.float("eps"))
+    } };
+    let rms_norm = run! { floats |c| {
+        c.x().rms_norm(&c.sizes("normalized")[..], c.optional(1), c.optional_float("eps"))
     } };
     let batch_norm = run! { floats |c| {
         let running = c.running()?;
@@ -84,6 +88,13 @@ fn norms() -> Vec<Operation> {
             })
             .together(1)
             .large(large_layer_norms),
+        Operation::new("rms_norm", RMS_NORM, rms_norm)
+            .autocast(Autocast::F32)
+            .mixed(Mixed::Refuses)
+            .samples(rms_norms())
+            .special(|dtype| special::with(special::rows(dtype), &[json!({ "normalized": [4], "eps": 1e-5 })]))
+            .together(1)
+            .large(large_rms_norms),
         batch("batch_norm", BATCH_NORM, batch_norm),
         batch("batch_norm_relu", BATCH_NORM_RELU, batch_norm_relu),
         batch_norm_running(),
@@ -120,6 +131,28 @@ fn layer_norms() -> Vec<Sample> {
     samples[0].every_precision = true;
     samples[2].every_precision = true;
     samples
+}
+
+/// With the `eps` that is the default, too.
+fn rms_norms() -> Vec<Sample> {
+    let shapes: [(&[usize], &[usize], Value); 3] =
+        [(&[3, 4], &[4], json!(1e-2)), (&[2, 2, 3], &[2, 3], json!(null)), (&[4, 1, 3], &[3], json!(1e-2))];
+    let mut samples = Vec::new();
+    for (shape, normalized, eps) in shapes {
+        let args = json!({ "normalized": normalized, "eps": eps });
+        samples.push(sample([signed(shape), signed(normalized)]).args(args.clone()));
+        samples.push(sample([signed(shape)]).args(args));
+    }
+    samples[0].every_precision = true;
+    samples[3].every_precision = true;
+    samples
+}
+
+fn large_rms_norms(n: usize) -> Vec<Sample> {
+    let case = |len: usize| {
+        sample([signed([n / len, len]), positive([len])]).args(json!({ "normalized": [len], "eps": 1e-5 }))
+    };
+    vec![case(64), case(1024), case(n / 64)]
 }
 
 fn large_layer_norms(n: usize) -> Vec<Sample> {

@@ -1,15 +1,20 @@
-//! Indexing on a device: the positions that the kernels of `index.cu` take, and their launches.
+//! Indexing on a device: the positions that the kernels of `index.cu` and `entries.cu` take, and their launches.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::shape::{MAX_RANK, Shape};
 
 static CODE: Code =
     Code { name: "index", text: concat!(include_str!("../../cuda/fault.cu"), include_str!("index.cu")) };
+
+static ENTRIES: Code = Code {
+    name: "index",
+    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("../../cuda/packs.cu"), include_str!("entries.cu")),
+};
 
 const THREADS: u32 = 128;
 const WARP: usize = 32;
@@ -119,7 +124,7 @@ pub(super) fn scatter_add(
     })
 }
 
-/// `Entries` of `index.cu`.
+/// `Entries` of `entries.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Entries {
@@ -128,9 +133,69 @@ struct Entries {
     inner: u64,
 }
 
-/// Warps of a block of `add_entries`, and the most of a column.
+impl Entries {
+    /// Of `out` and `x`, and how many of each there are in front of the dimension.
+    fn new(out: &Shape, x: CudaView<'_>, dim: usize) -> (Entries, usize) {
+        let [outer, inner] = [&out[..dim], &out[dim + 1..]].map(|sizes| sizes.iter().product::<usize>());
+        (Entries { y_entries: out[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 }, outer)
+    }
+
+    /// Elements of the longest packs, of at most so many bytes, that all entries are made of.
+    fn pack(&self, most_bytes: usize, x: CudaView<'_>, out: &CudaOut<'_>) -> usize {
+        let size = x.dtype().size();
+        let fits = |&pack: &usize| {
+            let bytes = pack * size;
+            bytes <= most_bytes
+                && self.inner.is_multiple_of(pack as u64)
+                && x.is_aligned(bytes)
+                && out.is_aligned(bytes)
+        };
+        [16, 8, 4, 2].into_iter().find(fits).unwrap_or(1)
+    }
+}
+
+/// Bytes of an entry from which on it is copied as a whole.
+const LONG_ENTRY: usize = 16;
+/// Packs that a thread of `select_entries` asks for at once.
+const AT_ONCE: usize = 4;
+
+/// [`gather`] with one index for each entry of a dimension.
+pub(super) fn select_entries(
+    device: &CudaDevice,
+    op: &'static str,
+    x: CudaView<'_>,
+    index: Index<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let (dim, dtype) = (index.dim, x.dtype());
+    let (entries, outer) = Entries::new(out.shape(), x, dim);
+    let is_long = entries.inner as usize * dtype.size() >= LONG_ENTRY;
+    if !is_long || !x.is_contiguous() || !out.is_contiguous() || !index.view.is_contiguous() {
+        return gather(device, op, x, index, out);
+    }
+    let (pack, rows) = (entries.pack(16, x, &out), outer * out.shape()[dim]);
+    let lanes = (entries.inner as usize / pack).div_ceil(AT_ONCE).next_power_of_two().min(THREADS as usize);
+    let of_block = THREADS as usize / lanes;
+    let grid = [count(op, rows.div_ceil(of_block))? as u32, 1, 1];
+    let launch = Launch { grid, block: [lanes as u32, of_block as u32, 1], shared_bytes: 0 };
+    let kernel = ([dtype; 2], "select_entries");
+    device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {
+        let rows = (rows as u64).to_ne_bytes();
+        let [entries, rows] = [bytemuck::bytes_of(&entries), &rows].map(Argument::Value);
+        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries, rows];
+        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
+        // they may, and the index, which the kernel checks, has an element for each entry of `out`.
+        unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
+    })
+}
+
+/// Warps of a block of `add_entries`, and about how many of a launch keep any GPU of today busy: each looks at all indices, so there
+/// are no more of a column than help.
 const OWNERS: usize = 8;
-const MOST_OWNERS: usize = 512;
+const BUSY_WARPS: usize = 4096;
+const MOST_OWNERS: usize = 2048;
+/// Elements of a pack of `add_entries`, which keeps several.
+const MOST_ADDED: usize = 4;
 
 /// [`scatter_add`] with one index for each entry of a dimension.
 pub(super) fn add_entries(
@@ -143,20 +208,22 @@ pub(super) fn add_entries(
     if !x.is_contiguous() || !index.view.is_contiguous() {
         return scatter_add(device, op, x, index, out);
     }
-    let (shape, dim) = (*out.shape(), index.dim);
-    let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product::<usize>());
-    let entries = Entries { y_entries: shape[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 };
-    let columns = count(op, outer * inner.div_ceil(WARP))?;
-    let owners = shape[dim].next_power_of_two().clamp(OWNERS, MOST_OWNERS);
+    let (shape, dim, dtype) = (*out.shape(), index.dim, x.dtype());
+    let (entries, outer) = Entries::new(&shape, x, dim);
+    let pack = entries.pack(MOST_ADDED * dtype.size().min(4), x, &out);
+    let columns = count(op, outer * (entries.inner as usize).div_ceil(WARP * pack))?;
+    let helpful = (BUSY_WARPS / (columns as usize).max(1)).clamp(64, MOST_OWNERS);
+    let owners = shape[dim].next_power_of_two().clamp(OWNERS, 1 << helpful.ilog2());
     let grid = [columns as u32, (owners / OWNERS) as u32, 1];
     let launch = Launch { grid, block: [WARP as u32, OWNERS as u32, 1], shared_bytes: 0 };
-    let types = [x.dtype(); 2];
+    let kernel = ([dtype; 2], "add_entries");
     device.with_fault(Indexed { op, dim, shape }, |[fault, site]| {
         let entries = Argument::Value(bytemuck::bytes_of(&entries));
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries];
-        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, the index has an element for each
-        // entry of `x`, which the kernel checks, and each element of `out` belongs to one warp.
-        unsafe { CODE.launch(device, op, (types, "add_entries"), launch, &arguments) }
+        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
+        // they may, the index has an element for each entry of `x`, which the kernel checks, and each element of `out` belongs
+        // to one warp.
+        unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
     })
 }
 

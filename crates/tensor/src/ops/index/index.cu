@@ -1,8 +1,8 @@
 // Reading and adding at places that indices name. `index_select` is `gather` with an index that is the same along all
-// dimensions but one.
+// dimensions but one; `entries.cu` has kernels for that where nothing has gaps.
 //
 // gather         y[…, j, …] = x[…, index[…, j, …], …]
-// scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose; `add_entries` does that for index_select
+// scatter_add    y[…, index[…, j, …], …] += x[…, j, …], from zeros: the transpose
 
 // A thread has PER_THREAD elements of y, a block apart, and asks for all of them before it waits for the first. The walk is over
 // y, the index, and x without what the index says.
@@ -44,61 +44,6 @@ extern "C" __global__ void wide_gather(O* y, const T* x, const i64* index, Fault
 #define EVERYONE 0xffffffffu
 #define WARP 32
 
-#ifdef KERNEL_add_entries
-// `scatter_add` of contiguous x [outer, entries, inner] to y [outer, y_entries, inner], with one index for each entry.
-//
-// A warp has 32 neighboring elements of some entries of y: those whose number is `owner` modulo the number of warps of a
-// column, a power of two. It looks at all indices and adds up what is for its entries, in the order of x, as on the CPU.
-struct Entries { u64 y_entries, x_entries, inner; };
-#define AT_ONCE 8
-
-extern "C" __global__ void add_entries(O* y, const T* x, const i64* index, Fault* fault, u64 site, Entries g) {
-    begin();
-    u32 lane = threadIdx.x, owners = gridDim.y * blockDim.y, owner = blockIdx.y * blockDim.y + threadIdx.y;
-    u64 columns = (g.inner + WARP - 1) / WARP, outer = blockIdx.x / columns, column = blockIdx.x % columns * WARP + lane;
-    bool is_inside = column < g.inner;
-    y += outer * g.y_entries * g.inner + column, x += outer * g.x_entries * g.inner + column;
-    if (is_inside)
-        for (u64 entry = owner; entry < g.y_entries; entry += owners) y[entry * g.inner] = to<O>(R(0));
-    i64 entry = -1, ahead[AT_ONCE]; // entry: the one that `sum` is of
-    R sum = 0;
-    for (u64 start = 0; start < g.x_entries; start += WARP) {
-        if (start / WARP % AT_ONCE == 0)
-            #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                u64 own = start + i * WARP + lane;
-                ahead[i] = own < g.x_entries ? index[own] : -1;
-            }
-        i64 at = ahead[0];
-        #pragma unroll
-        for (int i = 1; i < AT_ONCE; i++) ahead[i - 1] = ahead[i];
-        bool exists_here = start + lane < g.x_entries && u64(at) < g.y_entries;
-        if (start + lane < g.x_entries && blockIdx.x == 0 && owner == 0) exists(at, g.y_entries, fault, site);
-        u32 own = __ballot_sync(EVERYONE, exists_here && (u64(at) & (owners - 1)) == owner);
-        while (own != 0) {
-            i64 to_entry[AT_ONCE];
-            R values[AT_ONCE];
-            #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++, own &= own - 1) {
-                u32 from = own != 0 ? __ffs(own) - 1 : 0;
-                to_entry[i] = own != 0 ? __shfl_sync(EVERYONE, at, from) : -1;
-                values[i] = own != 0 && is_inside ? real(x[(start + from) * g.inner]) : R(0);
-            }
-            #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++) {
-                if (to_entry[i] < 0) break;
-                if (to_entry[i] != entry) {
-                    if (entry >= 0 && is_inside) y[entry * g.inner] = to<O>(sum);
-                    entry = to_entry[i];
-                    sum = is_inside ? real(y[entry * g.inner]) : R(0);
-                }
-                sum = rounded(plus(sum, values[i]));
-            }
-        }
-    }
-    if (entry >= 0 && is_inside) y[entry * g.inner] = to<O>(sum);
-}
-#endif
 #if defined(KERNEL_scatter_add) || defined(KERNEL_scatter_add_shared)
 // y is made of lines along the indexed dimension. All other dimensions, the innermost first, with the distances of y, of
 // the index and of x; where a line is beyond `limit`, the size of the index there, nothing is added to it.
@@ -146,35 +91,50 @@ extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault
 }
 #endif
 #ifdef KERNEL_scatter_add_shared
-// The same with a block of one warp, whose sums are in shared memory until the line is done. It asks for AHEAD · 32 elements
-// before it waits for the first.
-#define AHEAD 4
+// The same with a block of one warp, whose sums are in shared memory until the line is done. While it adds up AHEAD · 32 elements,
+// it waits for as many others.
+#define AHEAD 8
+#define NOWHERE 0xffffffffu
 extern __shared__ R sums[];
-extern "C" __global__ void scatter_add_shared(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+
+// What a thread has of AHEAD · 32 elements.
+struct Part {
+    i64 at[AHEAD];
+    T x[AHEAD];
+    __device__ __forceinline__ void read(const i64* index, const T* from, u64 start, const Lines& g) {
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u64 own = start + k * WARP + threadIdx.x;
+            if (own < g.x_len) at[k] = index[own * g.step[1]], x[k] = from[own * g.step[2]];
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(32) scatter_add_shared(
+    O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
     begin();
     u32 lane = threadIdx.x;
     bool has_source = find_line(g, blockIdx.x, y, index, x);
+    u64 n = has_source ? g.x_len : 0;
+    Part next, part;
+    if (n > 0) next.read(index, x, 0, g);
     for (u64 i = lane; i < g.y_len; i += WARP) sums[i] = R(0);
-    for (u64 start = 0; has_source && start < g.x_len; start += AHEAD * WARP) {
-        i64 at[AHEAD];
-        R values[AHEAD];
+    for (u64 start = 0; start < n; start += AHEAD * WARP) {
+        part = next;
+        if (start + AHEAD * WARP < n) next.read(index, x, start + AHEAD * WARP, g);
         #pragma unroll
         for (int k = 0; k < AHEAD; k++) {
-            u64 own = start + k * WARP + lane;
-            at[k] = own < g.x_len ? index[own * g.step[1]] : -1;
-            values[k] = own < g.x_len ? real(x[own * g.step[2]]) : R(0);
-        }
-        #pragma unroll
-        for (int k = 0; k < AHEAD; k++) {
-            __syncwarp(); // what other threads wrote is seen
             u64 first = start + k * WARP;
-            bool inside = first + lane < g.x_len && exists(at[k], g.y_len, fault, site);
-            u32 same = __match_any_sync(EVERYONE, at[k]);
+            bool inside = first + lane < n && exists(part.at[k], g.y_len, fault, site);
+            u32 at = inside ? u32(part.at[k]) : NOWHERE;
+            R value = real(part.x[k]);
+            __syncwarp(); // what other threads wrote is seen
+            u32 same = __match_any_sync(EVERYONE, at);
             if (!inside || lane != __ffs(same) - 1) continue;
-            R sum = rounded(plus(sums[at[k]], values[k]));
+            R sum = rounded(plus(sums[at], value));
             for (u32 rest = same & (same - 1); rest != 0; rest &= rest - 1)
                 sum = rounded(plus(sum, real(x[(first + __ffs(rest) - 1) * g.step[2]])));
-            sums[at[k]] = sum;
+            sums[at] = sum;
         }
     }
     __syncwarp();

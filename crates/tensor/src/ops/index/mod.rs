@@ -4,7 +4,7 @@
 pub(super) mod cuda;
 
 use self::cuda::Index;
-use crate::autograd::{Saved, record};
+use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::cpu::{self, Stored, StoredMut};
 use crate::create::filled;
 use crate::device::{Device, common_device};
@@ -123,13 +123,13 @@ impl Raw {
     /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("index_select", dim)?;
-        Picks::of_entries(self.shape(), dim, own_index("index_select", [self, self], index)?)?.pick(self)
+        Picks::of_entries(self.shape(), dim, plain_index("index_select", self, index)?)?.pick(self)
     }
 
     /// [`Tensor::gather`].
     pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
-        Picks::of_elements(self.shape(), dim, own_index("gather", [self, self], index)?)?.pick(self)
+        Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?.pick(self)
     }
 }
 
@@ -169,13 +169,21 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
     Picks { way: Way::Elements, dim, index, shapes }.add(source.raw()).map(Raw::typed)
 }
 
-/// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share; so on devices, too.
+/// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share.
 pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Result<Raw> {
-    common_device(op, &[inputs[0], index])?;
-    let is_kept = inputs.iter().any(|input| input.node.is_some()) || !index.storage.device().is_cpu();
+    let is_kept = is_grad_enabled() && inputs.iter().any(|input| input.node.is_some());
     match index.dtype() {
-        DType::I64 if is_kept || !index.is_contiguous() => index.deep_copy(op),
-        DType::I64 => Ok(index.without_node()),
+        DType::I64 if is_kept => common_device(op, &[inputs[0], index]).and_then(|_| index.deep_copy(op)),
+        _ => plain_index(op, inputs[0], index),
+    }
+}
+
+/// The index without gaps, perhaps in the storage that it has: a derivative keeps it with its version.
+fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
+    common_device(op, &[x, index])?;
+    match index.dtype() {
+        DType::I64 if index.is_contiguous() => Ok(index.without_node()),
+        DType::I64 => index.deep_copy(op),
         _ => index.converted(DType::I64),
     }
 }
@@ -251,10 +259,15 @@ impl Picks {
                 })
             }),
             Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
-                cuda::gather(device, op, inputs.cuda_view(0), self.on_cuda(inputs), out)
+                let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
+                match self.way {
+                    Way::Entries => cuda::select_entries(device, op, x, index, out),
+                    Way::Elements => cuda::gather(device, op, x, index, out),
+                }
             }),
         }?;
-        Ok(record(op, self, [Some(x)], out))
+        let index = Kept::new(self.index.clone());
+        Ok(record(op, Picked { op, index, picks: self }, [Some(x)], out))
     }
 
     /// `x` with each element of `source` added where it would be picked. The index is checked here.
@@ -334,9 +347,17 @@ impl Picks {
     }
 }
 
-impl Derivative<1> for Picks {
+/// The derivative of [`Picks::pick`].
+struct Picked {
+    op: &'static str,
+    index: Kept,
+    picks: Picks,
+}
+
+impl Derivative<1> for Picked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(self.clone().add(grad.raw())?.typed())])
+        self.index.get(self.op)?;
+        Ok([Some(self.picks.clone().add(grad.raw())?.typed())])
     }
 }
 

@@ -8,15 +8,22 @@
 // layer_norm_grads  the same, unless `dx` is null, and what each block's rows give to ẇ = Σ g·x̂ and ḃ = Σ g: `partial` is
 //                   [gridDim.x, 2, n]. Sizes alone decide which block has which rows. `layer_norm_parameters` adds up: y is [2, n].
 //
+// CENTERED is 1; where it is 0, this is rms_norm: m and the mean of h count as 0, and there is no b: `partial` is [gridDim.x, 1, n].
+//
 // Halves are computed in f32.
+
+#define PARAMETERS (CENTERED ? 2 : 1)
 
 struct Scale { R mean, factor; };
 
 // The mean of a row, and what its deviations are multiplied by.
 INLINE Scale scale_of(Row<T>& row, u32 n, R eps) {
-    R sum = 0, squares = 0;
-    row.each(n, [&](R x) { sum += x; });
-    R mean = sum_of_row<0>(sum) / R(n);
+    R mean = 0, squares = 0;
+    if constexpr (CENTERED) {
+        R sum = 0;
+        row.each(n, [&](R x) { sum += x; });
+        mean = sum_of_row<0>(sum) / R(n);
+    }
     row.each(n, [&](R x) { R d = x - mean; squares = multiply_add(d, d, squares); });
     return {mean, R(1) / sqrt(sum_of_row<1>(squares) / R(n) + eps)};
 }
@@ -51,11 +58,12 @@ INLINE void grad_of_row(T* dx, Row<T>& row, Row<T>& grads, const T* w, const Sca
         const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
         for (int v = 0; v < V; v++) {
             R h = g[v] * weight[v];
-            means[0] += h;
+            if constexpr (CENTERED) means[0] += h;
             means[1] = multiply_add(h, (x[v] - scale.mean) * scale.factor, means[1]);
         }
     });
-    sums_of_row<2>(means);
+    if constexpr (CENTERED) sums_of_row<2>(means);
+    else means[1] = sum_of_row<2>(means[1]);
     for (int k = 0; k < 2; k++) means[k] /= R(n);
     if (is_own)
         each_pack(n, [&](int p, u32 i) {
@@ -80,34 +88,35 @@ KERNEL layer_norm_grad(T* dx, const T* x, const T* g, const T* w, u64 rows, u32 
 #ifdef KERNEL_layer_norm_grads
 KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u64 rows, u32 n, u64 eps) {
     static_assert(PACKS > 0, "sums are kept in registers");
-    R sums[2][KEPT][V] = {};
+    R sums[PARAMETERS][KEPT][V] = {};
     u64 stride = u64(gridDim.x) * blockDim.y;
     for (u64 first = u64(blockIdx.x) * blockDim.y; first < rows; first += stride) { // as often for all threads of a block
         u64 own = first + threadIdx.y, start = min(own, rows - 1) * n;
         Row<T> row(x + start, n), grads(g + start, n);
         Scale scale = scale_of(row, n, constant(eps));
         if (dx) grad_of_row(dx + start, row, grads, w, scale, n, own < rows);
+        else if (!CENTERED) __syncthreads(); // the next row's sum is written where that of this one is read
         if (own < rows)
             each_pack(n, [&](int p, u32 i) {
                 const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
                 for (int v = 0; v < V; v++) {
                     sums[0][p][v] = multiply_add(g[v], (x[v] - scale.mean) * scale.factor, sums[0][p][v]);
-                    sums[1][p][v] += g[v];
+                    if constexpr (CENTERED) sums[PARAMETERS - 1][p][v] += g[v];
                 }
             });
     }
     // Of the rows of threads in a block, each takes up what those behind it found; the first has it all.
     extern __shared__ __align__(16) unsigned char shared[];
-    R* others = reinterpret_cast<R*>(shared); // [2, n], if there are several
+    R* others = reinterpret_cast<R*>(shared); // [PARAMETERS, n], if there are several
     for (u32 y = blockDim.y; y-- > 0;) {
         if (threadIdx.y == y)
-            for (int k = 0; k < 2; k++)
+            for (int k = 0; k < PARAMETERS; k++)
                 each_pack(n, [&](int p, u32 i) {
                     for (int v = 0; v < V; v++) {
                         R sum = sums[k][p][v];
                         if (y + 1 < blockDim.y) sum += others[k * n + i + v];
                         if (y > 0) others[k * n + i + v] = sum;
-                        else partial[(u64(blockIdx.x) * 2 + k) * n + i + v] = sum;
+                        else partial[(u64(blockIdx.x) * PARAMETERS + k) * n + i + v] = sum;
                     }
                 });
         if (blockDim.y > 1) __syncthreads();
@@ -115,7 +124,7 @@ KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u
 }
 #endif
 #ifdef KERNEL_layer_norm_parameters
-// y[j] = Σ partial[block, j] for j < columns = 2 · n.   A block has 32 columns, 8 threads each.
+// y[j] = Σ partial[block, j] for j < columns = PARAMETERS · n.   A block has 32 columns, 8 threads each.
 extern "C" __global__ void __launch_bounds__(256) layer_norm_parameters(T* y, const R* partial, u32 blocks, u32 columns) {
     __shared__ R parts[8][33];
     u32 lane = threadIdx.x % 32, part = threadIdx.x / 32, j = blockIdx.x * 32 + lane;

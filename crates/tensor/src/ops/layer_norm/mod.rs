@@ -1,4 +1,4 @@
-//! Layer normalization: rows with mean 0 and variance 1, and its gradients.
+//! Layer normalization: rows with mean 0 and variance 1, or with a mean square of 1 (`rms_norm`), and their gradients.
 //!
 //! The gradients have kernels of their own, and are made of other operations where they are differentiated again.
 
@@ -7,7 +7,6 @@ mod cuda;
 use crate::autocast::autocast_type;
 use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu;
-use crate::cuda::constant;
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
@@ -15,9 +14,6 @@ use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
-
-const OP: &str = "layer_norm";
-const GRADIENT: &str = "layer_norm's gradient";
 
 impl Tensor {
     /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (of all elements, without Bessel's
@@ -45,16 +41,31 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        let op = LayerNorm { normalized: normalized.into_shape()?, eps };
-        let (own, wide) = (self.dtype(), self.dtype().computing());
-        let is_wide = |parameter: &Tensor| parameter.dtype() != own && parameter.dtype() == wide;
-        if autocast_type().is_none() && weight.or(bias).is_some_and(is_wide) {
-            return self.to_dtype(wide)?.layer_norm(op.normalized, weight, bias, eps)?.to_dtype(own);
-        }
-        op.check(self.shape(), [weight, bias])?;
-        let inputs = [Some(self), weight, bias].map(|input| input.map(Tensor::raw));
-        let inputs = prepared(OP, Precision::F32UnderAutocast, inputs)?;
-        op.forward(inputs.each_ref().map(Option::as_ref)).map(Raw::typed)
+        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: true }.run(self, [weight, bias])
+    }
+
+    /// x / √(mean of x² + eps) · weight, where the mean is that of the last dimensions, which have the sizes `normalized`.
+    /// Without `eps` it is the smallest difference from 1 of the precision that is computed in: of `f32` for half types.
+    ///
+    /// - `self`: `[.., normalized]`
+    /// - `weight`: `normalized`; without it, 1
+    /// - result: as `self`, whose precision it has, but under [`autocast`](crate::autocast). Beside half precision, the
+    ///   weight may be `f32`
+    ///
+    /// Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", <https://arxiv.org/abs/1910.07467>.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::new([[3.0, -3.0], [0.0, 0.0]])?;
+    /// assert_eq!(x.rms_norm([2], None, None)?.to_vec::<f32>()?, [1.0, -1.0, 0.0, 0.0]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Tensor::layer_norm`].
+    pub fn rms_norm(&self, normalized: impl IntoShape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
+        let eps = eps.unwrap_or(if self.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() });
+        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: false }.run(self, [weight, None])
     }
 }
 
@@ -63,27 +74,44 @@ impl Tensor {
 struct LayerNorm {
     normalized: Shape,
     eps: f64,
+    /// Whether the mean is subtracted; otherwise it is `rms_norm`.
+    is_centered: bool,
 }
 
 impl LayerNorm {
+    fn run(self, x: &Tensor, [weight, bias]: [Option<&Tensor>; 2]) -> Result<Tensor> {
+        let (own, wide) = (x.dtype(), x.dtype().computing());
+        let is_wide = |parameter: &Tensor| parameter.dtype() != own && parameter.dtype() == wide;
+        if autocast_type().is_none() && weight.or(bias).is_some_and(is_wide) {
+            return self.run(&x.to_dtype(wide)?, [weight, bias])?.to_dtype(own);
+        }
+        self.check(x.shape(), [weight, bias])?;
+        let inputs = [Some(x), weight, bias].map(|input| input.map(Tensor::raw));
+        let inputs = prepared(self.name(), Precision::F32UnderAutocast, inputs)?;
+        self.forward(inputs.each_ref().map(Option::as_ref)).map(Raw::typed)
+    }
+
+    fn name(&self) -> &'static str {
+        if self.is_centered { "layer_norm" } else { "rms_norm" }
+    }
+
+    fn name_of_gradient(&self) -> &'static str {
+        if self.is_centered { "layer_norm's gradient" } else { "rms_norm's gradient" }
+    }
+
     /// Elements of a row.
     fn row_len(&self) -> usize {
         self.normalized.elements()
     }
 
-    /// What kernels of the CPU are told: elements of a row, and `eps`.
-    fn row<R: Real>(&self) -> (usize, R) {
-        (self.row_len(), R::from_f64(self.eps))
+    /// What kernels of the CPU are told.
+    fn rows<R: Real>(&self) -> cpu::Normalized<R> {
+        cpu::Normalized { n: self.row_len(), eps: R::from_f64(self.eps), is_centered: self.is_centered }
     }
 
-    /// What kernels of a device are told: elements of a row, and the bytes of `eps`.
-    fn numbers(&self, dtype: DType) -> (usize, u64) {
-        (self.row_len(), constant(dtype, self.eps.into()))
-    }
-
-    /// The gradients of weight and bias in one tensor.
+    /// The gradients of weight and bias in one tensor; of `rms_norm`, that of the weight.
     fn parameters_shape(&self) -> Result<Shape> {
-        let mut sizes = [2; 1 + MAX_RANK];
+        let mut sizes = [if self.is_centered { 2 } else { 1 }; 1 + MAX_RANK];
         let rank = self.normalized.rank();
         sizes[1..=rank].copy_from_slice(&self.normalized);
         Shape::new(&sizes[..=rank])
@@ -92,12 +120,12 @@ impl LayerNorm {
     fn check(&self, x: &Shape, [weight, bias]: [Option<&Tensor>; 2]) -> Result<()> {
         if self.normalized.rank() == 0 || !x.ends_with(&self.normalized) {
             let expected = format!("its last sizes must be those to normalize, {}; reshape it", self.normalized);
-            return Err(Error::wrong_shape(OP, "the input", x, expected));
+            return Err(Error::wrong_shape(self.name(), "the input", x, expected));
         }
         for (operand, parameter) in [("the weight", weight), ("the bias", bias)] {
             if let Some(parameter) = parameter.filter(|parameter| *parameter.shape() != self.normalized) {
                 let expected = format!("it must have the sizes to normalize, {}", self.normalized);
-                return Err(Error::wrong_shape(OP, operand, parameter.shape(), expected));
+                return Err(Error::wrong_shape(self.name(), operand, parameter.shape(), expected));
             }
         }
         Ok(())
@@ -105,19 +133,19 @@ impl LayerNorm {
 
     fn forward(self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
         let [Some(x), ..] = inputs else { unreachable!("there is an input") };
-        let like = (*x.shape(), x.dtype());
+        let (op, like) = (self.name(), (*x.shape(), x.dtype()));
         let out = match x.storage.device() {
-            Device::Cpu => on_cpu(OP, inputs, like, &mut |inputs, out| {
+            Device::Cpu => on_cpu(op, inputs, like, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let (x, parameters) = (inputs.view::<R>(0).data, [inputs.data(1), inputs.data(2)]);
-                    cpu::layer_norm(x, parameters, self.row(), out.stored()).map_err(Error::scratch(OP))
+                    cpu::layer_norm(x, parameters, self.rows(), out.stored()).map_err(Error::scratch(op))
                 })
             }),
-            Device::Cuda(device) => on_cuda(OP, device, inputs, like, &mut |inputs, out| {
-                cuda::forward(device, self.numbers(inputs.dtype()), inputs.cuda_views_found(), out)
+            Device::Cuda(device) => on_cuda(op, device, inputs, like, &mut |inputs, out| {
+                cuda::forward(device, &self, inputs.cuda_views_found(), out)
             }),
         }?;
-        Ok(record(OP, self, inputs, out))
+        Ok(record(op, self, inputs, out))
     }
 
     /// The gradients of input, weight and bias as results of other operations, in the computing type.
@@ -125,7 +153,8 @@ impl LayerNorm {
         let (n, shape) = (self.row_len(), *x.shape());
         let rows = Shape::new(&[x.len() / n.max(1), n])?;
         let [flat_x, flat_grad] = [x.widened()?.reshape_to(rows)?, grad.widened()?.reshape_to(rows)?];
-        let centered = flat_x.sub(&flat_x.mean_keepdim(1)?)?;
+        let centered_if = |x: Tensor| if self.is_centered { x.sub(&x.mean_keepdim(1)?) } else { Ok(x) };
+        let centered = centered_if(flat_x)?;
         let variance = centered.mul(&centered)?.mean_keepdim(1)?;
         let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
         let normal = centered.mul(&factor)?;
@@ -133,9 +162,8 @@ impl LayerNorm {
             Some(weight) => flat_grad.mul(&weight.widened()?.reshape_to(Shape::new(&[n])?)?)?,
             None => flat_grad.clone(),
         };
-        let of_mean = weighted.sub(&weighted.mean_keepdim(1)?)?;
         let of_scale = normal.mul(&weighted.mul(&normal)?.mean_keepdim(1)?)?;
-        let x_grad = of_mean.sub(&of_scale)?.mul(&factor)?.reshape_to(shape)?;
+        let x_grad = centered_if(weighted)?.sub(&of_scale)?.mul(&factor)?.reshape_to(shape)?;
         let weight_grad = flat_grad.mul(&normal)?.sum(0)?.reshape_to(self.normalized)?;
         Ok([x_grad, weight_grad, flat_grad.sum(0)?.reshape_to(self.normalized)?])
     }
@@ -143,40 +171,39 @@ impl LayerNorm {
     /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted, from one walk over the
     /// rows.
     fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
-        let (inputs, like) = ([Some(x), Some(grad), weight], (*x.shape(), x.dtype()));
+        let (op, inputs, like) = (self.name_of_gradient(), [Some(x), Some(grad), weight], (*x.shape(), x.dtype()));
         let parameters = (self.parameters_shape()?, x.dtype());
         let Device::Cuda(device) = x.storage.device() else {
-            let allocate = || Fresh::allocate(GRADIENT, parameters.0, parameters.1);
+            let allocate = || Fresh::allocate(op, parameters.0, parameters.1);
             let mut sums = wanted[1].then(allocate).transpose()?;
-            let x_grad = on_cpu(GRADIENT, inputs, like, &mut |inputs, out| {
+            let x_grad = on_cpu(op, inputs, like, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let both = [inputs.view::<R>(0).data, inputs.view(1).data];
                     let sums = sums.as_mut().map(Fresh::stored);
-                    cpu::layer_norm_grad(both, inputs.data(2), self.row(), out.stored(), sums)
-                        .map_err(Error::scratch(GRADIENT))
+                    cpu::layer_norm_grad(both, inputs.data(2), self.rows(), out.stored(), sums)
+                        .map_err(Error::scratch(op))
                 })
             })?;
             return Ok([Some(x_grad), sums.map(Fresh::share)]);
         };
-        let numbers = self.numbers(x.dtype());
         match wanted {
             [true, true] => {
                 let (shape, dtype) = parameters;
-                let mut sums = FreshCuda::allocate(GRADIENT, shape, dtype, x.storage.device(), device)?;
-                let x_grad = on_cuda(GRADIENT, device, inputs, like, &mut |inputs, out| {
-                    cuda::grads(device, numbers, inputs.cuda_views_found(), Some(out), sums.out())
+                let mut sums = FreshCuda::allocate(op, shape, dtype, x.storage.device(), device)?;
+                let x_grad = on_cuda(op, device, inputs, like, &mut |inputs, out| {
+                    cuda::grads(device, self, inputs.cuda_views_found(), Some(out), sums.out())
                 })?;
                 Ok([Some(x_grad), Some(sums.share())])
             }
             [false, true] => {
-                let sums = on_cuda(GRADIENT, device, inputs, parameters, &mut |inputs, out| {
-                    cuda::grads(device, numbers, inputs.cuda_views_found(), None, out)
+                let sums = on_cuda(op, device, inputs, parameters, &mut |inputs, out| {
+                    cuda::grads(device, self, inputs.cuda_views_found(), None, out)
                 })?;
                 Ok([None, Some(sums)])
             }
             _ => {
-                let x_grad = on_cuda(GRADIENT, device, inputs, like, &mut |inputs, out| {
-                    cuda::grad(device, numbers, inputs.cuda_views_found(), out)
+                let x_grad = on_cuda(op, device, inputs, like, &mut |inputs, out| {
+                    cuda::grad(device, self, inputs.cuda_views_found(), out)
                 })?;
                 Ok([Some(x_grad), None])
             }

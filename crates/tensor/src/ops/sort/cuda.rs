@@ -1,4 +1,4 @@
-//! Orders on a device: the kernels of `sort.cu`.
+//! Orders on a device: the kernels of `sort.cu`, and that of `select.cu`, which finds the first few of long lines.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -6,7 +6,8 @@ use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
 use crate::error::{Error, Result};
 use crate::ops::scan::Lines;
 
-static CODE: Code = Code { name: "sort", text: include_str!("sort.cu") };
+static CODE: Code = Code { name: "sort", text: concat!(include_str!("keys.cu"), include_str!("sort.cu")) };
+static SELECT: Code = Code { name: "select", text: concat!(include_str!("keys.cu"), include_str!("select.cu")) };
 
 const OP: &str = "argsort";
 const THREADS: usize = 128;
@@ -16,6 +17,13 @@ const ITEMS: usize = 8;
 
 /// Bytes of a tile's keys, which leave shared memory for two bytes of each place.
 const KEY_BYTES: usize = 32 << 10;
+
+/// The most places of a line that are selected, the share of a line that they are at most, and the shortest line.
+const MOST_SELECTED: usize = 512;
+const SELECTED_SHARE: usize = 4;
+const LEAST_SELECTED_FROM: usize = 1024;
+/// Threads of a block of `select_first`.
+const SELECTING_THREADS: u32 = 512;
 
 /// Both tensors have no gaps; `out` holds the first `k` places of each line.
 pub(super) fn order(
@@ -31,6 +39,9 @@ pub(super) fn order(
         return Ok(());
     }
     let sort = Sort { device, x, lines, k, descending };
+    if k <= MOST_SELECTED.min(lines.n / SELECTED_SHARE) && (LEAST_SELECTED_FROM..1 << 31).contains(&lines.n) {
+        return sort.select(out);
+    }
     let tile = sort.tile();
     if lines.n <= tile {
         return sort.tiles(tile, out.argument(), (k, lines.inner));
@@ -69,6 +80,19 @@ impl Sort<'_> {
 
     fn key_bytes(&self) -> usize {
         self.x.dtype().computing().size().max(4)
+    }
+
+    /// The first of each line, found by their digits.
+    fn select(&self, mut out: CudaOut<'_>) -> Result<()> {
+        let Lines { outer, n, inner } = self.lines;
+        let blocks = count(OP, outer * inner)?;
+        let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, SELECTING_THREADS) };
+        let numbers = [n, inner, self.k, usize::from(self.descending)].map(|number| (number as u64).to_ne_bytes());
+        let [n, inner, k, descending] = numbers.each_ref().map(|number| Argument::Value(number));
+        let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
+        let types = [self.x.dtype(), crate::element::DType::I64];
+        // SAFETY: the kernel takes these; a line has more than `k` elements, and `out` has `k` for each.
+        unsafe { SELECT.launch(self.device, OP, (types, "select_first"), launch, &arguments) }
     }
 
     /// The order in each tile, into lines of `to` with that length, whose elements are that far apart.
