@@ -172,34 +172,41 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
     // Entries are counted through all lines.
     let entries = (CHUNK / inner).max(1);
     for_each_chunk_mut(out, entries * inner, |i, out| {
-        let (mut at, mut rest) = (i * entries, out);
-        while !rest.is_empty() {
-            let (line, first) = (at / n, at % n);
-            let count = (n - first).min(rest.len() / inner);
-            let from = (turned(line, outside, flipped) * n + n - first - count) * inner;
-            let (now, later) = rest.split_at_mut(count * inner);
-            let from = &x[from..][..now.len()];
-            match inner {
-                1 => reverse(from, now),
-                _ => now
-                    .chunks_exact_mut(inner)
-                    .zip(from.rchunks_exact(inner))
-                    .for_each(|(out, x)| out.copy_from_slice(x)),
-            }
-            (at, rest) = (at + count, later);
-        }
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
+                while !rest.is_empty() {
+                    let count = (n - first).min(rest.len() / inner);
+                    let from = if flipped.len() == 1 { line } else { turned(line, outside, flipped) };
+                    let (now, later) = rest.split_at_mut(count * inner);
+                    let from = &x[(from * n + n - first - count) * inner..][..now.len()];
+                    match inner {
+                        1 => reverse(from, now),
+                        _ => now
+                            .chunks_exact_mut(inner)
+                            .zip(from.rchunks_exact(inner))
+                            .for_each(|(out, x)| out.copy_from_slice(x)),
+                    }
+                    (line, first, rest) = (line + 1, 0, later);
+                }
+            },
+        );
     });
 }
 
+/// In blocks whose length the compiler knows, so that it turns whole vectors.
+#[inline(always)]
 fn reverse<T: Value>(x: &[T], out: &mut [T]) {
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for (out, &x) in out.iter_mut().zip(x.iter().rev()) {
-                *out = x;
-            }
-        },
-    );
+    const BLOCK: usize = 32;
+    let (x_rest, x_blocks) = x.as_rchunks::<BLOCK>();
+    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
+    for (out, x) in blocks.iter_mut().zip(x_blocks.iter().rev()) {
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = x[BLOCK - 1 - i];
+        }
+    }
+    rest.iter_mut().zip(x_rest.iter().rev()).for_each(|(out, &x)| *out = x);
 }
 
 /// The number of a place of these sizes, counted from the end in the dimensions that are flipped.

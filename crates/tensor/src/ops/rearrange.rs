@@ -143,6 +143,14 @@ fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
         let out = once.iter().try_fold(x.without_node(), reversed)?;
         return Ok(record("flip", Flip(once), [Some(x)], out));
     }
+    // A transposed matrix is flipped as it lies in memory.
+    if let Some(last) = x.rank().checked_sub(1).filter(|&last| last > 0 && !x.is_contiguous()) {
+        let matrix = x.transpose(-2, -1)?;
+        if matrix.is_contiguous() {
+            let swapped = |dim| if dim + 1 >= last { 2 * last - 1 - dim } else { dim };
+            return flip(&matrix, once.into_iter().map(swapped).collect())?.transpose(-2, -1);
+        }
+    }
     let input = x.gap_free()?;
     let out = on_cpu("flip", [Some(&input)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_bits!(inputs.dtype(), B => {
