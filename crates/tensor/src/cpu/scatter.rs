@@ -168,6 +168,9 @@ pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &
 pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &mut [T]) {
     let Some(&last) = flipped.iter().max().filter(|_| !out.is_empty()) else { return out.copy_from_slice(x) };
     let (n, inner): (usize, usize) = (shape[last], shape[last + 1..].iter().product());
+    if inner == 1 && flipped.len() == 1 && n <= CHUNK {
+        return reverse_lines(x, n, out);
+    }
     let outside = &shape[..last];
     // Entries are counted through all lines.
     let entries = (CHUNK / inner).max(1);
@@ -178,7 +181,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
                 let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
                 while !rest.is_empty() {
                     let count = (n - first).min(rest.len() / inner);
-                    let from = if flipped.len() == 1 { line } else { turned(line, outside, flipped) };
+                    let from = turned(line, outside, flipped);
                     let (now, later) = rest.split_at_mut(count * inner);
                     let from = &x[(from * n + n - first - count) * inner..][..now.len()];
                     match inner {
@@ -191,6 +194,18 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
                     (line, first, rest) = (line + 1, 0, later);
                 }
             },
+        );
+    });
+}
+
+/// Every line of `n` elements, from its end to its beginning.
+fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
+    let len = 2 * CHUNK / n * n;
+    for_each_chunk_mut(out, len, |i, out| {
+        let x = &x[i * len..][..out.len()];
+        simd::vectorized(
+            #[inline(always)]
+            || x.chunks_exact(n).zip(out.chunks_exact_mut(n)).for_each(|(x, out)| reverse(x, out)),
         );
     });
 }

@@ -2,6 +2,7 @@
 
 use super::{choose, number_like};
 use crate::autograd::no_grad;
+use crate::cpu::vectorized;
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Numeric};
@@ -163,19 +164,26 @@ fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
 }
 
 fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
-    for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
-        let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
-        all[..values.len()].copy_from_slice(values);
-        let mut rest = sorted.len();
-        while rest > 0 {
-            let half = rest.div_ceil(2);
-            for (place, &value) in places.iter_mut().zip(&all) {
-                *place += half * usize::from(!is_behind(sorted[*place + half - 1], value));
+    vectorized(
+        #[inline(always)]
+        || {
+            for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+                let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
+                all[..values.len()].copy_from_slice(values);
+                let mut rest = sorted.len();
+                while rest > 0 {
+                    let half = rest.div_ceil(2);
+                    // First all elements, then all comparisons: vectors compare, and nothing is predicted.
+                    let elements = places.map(|place: usize| sorted[place + half - 1]);
+                    for ((place, &element), &value) in places.iter_mut().zip(&elements).zip(&all) {
+                        *place += if is_behind(element, value) { 0 } else { half };
+                    }
+                    rest -= half;
+                }
+                out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
             }
-            rest -= half;
-        }
-        out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
-    }
+        },
+    );
 }
 
 impl<K: Numeric> Tensor<K> {
