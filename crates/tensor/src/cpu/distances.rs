@@ -128,3 +128,32 @@ fn total<R: Real>(mut numbers: [R; WIDTH]) -> R {
     }
     numbers[0]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two batches, and columns that fill one block and part of another.
+    #[test]
+    fn gradients_are_sums_over_all_pairs() {
+        let [b, n, d, m] = [2, 3, 5, 70];
+        let numbers = |len: usize, step: usize| (0..len).map(|i| (i * step % 23) as f64 - 11.0).collect::<Vec<_>>();
+        let (mut x, y, grad) = (numbers(b * n * d, 7), numbers(b * d * m, 5), numbers(b * n * m, 3));
+        (0..d).for_each(|k| x[k] = y[k * m + 4]); // a distance of 0
+        for p in [1.0, 2.0] {
+            let mut out = vec![f64::NAN; b * n * d];
+            distances_grad([&x, &y, &grad], [n, d, m], p, &mut out);
+            for (at, &found) in out.iter().enumerate() {
+                let (row, k) = (at / d, at % d);
+                let gap = |j: usize, k: usize| x[row * d + k] - y[(row / n * d + k) * m + j];
+                let share = |j: usize| {
+                    let length = (0..d).map(|k| gap(j, k).powi(2)).sum::<f64>().sqrt();
+                    let direction = if p == 1.0 { gap(j, k).signum() } else { gap(j, k) / length };
+                    if gap(j, k) == 0.0 { 0.0 } else { grad[row * m + j] * direction }
+                };
+                let expected: f64 = (0..m).map(share).sum();
+                assert!((found - expected).abs() < 1e-10, "p {p}, row {row}, column {k}: {found} and not {expected}");
+            }
+        }
+    }
+}

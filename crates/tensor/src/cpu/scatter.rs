@@ -205,7 +205,11 @@ fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
         let x = &x[i * len..][..out.len()];
         simd::vectorized(
             #[inline(always)]
-            || x.chunks_exact(n).zip(out.chunks_exact_mut(n)).for_each(|(x, out)| reverse(x, out)),
+            || {
+                for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+                    reverse(x, out);
+                }
+            },
         );
     });
 }
@@ -221,7 +225,9 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
             *out = x[BLOCK - 1 - i];
         }
     }
-    rest.iter_mut().zip(x_rest.iter().rev()).for_each(|(out, &x)| *out = x);
+    for (out, &x) in rest.iter_mut().zip(x_rest.iter().rev()) {
+        *out = x;
+    }
 }
 
 /// The number of a place of these sizes, counted from the end in the dimensions that are flipped.

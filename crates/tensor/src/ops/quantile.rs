@@ -120,6 +120,10 @@ impl<K: Numeric> Tensor<K> {
 
 /// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
 fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    if sorted.dtype() == DType::U8 && values.dtype() == DType::U8 {
+        // Vectors of bytes would have to be widened for each comparison.
+        return searched(op, &sorted.converted(DType::I32)?, &values.converted(DType::I32)?, right);
+    }
     let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
     let (n, rows_of) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
     let is_vector = sorted.rank() == 1;
