@@ -220,10 +220,13 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
     const BLOCK: usize = 32;
     let (x_rest, x_blocks) = x.as_rchunks::<BLOCK>();
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
-    for (out, x) in blocks.iter_mut().zip(x_blocks.iter().rev()) {
-        for (i, out) in out.iter_mut().enumerate() {
-            *out = x[BLOCK - 1 - i];
+    for (out, &x) in blocks.iter_mut().zip(x_blocks.iter().rev()) {
+        // Of a copy: the compiler does not know here that `out` is no part of `x`.
+        let mut turned = x;
+        for (i, turned) in turned.iter_mut().enumerate() {
+            *turned = x[BLOCK - 1 - i];
         }
+        *out = turned;
     }
     for (out, &x) in rest.iter_mut().zip(x_rest.iter().rev()) {
         *out = x;
