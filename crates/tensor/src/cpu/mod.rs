@@ -46,7 +46,7 @@ mod walk;
 pub(crate) use arg::arg_reduce;
 pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
 pub(crate) use copy::{copy, place};
-pub(crate) use distances::distances;
+pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{gather, index_add, index_select, scatter_add};

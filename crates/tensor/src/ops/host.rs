@@ -1,6 +1,7 @@
 //! Results whose sizes depend on numbers, and questions about whole tensors. The host needs the numbers to answer, so it waits
 //! for a device, and the work is done on the host.
 
+use super::quantile::Tally;
 use crate::autograd::no_grad;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -95,7 +96,11 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::nonzero`].
     pub fn unique(&self) -> Result<Tensor<K>> {
-        self.detach_raw().reshape(&[-1])?.typed::<K>().sort(0, false)?.0.firsts()
+        let flat = self.detach_raw().reshape(&[-1])?;
+        match Tally::of(&flat)? {
+            Some(tally) => tally.values(&tally.places()?, self.dtype()).map(Raw::typed),
+            None => flat.typed::<K>().sort(0, false)?.0.firsts(),
+        }
     }
 
     /// The elements without those that equal the one before, as a vector. Waits for a device.

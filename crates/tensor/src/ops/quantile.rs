@@ -2,6 +2,7 @@
 
 use super::{choose, number_like};
 use crate::autograd::no_grad;
+use crate::cpu::vectorized;
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Numeric};
@@ -119,6 +120,10 @@ impl<K: Numeric> Tensor<K> {
 
 /// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
 fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    if sorted.dtype() == DType::U8 && values.dtype() == DType::U8 {
+        // Vectors of bytes would have to be widened for each comparison.
+        return searched(op, &sorted.converted(DType::I32)?, &values.converted(DType::I32)?, right);
+    }
     let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
     let (n, rows_of) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
     let is_vector = sorted.rank() == 1;
@@ -163,19 +168,26 @@ fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
 }
 
 fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
-    for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
-        let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
-        all[..values.len()].copy_from_slice(values);
-        let mut rest = sorted.len();
-        while rest > 0 {
-            let half = rest.div_ceil(2);
-            for (place, &value) in places.iter_mut().zip(&all) {
-                *place += if is_behind(sorted[*place + half - 1], value) { 0 } else { half };
+    vectorized(
+        #[inline(always)]
+        || {
+            for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+                let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
+                all[..values.len()].copy_from_slice(values);
+                let mut rest = sorted.len();
+                while rest > 0 {
+                    let half = rest.div_ceil(2);
+                    // First all elements, then all comparisons: vectors compare, and nothing is predicted.
+                    let elements = places.map(|place: usize| sorted[place + half - 1]);
+                    for ((place, &element), &value) in places.iter_mut().zip(&elements).zip(&all) {
+                        *place += if is_behind(element, value) { 0 } else { half };
+                    }
+                    rest -= half;
+                }
+                out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
             }
-            rest -= half;
-        }
-        out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
-    }
+        },
+    );
 }
 
 impl<K: Numeric> Tensor<K> {
@@ -300,6 +312,13 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Memory`] if a result does not fit the budget; as [`Tensor::to_vec`].
     pub fn unique_with_counts(&self) -> Result<(Tensor<K>, Tensor<Int>, Tensor<Int>)> {
         let flat: Tensor<K> = self.raw().without_node().reshape(&[-1])?.typed();
+        if let Some(tally) = Tally::of(flat.raw())? {
+            let places = tally.places()?;
+            let numbers = Tensor::arange(0, places.len() as i64, 1)?;
+            let inverse = tally.counts.index_copy(0, &places, &numbers)?.index_select(0, &tally.distances)?;
+            let inverse = inverse.raw().reshape_to(*self.shape())?.typed();
+            return Ok((tally.values(&places, self.dtype())?.typed(), inverse, tally.counts.index_select(0, &places)?));
+        }
         let (sorted, order) = flat.sort(0, false)?;
         let n = sorted.len();
         let device = self.device();
@@ -318,5 +337,45 @@ impl<K: Numeric> Tensor<K> {
         let ends = Tensor::cat(&[&starts.narrow(0, 1, starts.len() - 1)?, &end], 0)?;
         let values = sorted.index_select(0, &starts)?;
         Ok((values, inverse.raw().reshape_to(*self.shape())?.typed(), ends.sub(&starts)?))
+    }
+}
+
+/// How often each of some whole numbers occurs that lie close together: counting is faster than sorting.
+pub(super) struct Tally {
+    least: i64,
+    /// How far each number is from the least one.
+    distances: Tensor<Int>,
+    /// How often each distance occurs.
+    counts: Tensor<Int>,
+}
+
+impl Tally {
+    /// So many distances are counted however few numbers there are.
+    const FEW: usize = 256;
+
+    /// Of a vector on the CPU; none if it has floats, or numbers that lie too far apart.
+    pub(super) fn of(flat: &Raw) -> Result<Option<Tally>> {
+        let n = flat.shape().elements();
+        if n == 0 || flat.dtype().is_float() || !flat.storage.device().is_cpu() {
+            return Ok(None);
+        }
+        let numbers: Tensor<Int> = flat.converted(DType::I64)?.typed();
+        let (least, most) = numbers.aminmax(0)?;
+        let (least, most) = (least.item::<i64>()?, most.item::<i64>()?);
+        if most.checked_sub(least).is_none_or(|span| span >= n.max(Self::FEW) as i64) {
+            return Ok(None);
+        }
+        let distances = numbers.add_scalar(least.wrapping_neg())?;
+        Ok(Some(Tally { least, counts: distances.bincount(0)?, distances }))
+    }
+
+    /// The distances that occur, in order.
+    pub(super) fn places(&self) -> Result<Tensor<Int>> {
+        self.counts.nonzero()?.squeeze(1)
+    }
+
+    /// The numbers at these distances.
+    pub(super) fn values(&self, places: &Tensor<Int>, dtype: DType) -> Result<Raw> {
+        places.add_scalar(self.least)?.raw().converted(dtype)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
-use super::choose;
 use super::elementwise::{binary, formula};
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
@@ -38,6 +37,16 @@ binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
     grad.mul(&saved.input(1).div(&saved.input(0).hypot(saved.input(1))?)?),
 ] }
 
+// 0 below 0, 1 above 0. It is called with what has no place in the graph.
+binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
+    at_zero
+} else if x > T::ZERO {
+    T::ONE
+} else {
+    T::ZERO
+}, "a == R(0) ? b : a > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
+
+per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
 per_type! { Hypot[2]: Real }
 
@@ -104,9 +113,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn heaviside(&self, values: &Tensor) -> Result<Tensor> {
-        let [x, values] = [self.detach(), values.detach()];
-        let step = x.gt_scalar(0.0)?.to_float_of(x.dtype())?;
-        choose("heaviside", x.eq_scalar(0.0)?.raw(), values.raw(), step.raw()).map(Raw::typed)
+        apply(Heaviside, [&self.detach(), &values.detach()])
     }
 
     /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults are `rtol`
