@@ -13,7 +13,9 @@ use crate::tensor::{Raw, Tensor, by_bits};
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
     // A transposed matrix is flipped as it lies in memory.
-    if let Some(last) = x.rank().checked_sub(1).filter(|&last| last > 0 && x.storage.device().is_cpu() && !x.is_contiguous()) {
+    if let Some(last) =
+        x.rank().checked_sub(1).filter(|&last| last > 0 && x.storage.device().is_cpu() && !x.is_contiguous())
+    {
         let matrix = x.transpose(-2, -1)?;
         if matrix.is_contiguous() {
             let swapped = |dim| if dim + 1 >= last { 2 * last - 1 - dim } else { dim };
