@@ -31,6 +31,7 @@ mod map;
 pub(crate) mod math;
 mod moments;
 mod order;
+mod outer;
 mod reduce;
 mod rows;
 mod scatter;
@@ -56,10 +57,11 @@ pub(crate) use map::{
     map3, update,
 };
 pub(crate) use moments::Moments;
-pub(crate) use order::{Key, order};
-pub(crate) use reduce::{Extreme, Fold, columns, mean, reduce, sum};
+pub(crate) use order::{Key, neighbors, order};
+pub(crate) use outer::map2_product;
+pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
-pub(crate) use scatter::{flip, replace_where, scatter};
+pub(crate) use scatter::{counts_of_true, flip, keep_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use sums::total;
 pub(crate) use view::{CpuView, MAX_RANK};

@@ -151,6 +151,46 @@ impl<'a, T: Value> Rows<'a, T> {
     }
 }
 
+/// How many bytes of each [`CHUNK`] are not 0.
+pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
+    let mut counts = vec![0; mask.len().div_ceil(CHUNK)];
+    for_each_chunk_mut(&mut counts, 4, |i, counts| {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                for (mask, count) in mask[4 * i * CHUNK..].chunks(CHUNK).zip(counts) {
+                    // Bytes hold the counts of so few.
+                    for mask in mask.chunks(128) {
+                        *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
+                    }
+                }
+            },
+        );
+    });
+    counts
+}
+
+/// The elements where the mask is not 0, in order; `counts` are those of the mask.
+pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: &mut [T]) {
+    let mut rest = out;
+    let mut parts = Vec::with_capacity(counts.len());
+    for &count in counts {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(count);
+        parts.push(part);
+        rest = others;
+    }
+    for_each_chunk_mut(&mut parts, 1, |i, part| {
+        let (out, mut n) = (&mut *part[0], 0);
+        for (&x, &is_true) in x[i * CHUNK..].iter().zip(&mask[i * CHUNK..]) {
+            if n == out.len() {
+                break;
+            }
+            out[n] = x;
+            n += usize::from(is_true != 0);
+        }
+    });
+}
+
 /// `x` with the elements where the mask is not 0 replaced by those of `source`, one after another. Returns how many there are to
 /// replace; where the source has fewer, `out` is unspecified.
 pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &mut [T]) -> usize {

@@ -24,13 +24,10 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, it is empty, or `q` is not in [0, 1]; as [`Tensor::sort`].
     pub fn quantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("quantile", self, q, dim)?;
-        let last = sorted.size(at)? - 1;
-        let place = q * last as f64;
-        let entry = |i: f64| sorted.select(at, i as isize);
-        let between = entry(place.floor())?.lerp(&entry(place.ceil())?, place - place.floor())?;
-        let largest = entry(last as f64)?;
-        choose("quantile", largest.isnan()?.raw(), largest.raw(), between.raw()).map(Raw::typed)
+        let (places, _, at) = neighbors("quantile", self, (q, false), dim)?;
+        let place = q * (self.shape()[at as usize] - 1) as f64;
+        let entries = self.gather(at, &places)?;
+        entries.select(at, 0)?.lerp(&entries.select(at, 1)?, place - place.floor())
     }
 
     /// [`quantile`](Tensor::quantile) of the elements that are not NaN; NaN where all are.
@@ -38,14 +35,12 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::quantile`].
     pub fn nanquantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("nanquantile", self, q, dim)?;
-        // In f64, which has the places of all elements.
-        let last = last_number(&sorted, at)?.to_float_of(DType::F64)?;
-        let place = last.mul_scalar(q)?;
+        let (places, last, at) = neighbors("nanquantile", self, (q, true), dim)?;
+        let place = last.to_float_of(DType::F64)?.mul_scalar(q)?;
         let wide = self.dtype().computing();
-        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?)?.to_dtype(wide);
-        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?;
-        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.to_dtype(self.dtype())?.squeeze(at)
+        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?.squeeze(at)?;
+        let entries = self.gather(at, &places)?.to_dtype(wide)?;
+        entries.select(at, 0)?.lerp_tensor(&entries.select(at, 1)?, &weight)?.to_dtype(self.dtype())
     }
 
     /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all
@@ -54,28 +49,43 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
     pub fn nanmedian(&self, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("nanmedian", self, 0.5, dim)?;
-        let middle = last_number(&sorted, at)?.floor_divide_scalar(2)?;
-        sorted.gather(at, &middle)?.squeeze(at)
+        let (places, _, at) = neighbors("nanmedian", self, (0.5, true), dim)?;
+        self.gather(at, &places.narrow(at, 0, 1)?)?.squeeze(at)
     }
 }
 
-/// The elements in order along a dimension, which is not empty; NaN comes last.
-fn sorted(op: &'static str, x: &Tensor, q: f64, dim: isize) -> Result<(Tensor, isize)> {
+/// Along a dimension, which is not empty: the places of the two elements between which the `q`-quantile is, `[…, 2, …]`, the
+/// number of the last element in order that is not NaN, `[…, 1, …]`, and the dimension. Where one is NaN, both places are
+/// those of NaN, unless it is ignored.
+fn neighbors(
+    op: &'static str,
+    x: &Tensor,
+    (q, ignores_nan): (f64, bool),
+    dim: isize,
+) -> Result<(Tensor<Int>, Tensor<Int>, isize)> {
     let at = x.shape().dim(op, dim)?;
     if !(0.0..=1.0).contains(&q) {
         return Err(Error::bad_argument(op, "q", q, "it must be from 0 to 1"));
     }
-    if x.shape()[at] == 0 {
+    let (n, dim) = (x.shape()[at], at as isize);
+    if n == 0 {
         return Err(Error::empty(op, "the dimension", "give at least one element"));
     }
-    Ok((x.sort(at as isize, false)?.0, at as isize))
-}
-
-/// The number of the last element along a dimension that is not NaN, or 0. The dimension stays.
-fn last_number(sorted: &Tensor, dim: isize) -> Result<Tensor<Int>> {
-    let numbers: Tensor<Int> = sorted.isnan()?.logical_not()?.raw().converted(DType::I64)?.typed();
-    numbers.sum_keepdim(dim)?.add_scalar(-1)?.clamp_min(0)
+    let x = x.detach();
+    if x.device().is_cpu() {
+        let found: Tensor<Int> = super::sort::neighbors(x.raw(), op, (q, ignores_nan), at)?.typed();
+        let last = found.narrow(dim, 2, 1)?.add_scalar(-1)?.clamp_min(0)?;
+        return Ok((found.narrow(dim, 0, 2)?, last, dim));
+    }
+    let order: Tensor<Int> = super::sort::order(x.raw(), op, dim, false, None)?.typed();
+    let numbers: Tensor<Int> = x.isnan()?.logical_not()?.raw().converted(DType::I64)?.typed();
+    let last = numbers.sum_keepdim(dim)?.add_scalar(-1)?.clamp_min(0)?;
+    let mut place = last.to_float_of(DType::F64)?.mul_scalar(q)?;
+    if !ignores_nan {
+        place = place.masked_fill(&last.lt_scalar(n as i64 - 1)?, (n - 1) as f64)?;
+    }
+    let places = Tensor::cat(&[&place.floor()?.to_int()?, &place.ceil()?.to_int()?], dim)?;
+    Ok((order.gather(dim, &places)?, last, dim))
 }
 
 impl<K: Numeric> Tensor<K> {

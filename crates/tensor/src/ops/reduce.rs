@@ -36,7 +36,7 @@ impl Reduced {
     }
 
     /// A result, or its gradient, seen in the shape of the input.
-    fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
+    pub(super) fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
         result.reshape_to(input.reduced(self.axes, true))?.expand(input)
     }
 }
@@ -137,7 +137,7 @@ pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw>
 }
 
 /// Sums: what other reductions change something of.
-const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
+pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
     name: "sum",
     accumulator: Accumulator::Computing,
     identity: "A(0)",

@@ -21,7 +21,7 @@ use pagelock_memory::Result;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
-use crate::cpu::{Stored, StoredMut, vectorized};
+use crate::cpu::{Stored, StoredMut, total, vectorized};
 use crate::element::{DType, Num, Real};
 use crate::scratch;
 
@@ -109,6 +109,21 @@ pub(crate) fn dots<T: Num>(k: usize, a: Stored<'_, T>, b: Stored<'_, T>, out: St
             })
         })
     })
+}
+
+/// The inner product of two long vectors of floats, which threads share; none for integers.
+pub(crate) fn long_dot<T: Num>(a: Stored<'_, T>, b: Stored<'_, T>, out: StoredMut<'_, T>) -> Option<Result<()>> {
+    let total = match T::DTYPE {
+        DType::F32 => total([a.cast(), b.cast()], |[a, b]: [f32; 2]| a * b),
+        DType::F64 => total([a.cast(), b.cast()], |[a, b]: [f64; 2]| a * b),
+        _ => return None,
+    };
+    Some(total.and_then(|total| {
+        scratch::reals_mut(out, |out| {
+            out[0] = T::from_f64(total);
+            Ok(())
+        })
+    }))
 }
 
 /// An inner product, as sums side by side.

@@ -147,6 +147,12 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
         let rows_of = |side: &CpuView<'_, T>| {
             side.is_contiguous() && side.shape.iter().product::<usize>() == batches.elements() * k
         };
+        if [*m, *n] == [1, 1] && *k > DOTS_WORK && batches.elements() == 1 && [a, b].iter().all(rows_of) {
+            let [a, b] = [a, b].map(|side| side.data.part(0, *k));
+            if let Some(computed) = cpu::long_dot(a, b, out.all()) {
+                return computed.map_err(Error::scratch("matmul"));
+            }
+        }
         if [*m, *n] == [1, 1] && (1..=DOTS_WORK).contains(k) && batches.elements() > 1 && [a, b].iter().all(rows_of) {
             let rows = DOTS_WORK / k;
             let dots = |i: usize, out: StoredMut<'_, T>| {
