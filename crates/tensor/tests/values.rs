@@ -335,3 +335,42 @@ fn numpy_and_pytorch_see_the_same_tensors_through_dlpack() {
     let status = std::process::Command::new(python).arg(script).arg(library).status();
     assert!(status.expect("PAGELOCK_PYTHON runs").success(), "the script says above what is wrong");
 }
+
+#[test]
+fn whole_numbers_are_told_apart_wherever_they_lie() {
+    for numbers in [
+        vec![i64::MIN + 2, i64::MIN, i64::MIN + 2], // counted
+        vec![i64::MAX, i64::MAX - 300, i64::MAX],   // sorted
+        vec![i64::MAX, i64::MIN, i64::MAX],
+        vec![-3],
+    ] {
+        let x = Tensor::from_slice(&numbers, numbers.len()).unwrap();
+        let (values, inverse, counts) = x.unique_with_counts().unwrap();
+        let (values, counts) = (values.to_vec::<i64>().unwrap(), counts.to_vec::<i64>().unwrap());
+        let mut expected = numbers.clone();
+        expected.sort_unstable();
+        expected.dedup();
+        assert_eq!((&values, &x.unique().unwrap().to_vec::<i64>().unwrap()), (&expected, &expected));
+        let back = inverse.to_vec::<i64>().unwrap().into_iter().map(|place| values[place as usize]);
+        assert_eq!(back.collect::<Vec<_>>(), numbers);
+        let of = |value: &i64| numbers.iter().filter(|number| *number == value).count() as i64;
+        assert_eq!(counts, values.iter().map(of).collect::<Vec<_>>());
+    }
+}
+
+/// Lines longer than the blocks that loops take them in, and shorter.
+#[test]
+fn lines_of_any_length_are_flipped_and_multiplied() {
+    for n in [1_usize, 31, 33, 70, 40_000] {
+        let numbers: Vec<i64> = (0..3 * n as i64).map(|i| i * 37 % 101).collect();
+        let x = Tensor::from_slice(&numbers, [3, n]).unwrap();
+        let flipped: Vec<i64> = numbers.chunks(n).flat_map(|line| line.iter().rev().copied()).collect();
+        assert_eq!(x.flip(&[1]).unwrap().to_vec::<i64>().unwrap(), flipped);
+        let columns = x.t().unwrap().flip(&[0]).unwrap();
+        assert_eq!(columns.t().unwrap().to_vec::<i64>().unwrap(), flipped);
+
+        let products = numbers.chunks(n).zip(flipped.chunks(n)).map(|(a, b)| a.iter().zip(b).map(|(a, b)| a * b).sum());
+        let dots = Tensor::einsum("nd,nd->n", &[&x, &x.flip(&[1]).unwrap()]).unwrap();
+        assert_eq!(dots.to_vec::<i64>().unwrap(), products.collect::<Vec<i64>>());
+    }
+}

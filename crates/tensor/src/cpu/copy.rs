@@ -120,27 +120,40 @@ fn each_line<T>((to, from, lines): (&mut [T], &[T], Lines<2>), move_line: impl F
 /// Elements that are moved at a time: for a short line, calling `memcpy` would take longer than moving it. The loops count
 /// places, because iterators over chunks take half as long again.
 const SHORT: usize = 32;
+/// The same in lines that are shorter.
+const SHORTER: usize = 8;
 
 #[inline(always)]
-fn copy_line<T: Value>(to: &mut [T], from: &[T]) {
-    let (n, mut at) = (to.len(), 0);
-    while at + SHORT <= n {
-        to[at..][..SHORT].copy_from_slice(&from[at..][..SHORT]);
-        at += SHORT;
-    }
-    if n < SHORT {
-        to.copy_from_slice(from);
-    } else if at < n {
-        to[n - SHORT..].copy_from_slice(&from[n - SHORT..]); // some of them again
+pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
+    match to.len() {
+        SHORT.. => copy_by::<T, SHORT>(to, from),
+        SHORTER.. => copy_by::<T, SHORTER>(to, from),
+        _ => to.iter_mut().zip(from).for_each(|(to, &from)| *to = from),
     }
 }
 
 #[inline(always)]
-fn fill_line<T: Value>(to: &mut [T], value: T) {
+fn copy_by<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
+    let (n, mut at) = (to.len(), 0);
+    while at + LEN <= n {
+        to[at..][..LEN].copy_from_slice(&from[at..][..LEN]);
+        at += LEN;
+    }
+    if at < n {
+        to[n - LEN..].copy_from_slice(&from[n - LEN..]); // some of them again
+    }
+}
+
+#[inline(always)]
+pub(super) fn fill_line<T: Copy>(to: &mut [T], value: T) {
     let mut at = 0;
     while at + SHORT <= to.len() {
         to[at..][..SHORT].fill(value);
         at += SHORT;
+    }
+    while at + SHORTER <= to.len() {
+        to[at..][..SHORTER].fill(value);
+        at += SHORTER;
     }
     to[at..].iter_mut().for_each(|to| *to = value);
 }

@@ -58,3 +58,102 @@ fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: 
         },
     );
 }
+
+/// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` by `x[b, i, k]`, for [`distances`] with `p` 1
+/// or 2. Of a distance of 0 it is 0.
+pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize; 3], p: f64, out: &mut [R]) {
+    if m == 0 {
+        return out.fill(R::ZERO);
+    }
+    let rows = (WORK / (d * m)).max(1);
+    for_each_chunk_mut(out, rows * d, |i, out| {
+        for (row, out) in out.chunks_exact_mut(d).enumerate() {
+            let row = i * rows + row;
+            let (x, y) = (&x[row * d..][..d], &y[row / n * d * m..][..d * m]);
+            row_grad(x, y, &grad[row * m..][..m], p == 2.0, out);
+        }
+    });
+}
+
+/// [`distances_grad`] of one row, for some columns of `y` at a time.
+fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut [R]) {
+    let m = grad.len();
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            out.fill(R::ZERO);
+            for (block, grad) in grad.chunks(WIDTH).enumerate() {
+                let column = |k: usize| &y[k * m + block * WIDTH..][..grad.len()];
+                let mut weights = [R::ZERO; WIDTH];
+                weights[..grad.len()].copy_from_slice(grad);
+                if is_euclidean {
+                    let mut squares = [R::ZERO; WIDTH];
+                    for (k, &x) in x.iter().enumerate() {
+                        for (square, &y) in squares.iter_mut().zip(column(k)) {
+                            *square = *square + (x - y) * (x - y);
+                        }
+                    }
+                    for (weight, &square) in weights.iter_mut().zip(&squares) {
+                        *weight = if square == R::ZERO { R::ZERO } else { *weight / square.sqrt() };
+                    }
+                }
+                for (k, (out, &x)) in out.iter_mut().zip(x).enumerate() {
+                    let mut shares = [R::ZERO; WIDTH];
+                    for ((share, &y), &weight) in shares.iter_mut().zip(column(k)).zip(&weights) {
+                        *share = if is_euclidean { weight * (x - y) } else { signed(weight, x - y) };
+                    }
+                    *out = *out + total(shares);
+                }
+            }
+        },
+    );
+}
+
+/// `weight` with the sign of `gap` for its own: 0 where that is 0.
+#[inline(always)]
+fn signed<R: Real>(weight: R, gap: R) -> R {
+    let negative = if gap < R::ZERO { R::ZERO - weight } else { R::ZERO };
+    if gap > R::ZERO { weight } else { negative }
+}
+
+/// The sum, by halves.
+#[inline(always)]
+fn total<R: Real>(mut numbers: [R; WIDTH]) -> R {
+    let mut width = WIDTH;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            numbers[i] = numbers[i] + numbers[i + width];
+        }
+    }
+    numbers[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two batches, and columns that fill one block and part of another.
+    #[test]
+    fn gradients_are_sums_over_all_pairs() {
+        let [b, n, d, m] = [2, 3, 5, 70];
+        let numbers = |len: usize, step: usize| (0..len).map(|i| (i * step % 23) as f64 - 11.0).collect::<Vec<_>>();
+        let (mut x, y, grad) = (numbers(b * n * d, 7), numbers(b * d * m, 5), numbers(b * n * m, 3));
+        (0..d).for_each(|k| x[k] = y[k * m + 4]); // a distance of 0
+        for p in [1.0, 2.0] {
+            let mut out = vec![f64::NAN; b * n * d];
+            distances_grad([&x, &y, &grad], [n, d, m], p, &mut out);
+            for (at, &found) in out.iter().enumerate() {
+                let (row, k) = (at / d, at % d);
+                let gap = |j: usize, k: usize| x[row * d + k] - y[(row / n * d + k) * m + j];
+                let share = |j: usize| {
+                    let length = (0..d).map(|k| gap(j, k).powi(2)).sum::<f64>().sqrt();
+                    let direction = if p == 1.0 { gap(j, k).signum() } else { gap(j, k) / length };
+                    if gap(j, k) == 0.0 { 0.0 } else { grad[row * m + j] * direction }
+                };
+                let expected: f64 = (0..m).map(share).sum();
+                assert!((found - expected).abs() < 1e-10, "p {p}, row {row}, column {k}: {found} and not {expected}");
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! computing type is used where it lies, halves are widened into a small buffer first, and results are rounded on their
 //! way back. The conversions are loops of their own, compiled once.
 
+use bytemuck::{AnyBitPattern, NoUninit};
 use pagelock_memory::Result;
 
 use super::Value;
@@ -71,6 +72,16 @@ impl<'a, C> Stored<'a, C> {
         match self {
             Stored::Halves(bits, _) => bits,
             Stored::Plain(_) => unreachable!("only halves are stored as their bits"),
+        }
+    }
+}
+
+impl<'a, C: NoUninit> Stored<'a, C> {
+    /// The same as the type that `C` is.
+    pub(crate) fn cast<D: AnyBitPattern>(self) -> Stored<'a, D> {
+        match self {
+            Stored::Plain(elements) => Stored::Plain(bytemuck::cast_slice(elements)),
+            Stored::Halves(bits, half) => Stored::Halves(bits, half),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use pagelock_memory::Result;
 
+use super::simd;
 use crate::element::Num;
 use crate::scratch;
 
@@ -122,12 +123,12 @@ fn order_words<T: Key, W: Word>(
     if wanted.end <= FEW && wanted.end < n {
         let mut found = [W::LARGEST; FEW];
         for (line, out) in lines {
-            least(line.iter().enumerate().map(|(i, &x)| W::of(key(x), i)), &mut found[..wanted.end]);
+            least(n, |i| W::of(key(line[i]), i), &mut found[..wanted.end]);
             out.iter_mut().zip(&found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
         }
         return Ok(());
     }
-    let is_long = n >= LONG && wanted.end > n / 8;
+    let is_long = n >= LONG && wanted.len() > n / 8;
     scratch::with(if is_long { 2 * n } else { n }, |room: &mut [W]| {
         for (line, out) in lines {
             let (words, room) = room.split_at_mut(n);
@@ -143,20 +144,30 @@ fn order_words<T: Key, W: Word>(
     })
 }
 
-/// The least words, in order.
-fn least<W: Word>(words: impl Iterator<Item = W>, found: &mut [W]) {
+/// The least of the first `n` words, in order.
+fn least<W: Word>(n: usize, word: impl Fn(usize) -> W, found: &mut [W]) {
+    /// Words that are compared at a time: few blocks have one of the least.
+    const BLOCK: usize = 16;
     found.fill(W::LARGEST);
     let last = found.len() - 1;
-    for word in words {
-        if word < found[last] {
-            let mut at = last;
-            while at > 0 && word < found[at - 1] {
-                found[at] = found[at - 1];
-                at -= 1;
+    simd::vectorized_widely(
+        #[inline(always)]
+        || {
+            for start in (0..n).step_by(BLOCK) {
+                let block = start..n.min(start + BLOCK);
+                if !block.clone().fold(false, |any, i| any | (word(i) < found[last])) {
+                    continue;
+                }
+                for word in block.map(&word) {
+                    let place = found.partition_point(|&other| other < word);
+                    if place <= last {
+                        found[place..].rotate_right(1);
+                        found[place] = word;
+                    }
+                }
             }
-            found[at] = word;
-        }
-    }
+        },
+    );
 }
 
 /// Puts the wanted words in their places.
@@ -165,8 +176,45 @@ fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
         words.select_nth_unstable(wanted.end - 1);
     }
     if wanted.len() > 1 || wanted.end == words.len() {
-        words[..wanted.end].sort_unstable();
+        if wanted.start > 0 {
+            words[..wanted.end].select_nth_unstable(wanted.start);
+        }
+        words[wanted.clone()].sort_unstable();
     }
+}
+
+/// Of every line of `n` numbers three whole numbers: the places of the two numbers between which the `q`-quantile is, of which
+/// one may be both, and how many are not NaN. Where one is NaN, both places are its, unless NaN is ignored.
+///
+/// # Errors
+/// The budget's refusal of room for keys.
+pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, (q, ignores_nan): (f64, bool), out: &mut [[i64; 3]]) -> Result<()> {
+    scratch::with(n, |keys: &mut [u64]| {
+        for (line, out) in x.chunks_exact(n).zip(out) {
+            let numbers = simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    keys.iter_mut().zip(line).for_each(|(key, &x)| *key = x.key());
+                    line.iter().filter(|x| !x.is_nan()).count()
+                },
+            );
+            let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
+            let [low, high] = [place.floor() as usize, place.ceil() as usize];
+            let (below, &mut lower, above) = keys.select_nth_unstable(low);
+            let n_less = below.iter().filter(|key| **key < lower).count();
+            let upper = if high > low { above.iter().copied().min().unwrap_or(lower) } else { lower };
+            let before_upper = if upper == lower { high - n_less } else { 0 };
+            let places =
+                [(lower, low - n_less), (upper, before_upper)].map(|(key, before)| place_of(line, key, before));
+            *out = [places[0], places[1], numbers as i64];
+        }
+        Ok(())
+    })
+}
+
+/// Where the number with this key is before which there are `nth` others with it.
+fn place_of<T: Key>(line: &[T], key: u64, nth: usize) -> i64 {
+    (0..).zip(line).filter(|(_, x)| x.key() == key).nth(nth).map_or(0, |(place, _)| place)
 }
 
 /// By one byte of the keys after another, from the lowest on. The words are in the order of their places.

@@ -54,6 +54,25 @@ impl<T: Computing> Fold<T> for Sum {
     }
 }
 
+/// The sum of what is not NaN.
+#[derive(Clone, Copy)]
+pub(crate) struct SumOfNumbers;
+
+impl<R: Real> Fold<R> for SumOfNumbers {
+    type Value = R::Total;
+    const IDENTITY: R::Total = <R::Total as Element>::ZERO;
+    const AS_WIDENED: bool = true;
+
+    #[inline(always)]
+    fn lift(self, x: R) -> R::Total {
+        if x.is_nan() { <R::Total as Element>::ZERO } else { x.to_total() }
+    }
+    #[inline(always)]
+    fn combine(self, a: R::Total, b: R::Total) -> R::Total {
+        a.plus(b)
+    }
+}
+
 /// The largest element, or the smallest; not a number if any is not.
 #[derive(Clone, Copy)]
 pub(crate) struct Extreme<const MAX: bool>;

@@ -151,6 +151,46 @@ impl<'a, T: Value> Rows<'a, T> {
     }
 }
 
+/// How many bytes of each [`CHUNK`] are not 0.
+pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
+    let mut counts = vec![0; mask.len().div_ceil(CHUNK)];
+    for_each_chunk_mut(&mut counts, 4, |i, counts| {
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                for (mask, count) in mask[4 * i * CHUNK..].chunks(CHUNK).zip(counts) {
+                    // Bytes hold the counts of so few.
+                    for mask in mask.chunks(128) {
+                        *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
+                    }
+                }
+            },
+        );
+    });
+    counts
+}
+
+/// The elements where the mask is not 0, in order; `counts` are those of the mask.
+pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: &mut [T]) {
+    let mut rest = out;
+    let mut parts = Vec::with_capacity(counts.len());
+    for &count in counts {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(count);
+        parts.push(part);
+        rest = others;
+    }
+    for_each_chunk_mut(&mut parts, 1, |i, part| {
+        let (out, mut n) = (&mut *part[0], 0);
+        for (&x, &is_true) in x[i * CHUNK..].iter().zip(&mask[i * CHUNK..]) {
+            if n == out.len() {
+                break;
+            }
+            out[n] = x;
+            n += usize::from(is_true != 0);
+        }
+    });
+}
+
 /// `x` with the elements where the mask is not 0 replaced by those of `source`, one after another. Returns how many there are to
 /// replace; where the source has fewer, `out` is unspecified.
 pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &mut [T]) -> usize {
@@ -168,38 +208,69 @@ pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &
 pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &mut [T]) {
     let Some(&last) = flipped.iter().max().filter(|_| !out.is_empty()) else { return out.copy_from_slice(x) };
     let (n, inner): (usize, usize) = (shape[last], shape[last + 1..].iter().product());
+    if inner == 1 && flipped.len() == 1 && n <= CHUNK {
+        return reverse_lines(x, n, out);
+    }
     let outside = &shape[..last];
     // Entries are counted through all lines.
     let entries = (CHUNK / inner).max(1);
     for_each_chunk_mut(out, entries * inner, |i, out| {
-        let (mut at, mut rest) = (i * entries, out);
-        while !rest.is_empty() {
-            let (line, first) = (at / n, at % n);
-            let count = (n - first).min(rest.len() / inner);
-            let from = (turned(line, outside, flipped) * n + n - first - count) * inner;
-            let (now, later) = rest.split_at_mut(count * inner);
-            let from = &x[from..][..now.len()];
-            match inner {
-                1 => reverse(from, now),
-                _ => now
-                    .chunks_exact_mut(inner)
-                    .zip(from.rchunks_exact(inner))
-                    .for_each(|(out, x)| out.copy_from_slice(x)),
-            }
-            (at, rest) = (at + count, later);
-        }
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
+                while !rest.is_empty() {
+                    let count = (n - first).min(rest.len() / inner);
+                    let from = turned(line, outside, flipped);
+                    let (now, later) = rest.split_at_mut(count * inner);
+                    let from = &x[(from * n + n - first - count) * inner..][..now.len()];
+                    match inner {
+                        1 => reverse(from, now),
+                        _ => now
+                            .chunks_exact_mut(inner)
+                            .zip(from.rchunks_exact(inner))
+                            .for_each(|(out, x)| out.copy_from_slice(x)),
+                    }
+                    (line, first, rest) = (line + 1, 0, later);
+                }
+            },
+        );
     });
 }
 
+/// Every line of `n` elements, from its end to its beginning.
+fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
+    let len = 2 * CHUNK / n * n;
+    for_each_chunk_mut(out, len, |i, out| {
+        let x = &x[i * len..][..out.len()];
+        simd::vectorized(
+            #[inline(always)]
+            || {
+                for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+                    reverse(x, out);
+                }
+            },
+        );
+    });
+}
+
+/// In blocks whose length the compiler knows, so that it turns whole vectors.
+#[inline(always)]
 fn reverse<T: Value>(x: &[T], out: &mut [T]) {
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for (out, &x) in out.iter_mut().zip(x.iter().rev()) {
-                *out = x;
-            }
-        },
-    );
+    const BLOCK: usize = 32;
+    let (x_rest, x_blocks) = x.as_rchunks::<BLOCK>();
+    let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
+    for (out, &x) in blocks.iter_mut().zip(x_blocks.iter().rev()) {
+        // Of a copy: the compiler does not know here that `out` is no part of `x`.
+        let mut turned = x;
+        for (i, turned) in turned.iter_mut().enumerate() {
+            *turned = x[BLOCK - 1 - i];
+        }
+        *out = turned;
+    }
+    for (out, &x) in rest.iter_mut().zip(x_rest.iter().rev()) {
+        *out = x;
+    }
 }
 
 /// The number of a place of these sizes, counted from the end in the dimensions that are flipped.

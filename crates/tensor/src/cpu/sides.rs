@@ -68,6 +68,11 @@ impl<const N: usize> Sides<N> {
         self.shape[..self.rank].iter().product()
     }
 
+    /// Elements of a line, and from one to the next on each side.
+    pub(super) fn line(&self) -> (usize, [usize; N]) {
+        (self.shape[self.rank - 1], self.strides[self.rank - 1])
+    }
+
     /// Calls `visit` for all elements, in row-major order.
     #[inline]
     pub(super) fn each(&self, mut visit: impl FnMut(Lines<N>)) {

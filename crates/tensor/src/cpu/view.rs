@@ -4,6 +4,7 @@
 pub(crate) const MAX_RANK: usize = 8;
 
 use super::Stored;
+use super::walk::Dims;
 
 /// A strided read-only view: element `[i0, i1, …]` is `data[i0 * strides[0] + i1 * strides[1] + …]`.
 ///
@@ -17,4 +18,11 @@ pub(crate) struct CpuView<'a, T> {
     pub(crate) shape: &'a [usize],
     /// Distance in elements between neighbours, one per dimension.
     pub(crate) strides: &'a [usize],
+}
+
+impl<T> CpuView<'_, T> {
+    /// Whether the elements, of which there is at least one, lie one after another.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        Dims::of(self.shape, self.strides).is_contiguous()
+    }
 }

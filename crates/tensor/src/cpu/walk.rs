@@ -3,7 +3,8 @@
 //! [`Dims`] is a shape with strides after merging what can be merged; [`Walk`] is a place in it that moves forward and
 //! copies as it goes. Both live on the stack.
 
-use super::{MAX_RANK, Stored};
+use super::copy::{copy_line, fill_line};
+use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
 
 /// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
@@ -143,9 +144,14 @@ impl Walk {
     /// Moves on by `len` elements, at most to the end of the current [`run`](Walk::run).
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
-        let mut dim = self.dims.rank - 1;
-        self.index[dim] += len;
-        self.offset += len * self.dims.strides[dim];
+        self.step(self.dims.rank - 1, len);
+    }
+
+    /// Moves on by `count` entries of a dimension, at most to its end.
+    #[inline]
+    fn step(&mut self, mut dim: usize, count: usize) {
+        self.index[dim] += count;
+        self.offset += count * self.dims.strides[dim];
         while self.index[dim] == self.dims.shape[dim] {
             self.offset -= self.dims.shape[dim] * self.dims.strides[dim];
             self.index[dim] = 0;
@@ -160,13 +166,29 @@ impl Walk {
 
     /// Copies the next `out.len()` elements of `data` to `out` and moves behind them.
     pub(super) fn read<T: Copy>(&mut self, data: &[T], out: &mut [T]) {
-        let (_, stride) = self.dims.inner();
+        let (len, stride) = self.dims.inner();
         let mut rest = out;
         while !rest.is_empty() {
-            let (line, others) = rest.split_at_mut(self.run().min(rest.len()));
-            read_line(&data[self.offset..], stride, line);
-            self.advance(line.len());
+            let n_lines = self.lines().min(rest.len() / len);
+            let (now, others) = rest.split_at_mut(if n_lines > 0 { n_lines * len } else { self.run().min(rest.len()) });
+            if n_lines > 0 {
+                let outside = self.dims.rank - 2;
+                read_lines(&data[self.offset..], [self.dims.strides[outside], stride], len, now);
+                self.step(outside, n_lines);
+            } else {
+                read_line(&data[self.offset..], stride, now);
+                self.advance(now.len());
+            }
             rest = others;
+        }
+    }
+
+    /// How many whole lines from here lie at the stride of the dimension outside of them; none in the middle of a line.
+    #[inline]
+    fn lines(&self) -> usize {
+        match self.dims.rank {
+            rank @ 2.. if self.index[rank - 1] == 0 => self.dims.shape[rank - 2] - self.index[rank - 2],
+            _ => 0,
         }
     }
 
@@ -216,6 +238,23 @@ pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize
             }
         }
     }
+}
+
+/// Lines of `len` elements, `out[i][j] = data[i * distance + j * stride]`.
+fn read_lines<T: Copy>(data: &[T], [distance, stride]: [usize; 2], len: usize, out: &mut [T]) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (i, line) in out.chunks_exact_mut(len).enumerate() {
+                let from = &data[i * distance..];
+                match stride {
+                    1 => copy_line(line, &from[..len]),
+                    0 => fill_line(line, from[0]),
+                    _ => read_line(from, stride, line),
+                }
+            }
+        },
+    );
 }
 
 /// `out[i] = data[i * stride]`.

@@ -1,12 +1,15 @@
 //! Reductions in pairs, and of what is there: means with deviations, both extremes, sums without NaN, counts.
 
-use super::reduce::{Reduced, extreme_of, sum};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, sum};
 use crate::autocast::{no_autocast, prepared};
-use crate::element::DType;
+use crate::autograd::Saved;
+use crate::cpu::{self, CpuView, StoredMut};
+use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView};
+use crate::element::{DType, Real};
 use crate::error::Result;
 use crate::kind::{Int, Kind, Numeric};
-use crate::op::Precision;
-use crate::shape::{Axes, AxisSet};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
+use crate::shape::{Axes, AxisSet, Shape};
 use crate::tensor::{Raw, Tensor};
 
 impl Tensor {
@@ -40,8 +43,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::sum`].
     pub fn nansum(&self, axes: impl Axes) -> Result<Tensor> {
-        let axes = axes.resolve("nansum", self.shape())?;
-        no_autocast(|| self.without_nan()?.sum(axes))
+        apply(NanSum(Reduced { axes: axes.resolve("nansum", self.shape())?, keepdim: false }), [self])
     }
 
     /// The mean over `axes` of what is not NaN; NaN where there is nothing.
@@ -55,8 +57,44 @@ impl Tensor {
         no_autocast(|| {
             let wide = x.to_dtype(x.dtype().computing())?;
             let count = count(wide.isnan()?.logical_not()?.raw(), axes)?.converted(wide.dtype())?;
-            wide.without_nan()?.sum(axes)?.div(&count.typed())?.to_dtype(x.dtype())
+            wide.nansum(axes)?.div(&count.typed())?.to_dtype(x.dtype())
         })
+    }
+}
+
+struct NanSum(Reduced);
+
+per_type! { NanSum[1]: Real }
+
+impl Op<1> for NanSum {
+    const NAME: &'static str = "nansum";
+
+    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+        Ok(self.0.shape(x))
+    }
+
+    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static NAN_SUM: CudaReduction =
+            CudaReduction { name: "nansum", lift: "is_nan(x) ? R(0) : x", ..SUM_OF_ELEMENTS };
+        NAN_SUM.run(device, "nansum", x, self.0.axes, &[], out)
+    }
+}
+
+impl Derivative<1> for NanSum {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let is_nan = saved.input(0).isnan()?;
+        Ok([Some(self.0.spread(grad, saved.shape(0))?.masked_fill(&is_nan, 0.0)?)])
+    }
+}
+
+impl<R: Real> CpuKernel<R, 1> for NanSum {
+    type Out = R::Total;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R::Total>) -> Result<()> {
+        cpu::reduce(x, self.0.axes.mask(), out, cpu::SumOfNumbers, |sum| sum);
+        Ok(())
     }
 }
 

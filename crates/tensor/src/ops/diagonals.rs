@@ -102,9 +102,13 @@ fn triangle_indices([rows, columns]: [usize; 2], of: impl Fn(usize) -> std::ops:
     let n = (0..rows).map(|row| of(row).len()).sum();
     Tensor::build([2, n], |numbers: &mut [i64]| {
         let (of_rows, of_columns) = numbers.split_at_mut(n);
-        let places = (0..rows).flat_map(|row| of(row).map(move |column| (row, column)));
-        for ((to_row, to_column), (row, column)) in of_rows.iter_mut().zip(of_columns).zip(places) {
-            (*to_row, *to_column) = (row as i64, column as i64);
+        let mut at = 0;
+        for row in 0..rows {
+            let columns = of(row);
+            let places = at..at + columns.len();
+            at = places.end;
+            of_rows[places.clone()].fill(row as i64);
+            of_columns[places].iter_mut().zip(columns).for_each(|(to, column)| *to = column as i64);
         }
     })
 }

@@ -77,11 +77,6 @@ impl Tensor {
         apply(NanToNum { nan: Scalar::Float(nan), most: Scalar::Float(most) }, [self])
     }
 
-    /// The elements with 0 in place of NaN.
-    pub(super) fn without_nan(&self) -> Result<Tensor> {
-        apply(NanToNum { nan: Scalar::Int(0), most: Scalar::Float(f64::INFINITY) }, [self])
-    }
-
     /// Every element, in degrees, in radians.
     ///
     /// # Errors

@@ -1,12 +1,16 @@
 //! Results whose sizes depend on numbers, and questions about whole tensors. The host needs the numbers to answer, so it waits
 //! for a device, and the work is done on the host.
 
+use super::quantile::Tally;
 use crate::autograd::no_grad;
+use crate::cpu;
+use crate::device::common_device;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
+use crate::op::{on_cpu, with_locked};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
     /// The indices of all elements that are true (of numbers: not 0), one row for each, in row-major order: `[n, rank]`.
@@ -47,6 +51,10 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the shapes do not fit; as [`Tensor::nonzero`].
     pub fn masked_select(&self, mask: &Tensor<Bool>) -> Result<Tensor<K>> {
         let shape = Shape::broadcast("masked_select", self.shape(), mask.shape())?;
+        if self.device().is_cpu() && self.raw().node.is_none() {
+            return selected(&self.raw().expand(shape)?.gap_free()?, &mask.raw().expand(shape)?.gap_free()?)
+                .map(Raw::typed);
+        }
         let truths = truths(&mask.raw().expand(shape)?)?;
         let index = Tensor::<Int>::build(n_true(&truths), |index: &mut [i64]| {
             index.iter_mut().zip(places(&truths)).for_each(|(entry, place)| *entry = place as i64);
@@ -66,6 +74,23 @@ impl<K: Kind> Tensor<K> {
         let differ: Tensor<Bool> = self.raw().ne(other.raw())?.typed();
         Ok(!differ.any(..)?.item::<bool>()?)
     }
+}
+
+/// [`Tensor::masked_select`] on the CPU, unrecorded, of tensors of one shape without gaps.
+fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
+    const OP: &str = "masked_select";
+    common_device(OP, &[x, mask])?;
+    let mut counts = Vec::new();
+    with_locked([Some(mask)], &mut |inputs| {
+        counts = cpu::counts_of_true(inputs.bits_of::<u8>(0).data.plain());
+        Ok(())
+    })?;
+    let made = (Shape::new(&[counts.iter().sum()])?, x.dtype());
+    on_cpu(OP, [Some(x), Some(mask)], made, &mut |inputs, out| {
+        let mask = inputs.bits_of::<u8>(1).data.plain();
+        by_bits!(inputs.dtype(), B => cpu::keep_where(inputs.bits_of::<B>(0).data.plain(), mask, &counts, out.bits()));
+        Ok(())
+    })
 }
 
 /// Which elements are not 0.
@@ -95,7 +120,11 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::nonzero`].
     pub fn unique(&self) -> Result<Tensor<K>> {
-        self.detach_raw().reshape(&[-1])?.typed::<K>().sort(0, false)?.0.firsts()
+        let flat = self.detach_raw().reshape(&[-1])?;
+        match Tally::of(&flat)? {
+            Some(tally) => tally.values(&tally.places()?, self.dtype()).map(Raw::typed),
+            None => flat.typed::<K>().sort(0, false)?.0.firsts(),
+        }
     }
 
     /// The elements without those that equal the one before, as a vector. Waits for a device.

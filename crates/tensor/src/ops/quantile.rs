@@ -2,6 +2,7 @@
 
 use super::{choose, number_like};
 use crate::autograd::no_grad;
+use crate::cpu::vectorized;
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Int, Numeric};
@@ -23,13 +24,10 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, it is empty, or `q` is not in [0, 1]; as [`Tensor::sort`].
     pub fn quantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("quantile", self, q, dim)?;
-        let last = sorted.size(at)? - 1;
-        let place = q * last as f64;
-        let entry = |i: f64| sorted.select(at, i as isize);
-        let between = entry(place.floor())?.lerp(&entry(place.ceil())?, place - place.floor())?;
-        let largest = entry(last as f64)?;
-        choose("quantile", largest.isnan()?.raw(), largest.raw(), between.raw()).map(Raw::typed)
+        let (places, _, at) = neighbors("quantile", self, (q, false), dim)?;
+        let place = q * (self.shape()[at as usize] - 1) as f64;
+        let entries = self.gather(at, &places)?;
+        entries.select(at, 0)?.lerp(&entries.select(at, 1)?, place - place.floor())
     }
 
     /// [`quantile`](Tensor::quantile) of the elements that are not NaN; NaN where all are.
@@ -37,14 +35,12 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::quantile`].
     pub fn nanquantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("nanquantile", self, q, dim)?;
-        // In f64, which has the places of all elements.
-        let last = last_number(&sorted, at)?.to_float_of(DType::F64)?;
-        let place = last.mul_scalar(q)?;
+        let (places, last, at) = neighbors("nanquantile", self, (q, true), dim)?;
+        let place = last.to_float_of(DType::F64)?.mul_scalar(q)?;
         let wide = self.dtype().computing();
-        let entry = |place: Tensor| sorted.gather(at, &place.to_int()?)?.to_dtype(wide);
-        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?;
-        entry(place.floor()?)?.lerp_tensor(&entry(place.ceil()?)?, &weight)?.to_dtype(self.dtype())?.squeeze(at)
+        let weight = place.sub(&place.floor()?)?.to_dtype(wide)?.squeeze(at)?;
+        let entries = self.gather(at, &places)?.to_dtype(wide)?;
+        entries.select(at, 0)?.lerp_tensor(&entries.select(at, 1)?, &weight)?.to_dtype(self.dtype())
     }
 
     /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all
@@ -53,28 +49,43 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
     pub fn nanmedian(&self, dim: isize) -> Result<Tensor> {
-        let (sorted, at) = sorted("nanmedian", self, 0.5, dim)?;
-        let middle = last_number(&sorted, at)?.floor_divide_scalar(2)?;
-        sorted.gather(at, &middle)?.squeeze(at)
+        let (places, _, at) = neighbors("nanmedian", self, (0.5, true), dim)?;
+        self.gather(at, &places.narrow(at, 0, 1)?)?.squeeze(at)
     }
 }
 
-/// The elements in order along a dimension, which is not empty; NaN comes last.
-fn sorted(op: &'static str, x: &Tensor, q: f64, dim: isize) -> Result<(Tensor, isize)> {
+/// Along a dimension, which is not empty: the places of the two elements between which the `q`-quantile is, `[…, 2, …]`, the
+/// number of the last element in order that is not NaN, `[…, 1, …]`, and the dimension. Where one is NaN, both places are
+/// those of NaN, unless it is ignored.
+fn neighbors(
+    op: &'static str,
+    x: &Tensor,
+    (q, ignores_nan): (f64, bool),
+    dim: isize,
+) -> Result<(Tensor<Int>, Tensor<Int>, isize)> {
     let at = x.shape().dim(op, dim)?;
     if !(0.0..=1.0).contains(&q) {
         return Err(Error::bad_argument(op, "q", q, "it must be from 0 to 1"));
     }
-    if x.shape()[at] == 0 {
+    let (n, dim) = (x.shape()[at], at as isize);
+    if n == 0 {
         return Err(Error::empty(op, "the dimension", "give at least one element"));
     }
-    Ok((x.sort(at as isize, false)?.0, at as isize))
-}
-
-/// The number of the last element along a dimension that is not NaN, or 0. The dimension stays.
-fn last_number(sorted: &Tensor, dim: isize) -> Result<Tensor<Int>> {
-    let numbers: Tensor<Int> = sorted.isnan()?.logical_not()?.raw().converted(DType::I64)?.typed();
-    numbers.sum_keepdim(dim)?.add_scalar(-1)?.clamp_min(0)
+    let x = x.detach();
+    if x.device().is_cpu() {
+        let found: Tensor<Int> = super::sort::neighbors(x.raw(), op, (q, ignores_nan), at)?.typed();
+        let last = found.narrow(dim, 2, 1)?.add_scalar(-1)?.clamp_min(0)?;
+        return Ok((found.narrow(dim, 0, 2)?, last, dim));
+    }
+    let order: Tensor<Int> = super::sort::order(x.raw(), op, dim, false, None)?.typed();
+    let numbers: Tensor<Int> = x.isnan()?.logical_not()?.raw().converted(DType::I64)?.typed();
+    let last = numbers.sum_keepdim(dim)?.add_scalar(-1)?.clamp_min(0)?;
+    let mut place = last.to_float_of(DType::F64)?.mul_scalar(q)?;
+    if !ignores_nan {
+        place = place.masked_fill(&last.lt_scalar(n as i64 - 1)?, (n - 1) as f64)?;
+    }
+    let places = Tensor::cat(&[&place.floor()?.to_int()?, &place.ceil()?.to_int()?], dim)?;
+    Ok((order.gather(dim, &places)?, last, dim))
 }
 
 impl<K: Numeric> Tensor<K> {
@@ -119,6 +130,10 @@ impl<K: Numeric> Tensor<K> {
 
 /// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
 fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
+    if sorted.dtype() == DType::U8 && values.dtype() == DType::U8 {
+        // Vectors of bytes would have to be widened for each comparison.
+        return searched(op, &sorted.converted(DType::I32)?, &values.converted(DType::I32)?, right);
+    }
     let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
     let (n, rows_of) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
     let is_vector = sorted.rank() == 1;
@@ -163,19 +178,26 @@ fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
 }
 
 fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
-    for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
-        let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
-        all[..values.len()].copy_from_slice(values);
-        let mut rest = sorted.len();
-        while rest > 0 {
-            let half = rest.div_ceil(2);
-            for (place, &value) in places.iter_mut().zip(&all) {
-                *place += if is_behind(sorted[*place + half - 1], value) { 0 } else { half };
+    vectorized(
+        #[inline(always)]
+        || {
+            for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
+                let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
+                all[..values.len()].copy_from_slice(values);
+                let mut rest = sorted.len();
+                while rest > 0 {
+                    let half = rest.div_ceil(2);
+                    // First all elements, then all comparisons: vectors compare, and nothing is predicted.
+                    let elements = places.map(|place: usize| sorted[place + half - 1]);
+                    for ((place, &element), &value) in places.iter_mut().zip(&elements).zip(&all) {
+                        *place += if is_behind(element, value) { 0 } else { half };
+                    }
+                    rest -= half;
+                }
+                out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
             }
-            rest -= half;
-        }
-        out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
-    }
+        },
+    );
 }
 
 impl<K: Numeric> Tensor<K> {
@@ -300,6 +322,13 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Memory`] if a result does not fit the budget; as [`Tensor::to_vec`].
     pub fn unique_with_counts(&self) -> Result<(Tensor<K>, Tensor<Int>, Tensor<Int>)> {
         let flat: Tensor<K> = self.raw().without_node().reshape(&[-1])?.typed();
+        if let Some(tally) = Tally::of(flat.raw())? {
+            let places = tally.places()?;
+            let numbers = Tensor::arange(0, places.len() as i64, 1)?;
+            let inverse = tally.counts.index_copy(0, &places, &numbers)?.index_select(0, &tally.distances)?;
+            let inverse = inverse.raw().reshape_to(*self.shape())?.typed();
+            return Ok((tally.values(&places, self.dtype())?.typed(), inverse, tally.counts.index_select(0, &places)?));
+        }
         let (sorted, order) = flat.sort(0, false)?;
         let n = sorted.len();
         let device = self.device();
@@ -318,5 +347,45 @@ impl<K: Numeric> Tensor<K> {
         let ends = Tensor::cat(&[&starts.narrow(0, 1, starts.len() - 1)?, &end], 0)?;
         let values = sorted.index_select(0, &starts)?;
         Ok((values, inverse.raw().reshape_to(*self.shape())?.typed(), ends.sub(&starts)?))
+    }
+}
+
+/// How often each of some whole numbers occurs that lie close together: counting is faster than sorting.
+pub(super) struct Tally {
+    least: i64,
+    /// How far each number is from the least one.
+    distances: Tensor<Int>,
+    /// How often each distance occurs.
+    counts: Tensor<Int>,
+}
+
+impl Tally {
+    /// So many distances are counted however few numbers there are.
+    const FEW: usize = 256;
+
+    /// Of a vector on the CPU; none if it has floats, or numbers that lie too far apart.
+    pub(super) fn of(flat: &Raw) -> Result<Option<Tally>> {
+        let n = flat.shape().elements();
+        if n == 0 || flat.dtype().is_float() || !flat.storage.device().is_cpu() {
+            return Ok(None);
+        }
+        let numbers: Tensor<Int> = flat.converted(DType::I64)?.typed();
+        let (least, most) = numbers.aminmax(0)?;
+        let (least, most) = (least.item::<i64>()?, most.item::<i64>()?);
+        if most.checked_sub(least).is_none_or(|span| span >= n.max(Self::FEW) as i64) {
+            return Ok(None);
+        }
+        let distances = numbers.add_scalar(least.wrapping_neg())?;
+        Ok(Some(Tally { least, counts: distances.bincount(0)?, distances }))
+    }
+
+    /// The distances that occur, in order.
+    pub(super) fn places(&self) -> Result<Tensor<Int>> {
+        self.counts.nonzero()?.squeeze(1)
+    }
+
+    /// The numbers at these distances.
+    pub(super) fn values(&self, places: &Tensor<Int>, dtype: DType) -> Result<Raw> {
+        places.add_scalar(self.least)?.raw().converted(dtype)
     }
 }

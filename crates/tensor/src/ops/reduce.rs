@@ -36,7 +36,7 @@ impl Reduced {
     }
 
     /// A result, or its gradient, seen in the shape of the input.
-    fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
+    pub(super) fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
         result.reshape_to(input.reduced(self.axes, true))?.expand(input)
     }
 }

@@ -76,17 +76,17 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
     let lines = Lines::along(dim, x.shape());
     on_cpu(OP, [Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
+        let piece = if lines.inner == 1 { piece.max(SIDE_BY_SIDE * slab) } else { piece };
         by_real!(inputs.dtype(), R => {
             let x = inputs.view::<R>(0).data;
             out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
                 scratch::reals_mut(out, |out| scratch::reals(x.part(i * piece, out.len()), |x| {
-                    out.copy_from_slice(x);
-                    for out in out.chunks_exact_mut(slab) {
-                        for at in (lines.inner..slab).step_by(lines.inner) {
-                            let (before, now) = out[at - lines.inner..].split_at_mut(lines.inner);
-                            add_exponentials(before, &mut now[..lines.inner]);
-                        }
+                    if lines.inner == 1 {
+                        let pairs = x.chunks(SIDE_BY_SIDE * slab).zip(out.chunks_mut(SIDE_BY_SIDE * slab));
+                        return pairs.into_iter().try_for_each(|(x, out)| rows_side_by_side(x, slab, out));
                     }
+                    out.copy_from_slice(x);
+                    out.chunks_exact_mut(slab).for_each(|out| running_exponentials(out, lines.inner));
                     Ok(())
                 }))
             })
@@ -95,9 +95,35 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
     })
 }
 
+/// Rows that are computed side by side, in vectors.
+const SIDE_BY_SIDE: usize = 16;
+
+/// At most [`SIDE_BY_SIDE`] rows of `n` numbers.
+fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memory::Result<()> {
+    scratch::with(n * SIDE_BY_SIDE, |columns: &mut [R]| {
+        columns.fill(R::ZERO);
+        for (row, x) in x.chunks_exact(n).enumerate() {
+            columns.iter_mut().skip(row).step_by(SIDE_BY_SIDE).zip(x).for_each(|(to, &x)| *to = x);
+        }
+        running_exponentials(columns, SIDE_BY_SIDE);
+        for (row, out) in out.chunks_exact_mut(n).enumerate() {
+            out.iter_mut().zip(columns.iter().skip(row).step_by(SIDE_BY_SIDE)).for_each(|(out, &x)| *out = x);
+        }
+        Ok(())
+    })
+}
+
+/// Of lines of `inner` numbers each becomes ln Σ eˣ of all up to it.
+fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) {
+    for at in (inner..lines.len()).step_by(inner) {
+        let (before, now) = lines[at - inner..].split_at_mut(inner);
+        add_exponentials(before, &mut now[..inner]);
+    }
+}
+
 /// ln(eᵃ + eᵇ), as `logaddexp` has it.
 fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
-    cpu::vectorized(
+    cpu::vectorized_widely(
         #[inline(always)]
         || {
             for (b, &a) in now.iter_mut().zip(before) {

@@ -2,7 +2,6 @@
 
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
-use super::choose;
 use super::elementwise::{binary, formula};
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
@@ -24,6 +23,22 @@ binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
     grad.mul(&saved.input(0).sub(saved.input(1))?.sigmoid()?),
     grad.mul(&saved.input(1).sub(saved.input(0))?.sigmoid()?),
 ] }
+// log₂(2ᵃ + 2ᵇ), in the same way.
+binary! { LogAddExp2: Real, "logaddexp2", Inputs, map2_longest: |a, b| {
+    let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
+    let rest = ((less - more) * T::from_f64(LN_2)).exp().ln_1p() * T::from_f64(LOG2_E);
+    if a == b { a + T::ONE } else { more + rest }
+}, "a == b ? a + R(1) : (a > b || is_nan(a) ? a : b) \
+    + log1p(exp2((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b))) * R(1.4426950408889634)",
+|saved, grad| [
+    grad.mul(&share_of_powers([saved.input(0), saved.input(1)])?),
+    grad.mul(&share_of_powers([saved.input(1), saved.input(0)])?),
+] }
+/// 2ᵃ / (2ᵃ + 2ᵇ), rounded once.
+fn share_of_powers(pair: [&Tensor; 2]) -> Result<Tensor> {
+    together("logaddexp2", pair, |[a, b]| a.sub(&b)?.mul_scalar(LN_2)?.sigmoid())
+}
+
 // √(a² + b²), without overflow.
 binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
     let (a, b) = (a.magnitude(), b.magnitude());
@@ -34,11 +49,73 @@ binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
 }, // CUDA's `hypot` overflows where the larger one is the largest number.
 "isinf(a) || isinf(b) ? R(INFINITY) : fabs(a) > fabs(b) ? fabs(a) * sqrt(R(1) + (b / a) * (b / a))
     : b == R(0) ? fabs(a) : fabs(b) * sqrt(R(1) + (a / b) * (a / b))", |saved, grad| [
-    grad.mul(&saved.input(0).div(&saved.input(0).hypot(saved.input(1))?)?),
-    grad.mul(&saved.input(1).div(&saved.input(0).hypot(saved.input(1))?)?),
+    apply(HypotGrad, [grad, saved.input(0), saved.input(1)]),
+    apply(HypotGrad, [grad, saved.input(1), saved.input(0)]),
 ] }
 
+/// grad · a / √(a² + b²), the derivative of [`Hypot`] by its first operand.
+struct HypotGrad;
+
+per_type! { HypotGrad[3]: Real }
+
+impl Op<3> for HypotGrad {
+    const NAME: &'static str = "hypot's gradient";
+    const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
+
+    formula! { 3, "hypot's gradient", [grad, a, b], |_| [], "grad * (a / (fabs(a) > fabs(b) \
+    ? fabs(a) * sqrt(R(1) + (b / a) * (b / a)) : fabs(b) * sqrt(R(1) + (a / b) * (a / b))))" }
+}
+
+impl Derivative<3> for HypotGrad {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let [grad, a, b] = [0, 1, 2].map(|i| saved.input(i));
+        let length = a.hypot(b)?;
+        // The derivatives of a / √(a² + b²) are b² and −a·b, over (a² + b²)^1.5.
+        let bent = |side: &Tensor| h.mul(grad)?.mul(&side.div(&length)?)?.mul(&b.div(&length)?)?.div(&length);
+        Ok([
+            saved.grad_of(0, || apply(HypotGrad, [h, a, b]))?,
+            saved.grad_of(1, || bent(b))?,
+            saved.grad_of(2, || bent(a)?.neg())?,
+        ])
+    }
+}
+
+impl<R: Real> CpuKernel<R, 3> for HypotGrad {
+    type Out = R;
+
+    fn cpu(&self, [grad, a, b]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::map3(
+            grad,
+            a,
+            b,
+            out,
+            #[inline(always)]
+            |grad: R, a: R, b: R| {
+                let (of_a, of_b) = (a.magnitude(), b.magnitude());
+                let (more, less) = if of_a > of_b { (of_a, of_b) } else { (of_b, of_a) };
+                let ratio = less / more;
+                grad * (a / (more * (R::ONE + ratio * ratio).sqrt()))
+            },
+        );
+        Ok(())
+    }
+}
+
+// 0 below 0, 1 above 0. It is called with what has no place in the graph.
+binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
+    at_zero
+} else if x > T::ZERO {
+    T::ONE
+} else {
+    T::ZERO
+}, "a == R(0) ? b : a > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
+
+per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
+per_type! { LogAddExp2[2]: Real }
 per_type! { Hypot[2]: Real }
 
 impl Tensor {
@@ -55,9 +132,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn logaddexp2(&self, other: &Tensor) -> Result<Tensor> {
-        together("logaddexp2", [self, other], |[x, y]| {
-            x.mul_scalar(LN_2)?.logaddexp(&y.mul_scalar(LN_2)?)?.mul_scalar(LOG2_E)
-        })
+        apply(LogAddExp2, [self, other])
     }
 
     /// sin(πx) / (πx) of every element, and 1 at 0.
@@ -104,9 +179,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn heaviside(&self, values: &Tensor) -> Result<Tensor> {
-        let [x, values] = [self.detach(), values.detach()];
-        let step = x.gt_scalar(0.0)?.to_float_of(x.dtype())?;
-        choose("heaviside", x.eq_scalar(0.0)?.raw(), values.raw(), step.raw()).map(Raw::typed)
+        apply(Heaviside, [&self.detach(), &values.detach()])
     }
 
     /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults are `rtol`

@@ -2,10 +2,11 @@
 
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared};
+use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::kind::Numeric;
-use crate::op::{Precision, on_cpu};
+use crate::op::{Derivative, Precision, Saves, on_cpu};
 use crate::scratch;
 use crate::shape::{AxisSet, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
@@ -72,8 +73,8 @@ fn kron(left: &Raw, right: &Raw) -> Result<Raw> {
 
 impl Tensor {
     /// The distances between the rows of two (batches of) matrices by the `p`-norm: `[…, n, d]` and `[…, m, d]` give
-    /// `[…, n, m]`. Batches broadcast. Where a gradient is wanted, and on devices, the differences of all pairs are held
-    /// in memory.
+    /// `[…, n, m]`. Batches broadcast. On devices, and for a gradient with another `p` than 1 and 2, the differences of all
+    /// pairs are held in memory.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -97,7 +98,8 @@ impl Tensor {
         }
         let [x, y] = [self, other].map(|x| prepared(Precision::F32UnderAutocast, x));
         let (x, y) = (x?, y?);
-        if p > 0.0 && d > 0 && x.device().is_cpu() && [&x, &y].iter().all(|x| x.raw().node.is_none()) {
+        let has_kernel = [1.0, 2.0].contains(&p) || p > 0.0 && [&x, &y].iter().all(|x| x.raw().node.is_none());
+        if has_kernel && d > 0 && x.device().is_cpu() {
             return distances(&x, &y, p);
         }
         no_autocast(|| {
@@ -111,7 +113,7 @@ impl Tensor {
     }
 }
 
-/// [`Tensor::cdist`] on the CPU, unrecorded, one pair at a time.
+/// [`Tensor::cdist`] on the CPU, one pair at a time.
 fn distances(x: &Tensor, y: &Tensor, p: f64) -> Result<Tensor> {
     let (rank, [n, d, m]) = (x.rank().max(y.rank()), [x.size(-2)?, x.size(-1)?, y.size(-2)?]);
     let batch = |x: &Tensor| Shape::new(&x.dims()[..x.rank() - 2]);
@@ -122,9 +124,10 @@ fn distances(x: &Tensor, y: &Tensor, p: f64) -> Result<Tensor> {
         shape.push(columns).map(|()| shape)
     };
     let dtype = crate::op::widest("cdist", &[x.raw(), y.raw()])?;
-    let of = |x: &Tensor, shape: Shape| x.to_dtype(dtype)?.raw().expand(shape)?.gap_free();
+    let of = |x: &Tensor, shape: Shape| x.to_dtype(dtype)?.raw().expand(shape);
+    let (x, y) = (of(x, with(n, d)?)?, of(y, with(m, d)?)?);
     // The columns of `y` lie next to each other, so that vectors hold several distances.
-    let (left, right) = (of(x, with(n, d)?)?, of(&y.transpose(-2, -1)?, with(d, m)?)?);
+    let (left, right) = (x.gap_free()?, y.transpose(-2, -1)?.gap_free()?);
     shape = with(n, m)?;
     debug_assert_eq!(shape.rank(), rank);
     let out = on_cpu("cdist", [Some(&left), Some(&right)], (shape, dtype), &mut |inputs, out| {
@@ -139,5 +142,61 @@ fn distances(x: &Tensor, y: &Tensor, p: f64) -> Result<Tensor> {
         })
         .map_err(Error::scratch("cdist"))
     })?;
-    Ok(out.typed())
+    Ok(record("cdist", Distances { p }, [Some(&x), Some(&y)], out).typed())
+}
+
+/// The derivative of [`distances`] with `p` 1 or 2, of inputs in one precision, with all batches.
+struct Distances {
+    p: f64,
+}
+
+impl Derivative<2> for Distances {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, y) = (saved.input(0), saved.input(1));
+        if is_grad_enabled() {
+            return no_autocast(|| self.composed([x, y], grad));
+        }
+        let turned = grad.transpose(-2, -1)?;
+        Ok([saved.grad_of(0, || self.of_rows(x, y, grad))?, saved.grad_of(1, || self.of_rows(y, x, &turned))?])
+    }
+}
+
+impl Distances {
+    /// The gradient of the rows of `x`, unrecorded, for that of the distances to the rows of `y`.
+    fn of_rows(&self, x: &Tensor, y: &Tensor, grad: &Tensor) -> Result<Tensor> {
+        let op = "cdist's gradient";
+        let (sizes, grad) = ([x.size(-2)?, x.size(-1)?, y.size(-2)?], grad.to_dtype(x.dtype())?);
+        let inputs = [x.raw().gap_free()?, y.transpose(-2, -1)?.raw().gap_free()?, grad.raw().gap_free()?];
+        let out = on_cpu(op, inputs.each_ref().map(Some), (*x.shape(), x.dtype()), &mut |inputs, out| {
+            by_real!(inputs.dtype(), R => {
+                let [x, y, grad] = [0, 1, 2].map(|i| inputs.view::<R>(i).data);
+                scratch::reals(x, |x| scratch::reals(y, |y| scratch::reals(grad, |grad| {
+                    scratch::reals_mut(out.stored::<R>(), |out| {
+                        cpu::distances_grad([x, y, grad], sizes, self.p, out);
+                        Ok(())
+                    })
+                })))
+            })
+            .map_err(Error::scratch(op))
+        })?;
+        Ok(out.typed())
+    }
+
+    /// Both gradients, recorded: of the differences of all pairs. Of rows that are equal it is 0.
+    fn composed(&self, inputs: [&Tensor; 2], grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let dtype = inputs[0].dtype();
+        let [x, y, grad] = [inputs[0], inputs[1], grad].map(|x| x.to_dtype(dtype.computing()));
+        let pairs = x?.unsqueeze(-2)?.sub(&y?.unsqueeze(-3)?)?;
+        let direction = match self.p {
+            1.0 => pairs.sign()?,
+            _ => {
+                let length = pairs.norm_keepdim(2.0, -1)?;
+                pairs.div(&length.masked_fill(&length.eq_scalar(0.0)?, f64::INFINITY)?)?
+            }
+        };
+        let each = direction.mul(&grad?.unsqueeze(-1)?)?;
+        Ok([Some(each.sum(-2)?.to_dtype(dtype)?), Some(each.sum(-3)?.neg()?.to_dtype(dtype)?)])
+    }
 }

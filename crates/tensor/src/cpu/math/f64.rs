@@ -80,6 +80,20 @@ pub(crate) fn ln(x: f64) -> f64 {
     if x >= 0.0 { y } else { f64::NAN }
 }
 
+/// ln(1 + x): the logarithm of the rounded sum, and to first order of what rounding took from it, as in FreeBSD's `s_log1p.c`.
+#[inline(always)]
+pub(crate) fn ln_1p(x: f64) -> f64 {
+    let sum = 1.0 + x;
+    let lost = if x > 1.0 { 1.0 - (sum - x) } else { x - (sum - 1.0) };
+    let (k, f) = ln_parts(sum);
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let y = k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - (k * LN_2_LOW + lost / sum)) - f);
+    let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
+    let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
+    if x >= -1.0 { y } else { f64::NAN }
+}
+
 /// k and f such that x = 2ᵏ·(1 + f) with 1 + f in [√½, √2).
 #[inline(always)]
 pub(super) fn ln_parts(x: f64) -> (f64, f64) {

@@ -89,7 +89,7 @@ functions! {
     /// The number whose hyperbolic tangent this is; NaN outside of [−1, 1].
     atanh = |x| { let a = x.abs(); (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x) }, libm::atanh(x);
     /// ln(1 + x)
-    ln_1p = |x| ln_1p(x), libm::log1p(x);
+    ln_1p = |x| ln_1p(x), super::f64::ln_1p(x);
     /// eˣ − 1
     exp_m1 = |x| exp_m1(x), libm::expm1(x);
     /// 2ˣ

@@ -65,6 +65,8 @@ fn double_precision_is_near_the_standard_library() {
     for (name, (error, x)) in [
         ("exp", worst_double(double::exp, f64::exp)),
         ("ln", worst_double(double::ln, f64::ln)),
+        ("ln_1p", worst_double(double::ln_1p, f64::ln_1p)),
+        ("ln_1p near 0", worst_double(|x| double::ln_1p(x * 1e-9), |x| (x * 1e-9).ln_1p())),
         ("tanh", worst_double(double::tanh, f64::tanh)),
         ("sigmoid", worst_double(double::sigmoid, sigmoid)),
     ] {

@@ -12,6 +12,16 @@ use crate::tensor::{Raw, Tensor, by_bits};
 /// A dimension that is named twice stays as it is.
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
+    // A transposed matrix is flipped as it lies in memory.
+    if let Some(last) =
+        x.rank().checked_sub(1).filter(|&last| last > 0 && x.storage.device().is_cpu() && !x.is_contiguous())
+    {
+        let matrix = x.transpose(-2, -1)?;
+        if matrix.is_contiguous() {
+            let swapped = |dim| if dim + 1 >= last { 2 * last - 1 - dim } else { dim };
+            return flip(&matrix, once.into_iter().map(swapped).collect())?.transpose(-2, -1);
+        }
+    }
     let input = x.gap_free()?;
     let like = (*x.shape(), x.dtype());
     let out = match x.storage.device() {

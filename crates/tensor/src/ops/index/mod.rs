@@ -3,6 +3,8 @@
 
 pub(super) mod cuda;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use self::cuda::Index;
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::cpu::{self, Stored, StoredMut};
@@ -12,6 +14,7 @@ use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
+use crate::parallel;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -188,16 +191,24 @@ fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     }
 }
 
+/// Numbers that a thread checks at a time.
+const CHECKED: usize = 64 << 10;
+
 /// Every index is below the size of dimension `dim`, and none negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
     let size = shape[dim] as u64;
     let is_outside = move |index: i64| index as u64 >= size; // negative ones are above all sizes
-    // All of them, because a loop that ends at the first does not become vectors.
-    let any_is_outside = cpu::vectorized(
-        #[inline(always)]
-        move || index.iter().fold(false, |any, &index| any | is_outside(index)),
-    );
-    if !any_is_outside {
+    let any_is_outside = AtomicBool::new(false);
+    parallel::run(index.len().div_ceil(CHECKED), |i| {
+        let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
+        // All of them, because a loop that ends at the first does not become vectors.
+        let any = cpu::vectorized(
+            #[inline(always)]
+            move || index.iter().fold(false, |any, &index| any | is_outside(index)),
+        );
+        any_is_outside.fetch_or(any, Ordering::Relaxed); // `run` waits for all
+    });
+    if !any_is_outside.into_inner() {
         return Ok(());
     }
     let first = index.iter().copied().find(|&index| is_outside(index));

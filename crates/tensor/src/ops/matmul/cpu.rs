@@ -21,7 +21,7 @@ use pagelock_memory::Result;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
-use crate::cpu::{Stored, StoredMut};
+use crate::cpu::{Stored, StoredMut, total, vectorized};
 use crate::element::{DType, Num, Real};
 use crate::scratch;
 
@@ -89,6 +89,65 @@ fn of_bf16<T: Num>(
         }
         _ => None,
     }
+}
+
+/// `out[i]` is the inner product of row `i` of `a` and of `b`, whose rows of `k` elements lie one after another.
+pub(crate) fn dots<T: Num>(k: usize, a: Stored<'_, T>, b: Stored<'_, T>, out: StoredMut<'_, T>) -> Result<()> {
+    scratch::reals(a, |a| {
+        scratch::reals(b, |b| {
+            scratch::reals_mut(out, |out| {
+                vectorized(
+                    #[inline(always)]
+                    || {
+                        let rows = a.chunks_exact(k).zip(b.chunks_exact(k));
+                        for (out, (a, b)) in out.iter_mut().zip(rows) {
+                            *out = dot(a, b);
+                        }
+                    },
+                );
+                Ok(())
+            })
+        })
+    })
+}
+
+/// The inner product of two long vectors of floats, which threads share; none for integers.
+pub(crate) fn long_dot<T: Num>(a: Stored<'_, T>, b: Stored<'_, T>, out: StoredMut<'_, T>) -> Option<Result<()>> {
+    let total = match T::DTYPE {
+        DType::F32 => total([a.cast(), b.cast()], |[a, b]: [f32; 2]| a * b),
+        DType::F64 => total([a.cast(), b.cast()], |[a, b]: [f64; 2]| a * b),
+        _ => return None,
+    };
+    Some(total.and_then(|total| {
+        scratch::reals_mut(out, |out| {
+            out[0] = T::from_f64(total);
+            Ok(())
+        })
+    }))
+}
+
+/// An inner product, as sums side by side.
+#[inline(always)]
+fn dot<T: Num>(a: &[T], b: &[T]) -> T {
+    const LANES: usize = 16;
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [T::ZERO; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+            *sum = sum.plus(a.times(b));
+        }
+    }
+    let mut width = LANES;
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            sums[i] = sums[i].plus(sums[i + width]);
+        }
+    }
+    for (&a, &b) in a_rest.iter().zip(b_rest) {
+        sums[0] = sums[0].plus(a.times(b));
+    }
+    sums[0]
 }
 
 /// The part of a slice that a matrix reaches.

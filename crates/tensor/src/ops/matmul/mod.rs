@@ -95,6 +95,9 @@ struct MatMul;
 /// Multiply-adds of several matrices that make a task worth handing out.
 const TASK_WORK: usize = 1 << 20;
 
+/// Multiply-adds of a row with a column of each batch that make a task: both are read once only, so memory sets the pace.
+const DOTS_WORK: usize = 1 << 16;
+
 per_type! { MatMul[2]: Num }
 
 impl Op<2> for MatMul {
@@ -141,6 +144,23 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             return Ok(());
         }
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
+        let rows_of = |side: &CpuView<'_, T>| {
+            side.is_contiguous() && side.shape.iter().product::<usize>() == batches.elements() * k
+        };
+        if [*m, *n] == [1, 1] && *k > DOTS_WORK && batches.elements() == 1 && [a, b].iter().all(rows_of) {
+            let [a, b] = [a, b].map(|side| side.data.part(0, *k));
+            if let Some(computed) = cpu::long_dot(a, b, out.all()) {
+                return computed.map_err(Error::scratch("matmul"));
+            }
+        }
+        if [*m, *n] == [1, 1] && (1..=DOTS_WORK).contains(k) && batches.elements() > 1 && [a, b].iter().all(rows_of) {
+            let rows = DOTS_WORK / k;
+            let dots = |i: usize, out: StoredMut<'_, T>| {
+                let [a, b] = [a, b].map(|side| side.data.part(i * rows * k, out.len() * k));
+                cpu::dots(*k, a, b, out)
+            };
+            return out.try_for_each_chunk(rows, &dots).map_err(Error::scratch("matmul"));
+        }
         // Small products run on several threads, some on each; a large one is cut for several threads by `gemm`.
         let together = (TASK_WORK / (m * n * k).max(1)).max(1);
         let products = |first: usize, out: &mut StoredMut<'_, T>| {

@@ -5,12 +5,15 @@ mod cuda;
 
 use crate::cpu::{self, CpuView, Key, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
+use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
-use crate::op::{CpuKernel, Inputs, Op, per_type, run_unrecorded};
+use crate::op::{CpuKernel, Inputs, Op, on_cpu, per_type, run_unrecorded};
 use crate::ops::scan::Lines;
+use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_real};
 
 impl<K: Numeric> Tensor<K> {
     /// The elements in order along a dimension, and where they were. The sort is stable: equal ones stay in their order. NaN
@@ -116,6 +119,25 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
     Ok((x.gather(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
 }
 
+/// [`cpu::neighbors`] along a dimension of floats, on the CPU: the three numbers lie in it.
+pub(super) fn neighbors(x: &Raw, op: &'static str, (q, ignores_nan): (f64, bool), dim: usize) -> Result<Raw> {
+    let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
+    let x = x.transpose(dim, last)?.gap_free()?;
+    let lines = (TOGETHER / n).max(1);
+    let found = on_cpu(op, [Some(&x)], (x.shape().with(x.rank() - 1, 3), DType::I64), &mut |inputs, out| {
+        by_real!(inputs.dtype(), R => {
+            let x = inputs.view::<R>(0).data;
+            try_for_each_chunk_mut(out.elements::<i64>(), 3 * lines, |i, out| {
+                let (out, _) = out.as_chunks_mut();
+                let x = x.part(i * lines * n, out.len() * n);
+                scratch::reals(x, |x| cpu::neighbors(x, n, (q, ignores_nan), out))
+            })
+        })
+        .map_err(Error::scratch(op))
+    })?;
+    found.transpose(dim, last)
+}
+
 /// The places of the first `k` in order, from number `from` on; on a device of all.
 struct Order {
     dim: usize,
@@ -151,7 +173,7 @@ impl<T: Key> CpuKernel<T, 1> for Order {
         let made = |i: usize, out: StoredMut<'_, i64>| {
             let StoredMut::Plain(out) = out else { unreachable!("indices are no halves") };
             let x = x.data.part(i * lines * n, out.len() / wanted.len() * n);
-            crate::scratch::reals(x, |x| cpu::order(x, n, wanted.clone(), self.descending, out))
+            scratch::reals(x, |x| cpu::order(x, n, wanted.clone(), self.descending, out))
         };
         out.try_for_each_chunk(lines * wanted.len(), &made).map_err(Error::scratch("argsort"))
     }

@@ -1,0 +1,72 @@
+//! Products of numbers with lines: outer products, and rows that are scaled.
+//!
+//! [`map2`] would write each number to memory as often as there are elements in a line, which takes as long as the product.
+
+use super::map::map2;
+use super::sides::{Lines, Sides};
+use super::walk::contiguous_strides;
+use super::{CHUNK, CpuView, Stored, StoredMut, simd};
+use crate::element::Num;
+use crate::non_temporal;
+
+/// Elements that are multiplied at a time, and the shortest lines.
+const SHORT: usize = 8;
+
+/// [`map2`] of a product, for which the order of its factors is the same.
+pub(crate) fn map2_product<T: Num>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    mut out: StoredMut<'_, T>,
+    times: impl Fn(T, T) -> T + Sync + Copy,
+) {
+    if !scale_lines(a, b, &mut out, times) && !scale_lines(b, a, &mut out, times) {
+        map2(a, b, out, times);
+    }
+}
+
+/// `out[i] = times(a[i], b[i])`, if `a` repeats one number along each line, in which `b` lies without gaps. Else `false`, and
+/// nothing is done; so also for halves.
+fn scale_lines<T: Num>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: &mut StoredMut<'_, T>,
+    times: impl Fn(T, T) -> T + Sync,
+) -> bool {
+    let (Stored::Plain(a_data), Stored::Plain(b_data), StoredMut::Plain(out)) = (a.data, b.data, out) else {
+        return false;
+    };
+    if out.is_empty() || non_temporal::is_large(out) {
+        return false;
+    }
+    let sides = Sides::of(a.shape, [&contiguous_strides(a.shape), a.strides, b.strides]);
+    let (len, steps) = sides.line();
+    if steps != [1, 0, 1] || len < SHORT || len == out.len() {
+        return false;
+    }
+    sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
+        sides.each(|lines| scale(out, (&a_data[a_start..], &b_data[b_start..]), lines, &times));
+    });
+    true
+}
+
+fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: impl Fn(T, T) -> T) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for line in 0..lines.count {
+                let [to, number, from] = lines.beginnings(line);
+                let number = a[number];
+                let (blocks, rest) = out[to..][..lines.len].as_chunks_mut::<SHORT>();
+                let (b_blocks, b_rest) = b[from..][..lines.len].as_chunks::<SHORT>();
+                for (out, b) in blocks.iter_mut().zip(b_blocks) {
+                    for (out, &b) in out.iter_mut().zip(b) {
+                        *out = times(number, b);
+                    }
+                }
+                for (out, &b) in rest.iter_mut().zip(b_rest) {
+                    *out = times(number, b);
+                }
+            }
+        },
+    );
+}
