@@ -127,6 +127,15 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     !any_outside.load(Ordering::Relaxed)
 }
 
+/// Whether all numbers are below `size`, and none is negative.
+pub(crate) fn all_below(index: &[i64], size: usize) -> bool {
+    // All of them, because a loop that ends at the first does not become vectors.
+    !simd::vectorized(
+        #[inline(always)]
+        || index.iter().fold(false, |any, &index| any | (index as u64 >= size as u64)), // negative ones are above all sizes
+    )
+}
+
 /// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from the elements of `base`, which is contiguous, or from zeros; halves
 /// are rounded after each addition, as in PyTorch.
 ///
@@ -404,7 +413,7 @@ struct AddRows<'a> {
     index: &'a [i64],
 }
 
-/// The shortest rows, in elements, that are sorted by their destination first.
+/// The shortest rows, in elements, that are sorted by their destination first, and read one by one.
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {
@@ -444,18 +453,19 @@ impl AddRows<'_> {
         room: &mut [C],
         adding: impl Adding<C>,
     ) {
-        if self.row_len > 1 {
+        if self.row_len >= LONG_ROW {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
                 add_row(row, src, first + j * self.row_len, room, adding);
             }
             return;
         }
-        for (n, index) in self.index.chunks(PIECE).enumerate() {
-            let values = src.part(first + n * PIECE, index.len(), room);
-            for (&j, &value) in index.iter().zip(values) {
-                let dst = &mut slab[j as usize];
-                *dst = adding.plus(*dst, value);
+        let rows = PIECE / self.row_len;
+        for (n, index) in self.index.chunks(rows).enumerate() {
+            let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
+            for (&j, values) in index.iter().zip(values.chunks_exact(self.row_len)) {
+                let row = &mut slab[j as usize * self.row_len..][..self.row_len];
+                row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
             }
         }
     }

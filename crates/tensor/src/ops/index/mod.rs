@@ -193,12 +193,7 @@ pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &S
     let any_is_outside = AtomicBool::new(false);
     parallel::run(index.len().div_ceil(CHECKED), |i| {
         let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
-        // All of them, because a loop that ends at the first does not become vectors.
-        let any = cpu::vectorized(
-            #[inline(always)]
-            move || index.iter().fold(false, |any, &index| any | is_outside(index)),
-        );
-        any_is_outside.fetch_or(any, Ordering::Relaxed); // `run` waits for all
+        any_is_outside.fetch_or(!cpu::all_below(index, shape[dim]), Ordering::Relaxed); // `run` waits for all
     });
     if !any_is_outside.into_inner() {
         return Ok(());

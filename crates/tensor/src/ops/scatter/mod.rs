@@ -262,9 +262,11 @@ impl Scattered {
     fn has_stayed(&self, x: &Shape) -> Result<Raw> {
         let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());
         let sizes = along(dim, shape)?;
+        let is_short = device.is_cpu() && i32::try_from(shape[dim]).is_ok();
+        let dtype = if is_short { DType::I32 } else { DType::I64 };
         let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
-        let numbers = numbers.raw().reshape_to(sizes)?.expand(*shape)?;
-        let last = filled(device, self.op, *x, DType::I64, Scalar::Int(0))?;
+        let numbers = numbers.raw().converted(dtype)?.reshape_to(sizes)?.expand(*shape)?;
+        let last = filled(device, self.op, Shape::SCALAR, dtype, Scalar::Int(0))?.expand(*x)?;
         let last = written(self.op, How::Last, dim, [&last, &self.index, &numbers])?;
         last.gather(dim as isize, &self.index)?.eq(&numbers)
     }
