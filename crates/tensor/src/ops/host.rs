@@ -28,10 +28,19 @@ impl<K: Kind> Tensor<K> {
     pub fn nonzero(&self) -> Result<Tensor<Int>> {
         let (truths, dims) = (truths(self.raw())?, self.dims());
         let rows = Tensor::build([n_true(&truths), dims.len()], |rows: &mut [i64]| {
-            for (row, number) in rows.chunks_exact_mut(dims.len().max(1)).zip(places(&truths)) {
-                let mut rest = number;
-                for (place, &size) in row.iter_mut().zip(dims).rev() {
+            let (rank, size, mut at) = (dims.len(), dims.last().map_or(1, |&size| size.max(1)), 0);
+            let mut place = vec![0; rank];
+            for (line, truths) in truths.chunks(size).enumerate() {
+                let mut rest = line;
+                for (place, &size) in place.iter_mut().zip(dims).rev().skip(1) {
                     (*place, rest) = ((rest % size) as i64, rest / size);
+                }
+                for (i, &is_true) in (0..).zip(truths) {
+                    // What is not true is written, too, and then overwritten: nothing is predicted.
+                    let Some(row) = rows.get_mut(at..at + rank) else { return };
+                    place.last_mut().into_iter().for_each(|last| *last = i);
+                    row.copy_from_slice(&place);
+                    at += if is_true { rank } else { 0 };
                 }
             }
         })?;

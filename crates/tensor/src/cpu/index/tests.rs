@@ -56,7 +56,9 @@ fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
     let index = to_indices(places, dst_shape[dim]);
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
     let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
-    let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+    let (base, stride) = (without(dim, &strides), strides[dim]);
+    let checked = Checked::new(index_view, dim, dst_shape[dim]);
+    let scatter = Scatter { dst_shape, dim, index: index_view, base, stride, checked: &checked };
     scatter.sum((&mut data[..]).into(), source(places), None, ThatDependsOnOrder).unwrap();
     for (place, offset) in places.indices().iter().zip(places.offsets()) {
         let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
