@@ -374,3 +374,58 @@ fn lines_of_any_length_are_flipped_and_multiplied() {
         assert_eq!(dots.to_vec::<i64>().unwrap(), products.collect::<Vec<i64>>());
     }
 }
+
+/// Lines of whole blocks, with a rest, and shorter than a block; as many as several threads share.
+#[test]
+fn numbers_times_lines_are_products_of_pairs() {
+    for (rows, n) in [(3_usize, 5_usize), (700, 16), (300, 71)] {
+        let (x, y): (Vec<i64>, Vec<i64>) = ((1..=rows as i64).collect(), (1..=n as i64).collect());
+        let [a, b] = [&x, &y].map(|numbers| Tensor::from_slice(numbers, numbers.len()).unwrap());
+        let expected: Vec<i64> = x.iter().flat_map(|x| y.iter().map(move |y| x * y)).collect();
+        let columns = a.unsqueeze(1).unwrap();
+        for product in [
+            Tensor::einsum("i,j->ij", &[&a, &b]).unwrap(),
+            b.mul(&columns).unwrap(),
+            columns.mul(&b.unsqueeze(0).unwrap()).unwrap(),
+        ] {
+            assert_eq!(product.to_vec::<i64>().unwrap(), expected, "{rows} lines of {n}");
+        }
+        assert_eq!(a.kron(&b).unwrap().to_vec::<i64>().unwrap(), expected);
+    }
+}
+
+#[test]
+fn what_is_true_is_selected_beyond_one_chunk() {
+    let truths: Vec<bool> = (0..3 * 20_001_usize).map(|i| i * i % 7 < 3).collect();
+    let mask = Tensor::from_slice(&truths, [3, 20_001]).unwrap();
+    let x = Tensor::from_slice(&(0..truths.len() as i64).collect::<Vec<_>>(), [3, 20_001]).unwrap();
+
+    let places: Vec<i64> = (0..).zip(&truths).filter(|(_, is_true)| **is_true).map(|(place, _)| place).collect();
+    assert_eq!(x.masked_select(&mask).unwrap().to_vec::<i64>().unwrap(), places);
+    let rows: Vec<i64> = places.iter().flat_map(|place| [place / 20_001, place % 20_001]).collect();
+    assert_eq!(mask.nonzero().unwrap().to_vec::<i64>().unwrap(), rows);
+}
+
+/// Some fill vectors side by side, others do not: an element's bits depend on its line alone.
+#[test]
+fn running_logarithms_of_rows_have_the_bits_of_those_of_columns() {
+    let numbers: Vec<f64> = (0..19 * 37).map(|i| f64::from(i * 31 % 101) / 7.0 - 5.0).collect();
+    for dtype in [F16, F32, F64] {
+        let x = Tensor::from_slice(&numbers, [19, 37]).unwrap().to_dtype(dtype).unwrap();
+        let of_columns = x.t().unwrap().logcumsumexp(0).unwrap().t().unwrap();
+        assert_eq!(read(&x.logcumsumexp(1).unwrap()), read(&of_columns), "{dtype}");
+    }
+}
+
+#[test]
+fn quantiles_of_equal_elements_and_nan_take_those_of_the_stable_order() {
+    let nan = f64::NAN;
+    for dtype in [F32, F64] {
+        let middle = |x: &[f64]| gradient(dtype, x, |x| x.nanmedian(0));
+        assert_eq!(middle(&[2.0, 1.0, 2.0, 2.0, 3.0]), [0.0, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(middle(&[nan, 5.0, nan, 5.0]), [0.0, 1.0, 0.0, 0.0]);
+        let quarter = |x: &[f64]| gradient(dtype, x, |x| x.quantile(0.25, 0));
+        assert_eq!(quarter(&[4.0, 4.0, 4.0]), [0.5, 0.5, 0.0]);
+        assert_eq!(quarter(&[1.0, nan, 0.0]), [0.0, 1.0, 0.0]);
+    }
+}

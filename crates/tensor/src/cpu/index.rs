@@ -16,7 +16,7 @@ use super::sides::Sides;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
 use crate::element::Num;
-use crate::parallel::for_each_chunk_mut;
+use crate::parallel::{self, for_each_chunk_mut};
 use crate::scratch;
 
 /// `out[…, j, …] = x[…, index[j], …]`, with `j` at dimension `dim`; `out` is contiguous.
@@ -127,25 +127,86 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     !any_outside.load(Ordering::Relaxed)
 }
 
+/// Numbers that a thread checks at a time.
+const CHECKED: usize = 64 << 10;
+
+/// Whether all numbers are below `size`, and none is negative.
+pub(crate) fn all_below(index: &[i64], size: usize) -> bool {
+    let any_outside = AtomicBool::new(false);
+    parallel::run(index.len().div_ceil(CHECKED), |i| {
+        let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
+        // All of them, because a loop that ends at the first does not become vectors. Negative ones are above all sizes.
+        let any = simd::vectorized(
+            #[inline(always)]
+            || index.iter().fold(false, |any, &index| any | (index as u64 >= size as u64)),
+        );
+        any_outside.fetch_or(any, Ordering::Relaxed); // `run` waits for all
+    });
+    !any_outside.into_inner()
+}
+
+/// The numbers of an index, for those who read them in parts: what a part has is in the caches when it is checked.
+pub(super) struct Checked<'a> {
+    index: &'a [i64],
+    /// What all have to be below.
+    size: usize,
+    /// Numbers for each entry of the first dimension, if they are checked in parts.
+    row_len: Option<usize>,
+    any_outside: AtomicBool,
+}
+
+impl<'a> Checked<'a> {
+    /// Of numbers along `dim` of a destination. All at once, unless parts are whole entries of the first dimension, without gaps.
+    pub(super) fn new(index: CpuView<'a, i64>, dim: usize, size: usize) -> Self {
+        let (numbers, n) = (index.data.plain(), index.shape.iter().product::<usize>());
+        let in_parts = dim > 0 && n > 0 && size > 0 && Dims::of(index.shape, index.strides).is_contiguous();
+        let any_outside = !in_parts && !all_below(numbers, size);
+        let row_len = in_parts.then(|| n / index.shape[0]);
+        Checked { index: numbers, size, row_len, any_outside: any_outside.into() }
+    }
+
+    /// Of numbers that were checked.
+    fn already() -> Self {
+        Checked { index: &[], size: 0, row_len: None, any_outside: false.into() }
+    }
+
+    /// Whether those of `n` entries of the first dimension, from number `first` on, are inside.
+    pub(super) fn part(&self, first: usize, n: usize) -> bool {
+        let is_inside = self.row_len.is_none_or(|len| all_below(&self.index[first * len..][..n * len], self.size));
+        self.any_outside.fetch_or(!is_inside, Ordering::Relaxed);
+        is_inside
+    }
+
+    /// Whether all were.
+    pub(super) fn are_inside(&self) -> bool {
+        !self.any_outside.load(Ordering::Relaxed)
+    }
+}
+
 /// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from the elements of `base`, which is contiguous, or from zeros; halves
 /// are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
-/// dimension but `dim`.
+/// dimension but `dim`. Returns whether all indices were in range, if it `checks` that; if not, `dst` is unspecified.
 ///
 /// # Errors
 /// The budget's refusal.
 pub(crate) fn scatter_add<C: Num>(
     dst: StoredMut<'_, C>,
-    dst_shape: &[usize],
-    dim: usize,
+    (dst_shape, dim): (&[usize], usize),
     index: CpuView<'_, i64>,
     src: CpuView<'_, C>,
     base: Option<Stored<'_, C>>,
-) -> Result<()> {
+    checks: bool,
+) -> Result<bool> {
     let strides = contiguous_strides(dst_shape);
-    let scatter = Scatter { dst_shape, dim, index, base: without(dim, &strides), stride: strides[dim] };
-    summing(dst, src, base, scatter)
+    let checked = if checks { Checked::new(index, dim, dst_shape[dim]) } else { Checked::already() };
+    if checked.are_inside() {
+        let (base_strides, stride) = (without(dim, &strides), strides[dim]);
+        let scatter = Scatter { dst_shape, dim, index, base: base_strides, stride, checked: &checked };
+        summing(dst, src, base, scatter)?;
+    }
+    Ok(checked.are_inside())
 }
 
 /// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from `base` or zeros; halves are rounded after each
@@ -312,6 +373,7 @@ struct Scatter<'a> {
     base: [usize; MAX_RANK],
     /// The destination's distance along `dim`.
     stride: usize,
+    checked: &'a Checked<'a>,
 }
 
 /// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
@@ -336,6 +398,9 @@ impl Summing for Scatter<'_> {
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
+            if !self.checked.part(first, n) {
+                return Ok(());
+            }
             let add_to = |add: &mut dyn FnMut(&[C])| match n {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
@@ -404,7 +469,7 @@ struct AddRows<'a> {
     index: &'a [i64],
 }
 
-/// The shortest rows, in elements, that are sorted by their destination first.
+/// The shortest rows, in elements, that are sorted by their destination first, and read one by one.
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {
@@ -444,18 +509,19 @@ impl AddRows<'_> {
         room: &mut [C],
         adding: impl Adding<C>,
     ) {
-        if self.row_len > 1 {
+        if self.row_len >= LONG_ROW {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
                 add_row(row, src, first + j * self.row_len, room, adding);
             }
             return;
         }
-        for (n, index) in self.index.chunks(PIECE).enumerate() {
-            let values = src.part(first + n * PIECE, index.len(), room);
-            for (&j, &value) in index.iter().zip(values) {
-                let dst = &mut slab[j as usize];
-                *dst = adding.plus(*dst, value);
+        let rows = PIECE / self.row_len;
+        for (n, index) in self.index.chunks(rows).enumerate() {
+            let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
+            for (&j, values) in index.iter().zip(values.chunks_exact(self.row_len)) {
+                let row = &mut slab[j as usize * self.row_len..][..self.row_len];
+                row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
             }
         }
     }

@@ -55,6 +55,7 @@ trait Word: Pod + Ord {
     const LARGEST: Self;
 
     fn of(key: u64, place: usize) -> Self;
+    fn key(self) -> u64;
     fn place(self) -> i64;
     fn byte_of_key(self, i: usize) -> usize;
 }
@@ -65,6 +66,10 @@ impl Word for u64 {
     #[inline(always)]
     fn of(key: u64, place: usize) -> u64 {
         key << 32 | place as u64
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self >> 32
     }
     #[inline(always)]
     fn place(self) -> i64 {
@@ -82,6 +87,10 @@ impl Word for u128 {
     #[inline(always)]
     fn of(key: u64, place: usize) -> u128 {
         u128::from(key) << 64 | place as u128
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        (self >> 64) as u64
     }
     #[inline(always)]
     fn place(self) -> i64 {
@@ -123,7 +132,7 @@ fn order_words<T: Key, W: Word>(
     if wanted.end <= FEW && wanted.end < n {
         let mut found = [W::LARGEST; FEW];
         for (line, out) in lines {
-            least(n, |i| W::of(key(line[i]), i), &mut found[..wanted.end]);
+            least(line, key, &mut found[..wanted.end]);
             out.iter_mut().zip(&found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
         }
         return Ok(());
@@ -144,30 +153,35 @@ fn order_words<T: Key, W: Word>(
     })
 }
 
-/// The least of the first `n` words, in order.
-fn least<W: Word>(n: usize, word: impl Fn(usize) -> W, found: &mut [W]) {
-    /// Words that are compared at a time: few blocks have one of the least.
-    const BLOCK: usize = 16;
+/// The least words of a line, in order.
+fn least<T: Key, W: Word>(line: &[T], key: impl Fn(T) -> u64, found: &mut [W]) {
+    /// Numbers that are compared at a time: in a long line few blocks have one of the least.
+    const BLOCK: usize = 64;
     found.fill(W::LARGEST);
     let last = found.len() - 1;
-    simd::vectorized_widely(
-        #[inline(always)]
-        || {
-            for start in (0..n).step_by(BLOCK) {
-                let block = start..n.min(start + BLOCK);
-                if !block.clone().fold(false, |any, i| any | (word(i) < found[last])) {
-                    continue;
+    for (i, block) in line.chunks(BLOCK).enumerate() {
+        let bound = found[last].key();
+        let may_have = |block: &[T]| block.iter().fold(false, |any, &x| any | (key(x) < bound));
+        if i > 0
+            && !simd::vectorized_widely(
+                #[inline(always)]
+                || may_have(block),
+            )
+        {
+            continue;
+        }
+        for (place, &x) in (i * BLOCK..).zip(block) {
+            let word = W::of(key(x), place);
+            if word < found[last] {
+                let mut at = last;
+                while at > 0 && word < found[at - 1] {
+                    found[at] = found[at - 1];
+                    at -= 1;
                 }
-                for word in block.map(&word) {
-                    let place = found.partition_point(|&other| other < word);
-                    if place <= last {
-                        found[place..].rotate_right(1);
-                        found[place] = word;
-                    }
-                }
+                found[at] = word;
             }
-        },
-    );
+        }
+    }
 }
 
 /// Puts the wanted words in their places.

@@ -10,7 +10,7 @@ use crate::element::Num;
 use crate::non_temporal;
 
 /// Elements that are multiplied at a time, and the shortest lines.
-const SHORT: usize = 8;
+const SHORT: usize = 16;
 
 /// [`map2`] of a product, for which the order of its factors is the same.
 pub(crate) fn map2_product<T: Num>(
@@ -55,15 +55,18 @@ fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: im
         || {
             for line in 0..lines.count {
                 let [to, number, from] = lines.beginnings(line);
-                let number = a[number];
-                let (blocks, rest) = out[to..][..lines.len].as_chunks_mut::<SHORT>();
-                let (b_blocks, b_rest) = b[from..][..lines.len].as_chunks::<SHORT>();
-                for (out, b) in blocks.iter_mut().zip(b_blocks) {
-                    for (out, &b) in out.iter_mut().zip(b) {
-                        *out = times(number, b);
+                let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
+                let (blocks, rest) = out.as_chunks_mut::<SHORT>();
+                for (out, b) in blocks.iter_mut().zip(b.as_chunks::<SHORT>().0) {
+                    // Of a copy: the compiler does not know here that `out` is no part of `b`.
+                    let mut product = *b;
+                    for x in &mut product {
+                        *x = times(number, *x);
                     }
+                    *out = product;
                 }
-                for (out, &b) in rest.iter_mut().zip(b_rest) {
+                let start = b.len() - rest.len();
+                for (out, &b) in rest.iter_mut().zip(&b[start..]) {
                     *out = times(number, b);
                 }
             }

@@ -71,6 +71,13 @@ impl<R: Real> Fold<R> for SumOfNumbers {
     fn combine(self, a: R::Total, b: R::Total) -> R::Total {
         a.plus(b)
     }
+
+    /// Where the sum is a number, all elements are.
+    #[inline(always)]
+    fn row(self, row: &[R]) -> R::Total {
+        let sum = fold_row(Sum, row);
+        if sum.is_nan() { fold_row(self, row) } else { sum }
+    }
 }
 
 /// The largest element, or the smallest; not a number if any is not.

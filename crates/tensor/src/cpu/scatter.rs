@@ -1,6 +1,6 @@
 //! Writing at places that an index tensor names, over what is there.
 
-use super::index::without;
+use super::index::{Checked, all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
@@ -9,20 +9,30 @@ use crate::parallel::for_each_chunk_mut;
 /// `dst[i, …, index[i, …, k, …], …] = combine(that, src[i, …, k, …])`, in row-major order of the source along each line.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every dimension
-/// but `dim`. The caller checked the index; one that is out of range panics, or touches another element of `dst`.
+/// but `dim`. Returns whether all indices were in range; if not, `dst` is unspecified.
+#[must_use]
 pub(crate) fn scatter<T: Value>(
     dst: &mut [T],
     dst_shape: &[usize],
     dim: usize,
     index: CpuView<'_, i64>,
     src: CpuView<'_, T>,
-    combine: impl Fn(T, T) -> T + Sync,
-) {
-    if dst.is_empty() || index.shape.contains(&0) {
-        return;
+    combine: impl Fn(T, T) -> T + Sync + Copy,
+) -> bool {
+    if index.shape.contains(&0) {
+        return true;
     }
+    let size = dst_shape.get(dim).copied().unwrap_or(1);
     if let Some(rows) = Rows::of(dst_shape, dim, index, src) {
-        return rows.write(dst, combine);
+        let are_inside = all_below(rows.index, size);
+        if are_inside {
+            rows.write(dst, combine);
+        }
+        return are_inside;
+    }
+    let checked = Checked::new(index, dim, size);
+    if dst.is_empty() || !checked.are_inside() {
+        return false;
     }
     let strides = contiguous_strides(dst_shape);
     let (base, stride) = (without(dim, &strides), strides.get(dim).copied().unwrap_or(0));
@@ -32,9 +42,10 @@ pub(crate) fn scatter<T: Value>(
     let chunk_rows = (CHUNK / row_len).max(1);
     let (numbers, values) = (index.data.plain(), src.data.plain());
     for_each_chunk_mut(dst, chunk_rows * row_len, |i, dst| {
+        let combine = combine; // a local, so that no store to `dst` makes the loop read what it has
         let first = i * chunk_rows;
         let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
-        if n == 0 {
+        if n == 0 || !checked.part(first, n) {
             return;
         }
         let mut shape = [1; MAX_RANK];
@@ -46,8 +57,9 @@ pub(crate) fn scatter<T: Value>(
         }
         let (numbers, values) = (&numbers[from(index.strides)..], &values[from(src.strides)..]);
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
-        sides.each(|lines| write(lines, dst, (numbers, stride), values, &combine));
+        sides.each(|lines| write(lines, dst, (numbers, stride), values, combine));
     });
+    checked.are_inside()
 }
 
 /// Lines of the index, of the source, and of where they go without what the index says.

@@ -28,10 +28,20 @@ impl<K: Kind> Tensor<K> {
     pub fn nonzero(&self) -> Result<Tensor<Int>> {
         let (truths, dims) = (truths(self.raw())?, self.dims());
         let rows = Tensor::build([n_true(&truths), dims.len()], |rows: &mut [i64]| {
-            for (row, number) in rows.chunks_exact_mut(dims.len().max(1)).zip(places(&truths)) {
-                let mut rest = number;
-                for (place, &size) in row.iter_mut().zip(dims).rev() {
-                    (*place, rest) = ((rest % size) as i64, rest / size);
+            let (rank, size, mut at) = (dims.len(), dims.last().map_or(1, |&size| size.max(1)), 0);
+            for (line, truths) in truths.chunks(size).enumerate().filter(|_| rank > 0) {
+                let first = at;
+                for (i, &is_true) in (0..).zip(truths) {
+                    // What is not true is written, too, and then overwritten: nothing is predicted.
+                    let Some(last) = rows.get_mut(at + rank - 1) else { break };
+                    *last = i;
+                    at += if is_true { rank } else { 0 };
+                }
+                let mut rest = line;
+                for dim in (0..rank - 1).rev() {
+                    let place = (rest % dims[dim]) as i64;
+                    rows[first..at].iter_mut().skip(dim).step_by(rank).for_each(|to| *to = place);
+                    rest /= dims[dim];
                 }
             }
         })?;

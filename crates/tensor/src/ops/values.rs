@@ -111,7 +111,7 @@ binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     T::ONE
 } else {
     T::ZERO
-}, "a == R(0) ? b : a > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
+}, "x == R(0) ? at_zero : x > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
 per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }

@@ -56,7 +56,9 @@ fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
     let index = to_indices(places, dst_shape[dim]);
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
     let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
-    let scatter = Scatter { dst_shape, dim, index: index_view, base: without(dim, &strides), stride: strides[dim] };
+    let (base, stride) = (without(dim, &strides), strides[dim]);
+    let checked = Checked::new(index_view, dim, dst_shape[dim]);
+    let scatter = Scatter { dst_shape, dim, index: index_view, base, stride, checked: &checked };
     scatter.sum((&mut data[..]).into(), source(places), None, ThatDependsOnOrder).unwrap();
     for (place, offset) in places.indices().iter().zip(places.offsets()) {
         let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
@@ -160,10 +162,29 @@ fn halves_are_added_to_few_places_as_to_many() {
             let mut out = vec![0; len];
             let index = CpuView { data: index[..].into(), shape: &[64], strides: &[1] };
             let src = CpuView { data: Stored::<f32>::Halves(&values, half), shape: &[64], strides: &[1] };
-            scatter_add(StoredMut::Halves(&mut out, half), &[len], 0, index, src, None).unwrap();
+            let out_of_bits = StoredMut::Halves(&mut out, half);
+            assert!(scatter_add(out_of_bits, (&[len], 0), index, src, None, true).unwrap());
             out
         };
         assert_eq!(sum(7), sum(64 * SPARSE)[..7]);
+    }
+}
+
+/// In the first part that a thread takes, and in the last; where parts are checked by themselves, and all together.
+#[test]
+fn an_index_out_of_range_is_found_wherever_it_is() {
+    let (shape, src) = ([400, 100], vec![1.0_f32; 40_000]);
+    for (dim, at, number) in [(1, 3, 100), (1, 39_999, -1), (0, 39_999, 400), (0, 0, -1)] {
+        let mut index = vec![7_i64; 40_000];
+        for is_inside in [true, false] {
+            let view = CpuView { data: index[..].into(), shape: &shape, strides: &[100, 1] };
+            let src = CpuView { data: src[..].into(), shape: &shape, strides: &[100, 1] };
+            let mut out = vec![0.0; 40_000];
+            let added = scatter_add((&mut out[..]).into(), (&shape, dim), view, src, None, true).unwrap();
+            let written = super::super::scatter(&mut out, &shape, dim, view, src, |_, new| new);
+            assert_eq!((added, written), (is_inside, is_inside), "{number} at {at}, dimension {dim}");
+            index[at] = number;
+        }
     }
 }
 

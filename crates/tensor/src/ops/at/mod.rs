@@ -12,6 +12,7 @@ use super::index::{check_range, own_index};
 use super::scatter::index_copied;
 use super::slice_range::SliceRange;
 use super::{choose, number_like};
+use crate::cpu;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
@@ -207,6 +208,8 @@ struct Plan {
     at: usize,
     /// One number for each entry.
     index: Raw,
+    /// Whether the named dimensions follow one another, so that they can be taken as one where they are.
+    are_neighbors: bool,
 }
 
 impl Plan {
@@ -229,7 +232,14 @@ impl Plan {
             return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
         };
         let index = index.expand(shape)?.reshape(&[-1])?;
-        Ok(Plan { order, n_named: dims.len(), shape, at: if are_neighbors { dims[0] } else { 0 }, index })
+        Ok(Plan {
+            order,
+            n_named: dims.len(),
+            shape,
+            at: if are_neighbors { dims[0] } else { 0 },
+            index,
+            are_neighbors,
+        })
     }
 
     /// The shape of what is taken: the common shape in place of the named dimensions.
@@ -265,6 +275,16 @@ impl Plan {
 fn in_range(op: &'static str, x: &Raw, dim: usize, numbers: &Raw, is_joined: bool) -> Result<Raw> {
     let size = x.shape()[dim] as i64;
     let numbers = own_index(op, [x, x], numbers)?;
+    let mut are_inside = false;
+    if x.storage.device().is_cpu() {
+        with_locked([Some(&numbers)], &mut |index| {
+            are_inside = cpu::all_below(index.view::<i64>(0).data.plain(), x.shape()[dim]);
+            Ok(())
+        })?;
+    }
+    if are_inside {
+        return Ok(numbers);
+    }
     let zero = number_like(op, &numbers, Scalar::Int(0))?;
     let from_start = numbers.plus_scalar(Scalar::Int(size))?;
     let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
@@ -303,8 +323,12 @@ fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {
     let named = |error: Error| error.of_index_in(op);
     let plan = Plan::new(op, &view, places)?;
     let out = plan.out(view.shape())?;
-    if plan.n_named == 1 {
-        return view.index_select(plan.at as isize, &plan.index).map_err(named)?.reshape_to(out);
+    if plan.are_neighbors {
+        let (front, back) = view.shape().split_at(plan.at);
+        let (one, others) = back.split_at(plan.n_named);
+        let merged = Shape::new(&[front, &[one.iter().product()], others].concat())?;
+        let entries = view.reshape_to(merged)?.index_select(plan.at as isize, &plan.index);
+        return entries.map_err(named)?.reshape_to(out);
     }
     let rows = plan.in_rows(&view)?;
     let taken = rows.index_select(0, &plan.index).map_err(named)?;

@@ -3,8 +3,6 @@
 
 pub(super) mod cuda;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use self::cuda::Index;
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::cpu::{self, Stored, StoredMut};
@@ -14,7 +12,6 @@ use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
-use crate::parallel;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -191,26 +188,12 @@ fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     }
 }
 
-/// Numbers that a thread checks at a time.
-const CHECKED: usize = 64 << 10;
-
 /// Every index is below the size of dimension `dim`, and none negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
-    let size = shape[dim] as u64;
-    let is_outside = move |index: i64| index as u64 >= size; // negative ones are above all sizes
-    let any_is_outside = AtomicBool::new(false);
-    parallel::run(index.len().div_ceil(CHECKED), |i| {
-        let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
-        // All of them, because a loop that ends at the first does not become vectors.
-        let any = cpu::vectorized(
-            #[inline(always)]
-            move || index.iter().fold(false, |any, &index| any | is_outside(index)),
-        );
-        any_is_outside.fetch_or(any, Ordering::Relaxed); // `run` waits for all
-    });
-    if !any_is_outside.into_inner() {
+    if cpu::all_below(index, shape[dim]) {
         return Ok(());
     }
+    let is_outside = |index: i64| index as u64 >= shape[dim] as u64; // negative ones are above all sizes
     let first = index.iter().copied().find(|&index| is_outside(index));
     first.map_or(Ok(()), |index| Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }))
 }
@@ -307,14 +290,20 @@ impl Picks {
     ) -> Result<()> {
         let (x, index) = (inputs.view::<T>(0), inputs.view::<i64>(1));
         let (op, dim, whole) = (self.name_of_add(), self.dim, &self.shapes[0]);
-        if checks {
-            check_range(op, index.data.plain(), dim, whole)?;
-        }
+        let numbers = index.data.plain();
         match self.way {
-            Way::Entries => cpu::index_add(out, whole, dim, index.data.plain(), x, base),
-            Way::Elements => cpu::scatter_add(out, whole, dim, index, x, base),
+            Way::Entries => {
+                if checks {
+                    check_range(op, numbers, dim, whole)?;
+                }
+                cpu::index_add(out, whole, dim, numbers, x, base).map_err(Error::scratch(op))
+            }
+            Way::Elements => match cpu::scatter_add(out, (whole, dim), index, x, base, checks) {
+                Ok(true) => Ok(()),
+                Ok(false) => check_range(op, numbers, dim, whole),
+                Err(error) => Err(Error::scratch(op)(error)),
+            },
         }
-        .map_err(Error::scratch(op))
     }
 
     fn name_of_add(&self) -> &'static str {

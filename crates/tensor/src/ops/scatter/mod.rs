@@ -185,16 +185,15 @@ fn written(op: &'static str, how: How, dim: usize, [x, index, source]: [&Raw; 3]
     match x.storage.device() {
         Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
             let index = inputs.view::<i64>(1);
-            check_range(op, index.data.plain(), dim, whole)?;
-            match how {
+            let are_inside = match how {
                 How::Last => by_bits!(inputs.dtype(), B => {
                     let [x, source] = [inputs.bits_of::<B>(0), inputs.bits_of::<B>(2)];
                     cpu::copy(x, out.bits());
-                    cpu::scatter(out.bits(), whole, dim, index, source, |_: B, new: B| new);
+                    cpu::scatter(out.bits(), whole, dim, index, source, |_: B, new: B| new)
                 }),
                 how => by_num!(inputs.dtype(), T => combined::<T>(how, dim, inputs, out)),
-            }
-            Ok(())
+            };
+            if are_inside { Ok(()) } else { check_range(op, index.data.plain(), dim, whole) }
         }),
         Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
             cuda::scatter(device, (op, how, dim), inputs.cuda_views(), out)
@@ -202,8 +201,8 @@ fn written(op: &'static str, how: How, dim: usize, [x, index, source]: [&Raw; 3]
     }
 }
 
-/// Of numbers that compute in their own type.
-fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) {
+/// Of numbers that compute in their own type. Returns whether all indices were in range.
+fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) -> bool {
     let [x, source] = [inputs.view::<T>(0), inputs.view::<T>(2)];
     let combine = move |a: T, b: T| match how {
         How::Last => b,
@@ -213,7 +212,7 @@ fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mu
     };
     let out = out.elements::<T>();
     cpu::copy(x, out);
-    cpu::scatter(out, x.shape, dim, inputs.view::<i64>(1), source, combine);
+    cpu::scatter(out, x.shape, dim, inputs.view::<i64>(1), source, combine)
 }
 
 /// The derivative of [`scattered`].
@@ -262,9 +261,11 @@ impl Scattered {
     fn has_stayed(&self, x: &Shape) -> Result<Raw> {
         let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());
         let sizes = along(dim, shape)?;
+        let is_short = device.is_cpu() && i32::try_from(shape[dim]).is_ok();
+        let dtype = if is_short { DType::I32 } else { DType::I64 };
         let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
-        let numbers = numbers.raw().reshape_to(sizes)?.expand(*shape)?;
-        let last = filled(device, self.op, *x, DType::I64, Scalar::Int(0))?;
+        let numbers = numbers.raw().converted(dtype)?.reshape_to(sizes)?.expand(*shape)?;
+        let last = filled(device, self.op, Shape::SCALAR, dtype, Scalar::Int(0))?.expand(*x)?;
         let last = written(self.op, How::Last, dim, [&last, &self.index, &numbers])?;
         last.gather(dim as isize, &self.index)?.eq(&numbers)
     }
