@@ -244,6 +244,31 @@ fn clipped_gradients_have_the_norm_and_the_direction() -> Result<()> {
 }
 
 #[test]
+fn a_few_small_gradients_are_clipped_as_many_are() -> Result<()> {
+    for device in devices() {
+        for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+            let random =
+                |shape: &[usize], seed| Tensor::randn_with(shape, &Generator::new(seed))?.to_dtype(dtype)?.to(&device);
+            let make = || [[3, 5000], [2, 7], [1, 1]].iter().map(|shape| random(shape, 4)).collect::<Result<Vec<_>>>();
+            let (together, beside) = (make()?, make()?);
+            let zeros: Vec<_> = (0..6).map(|_| Tensor::on(&device).of(dtype).zeros([9000])).collect::<Result<_>>()?;
+            for most in [1e9, 3.0] {
+                let norm = clip_grad_norm_(together.iter().cloned(), most)?.item::<f64>()?;
+                // Zeros change nothing, but then they are too many for one block.
+                let expected = clip_grad_norm_(beside.iter().chain(&zeros).cloned(), most)?.item::<f64>()?;
+                assert!((norm - expected).abs() <= 1e-6 * expected, "{norm}, not {expected}");
+            }
+            for (x, y) in together.iter().zip(&beside) {
+                let unit = if dtype.size() == 2 { 0.01 } else { 1e-6 };
+                let (x, y) = (x.to_vec::<f64>()?, y.to_vec::<f64>()?);
+                assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() <= unit * y.abs()), "{dtype} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn gradients_are_clipped_by_value_and_nan_stays() -> Result<()> {
     for device in devices() {
         let (grads, before) = (gradients(&device)?, gradients(&device)?);

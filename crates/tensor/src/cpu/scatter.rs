@@ -42,7 +42,7 @@ pub(crate) fn scatter<T: Value>(
     let chunk_rows = (CHUNK / row_len).max(1);
     let (numbers, values) = (index.data.plain(), src.data.plain());
     for_each_chunk_mut(dst, chunk_rows * row_len, |i, dst| {
-        let combine = combine; // a local, so that no store to `dst` makes the loop read what it has
+        let own_combine = combine; // a local, so that no store to `dst` makes the loop read what it has
         let first = i * chunk_rows;
         let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
         if n == 0 || !checked.part(first, n) {
@@ -57,7 +57,7 @@ pub(crate) fn scatter<T: Value>(
         }
         let (numbers, values) = (&numbers[from(index.strides)..], &values[from(src.strides)..]);
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
-        sides.each(|lines| write(lines, dst, (numbers, stride), values, combine));
+        sides.each(|lines| write(lines, dst, (numbers, stride), values, own_combine));
     });
     checked.are_inside()
 }

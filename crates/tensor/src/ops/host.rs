@@ -3,8 +3,8 @@
 
 use super::quantile::Tally;
 use crate::autograd::no_grad;
-use crate::cpu;
-use crate::device::common_device;
+use crate::cpu::{self, Stored};
+use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
@@ -242,18 +242,30 @@ impl Tensor<Int> {
         if self.rank() != 1 {
             return Err(Error::wrong_shape("bincount", "the tensor", self.shape(), "it must be a vector; flatten it"));
         }
-        let numbers = self.to_vec::<i64>()?;
-        if let Some(number) = numbers.iter().find(|number| **number < 0) {
-            return Err(Error::bad_argument("bincount", "an element", number, "it must not be negative"));
+        let numbers = self.to(&Device::Cpu)?.to_dtype(DType::I64)?.contiguous()?;
+        let (least, most) = if numbers.is_empty() { (0, -1) } else { extremes(&numbers)? };
+        if least < 0 {
+            return Err(Error::bad_argument("bincount", "an element", least, "it must not be negative"));
         }
-        let len = numbers.iter().max().map_or(0, |&most| most as usize + 1).max(minlength);
         let mut shape = Shape::SCALAR;
-        shape.push(len)?;
+        let len = usize::try_from(most).map_or(0, |most| most.saturating_add(1));
+        shape.push(len.max(minlength))?;
         shape.check_size()?;
-        let counts = Tensor::build(len, |counts: &mut [i64]| {
+        let counts = on_cpu("bincount", [Some(numbers.raw())], (shape, DType::I64), &mut |inputs, out| {
+            let counts = out.bits::<i64>();
             counts.fill(0);
-            numbers.iter().for_each(|&number| counts[number as usize] += 1);
+            if let Some(Stored::Plain(numbers)) = inputs.data::<i64>(0) {
+                numbers.iter().for_each(|&number| counts[number as usize] += 1);
+            }
+            Ok(())
         })?;
+        let counts: Tensor<Int> = counts.typed();
         counts.to(&self.device())
     }
+}
+
+/// The least and the largest of some integers.
+pub(super) fn extremes(numbers: &Tensor<Int>) -> Result<(i64, i64)> {
+    let (least, most) = numbers.aminmax(0)?;
+    Ok((least.item()?, most.item()?))
 }

@@ -1,5 +1,6 @@
 //! Quantiles, places in sorted sequences, and the different elements with how often they occur.
 
+use super::host::extremes;
 use super::{choose, number_like};
 use crate::autograd::no_grad;
 use crate::cpu::vectorized;
@@ -370,8 +371,7 @@ impl Tally {
             return Ok(None);
         }
         let numbers: Tensor<Int> = flat.converted(DType::I64)?.typed();
-        let (least, most) = numbers.aminmax(0)?;
-        let (least, most) = (least.item::<i64>()?, most.item::<i64>()?);
+        let (least, most) = extremes(&numbers)?;
         if most.checked_sub(least).is_none_or(|span| span >= n.max(Self::FEW) as i64) {
             return Ok(None);
         }

@@ -163,6 +163,7 @@ impl Tensor {
 }
 
 /// Running statistics, and how they will move.
+#[expect(clippy::large_enum_variant, reason = "it lives on the stack of one call")]
 enum Moves<'a> {
     /// Both in one kernel, by this share, towards rows 0 and 2 of what was found for a batch.
     AtOnce { running: [&'a Tensor; 2], of_batch: Tensor, share: f64 },

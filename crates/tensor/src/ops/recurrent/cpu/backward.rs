@@ -10,7 +10,7 @@ use super::{
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
 use crate::ops::recurrent::{Recurrence, Recurrent};
-use crate::parallel::try_for_each_chunk_mut;
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
 /// What [`backward`] writes: the gradients of a(x) and, of a GRU, of b(h), of all rows; and those of the states before the first step,
@@ -83,8 +83,19 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
                 room: &mut room[..rows * hidden],
             };
             let product = (step.before.is_some() || wants_h0).then_some((parts, weight));
+            let of_tasks = product.filter(|(parts, _)| !parts.are_many());
             let mut tasks = whole.cut(task_rows(rows), [hidden, width]);
-            try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, product))
+            try_for_each_chunk_mut(&mut tasks, 1, |_, task| task[0].run(op.kind, hidden, of_tasks))?;
+            drop(tasks);
+            let Some((parts, weight)) = product.filter(|(parts, _)| parts.are_many()) else { return Ok(()) };
+            let gates = if of_h.is_empty() { &*of_x } else { &*of_h };
+            let gates = &gates[start * width..][..rows * width];
+            let products = parts.products_at_once(gates, weight, &mut room[..rows * hidden])?;
+            for_each_chunk_mut(&mut h[..rows * hidden], task_rows(rows) * hidden, |i, h| {
+                let first = i * task_rows(rows);
+                products.from(first).add_to(some(direct, first * hidden, h.len()), h);
+            });
+            Ok(())
         })
     })
 }

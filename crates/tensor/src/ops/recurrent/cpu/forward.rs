@@ -14,7 +14,8 @@ use crate::scratch;
 
 /// The sequences of one task of a step.
 struct Forward<'a, R> {
-    /// Room for products.
+    /// The products with the state, if they are made for all sequences at once; else room for them.
+    of_h: Option<Products<'a, R>>,
     room: &'a mut [R],
     /// a(x); and what becomes of it and of b(h), if that is recorded.
     of_x: &'a [R],
@@ -50,8 +51,15 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
             }
         }
         op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {
+            let room = &mut room[..rows * width];
+            let (of_h, room) = if parts.are_many() {
+                (Some(parts.products_at_once(&h[..rows * hidden], weight, room)?), Default::default())
+            } else {
+                (None, room)
+            };
             let whole = Forward {
-                room: &mut room[..rows * width],
+                of_h,
+                room,
                 of_x: &of_x[start * width..][..rows * width],
                 gates: rows_of(gates, start, rows, width),
                 inner: rows_of(inner, start, rows, hidden),
@@ -74,9 +82,10 @@ impl<'a, R: Real> Forward<'a, R> {
         let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
         let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
         let mut tasks = ArrayVec::new();
-        for of_x in self.of_x.chunks(rows * width) {
+        for (i, of_x) in self.of_x.chunks(rows * width).enumerate() {
+            let of_h = self.of_h.map(|of_h| of_h.from(i * rows));
             let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
-            tasks.push(Forward { room: room(), of_x, gates, inner, h, c, out_h, out_c });
+            tasks.push(Forward { of_h, room: room(), of_x, gates, inner, h, c, out_h, out_c });
         }
         tasks
     }
@@ -88,7 +97,10 @@ impl<'a, R: Real> Forward<'a, R> {
         weight: &[R],
         bias: Option<&[R]>,
     ) -> Result<()> {
-        let of_h = parts.products(self.h, weight, std::mem::take(&mut self.room))?;
+        let of_h = match self.of_h {
+            Some(of_h) => of_h,
+            None => parts.products(self.h, weight, std::mem::take(&mut self.room))?,
+        };
         vectorized_widely(
             #[inline(always)]
             || match kind {

@@ -1,15 +1,22 @@
 //! [`Parts`]: the product of a step, cut by columns of the weight, so that a core has its part in its cache from step to step.
 
+use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::WIDTH;
+use super::{LEAST_ROWS, WIDTH};
 use crate::element::Real;
 use crate::error::Result as Made;
 use crate::ops::gemm;
+use crate::parallel::try_for_each_chunk_mut;
 use crate::tensor::Tensor;
 
 /// Numbers of a part of a weight: half of a core's second cache in `f32`.
 const MOST_NUMBERS: usize = 64 << 10;
+
+/// Parts of a weight and groups of rows that are multiplied apart, at most.
+const MOST_PIECES: usize = 256;
+/// Rows of a group, at most, while there are few.
+const ROWS: usize = 4 * LEAST_ROWS;
 
 /// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a state, those of
 /// one gate behind those of the one before it.
@@ -64,13 +71,47 @@ impl Parts {
         self.gates * self.units
     }
 
+    /// Whether the weight is larger than a core keeps: then each core multiplies all rows by its parts, and each part is read once in a step.
+    pub(super) fn are_many(&self) -> bool {
+        (2..=MOST_PIECES).contains(&self.count)
+    }
+
     /// The products of rows, `[rows, inner]`, with the weight, part by part, into `room`, which has a place for each.
     pub(super) fn products<'a, R: Real>(&self, left: &[R], weight: &[R], room: &'a mut [R]) -> Result<Products<'a, R>> {
         let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
         for (sums, weight) in room.chunks_mut(rows * columns).zip(weight.chunks(inner * columns)) {
-            gemm(rows, inner, columns, left.into(), [inner, 1], weight.into(), [columns, 1], sums.into())?;
+            self.product(left, weight, sums)?;
         }
-        Ok(Products { parts: *self, rows, numbers: room })
+        Ok(Products { parts: *self, first: 0, rows, numbers: room })
+    }
+
+    /// The same on all threads.
+    pub(super) fn products_at_once<'a, R: Real>(
+        &self,
+        left: &[R],
+        weight: &[R],
+        room: &'a mut [R],
+    ) -> Result<Products<'a, R>> {
+        let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
+        let groups = (MOST_PIECES / self.count).min(rows.div_ceil(ROWS)).max(1);
+        let of_group = rows.div_ceil(groups);
+        let mut pieces = ArrayVec::<_, MOST_PIECES>::new();
+        for (sums, weight) in room.chunks_mut(rows * columns).zip(weight.chunks(inner * columns)) {
+            let groups = left.chunks(of_group * inner).zip(sums.chunks_mut(of_group * columns));
+            pieces.extend(groups.map(|(left, sums)| (left, weight, sums)));
+        }
+        try_for_each_chunk_mut(&mut pieces, 1, |_, piece| {
+            let (left, weight, sums) = &mut piece[0];
+            self.product(left, weight, sums)
+        })?;
+        drop(pieces); // they borrow `room`
+        Ok(Products { parts: *self, first: 0, rows, numbers: room })
+    }
+
+    /// Of rows with one part.
+    fn product<R: Real>(&self, left: &[R], weight: &[R], sums: &mut [R]) -> Result<()> {
+        let (inner, columns) = (self.inner, self.columns());
+        gemm(left.len() / inner, inner, columns, left.into(), [inner, 1], weight.into(), [columns, 1], sums.into())
     }
 }
 
@@ -78,6 +119,7 @@ impl Parts {
 #[derive(Clone, Copy)]
 pub(super) struct Products<'a, R> {
     pub(super) parts: Parts,
+    first: usize, // row of all
     rows: usize,
     numbers: &'a [R],
 }
@@ -86,7 +128,12 @@ impl<'a, R: Real> Products<'a, R> {
     /// Those of a row with a part: the units of each gate.
     pub(super) fn of(&self, row: usize, part: usize) -> &'a [R] {
         let columns = self.parts.columns();
-        &self.numbers[(part * self.rows + row) * columns..][..columns]
+        &self.numbers[(part * self.rows + self.first + row) * columns..][..columns]
+    }
+
+    /// Those of the rows from this one on.
+    pub(super) fn from(self, row: usize) -> Self {
+        Self { first: self.first + row, ..self }
     }
 
     /// Rows of products and, if there are such, of `direct`, added up.
