@@ -65,27 +65,33 @@ extern "C" __global__ void squares(
 #ifdef KERNEL_scale
 struct Scale { Lengths n; f64 most; u64 count; };
 
-INLINE void scaled(T* x, u64 n, R by) {
-    if (by == 1) return;
-    each_few(n, [&](const u64 (&at)[UNROLL], int count) {
-        R few[UNROLL];
-        #pragma unroll
-        for (int k = 0; k < UNROLL; k++) if (k < count) few[k] = real(x[at[k]]);
-        #pragma unroll
-        for (int k = 0; k < UNROLL; k++) if (k < count) x[at[k]] = to<T>(few[k] * by);
-    });
-}
-
-#define ONE(k) case k: return scaled(x##k, settings.n.of[k], R(by > 1 ? 1 : by))
+#define ONE(k) case k: x = x##k, n = settings.n.of[k]; break
 extern "C" __global__ void scale(
     T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, const f64* squares, R* norm_to, Scale settings
 ) {
     begin();
+    T* x = x0;
+    u64 n = 0;
+    EACH
+    // The first element comes while the norm is added up.
+    u64 i = wide_thread_number(), stride = u64(gridDim.x) * blockDim.x;
+    R first = i < n ? real(x[i]) : R(0);
     f64 sum = 0;
-    for (u64 i = threadIdx.x; i < settings.count; i += blockDim.x) sum += squares[i];
+    for (u64 k = threadIdx.x; k < settings.count; k += blockDim.x) sum += squares[k];
     f64 norm = sqrt(sum_of_block(sum)), by = settings.most / (norm + 1e-6); // NaN stays NaN
     if (norm_to && blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) *norm_to = R(norm);
-    EACH
+    R factor = R(by > 1 ? 1 : by);
+    if (factor == 1 || i >= n) return;
+    x[i] = to<T>(first * factor);
+    if (n <= stride) return;
+    x += stride;
+    each_few(n - stride, [&](const u64 (&at)[UNROLL], int count) {
+        R few[UNROLL];
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) if (k < count) few[k] = real(x[at[k]]);
+        #pragma unroll
+        for (int k = 0; k < UNROLL; k++) if (k < count) x[at[k]] = to<T>(few[k] * factor);
+    });
 }
 #endif
 

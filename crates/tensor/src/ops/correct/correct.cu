@@ -8,18 +8,21 @@
 extern "C" __global__ void __launch_bounds__(THREADS)
 count(i64* correct, i64* total, const T* x, const i64* labels, u64 n, u64 classes) {
     begin();
-    u64 row = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
+    u64 row = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    x += row < n ? row * classes : 0;
+    // Both at once: a few classes are all read before the label is known.
+    R first = row < n && lane < classes ? real(x[lane]) : R(0);
     u64 label = row < n ? u64(labels[row]) : classes;
+    R own = __shfl_sync(EVERYONE, first, int(label % WARP));
     bool is_beaten = label >= classes; // a label that is no class, below 0 too, is never right
     if (!is_beaten) {
-        x += row * classes;
-        R own = real(x[label]);
-        for (u64 k = threadIdx.x % WARP; k < classes; k += WARP) {
-            R other = real(x[k]);
+        if (label >= WARP) own = real(x[label]);
+        for (u64 k = lane; k < classes; k += WARP) {
+            R other = k == lane ? first : real(x[k]);
             is_beaten |= is_better(other, own) || (k < label && !is_better(own, other));
         }
     }
-    bool is_right = !__any_sync(EVERYONE, is_beaten) && threadIdx.x % WARP == 0;
+    bool is_right = !__any_sync(EVERYONE, is_beaten) && lane == 0;
     int right = __syncthreads_count(is_right);
     typedef unsigned long long Count;
     if (threadIdx.x > 0) return;
