@@ -26,6 +26,7 @@ count(i64* correct, i64* total, const T* x, const i64* labels, u64 n, u64 classe
     int right = __syncthreads_count(is_right);
     typedef unsigned long long Count;
     if (threadIdx.x > 0) return;
-    if (right > 0) atomicAdd(reinterpret_cast<Count*>(correct), Count(right)); // integers: the order does not matter
-    if (blockIdx.x == 0) *total += i64(n);
+    // Integers: the order does not matter. Neither waits for the number that is there.
+    if (right > 0) atomicAdd(reinterpret_cast<Count*>(correct), Count(right));
+    if (blockIdx.x == 0) atomicAdd(reinterpret_cast<Count*>(total), Count(n));
 }
