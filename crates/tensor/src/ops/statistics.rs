@@ -194,7 +194,7 @@ impl Op<1> for Euclidean {
 impl Derivative<1> for Euclidean {
     const SAVES: Saves = Saves::Inputs;
 
-    /// g · x / norm, and 0 where that is 0, as PyTorch has it.
+    /// g · x / norm; 0 where the norm is 0, as in PyTorch.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let (x, kept) = (saved.input(0), Reduced { keepdim: true, ..self.0 });
         let norm: Tensor = apply_raw(Euclidean(kept), [x.raw()])?.typed();

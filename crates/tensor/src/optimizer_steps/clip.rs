@@ -17,7 +17,7 @@ static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sum
 
 /// Blocks that add up one gradient, at most: a constant, since sums must not depend on the device.
 const BLOCKS: usize = 1024;
-/// Sums of blocks that each block adds up by itself, at most; more are added up by a reduction.
+/// Up to this many partial sums are added up in every block of `scale`; more are added up once, by a reduction.
 const FEW: usize = 1024;
 
 /// Scales gradients down in place, so that the norm of all of them together, as if they were one vector, is at most
@@ -130,7 +130,7 @@ fn scale(device: &Device, grads: &[Tensor], squares: &Tensor, max_norm: f64) -> 
     Ok(norm)
 }
 
-/// The kernel writes the norm, if it computes in the type of that.
+/// The kernel writes the norm too, if it computes in the norm's type.
 fn scale_on(
     device: &CudaDevice,
     groups: &[Option<Single>],

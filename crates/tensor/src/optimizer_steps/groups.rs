@@ -40,7 +40,7 @@ pub(super) trait Group: Clone {
     fn fits(&self, other: &Self) -> bool;
 }
 
-/// A tensor by itself, which a launch reads or changes.
+/// A group of one tensor. A launch reads it, or changes it.
 #[derive(Clone)]
 pub(super) struct Single {
     pub(super) tensor: Tensor,

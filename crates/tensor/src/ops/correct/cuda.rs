@@ -47,7 +47,7 @@ pub(super) fn add_correct(
     let kernel = ([scores.dtype(); 2], "count");
     let launch = Launch::covering(n * WARP, THREADS as u32);
     let queue = || {
-        // SAFETY: the kernel takes these; there are n labels and rows of so many classes, and one number in each count.
+        // SAFETY: the kernel takes these; there are n labels, n rows of `classes` scores, and one number in each count.
         unsafe { CODE.launch(device, op, kernel, launch, &[correct, total, x, of_rows, n_bytes, classes]) }
     };
     profiler::on_stream(op, || device.stream(), queue)

@@ -140,7 +140,7 @@ impl Entries {
         (Entries { y_entries: out[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 }, outer)
     }
 
-    /// Elements of the longest packs, of at most so many bytes, that all entries are made of.
+    /// How many elements are copied at once: the most that divide every entry, are aligned, and have at most `most_bytes`.
     fn pack(&self, most_bytes: usize, x: CudaView<'_>, out: &CudaOut<'_>) -> usize {
         let size = x.dtype().size();
         let fits = |&pack: &usize| {
