@@ -80,7 +80,7 @@
 // `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
 // `lanes/multiplier.rs` (an instruction that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
-// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs` and `optimizer_steps/cuda.rs`, and of kernels that an operation
+// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 // `ops/recurrent/cuda.rs`, `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`,

@@ -144,6 +144,60 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
     Ok(())
 }
 
+/// Some tensors have one rule and rate, some the other: the bits are those of steps apart, with rates that change in between.
+fn groups_as_apart<R: Copy>(
+    device: &Device,
+    rules: [R; 2],
+    (n_kept, clock): (usize, Option<&Tensor>),
+    groups: &dyn Fn(Vec<(R, StepTensors, &Rate)>) -> Result<()>,
+    apart: &dyn Fn(R, StepTensors, &Rate) -> Result<()>,
+) -> Result<()> {
+    let both = [all(device, DType::BF16)?, all(device, DType::BF16)?];
+    let mut joined = [0.05, 0.2].map(Rate::new);
+    Rate::join(&mut joined);
+    let alone = [0.05, 0.2].map(Rate::new);
+    for lr in [0.1, 0.02, 0.3] {
+        let tensors = |i: usize| {
+            let group =
+                |(k, x): (usize, &Trained)| (usize::from(k % 3 == 1), x.tensors(n_kept, Some(x.half.clone()), clock));
+            both[i].iter().enumerate().map(group).collect::<Vec<_>>()
+        };
+        groups(tensors(0).into_iter().map(|(group, x)| (rules[group], x, &joined[group])).collect())?;
+        tensors(1).into_iter().try_for_each(|(group, x)| apart(rules[group], x, &alone[group]))?;
+        for (x, y) in both[0].iter().zip(&both[1]) {
+            assert_eq!(bits(&x.master), bits(&y.master), "{device}");
+            assert_eq!(bits(&x.half), bits(&y.half), "{device}");
+            assert_eq!(x.kept.each_ref().map(bits), y.kept.each_ref().map(bits), "{device}");
+        }
+        Rate::set_all(&[(&joined[0], lr), (&joined[1], lr / 2.0)]);
+        alone[0].set(lr);
+        alone[1].set(lr / 2.0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_step_of_groups_has_the_bits_of_steps_apart() -> Result<()> {
+    for device in devices() {
+        let clock = Tensor::on(&device).of(DType::F64).full([1], 3.0)?;
+        let other = SgdRule { weight_decay: 0.0, maximize: true, ..SGD };
+        for rules in
+            [[SGD, other], [SGD, SgdRule { momentum: 0.5, ..SGD }], [SGD, SgdRule { is_decoupled: true, ..SGD }]]
+        {
+            groups_as_apart(&device, rules, (1, None), &|all| SgdRule::step_groups(all), &|rule, x, lr| {
+                rule.step([x], lr)
+            })?;
+        }
+        for other in [AdamRule { weight_decay: 0.0, ..ADAM }, AdamRule { eps: 1e-3, ..ADAM }] {
+            let kept = (2, Some(&clock));
+            groups_as_apart(&device, [ADAM, other], kept, &|all| AdamRule::step_groups(all), &|rule, x, lr| {
+                rule.step([x], lr)
+            })?;
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn elements_of_a_half_that_were_changed_are_trained_on_and_others_keep_all_their_bits() -> Result<()> {
     for device in devices() {

@@ -1,11 +1,11 @@
 //! [`Adadelta`]: steps in the units of the parameter.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdadeltaRule, Rate};
+use pagelock_tensor::optimizer_steps::AdadeltaRule;
 use pagelock_tensor::{self as tensor};
 
 /// Adadelta, as PyTorch's `optim.Adadelta`.
@@ -91,7 +91,7 @@ impl Method for AdadeltaRule {
         [Some("square_avg"), Some("acc_delta"), None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        AdadeltaRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

@@ -1,11 +1,11 @@
 //! [`Adagrad`]: steps divided by the root of the sum of all squares.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdagradRule, Rate};
+use pagelock_tensor::optimizer_steps::AdagradRule;
 use pagelock_tensor::{self as tensor};
 
 /// Adagrad, as PyTorch's `optim.Adagrad`.
@@ -111,7 +111,7 @@ impl Method for AdagradMethod {
         self.start
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.rule.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        AdagradRule::step_groups(step_tensors(groups, |method| method.rule))
     }
 }

@@ -5,11 +5,11 @@
 //! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdamRule, Rate};
+use pagelock_tensor::optimizer_steps::AdamRule;
 use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
@@ -135,7 +135,7 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
         [Some("exp_avg"), Some("exp_avg_sq"), self.rule.amsgrad.then_some("max_exp_avg_sq")]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.rule.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        AdamRule::step_groups(step_tensors(groups, |method| method.rule))
     }
 }

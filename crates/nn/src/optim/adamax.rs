@@ -1,11 +1,11 @@
 //! [`Adamax`]: Adam with the largest gradient in place of the root of squares.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{AdamaxRule, Rate};
+use pagelock_tensor::optimizer_steps::AdamaxRule;
 use pagelock_tensor::{self as tensor};
 
 /// Adamax, as PyTorch's `optim.Adamax`.
@@ -91,7 +91,7 @@ impl Method for AdamaxRule {
         [Some("exp_avg"), Some("exp_inf"), None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        AdamaxRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

@@ -1,7 +1,7 @@
 //! [`Asgd`]: descent whose parameters are averaged.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
 use super::method::{Field, KEPT, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
@@ -106,7 +106,7 @@ impl Method for AsgdRule {
         self.anneal(&clock.numbers, lr)
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        AsgdRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

@@ -54,7 +54,8 @@ impl<M: Method> Groups<M> {
             return Err(misfit::<M>(&format!("`{number}.{entry}` belongs to no parameter, or twice to one; {fix}")));
         }
         let loaded = self.groups.iter_mut().zip(read);
-        no_grad(|| loaded.into_iter().try_for_each(|(group, read)| read.load(group)))?;
+        let mut clocks = Clocks { claimed: Vec::new() };
+        no_grad(|| loaded.into_iter().try_for_each(|(group, read)| read.load(group, &mut clocks)))?;
         Ok(())
     }
 }
@@ -171,12 +172,14 @@ impl<M: Method> Read<M> {
         Ok(Self { method, lr, initial_lr, slots })
     }
 
-    /// The second pass.
-    fn load(self, group: &mut Group<M>) -> tensor::Result<()> {
+    /// The second pass. Clocks are those of the groups before, if they are not of these only.
+    fn load(self, group: &mut Group<M>, clocks: &mut Clocks) -> tensor::Result<()> {
         group.method = self.method;
         group.lr.set(self.lr);
         group.initial_lr = self.initial_lr;
-        let mut clocks = Clocks { claimed: Vec::new() };
+        if !M::COUNTS_ONLY {
+            clocks.claimed.clear();
+        }
         for (slot, read) in group.slots.iter_mut().zip(self.slots) {
             let device = slot.parameter.device();
             match (&slot.master, read.master) {

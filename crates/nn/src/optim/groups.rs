@@ -145,20 +145,22 @@ impl<M: Method> Groups<M> {
         let _running = profiler::span(M::NAME, Category::OptimizerStep);
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         self.check()?;
-        for Group { method, lr, slots, .. } in &mut self.groups {
-            slots.iter_mut().try_for_each(Slot::follow)?;
-            slots.iter_mut().try_for_each(|slot| Master::prepare(&mut slot.master, &slot.parameter))?;
-            state::keep(method, slots, lr.get())?;
+        for slot in self.groups.iter_mut().flat_map(|group| &mut group.slots) {
+            slot.follow()?;
+            Master::prepare(&mut slot.master, &slot.parameter)?;
         }
+        state::keep(&mut self.groups)?;
         self.calls += 2; // one number for what comes before the step, one for what comes after
-        for Group { method, lr, slots, .. } in &mut self.groups {
-            no_grad(|| {
+        no_grad(|| {
+            for Group { method, slots, .. } in &self.groups {
                 state::each_clock(slots, self.calls, |clock| method.advance(clock))?;
-                method.apply(slots, lr)?;
+            }
+            M::apply(&self.groups)?;
+            self.groups.iter().try_for_each(|Group { method, lr, slots, .. }| {
                 state::each_clock(slots, self.calls + 1, |clock| method.after(clock, lr))
-            })?;
-            state::begin(slots);
-        }
+            })
+        })?;
+        self.groups.iter_mut().for_each(|group| state::begin(&mut group.slots));
         Ok(())
     }
 
@@ -187,6 +189,7 @@ impl<M: Method> Groups<M> {
             let fix = "pass `model.parameters()` of a model that has some";
             return Err(Error::Argument(format!("{}: there are no parameters to train; {fix}", M::NAME)));
         }
+        Rate::join(self.groups.iter_mut().map(|group| &mut group.lr));
         self.is_checked = true;
         Ok(())
     }

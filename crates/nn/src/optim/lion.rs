@@ -1,11 +1,11 @@
 //! [`Lion`]: steps of one size, in the direction of a running mean.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{LionRule, Rate};
+use pagelock_tensor::optimizer_steps::LionRule;
 use pagelock_tensor::{self as tensor};
 
 /// Lion, as its authors wrote it; PyTorch has none.
@@ -84,7 +84,7 @@ impl Method for LionRule {
         [Some("exp_avg"), None, None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        LionRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

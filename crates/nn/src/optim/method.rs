@@ -1,6 +1,6 @@
 //! [`Method`]: what differs between optimizers, each in a file of its own.
 
-use super::groups::Slot;
+use super::groups::Group;
 use super::state::Clock;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::Rate;
@@ -42,6 +42,8 @@ pub(super) trait Method: Clone {
     const NAME: &'static str;
     /// What its clock counts; `step` comes first, if anything does.
     const CLOCK: &'static [&'static str] = &["step"];
+    /// Whether all that its clock says is how many steps there were, so that groups with other settings may have the same one.
+    const COUNTS_ONLY: bool = Self::CLOCK.len() == 1;
 
     /// Refuses settings outside their ranges.
     fn check(&self) -> Result<()>;
@@ -84,7 +86,7 @@ pub(super) trait Method: Clone {
     }
 
     /// Changes every parameter that has a gradient.
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()>;
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()>;
 }
 
 /// A setting, to be read or changed.

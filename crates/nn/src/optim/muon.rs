@@ -1,10 +1,10 @@
 //! [`Muon`]: steps along the nearest orthogonal matrix.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, Slot, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use crate::{Error, Parameter, Result};
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
+use pagelock_tensor::optimizer_steps::{SgdRule, StepTensors};
 use pagelock_tensor::{self as tensor, DType, Tensor};
 
 /// Muon, as PyTorch's `optim.Muon`, for the matrices inside a network; give embeddings, biases, norms and the last layer to
@@ -175,11 +175,16 @@ impl Method for MuonMethod {
         [Some("momentum_buffer"), None, None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        let (maximize, is_decoupled, weight_decay) = (false, true, self.weight_decay);
-        let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize };
-        let tensors = slots.iter().filter_map(|slot| self.tensors(slot).transpose());
-        rule.step(tensors.collect::<tensor::Result<Vec<_>>>()?, lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        let mut steps = Vec::new();
+        for Group { method, lr, slots, .. } in groups {
+            let (maximize, is_decoupled, weight_decay) = (false, true, method.weight_decay);
+            let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize };
+            for slot in slots {
+                steps.extend(method.tensors(slot)?.map(|tensors| (rule, tensors, lr)));
+            }
+        }
+        SgdRule::step_groups(steps)
     }
 }
 

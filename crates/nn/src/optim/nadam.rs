@@ -1,11 +1,11 @@
 //! [`NAdam`]: Adam with Nesterov's momentum.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{NAdamRule, Rate};
+use pagelock_tensor::optimizer_steps::NAdamRule;
 use pagelock_tensor::{self as tensor};
 
 /// NAdam, as PyTorch's `optim.NAdam`.
@@ -123,7 +123,7 @@ impl Method for NAdamRule {
         NAdamRule::advance(self, &clock.numbers)
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        NAdamRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

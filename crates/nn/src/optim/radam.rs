@@ -1,11 +1,11 @@
 //! [`RAdam`]: Adam whose first steps are those of momentum, until squares are known well enough.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, check_betas, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{RAdamRule, Rate};
+use pagelock_tensor::optimizer_steps::RAdamRule;
 use pagelock_tensor::{self as tensor};
 
 /// RAdam, as PyTorch's `optim.RAdam`.
@@ -101,7 +101,7 @@ impl Method for RAdamRule {
         [Some("exp_avg"), Some("exp_avg_sq"), None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        RAdamRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

@@ -1,11 +1,11 @@
 //! [`RmsProp`]: steps divided by the root of a running mean of squares.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{Rate, RmsPropRule};
+use pagelock_tensor::optimizer_steps::RmsPropRule;
 use pagelock_tensor::{self as tensor};
 
 /// RMSprop, as PyTorch's `optim.RMSprop`.
@@ -110,7 +110,7 @@ impl Method for RmsPropRule {
         [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        RmsPropRule::step_groups(step_tensors(groups, |rule| *rule))
     }
 }

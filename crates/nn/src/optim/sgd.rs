@@ -1,11 +1,11 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{Groups, NamedParameter, Slot, check, listed, optimizer};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
 use super::method::{Field, KEPT, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
-use pagelock_tensor::optimizer_steps::{Rate, SgdRule};
+use pagelock_tensor::optimizer_steps::SgdRule;
 use pagelock_tensor::{self as tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
@@ -115,7 +115,7 @@ impl Method for SgdMethod {
         [(self.rule.momentum != 0.0).then_some("momentum_buffer"), None, None]
     }
 
-    fn apply(&self, slots: &[Slot], lr: &Rate) -> tensor::Result<()> {
-        self.rule.step(step_tensors(slots), lr)
+    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+        SgdRule::step_groups(step_tensors(groups, |method| method.rule))
     }
 }

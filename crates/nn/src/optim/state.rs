@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::groups::{Slot, laid_as};
+use super::groups::{Group, Slot, laid_as};
 use super::method::{KEPT, Method};
-use pagelock_tensor::optimizer_steps::StepTensors;
+use pagelock_tensor::optimizer_steps::{Rate, StepTensors};
 use pagelock_tensor::{self as tensor, Device, Tensor};
 
 /// What is kept for one parameter.
@@ -60,37 +60,67 @@ impl State {
     }
 }
 
-/// Room for what `method` keeps, for every parameter that has a gradient.
-pub(super) fn keep(method: &impl Method, slots: &mut [Slot], lr: f64) -> tensor::Result<()> {
-    let (names, start) = (method.kept(), method.clock_start(lr));
-    if start.is_empty() && names.iter().all(Option::is_none) {
-        return Ok(());
-    }
-    let some_rest = slots.iter().any(|slot| slot.state.is_some() && slot.parameter.grad().is_none());
+/// Room for what the methods keep, for every parameter that has a gradient. A clock that only counts is that of several groups.
+pub(super) fn keep<M: Method>(groups: &mut [Group<M>]) -> tensor::Result<()> {
+    let mut parted = Parted::from_resting(groups);
     let mut beginners: Option<Arc<Clock>> = None;
-    for slot in slots.iter_mut().filter(|slot| slot.parameter.grad().is_some()) {
-        let Some(State { kept, clock, .. }) = &mut slot.state else {
-            let device = slot.parameter.device();
-            let mut clock = beginners.take().filter(|clock| clock.numbers.device() == device);
-            if clock.is_none() && !start.is_empty() {
-                clock = Some(Clock::of(start.as_slice(), &device)?);
-            }
-            beginners.clone_from(&clock);
-            let mut state = State { kept: [const { None }; KEPT], clock, is_first: true };
-            fill(method, names, &mut state.kept, slot.weights())?;
-            slot.state = Some(state);
+    for Group { method, lr, slots, .. } in groups {
+        let (names, start) = (method.kept(), method.clock_start(lr.get()));
+        if start.is_empty() && names.iter().all(Option::is_none) {
             continue;
-        };
-        if let Some(clock) = clock.as_mut().filter(|clock| some_rest && Arc::strong_count(clock) > 1) {
-            *clock = Clock::new(clock.numbers.add_scalar(0)?);
         }
-        if kept.iter().zip(names).any(|(kept, name)| kept.is_none() && name.is_some()) {
-            let mut filled = kept.clone();
-            fill(method, names, &mut filled, slot.weights())?;
-            slot.state = slot.state.take().map(|state| State { kept: filled, ..state });
+        beginners = beginners.filter(|_| M::COUNTS_ONLY);
+        for slot in slots.iter_mut().filter(|slot| slot.parameter.grad().is_some()) {
+            let Some(State { kept, clock, .. }) = &mut slot.state else {
+                let device = slot.parameter.device();
+                let mut clock = beginners.take().filter(|clock| clock.numbers.device() == device);
+                if clock.is_none() && !start.is_empty() {
+                    clock = Some(Clock::of(start.as_slice(), &device)?);
+                }
+                beginners.clone_from(&clock);
+                let mut state = State { kept: [const { None }; KEPT], clock, is_first: true };
+                fill(method, names, &mut state.kept, slot.weights())?;
+                slot.state = Some(state);
+                continue;
+            };
+            parted.leave(clock)?;
+            if kept.iter().zip(names).any(|(kept, name)| kept.is_none() && name.is_some()) {
+                let mut filled = kept.clone();
+                fill(method, names, &mut filled, slot.weights())?;
+                slot.state = slot.state.take().map(|state| State { kept: filled, ..state });
+            }
         }
     }
     Ok(())
+}
+
+/// The clocks of parameters that rest, each with the one of those that go on, once there is one.
+struct Parted(Vec<(Arc<Clock>, Option<Arc<Clock>>)>);
+
+impl Parted {
+    fn from_resting<M: Method>(groups: &[Group<M>]) -> Self {
+        let mut resting: Vec<(Arc<Clock>, Option<Arc<Clock>>)> = Vec::new();
+        let slots = groups.iter().flat_map(|group| &group.slots).filter(|slot| slot.parameter.grad().is_none());
+        for clock in slots.filter_map(|slot| slot.state.as_ref()?.clock.as_ref()) {
+            if !resting.iter().any(|(other, _)| Arc::ptr_eq(clock, other)) {
+                resting.push((clock.clone(), None));
+            }
+        }
+        Self(resting)
+    }
+
+    /// Replaces a clock that rests by a copy that goes on.
+    fn leave(&mut self, clock: &mut Option<Arc<Clock>>) -> tensor::Result<()> {
+        let Some(clock) = clock else { return Ok(()) };
+        let Some((_, copy)) = self.0.iter_mut().find(|(resting, _)| Arc::ptr_eq(clock, resting)) else { return Ok(()) };
+        let copied = match copy {
+            Some(copied) => copied.clone(),
+            None => Clock::new(clock.numbers.deep_clone()?),
+        };
+        *clock = copied.clone();
+        *copy = Some(copied);
+        Ok(())
+    }
 }
 
 /// Makes what is named and not there yet.
@@ -126,16 +156,25 @@ pub(super) fn begin(slots: &mut [Slot]) {
     }
 }
 
-/// What a step needs for every parameter that has a gradient.
-pub(super) fn step_tensors(slots: &[Slot]) -> impl Iterator<Item = StepTensors> {
-    slots.iter().filter_map(|slot| {
-        let (parameter, half, grad) = (slot.weights().clone(), slot.half(), slot.parameter.grad()?);
-        let (kept, clock, is_first) = match &slot.state {
+/// What a step needs for every parameter that has a gradient, with the rule and the learning rate of its group.
+pub(super) fn step_tensors<'a, M, R>(
+    groups: &'a [Group<M>],
+    rule: impl Fn(&M) -> R,
+) -> impl Iterator<Item = (R, StepTensors, &'a Rate)> {
+    let slots = groups.iter().flat_map(|group| group.slots.iter().map(move |slot| (group, slot)));
+    slots.filter_map(move |(group, slot)| Some((rule(&group.method), slot.step_tensors()?, &group.lr)))
+}
+
+impl Slot {
+    /// What a step needs, if there is a gradient.
+    fn step_tensors(&self) -> Option<StepTensors> {
+        let (parameter, half, grad) = (self.weights().clone(), self.half(), self.parameter.grad()?);
+        let (kept, clock, is_first) = match &self.state {
             Some(State { kept, clock, is_first }) => {
                 (kept.clone(), clock.as_ref().map(|clock| clock.numbers.clone()), *is_first)
             }
             None => ([const { None }; KEPT], None, true),
         };
         Some(StepTensors { parameter, grad, half, kept, clock, is_first })
-    })
+    }
 }

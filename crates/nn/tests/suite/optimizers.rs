@@ -1,7 +1,7 @@
 //! Ten steps of each optimizer against PyTorch's, and what optimizers refuse.
 
 use crate::pytorch;
-use pagelock_nn::optim::{Adam, AdamW, Optimizer, Sgd};
+use pagelock_nn::optim::{Adam, AdamW, Asgd, Optimizer, Sgd};
 use pagelock_nn::{Parameter, functional as F, load_safetensors};
 use pagelock_tensor::{DType, Tensor};
 
@@ -76,6 +76,51 @@ fn a_parameter_without_a_gradient_stays() {
     opt.step().unwrap();
     assert_ne!(values(&with), [1.0, 2.0]);
     assert_eq!(values(&without), [1.0, 2.0]);
+}
+
+/// Steps in which each of four parameters rests once, in two groups of one optimizer and each in an optimizer of its own.
+fn groups_step_as_optimizers_apart<O: Optimizer>(
+    make: fn(Vec<Parameter>, f64) -> O,
+    join: fn(O, Parameter, Parameter) -> O,
+) {
+    let parameters = || [parameter(), parameter(), parameter(), parameter()];
+    let (together, apart) = (parameters(), parameters());
+    let [a, b, c, d] = together.clone();
+    let mut opt = join(make(vec![a, b], 0.1), c, d);
+    let mut alone: Vec<O> = apart.iter().zip([0.1, 0.1, 0.02, 0.02]).map(|(p, lr)| make(vec![p.clone()], lr)).collect();
+    for step in 0..9 {
+        for p in together.iter().chain(&apart) {
+            p.zero_grad();
+        }
+        for i in (0..4).filter(|i| step % 5 != i + 1) {
+            for p in [&together[i], &apart[i]] {
+                p.square().unwrap().sum(..).unwrap().backward().unwrap();
+            }
+        }
+        if step == 6 {
+            // All numbers of steps are the same by now.
+            opt.load_state_dict(&opt.state_dict().unwrap()).unwrap();
+            opt.set_lrs(&[0.05, 0.3]).unwrap();
+            alone.iter_mut().zip([0.05, 0.05, 0.3, 0.3]).for_each(|(opt, lr)| opt.set_lr(lr));
+        }
+        opt.step().unwrap();
+        alone.iter_mut().for_each(|opt| opt.step().unwrap());
+        for (i, (p, q)) in together.iter().zip(&apart).enumerate() {
+            assert_eq!(values(p), values(q), "parameter {i} after step {step}");
+        }
+    }
+}
+
+#[test]
+fn groups_step_as_optimizers_apart_whoever_rests() {
+    groups_step_as_optimizers_apart(
+        |p, lr| AdamW::new(p, lr).weight_decay(0.1),
+        |opt, c, d| opt.group([c, d], |group| group.with_lr(0.02)),
+    );
+    groups_step_as_optimizers_apart(
+        |p, lr| Asgd::new(p, lr).lambd(0.1).t0(1.0),
+        |opt, c, d| opt.group([c, d], |group| group.with_lr(0.02)),
+    );
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors};
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_groups};
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
@@ -57,9 +57,11 @@ impl AdamRule {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn step(&self, tensors: impl IntoIterator<Item = StepTensors>, lr: &Rate) -> Result<()> {
-        step::step(tensors, self, lr)
+        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
     }
 }
+
+step_groups! { AdamRule }
 
 static CODE: Code = Code { name: "adam", text: concat!(include_str!("adam.cu"), include_str!("steps.cu")) };
 

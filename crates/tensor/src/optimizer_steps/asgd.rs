@@ -71,7 +71,7 @@ impl AsgdRule {
     /// As [`Tensor::add_`].
     pub fn anneal(&self, clock: &Tensor, lr: &Rate) -> Result<()> {
         let (steps, eta, mu) = (clock.select(0, 0)?, clock.select(0, 1)?, clock.select(0, 2)?);
-        let lr = lr.on(&clock.device())?;
+        let lr = lr.all_on(&clock.device())?.select(0, lr.place() as isize)?;
         let falls = steps.mul(&lr)?.mul_scalar(self.lambd)?.add_scalar(1.0)?;
         eta.copy_(&lr.div(&falls.pow(self.alpha)?)?)?;
         let one = steps.full_like(1.0)?;

@@ -38,7 +38,7 @@ impl AverageRule {
             Ok(StepTensors { clock: Some(clock), ..group })
         };
         let tensors = tensors.into_iter().map(with_clock).collect::<Result<Vec<_>>>()?;
-        step::step(tensors, self, lr)
+        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
     }
 }
 

@@ -3,13 +3,11 @@
 use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
 
-use super::Rate;
 use super::groups::{
     GRAD, Group, HALF, KEPT, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
 };
-use super::step::{Formula, MOST_NUMBERS, StepTensors};
+use super::step::{Formula, MOST_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice};
-use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
 use crate::profiler;
@@ -22,27 +20,28 @@ const MOST_BLOCKS: usize = 1024;
 const NAMES: [[&str; 2]; KEPT] =
     [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
 
-/// The step of some groups at once.
-pub(super) fn step<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
-    let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
-    let (device, lr) = on_device(&first.parameter, lr)?;
+/// The step of some groups at once, which [fit](Group::fits).
+pub(super) fn step<F: Formula>(device: &CudaDevice, groups: &[Option<Ruled<'_, F>>]) -> Result<()> {
+    let Some(Ruled { tensors: first, formula, lr }) = groups.iter().flatten().next() else { return Ok(()) };
+    let lrs = lr.all_on(&first.parameter.device())?;
     let (has_half, n_kept) = (first.half.is_some(), first.places());
     let name = NAMES[n_kept - 1][usize::from(has_half)];
     let places = std::array::from_fn(|place| match place {
         HALF => has_half,
         place => place <= n_kept || place == GRAD,
     });
+    let mut of_each = [[0; MOST]; OF_EACH];
+    for (i, group) in groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.as_ref()?))) {
+        let [sign, decay, shrink] = group.formula.prelude().numbers().map(f64::to_bits);
+        let numbers = [group.lr.place() as u64, sign, decay, shrink];
+        of_each.iter_mut().zip(numbers).for_each(|(of, number)| of[i] = number);
+    }
     let (rule, len) = formula.numbers(first);
     let mut settings = ArrayVec::<u64, MOST_SETTINGS>::new();
-    settings.extend(formula.prelude().numbers().map(f64::to_bits));
+    settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
     let kernel = Kernel { code: F::CODE, name, places, blocks: MOST_BLOCKS };
-    kernel.launch(&device, groups, &[Some(&lr), first.clock.as_ref()], None, &settings)
-}
-
-fn on_device(parameter: &Tensor, lr: &Rate) -> Result<(CudaDevice, Tensor)> {
-    let Device::Cuda(device) = parameter.device() else { unreachable!("only tensors on a device come here") };
-    Ok((device, lr.on(&parameter.device())?))
+    kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
 }
 
 /// A kernel for some groups at once, which blockIdx.y tells apart.
@@ -136,4 +135,6 @@ impl Lock<'_> {
 
 /// A pointer to nothing.
 pub(super) const NULL: [u8; 8] = [0; 8];
-const MOST_SETTINGS: usize = 3 + MOST_NUMBERS; // a prelude and a rule
+/// Numbers that each tensor of a step has: the place of its learning rate, and its prelude.
+const OF_EACH: usize = 4;
+const MOST_SETTINGS: usize = OF_EACH * MOST + MOST_NUMBERS;

@@ -1,13 +1,10 @@
-// Numbers that steps read, some at once: x_k = value[k].   blockIdx.y says which.
+// Numbers that steps read, some at once: x[first + i] = value[i] for i < n.
 
-#define TENSORS 6 // of one launch, at most
+#define NUMBERS 8 // of one launch, at most
 
-struct Lengths { u64 of[TENSORS]; };
-struct Settings { Lengths n; f64 value[TENSORS]; };
+struct Settings { u64 first, n; f64 value[NUMBERS]; };
 
-#define ONE(k) case k: *x##k = settings.value[k]; return
-extern "C" __global__ void set(T* x0, T* x1, T* x2, T* x3, T* x4, T* x5, Settings settings) {
+extern "C" __global__ void set(T* x, Settings settings) {
     begin();
-    if (threadIdx.x > 0) return;
-    switch (blockIdx.y) { ONE(0); ONE(1); ONE(2); ONE(3); ONE(4); ONE(5); }
+    if (threadIdx.x < settings.n) x[settings.first + threadIdx.x] = settings.value[threadIdx.x];
 }

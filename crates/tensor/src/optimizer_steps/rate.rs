@@ -1,15 +1,16 @@
 //! [`Rate`]: a number that kernels read when they run.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrayvec::ArrayVec;
+use pagelock_cuda::{Argument, Launch};
 
-use super::cuda::Kernel;
-use super::groups::{CHANGED, MOST, Single};
-use crate::cuda::Code;
+use super::groups::OP;
+use crate::capture;
+use crate::cuda::{Code, CudaDevice};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
+use crate::profiler;
 use crate::tensor::Tensor;
 
 /// A number that may change between steps that are captured: a learning rate.
@@ -24,25 +25,48 @@ use crate::tensor::Tensor;
 /// ```
 #[derive(Debug)]
 pub struct Rate {
-    state: Mutex<State>,
+    of: Arc<Mutex<Rates>>,
+    place: usize,
 }
 
+/// Numbers that are kept together.
 #[derive(Debug)]
-struct State {
-    value: f64,
-    /// On a device, once a step ran there, and whether it is the value.
+struct Rates {
+    values: Vec<f64>,
+    /// On a device, once a step ran there, and whether they are the values.
     there: Option<(Tensor, bool)>,
 }
 
 impl Rate {
     /// A number that no device has yet.
     pub fn new(value: f64) -> Self {
-        Self { state: Mutex::new(State { value, there: None }) }
+        Self { of: Arc::new(Mutex::new(Rates { values: vec![value], there: None })), place: 0 }
+    }
+
+    /// Keeps these numbers together from now on, so that one launch can read or set some of them. A step that was captured
+    /// before goes on with the numbers that they were.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_tensor::optimizer_steps::Rate;
+    ///
+    /// let mut lrs = [Rate::new(0.1), Rate::new(0.2)];
+    /// Rate::join(&mut lrs);
+    /// Rate::set_all(&[(&lrs[0], 0.3), (&lrs[1], 0.4)]); // one launch, once steps ran on a GPU
+    /// assert_eq!((lrs[0].get(), lrs[1].get()), (0.3, 0.4));
+    /// ```
+    pub fn join<'a>(rates: impl IntoIterator<Item = &'a mut Rate>) {
+        let mut rates: Vec<_> = rates.into_iter().collect();
+        let values = rates.iter().map(|rate| rate.get()).collect();
+        let of = Arc::new(Mutex::new(Rates { values, there: None }));
+        for (place, rate) in rates.iter_mut().enumerate() {
+            **rate = Self { of: Arc::clone(&of), place };
+        }
     }
 
     /// The number.
     pub fn get(&self) -> f64 {
-        self.lock().value
+        self.lock().values[self.place]
     }
 
     /// Changes it for all steps from now on, those that a captured step does again among them.
@@ -50,88 +74,93 @@ impl Rate {
         Self::set_all(&[(self, value)]);
     }
 
-    /// Changes some as [`set`](Self::set) does each: those of a device in one launch.
+    /// Changes some as [`set`](Self::set) does each: those that were [joined](Self::join) in one launch.
     pub fn set_all(rates: &[(&Rate, f64)]) {
-        rates.chunks(MOST).for_each(set_few);
-    }
-
-    /// Notes the number; where it is on a device and is another one there.
-    fn note(&self, value: f64) -> Option<Tensor> {
-        let mut state = self.lock();
-        let is_news = state.value.to_bits() != value.to_bits();
-        state.value = value;
-        let (there, is_current) = state.there.as_mut().filter(|_| is_news)?;
-        *is_current = false;
-        Some(there.clone())
-    }
-
-    /// The device has the number, unless it was changed meanwhile.
-    fn is_there(&self, value: f64) {
-        let mut state = self.lock();
-        let now = state.value;
-        if let Some((there, is_current)) = &mut state.there {
-            *is_current = now.to_bits() == value.to_bits() || there.fill_(now).is_ok();
+        for &(rate, value) in rates {
+            rate.lock().set(rate.place, value);
+        }
+        for (rate, _) in rates {
+            // A device that cannot take them does no step either; a step tries it again.
+            let _ = rate.lock().bring();
         }
     }
 
-    /// The number on a device, where kernels read it.
-    pub(super) fn on(&self, device: &Device) -> Result<Tensor> {
-        let mut state = self.lock();
-        let value = state.value;
-        match &mut state.there {
-            Some((there, is_current)) if there.device() == *device => {
-                if !*is_current {
-                    there.fill_(value)?;
-                    *is_current = true;
-                }
-                Ok(there.clone())
-            }
-            there => {
-                let made = Tensor::on(device).of(DType::F64).full((), value)?;
-                *there = Some((made.clone(), true));
-                Ok(made)
-            }
+    /// Whether both were [joined](Self::join).
+    pub(super) fn is_beside(&self, other: &Rate) -> bool {
+        Arc::ptr_eq(&self.of, &other.of)
+    }
+
+    /// Its place among those that it was joined with.
+    pub(super) fn place(&self) -> usize {
+        self.place
+    }
+
+    /// All that it was joined with, on a device, where kernels read them: `f64`, one dimension.
+    pub(super) fn all_on(&self, device: &Device) -> Result<Tensor> {
+        let mut rates = self.lock();
+        if let Some((there, _)) = rates.there.as_ref().filter(|(there, _)| there.device() == *device) {
+            let there = there.clone();
+            return rates.bring().map(|()| there);
+        }
+        let there = Tensor::on(device).of(DType::F64).zeros([rates.values.len()])?;
+        rates.there = Some((there.clone(), false));
+        rates.bring().map(|()| there)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Rates> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rates {
+    fn set(&mut self, place: usize, value: f64) {
+        let is_news = self.values[place].to_bits() != value.to_bits();
+        self.values[place] = value;
+        if let Some((_, is_current)) = self.there.as_mut().filter(|_| is_news) {
+            *is_current = false;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Brings the numbers to where they are read, if they are others there.
+    fn bring(&mut self) -> Result<()> {
+        let Some((there, is_current)) = self.there.as_mut().filter(|(_, is_current)| !is_current) else {
+            return Ok(());
+        };
+        match there.device() {
+            Device::Cuda(device) => write(&device, there, &self.values)?,
+            Device::Cpu => there.copy_(&Tensor::from_slice(&self.values, self.values.len())?)?,
+        }
+        *is_current = true;
+        Ok(())
     }
 }
 
 static CODE: Code = Code { name: "rate", text: include_str!("rate.cu") };
 
-/// A number that changed, its new value, and where it is on a device.
-type Noted<'a> = (&'a Rate, f64, Tensor);
+/// Numbers of a launch: `NUMBERS` of `rate.cu`.
+const NUMBERS: usize = 8;
 
-fn set_few(rates: &[(&Rate, f64)]) {
-    let noted = rates.iter().filter_map(|&(rate, value)| Some((rate, value, rate.note(value)?)));
-    let noted: ArrayVec<Noted<'_>, MOST> = noted.collect();
-    // A device that cannot be asked for this does no step either.
-    if set_at_once(&noted).unwrap_or(false) {
-        noted.iter().for_each(|(rate, value, _)| rate.is_there(*value));
-        return;
+/// Writes the numbers, which are arguments of a kernel: nothing has to be kept until they have been copied.
+fn write(device: &CudaDevice, there: &Tensor, values: &[f64]) -> Result<()> {
+    let storage = there.storage();
+    capture::note_write(storage);
+    let mut locked = storage.lock_mut();
+    for (i, values) in values.chunks(NUMBERS).enumerate() {
+        let mut settings = [0; 2 + NUMBERS];
+        settings[..2].copy_from_slice(&[(i * NUMBERS) as u64, values.len() as u64]);
+        settings[2..].iter_mut().zip(values).for_each(|(to, value)| *to = value.to_bits());
+        let x = locked.cuda(there.layout(), DType::F64).into_argument();
+        let (types, launch) = ([DType::F64; 2], Launch::covering(NUMBERS, NUMBERS as u32));
+        let queue = || {
+            // SAFETY: the kernel takes these; it writes as many numbers from the first on as there are values, for each of which
+            // `there`, without gaps, has a place.
+            unsafe {
+                CODE.launch(device, OP, (types, "set"), launch, &[x, Argument::Value(bytemuck::bytes_of(&settings))])
+            }
+        };
+        profiler::on_stream("set", || device.stream(), queue)?;
     }
-    for (rate, value, there) in noted {
-        if there.fill_(value).is_ok() {
-            rate.is_there(value);
-        }
-    }
-}
-
-/// Sets them in one launch, if they are different numbers on one GPU.
-fn set_at_once(noted: &[Noted<'_>]) -> Result<bool> {
-    let Some((.., first)) = noted.first() else { return Ok(true) };
-    let Device::Cuda(device) = first.device() else { return Ok(false) };
-    let apart = |i: usize| noted[..i].iter().all(|(.., other)| !other.shares_storage(&noted[i].2));
-    if !(0..noted.len()).all(|i| noted[i].2.device() == first.device() && apart(i)) {
-        return Ok(false);
-    }
-    let singles = noted.iter().map(|(.., there)| Some(Single { tensor: there.clone(), is_changed: true }));
-    let singles: ArrayVec<_, MOST> = singles.collect();
-    let values = std::array::from_fn::<_, MOST, _>(|i| noted.get(i).map_or(0, |(_, value, _)| value.to_bits()));
-    let kernel = Kernel { code: &CODE, name: "set", places: CHANGED, blocks: 1 };
-    kernel.launch(&device, &singles, &[], None, &values).map(|()| true)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -140,11 +169,17 @@ mod tests {
 
     #[test]
     fn rates_that_are_set_together_are_there() {
-        let rates = [0.1, 0.2, 0.3].map(Rate::new);
-        let there = |rate: &Rate| rate.on(&Device::Cpu).unwrap().item::<f64>().unwrap();
+        let mut rates = [0.1, 0.2, 0.3].map(Rate::new);
+        let there = |rate: &Rate| rate.all_on(&Device::Cpu).unwrap().to_vec::<f64>().unwrap()[rate.place()];
         assert_eq!((there(&rates[0]), there(&rates[1])), (0.1, 0.2));
-        Rate::set_all(&[(&rates[0], 1.0), (&rates[1], 0.2), (&rates[2], 3.0), (&rates[0], 4.0)]);
-        assert_eq!(rates.each_ref().map(Rate::get), [4.0, 0.2, 3.0]);
-        assert_eq!(rates.each_ref().map(there), [4.0, 0.2, 3.0]);
+        for _ in 0..2 {
+            Rate::set_all(&[(&rates[0], 1.0), (&rates[1], 0.2), (&rates[2], 3.0), (&rates[0], 4.0)]);
+            assert_eq!(rates.each_ref().map(Rate::get), [4.0, 0.2, 3.0]);
+            assert_eq!(rates.each_ref().map(there), [4.0, 0.2, 3.0]);
+            rates[0].set(0.5);
+            assert_eq!(there(&rates[0]), 0.5);
+            Rate::join(&mut rates); // and all of it again
+        }
+        assert!(rates[0].is_beside(&rates[2]) && !rates[0].is_beside(&Rate::new(0.5)));
     }
 }

@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors};
+use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_groups};
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
@@ -50,7 +50,7 @@ impl SgdRule {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn step(&self, tensors: impl IntoIterator<Item = StepTensors>, lr: &Rate) -> Result<()> {
-        step::step(tensors, self, lr)
+        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
     }
 
     /// By how much a gradient counts.
@@ -58,6 +58,8 @@ impl SgdRule {
         if is_first { 1.0 } else { 1.0 - self.dampening }
     }
 }
+
+step_groups! { SgdRule }
 
 static CODE: Code = Code { name: "sgd", text: concat!(include_str!("sgd.cu"), include_str!("steps.cu")) };
 

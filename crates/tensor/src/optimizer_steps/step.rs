@@ -92,11 +92,20 @@ pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MOST_NUMBERS]
     (filled, N)
 }
 
-/// One step for all of the tensors.
-pub(super) fn step<F: Formula>(tensors: impl IntoIterator<Item = StepTensors>, formula: &F, lr: &Rate) -> Result<()> {
-    let launch = |groups: &[Option<StepTensors>]| launch(groups, formula, lr);
+/// What a step needs for one parameter, and how it is done.
+#[derive(Clone)]
+pub(super) struct Ruled<'a, F> {
+    pub(super) tensors: StepTensors,
+    pub(super) formula: F,
+    pub(super) lr: &'a Rate,
+}
+
+/// One step for all of the tensors, each with its rule and learning rate.
+pub(super) fn step<'a, F: Formula>(tensors: impl IntoIterator<Item = (F, StepTensors, &'a Rate)>) -> Result<()> {
     let mut batch = Batch::new();
-    tensors.into_iter().try_for_each(|group| batch.add(group, launch))?;
+    for (formula, tensors, lr) in tensors {
+        batch.add(Ruled { tensors, formula, lr }, launch)?;
+    }
     batch.finish(launch)
 }
 
@@ -114,22 +123,59 @@ macro_rules! steps {
                 tensors: impl IntoIterator<Item = $crate::optimizer_steps::StepTensors>,
                 lr: &$crate::optimizer_steps::Rate,
             ) -> Result<()> {
-                step::step(tensors, self, lr)
+                step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
             }
         }
+
+        $crate::optimizer_steps::step::step_groups! { $rule }
     };
 }
 pub(super) use steps;
 
-fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) -> Result<()> {
-    let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
+/// `step_groups` of a rule.
+macro_rules! step_groups {
+    ($rule:ident) => {
+        impl $rule {
+            /// One step for tensors of several groups, each with its rule and learning rate. On a GPU a launch takes tensors of
+            /// groups whose rules differ by weight decay and direction only, if their learning rates were
+            /// [joined](crate::optimizer_steps::Rate::join).
+            ///
+            /// # Errors
+            /// As [`SgdRule::step`](crate::optimizer_steps::SgdRule::step).
+            pub fn step_groups<'a>(
+                tensors: impl IntoIterator<
+                    Item = (Self, $crate::optimizer_steps::StepTensors, &'a $crate::optimizer_steps::Rate),
+                >,
+            ) -> Result<()> {
+                step::step(tensors)
+            }
+        }
+    };
+}
+pub(super) use step_groups;
+
+fn launch<F: Formula>(groups: &[Option<Ruled<'_, F>>]) -> Result<()> {
+    let Some(Ruled { tensors: first, formula, .. }) = groups.iter().flatten().next() else { return Ok(()) };
     let _running = profiler::op(OP);
     first.check(formula.keeps(), (F::CLOCK, F::CLOCK_TYPE))?;
-    if first.parameter.device() != Device::Cpu {
-        return cuda::step(groups, formula, lr);
+    match first.parameter.device() {
+        Device::Cuda(device) => cuda::step(&device, groups),
+        Device::Cpu => groups.iter().flatten().try_for_each(Ruled::step_on_cpu),
     }
-    let mut now = Now { lr: lr.get(), clock: [0.0; KEPT] };
-    if let Some(clock) = first.clock.as_ref().filter(|_| F::CLOCK > 0) {
+}
+
+impl<F: Formula> Ruled<'_, F> {
+    fn step_on_cpu(&self) -> Result<()> {
+        let now = self.now()?;
+        match self.tensors.parameter.dtype() {
+            DType::F64 => self.formula.on_cpu::<f64>(&self.tensors, now),
+            _ => self.formula.on_cpu::<f32>(&self.tensors, now),
+        }
+    }
+
+    fn now(&self) -> Result<Now> {
+        let mut now = Now { lr: self.lr.get(), clock: [0.0; KEPT] };
+        let Some(clock) = self.tensors.clock.as_ref().filter(|_| F::CLOCK > 0) else { return Ok(now) };
         for (i, number) in now.clock.iter_mut().take(F::CLOCK).enumerate() {
             let of_clock = clock.select(0, i as isize)?;
             *number = match F::CLOCK_TYPE {
@@ -137,11 +183,27 @@ fn launch<F: Formula>(groups: &[Option<StepTensors>], formula: &F, lr: &Rate) ->
                 _ => of_clock.item()?,
             };
         }
+        Ok(now)
     }
-    groups.iter().flatten().try_for_each(|group| match group.parameter.dtype() {
-        DType::F64 => formula.on_cpu::<f64>(group, now),
-        _ => formula.on_cpu::<f32>(group, now),
-    })
+}
+
+impl<F: Formula> Group for Ruled<'_, F> {
+    fn most(&self) -> usize {
+        self.tensors.most()
+    }
+
+    fn tensors(&self) -> Places<'_> {
+        self.tensors.tensors()
+    }
+
+    fn with(&self, tensors: [Option<Tensor>; PLACES]) -> Self {
+        Self { tensors: self.tensors.with(tensors), ..*self }
+    }
+
+    fn fits(&self, other: &Self) -> bool {
+        let is_one_rule = self.formula.numbers(&self.tensors) == other.formula.numbers(&other.tensors);
+        is_one_rule && self.lr.is_beside(other.lr) && self.tensors.fits(&other.tensors)
+    }
 }
 
 impl StepTensors {

@@ -3,7 +3,7 @@
 //
 // The text before this one is the method's: `Rule`, its settings; `Now`, what all elements of a step have in common, made by
 // `now_of(rule, lr, clock)`; and `step(now, x, g, kept)`, which gives the new x and changes what is kept.
-// The learning rate and the clock are read where the step runs, so a captured step finds today's.
+// Learning rates and the clock are read where the step runs, so a captured step finds today's.
 //
 // A half is the parameter, rounded, but for elements that something else has changed: these the parameter takes over before
 // the step. So it is read and written here, and nothing else has to know of it.
@@ -12,11 +12,13 @@
 
 struct Lengths { u64 of[TENSORS]; };
 
+// The rule is that of all tensors; the rest each has for itself.
 struct Settings {
     Lengths n;
-    f64 sign; // of gradients: -1 goes up
-    f64 decay; // g + decay * x is the gradient
-    f64 shrink; // x * (1 - lr * shrink) comes first
+    u64 rate[TENSORS]; // lrs[rate] is the learning rate
+    f64 sign[TENSORS]; // of gradients: -1 goes up
+    f64 decay[TENSORS]; // g + decay * x is the gradient
+    f64 shrink[TENSORS]; // x * (1 - lr * shrink) comes first
     Rule rule;
 };
 
@@ -32,13 +34,15 @@ INLINE void write_parameter(T* p, O* half, u64 i, R x) {
     if (half) half[i] = to<O>(x);
 }
 
-// What is kept may be null: then it is zero.
+// The step of tensor k. What is kept may be null: then it is zero.
 template <int KEPT> INLINE void change(
-    T* p, T* const (&kept)[KEPT], O* half, const O* grad, u64 n, const f64* lr, const f64* clock, const Settings& settings
+    int k, T* p, T* const (&kept)[KEPT], O* half, const O* grad, const f64* lrs, const f64* clock, const Settings& settings
 ) {
-    Now now = now_of(settings.rule, *lr, clock);
-    R sign = R(settings.sign), decay = R(settings.decay), shrink = R(1.0 - *lr * settings.shrink);
-    bool decays = settings.decay != 0.0;
+    f64 lr = lrs[settings.rate[k]];
+    Now now = now_of(settings.rule, lr, clock);
+    R sign = R(settings.sign[k]), decay = R(settings.decay[k]), shrink = R(1.0 - lr * settings.shrink[k]);
+    bool decays = settings.decay[k] != 0.0;
+    u64 n = settings.n.of[k];
     for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x) {
         R x = parameter_at(p, half, i) * shrink, g = real(grad[i]) * sign;
         if (decays) g = g + x * decay;
@@ -56,10 +60,10 @@ template <int KEPT> INLINE void change(
 #define FOUR(M) THREE(M), M(3)
 #define FIVE(M) FOUR(M), M(4)
 #define SIX(M) FIVE(M), M(5)
-#define AND_SETTINGS const f64* lr, const f64* clock, Settings settings
+#define AND_SETTINGS const f64* lrs, const f64* clock, Settings settings
 #define DO(k, half, ...) case k: { \
     T* const kept[] = {__VA_ARGS__}; \
-    return change(p##k, kept, half, g##k, settings.n.of[k], lr, clock, settings); \
+    return change(k, p##k, kept, half, g##k, lrs, clock, settings); \
 }
 #define NO_HALF static_cast<O*>(nullptr)
 

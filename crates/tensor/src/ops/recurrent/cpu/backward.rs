@@ -5,7 +5,8 @@ use pagelock_memory::Result;
 
 use super::products::Parts;
 use super::{
-    MOST_TASKS, WIDTH, four_mut, load, map, pieces, plus, rows_of, some, store, tanh, task_rows, through, times,
+    MOST_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
+    times,
 };
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
@@ -187,7 +188,7 @@ impl<'a, R: Real> Back<'a, R> {
             let (h, c) = (&self.h[of.clone()], &mut self.c[of]);
             let (i_out, f_out, g_out, o_out) = four_mut(&mut self.of_x[row * 4 * n..][..4 * n], n);
             for at in (0..n).step_by(WIDTH) {
-                let [i, f, g, o] = [0, 1, 2, 3].map(|gate| load(&gates[gate * n..][..n], at));
+                let [i, f, g, o] = load_gates(gates, [n, n], at);
                 let old_c = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
                 let t = tanh(load(after, at));
                 let of_h = plus(load(grad_h, at), load(h, at));
@@ -224,7 +225,7 @@ impl<'a, R: Real> Back<'a, R> {
             let (h, direct) = (&self.h[of.clone()], &mut self.direct[of]);
             let (of_x, of_h) = (&mut self.of_x[row * 3 * n..][..3 * n], &mut self.of_h[row * 3 * n..][..3 * n]);
             for at in (0..n).step_by(WIDTH) {
-                let [r, z, new] = [0, 1, 2].map(|gate| load(&gates[gate * n..][..n], at));
+                let [r, z, new] = load_gates(gates, [n, n], at);
                 let old = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
                 let of = plus(load(grad, at), load(h, at));
                 let of_n = map(

@@ -4,7 +4,10 @@ use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
 use super::products::{Parts, Products};
-use super::{MOST_TASKS, WIDTH, load, map, pieces, plus, relu, rows_of, sigmoid, store, tanh, task_rows, times};
+use super::{
+    MOST_TASKS, WIDTH, load, load_gates, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store, tanh, task_rows,
+    times,
+};
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
 use crate::ops::recurrent::steps::Step;
@@ -144,15 +147,12 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (4 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(row, part), self.of_x);
+            let (b, of_x) = (of_h.of(row, part), &self.of_x[part_of(0)..]);
             let (h, c) = (&mut self.h[of.clone()], &mut self.c[of.clone()]);
             let (out_h, out_c) = (&mut self.out_h[of.clone()], &mut self.out_c[of]);
-            let sums = |gate: usize, at: usize| {
-                plus(load(&of_x[part_of(gate)..][..units], at), load(&b[gate * units..][..units], at))
-            };
             for at in (0..units).step_by(WIDTH) {
-                let (in_gate, forget) = (sigmoid(sums(0, at)), sigmoid(sums(1, at)));
-                let (cell, out_gate) = (tanh(sums(2, at)), sigmoid(sums(3, at)));
+                let [i, f, g, o] = plus_each(load_gates(of_x, [n, units], at), load_gates(b, [units, units], at));
+                let (in_gate, forget, cell, out_gate) = (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o));
                 let new_c = map(
                     [forget, load(c, at), in_gate, cell],
                     #[inline(always)]
@@ -178,17 +178,17 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (3 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(row, part), self.of_x);
+            let (b, of_x) = (of_h.of(row, part), &self.of_x[part_of(0)..]);
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of.clone()]);
-            let of_x = |gate: usize, at: usize| load(&of_x[part_of(gate)..][..units], at);
-            let of_h = |gate: usize, at: usize| {
-                let product = load(&b[gate * units..][..units], at);
-                bias.map_or(product, |bias| plus(product, load(&bias[gate * n + part * units..][..units], at)))
-            };
             for at in (0..units).step_by(WIDTH) {
-                let gate = |i: usize| sigmoid(plus(of_x(i, at), of_h(i, at)));
-                let (reset, update, of_h_n) = (gate(0), gate(1), of_h(2, at));
-                let new = tanh(plus(of_x(2, at), times(reset, of_h_n)));
+                let [r, z, of_x_n] = load_gates(of_x, [n, units], at);
+                let mut products = load_gates(b, [units, units], at);
+                if let Some(bias) = bias {
+                    products = plus_each(products, load_gates(&bias[part * units..], [n, units], at));
+                }
+                let [r_h, z_h, of_h_n] = products;
+                let (reset, update) = (sigmoid(plus(r, r_h)), sigmoid(plus(z, z_h)));
+                let new = tanh(plus(of_x_n, times(reset, of_h_n)));
                 let state = map(
                     [new, update, load(h, at)],
                     #[inline(always)]

@@ -34,6 +34,16 @@ fn load<R: Real>(row: &[R], at: usize) -> [R; WIDTH] {
     }
 }
 
+/// [`load`] of gates, `len` numbers each, that begin `distance` numbers apart. (Not by `array::map`, which is not inlined.)
+#[inline(always)]
+fn load_gates<R: Real, const N: usize>(row: &[R], [distance, len]: [usize; 2], at: usize) -> [[R; WIDTH]; N] {
+    let mut gates = [[R::ZERO; WIDTH]; N];
+    for (gate, numbers) in gates.iter_mut().enumerate() {
+        *numbers = load(&row[gate * distance..][..len], at);
+    }
+    gates
+}
+
 #[inline(always)]
 fn store<R: Real>(row: &mut [R], at: usize, numbers: [R; WIDTH]) {
     match row[at..].first_chunk_mut() {
@@ -66,6 +76,14 @@ fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
         #[inline(always)]
         |[a, b]| a + b,
     )
+}
+
+#[inline(always)]
+fn plus_each<R: Real, const N: usize>(mut a: [[R; WIDTH]; N], b: [[R; WIDTH]; N]) -> [[R; WIDTH]; N] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a = plus(*a, b);
+    }
+    a
 }
 
 #[inline(always)]
