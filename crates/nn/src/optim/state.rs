@@ -1,7 +1,7 @@
 //! [`State`]: what an optimizer keeps for a parameter from its first step on, and [`Clock`], which counts its steps.
 //!
 //! A step of many parameters is one launch on a GPU as long as they share a clock, so those that take their first step together
-//! get one. A parameter that has no gradient in a later step stays behind: then those that go on get a clock of their own.
+//! get one. A parameter that has no gradient in a later step stays behind with it: those that go on get a copy, one for all of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
