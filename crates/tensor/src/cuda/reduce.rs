@@ -54,8 +54,8 @@ const FINISH: &str = "finish_segments";
 const LOOPS: &str = include_str!("reduce.cu");
 /// Chan, Golub, LeVeque 1979. A pack has a power of two of them.
 ///
-/// Numbers are added without a division: `mean` is the first of them, `squares` and `distance` are sums over distances from it,
-/// which [`settled`] moves to the mean. The first is one of the numbers, so n times the variance is no less than the square of its
+/// Numbers are added and combined without a division: `mean` is one of the numbers, `squares` and `distance` are sums over distances
+/// from it, which [`settled`] moves to the mean at last. As it is one of the numbers, n times the variance is no less than the square of its
 /// own distance from the mean, and what is subtracted takes at most log2(n) bits of 53. `f64` itself, whose squares might overflow,
 /// is added one by one.
 const MOMENTS: &str = "
@@ -67,10 +67,14 @@ INLINE A settled(A a) {
 INLINE A together(A a, A b) {
     if (a.n == 0) return b;
     if (b.n == 0) return a;
-    if (a.distance != 0) a = settled(a);
-    if (b.distance != 0) b = settled(b);
-    f64 n = a.n + b.n, distance = b.mean - a.mean, share = b.n / n;
-    return A{n, a.mean + distance * share, a.squares + b.squares + distance * (distance * (a.n * share)), 0};
+    f64 n = a.n + b.n, distance = b.mean - a.mean;
+    if constexpr (sizeof(R) == 8) {
+        f64 share = b.n / n;
+        return A{n, a.mean + distance * share, a.squares + b.squares + distance * (distance * (a.n * share)), 0};
+    } else {
+        f64 moved = distance * b.n;
+        return A{n, a.mean, a.squares + b.squares + distance * (2 * b.distance + moved), a.distance + b.distance + moved};
+    }
 }
 INLINE void add(A& total, R x, u64 i) {
     if constexpr (sizeof(R) == 8) {

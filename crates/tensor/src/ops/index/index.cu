@@ -92,10 +92,20 @@ extern "C" __global__ void scatter_add(O* y, const T* x, const i64* index, Fault
 #endif
 #ifdef KERNEL_scatter_add_shared
 // The same with a block of one warp, whose sums are in shared memory until the line is done. While it adds up AHEAD · 32 elements,
-// it waits for as many others.
+// it waits for as many others. Comparing indices takes longer than all else, so it is left out where all 32 are different.
 #define AHEAD 8
 #define NOWHERE 0xffffffffu
 extern __shared__ R sums[];
+
+// Whether two threads have the same place. What is there is lost: all write their numbers, and one of the two finds the other's.
+INLINE bool any_meet(u32 at, bool inside) {
+    if constexpr (sizeof(R) < 4) return true; // too small to be written at once
+    R number = R(threadIdx.x);
+    if constexpr (sizeof(R) == 8) { if (inside) atomicExch(reinterpret_cast<u64*>(&sums[at]), *reinterpret_cast<u64*>(&number)); }
+    else if (inside) atomicExch(reinterpret_cast<u32*>(&sums[at]), *reinterpret_cast<u32*>(&number));
+    __syncwarp();
+    return __any_sync(EVERYONE, inside && sums[at] != number);
+}
 
 // What a thread has of AHEAD · 32 elements.
 struct Part {
@@ -129,9 +139,11 @@ extern "C" __global__ void __launch_bounds__(32) scatter_add_shared(
             u32 at = inside ? u32(part.at[k]) : NOWHERE;
             R value = real(part.x[k]);
             __syncwarp(); // what other threads wrote is seen
-            u32 same = __match_any_sync(EVERYONE, at);
+            R sum = inside ? sums[at] : R(0);
+            __syncwarp();
+            u32 same = any_meet(at, inside) ? __match_any_sync(EVERYONE, at) : 1u << lane;
             if (!inside || lane != __ffs(same) - 1) continue;
-            R sum = rounded(plus(sums[at], value));
+            sum = rounded(plus(sum, value));
             for (u32 rest = same & (same - 1); rest != 0; rest &= rest - 1)
                 sum = rounded(plus(sum, real(x[(first + __ffs(rest) - 1) * g.step[2]])));
             sums[at] = sum;

@@ -18,8 +18,10 @@ const BLOCK_ROWS: usize = 256;
 /// Columns of a block, where there are few rows.
 const MIN_BLOCK_COLUMNS: usize = 256;
 
-/// How many blocks there should be at least, if the result is large enough.
+/// How many blocks there should be at least, if the result is large enough; and if it is not, with fewer rows each.
 const ENOUGH_BLOCKS: usize = 8;
+const FEW_BLOCKS: usize = 4;
+const LEAST_ROWS: usize = 64;
 
 /// Fewer multiply-adds than this are one block: some thirty microseconds.
 const BLOCK_WORK: usize = 4 << 20;
@@ -72,6 +74,10 @@ fn block_size(Sizes { m, k, n }: Sizes) -> [usize; 2] {
     }
     let rows = BLOCK_ROWS.max(BLOCK_WORK.div_ceil(k * n)).min(m);
     let across = ENOUGH_BLOCKS.div_ceil(m.div_ceil(rows)).min(n / MIN_BLOCK_COLUMNS).max(1);
+    let rows = match m.div_ceil(rows) * across < FEW_BLOCKS {
+        true => m.div_ceil(FEW_BLOCKS.div_ceil(across)).max(LEAST_ROWS).max(BLOCK_WORK.div_ceil(k * n)).min(m),
+        false => rows,
+    };
     // Whole vectors, so that no column is computed twice.
     [rows, n.div_ceil(across).next_multiple_of(64)]
 }

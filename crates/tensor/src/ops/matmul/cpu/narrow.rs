@@ -12,8 +12,8 @@ use crate::scratch;
 /// With at most this many rows or columns, packing (which transposes the right side) would cost more than it gains.
 const NARROW: usize = 64;
 
-/// The largest right side that is used as it lies, in elements; it stays in the second-level cache.
-const MAX_RIGHT: usize = 64 << 10;
+/// The largest right side of these, in elements; half of it stays in the second-level cache.
+const MAX_RIGHT: usize = 128 << 10;
 
 /// Fewer rows read the right side too often for what they add up, and fewer columns leave vectors empty.
 const MIN_SIDE: usize = 4;
@@ -29,21 +29,29 @@ const TASK_WORK: usize = 1 << 20;
 /// Computes the product if it is a narrow or small one; else none.
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
+    let is_small = m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT;
     if m.min(n) <= NARROW && a.strides[1] == 1 && b.strides[0] == 1 {
-        if k <= SHORT * m && m.min(n) >= MIN_SIDE && k * n <= MAX_TRANSPOSED {
-            return Some(scratch::with(k * n, |transposed| {
-                large::transpose(k, n, b, transposed);
-                lanes::dispatch(TimesRows { sizes, a, b: Matrix { numbers: transposed, strides: [n, 1] }, c });
-                Ok(())
-            }));
-        }
-        return Some(lanes::dispatch(RowsTimesColumns { sizes, a, b, c }));
+        let is_short = k <= SHORT * m && k * n <= MAX_TRANSPOSED;
+        return Some(match is_small && is_short {
+            true => times_transposed(sizes, a, b, c),
+            false => lanes::dispatch(RowsTimesColumns { sizes, a, b, c }),
+        });
     }
-    if b.strides[1] == 1 && m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT {
+    if is_small && b.strides[1] == 1 {
         lanes::dispatch(TimesRows { sizes, a, b, c });
         return Some(Ok(()));
     }
-    None
+    (is_small && b.strides[0] == 1 && m > NARROW).then(|| times_transposed(sizes, a, b, c))
+}
+
+/// With the right side transposed first, so that it is contiguous along `n`.
+fn times_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
+    let Sizes { k, n, .. } = sizes;
+    scratch::with(k * n, |transposed| {
+        large::transpose(k, n, b, transposed);
+        lanes::dispatch(TimesRows { sizes, a, b: Matrix { numbers: transposed, strides: [n, 1] }, c });
+        Ok(())
+    })
 }
 
 /// Rows of the result per task.
