@@ -16,6 +16,13 @@ INLINE R sum_of_lanes(R x, u32 lanes) {
     return x;
 }
 
+// The sum over a warp in `f64`, whatever R is.
+INLINE f64 wide_from_lane(f64 x, u32 other) { return __shfl_xor_sync(EVERYONE, x, other); }
+INLINE f64 wide_sum_of_lanes(f64 x) {
+    for (u32 other = WARP / 2; other > 0; other /= 2) x += wide_from_lane(x, other);
+    return x;
+}
+
 // The sums of COUNT values (a power of two, at most 32) over a warp. In each step a lane hands over half of its values
 // and keeps the other half, so this takes COUNT − 1 exchanges instead of 5 · COUNT.
 // Lane l gets the sum of value number `value_of_lane<COUNT>(l)`.

@@ -27,7 +27,7 @@ template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
 // The sum over the threads of a block, for all of them.
 INLINE f64 sum_of_block(f64 x) {
     __shared__ f64 parts[WARP];
-    for (u32 other = WARP / 2; other > 0; other /= 2) x += __shfl_xor_sync(EVERYONE, x, other);
+    x = wide_sum_of_lanes(x);
     if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = x;
     __syncthreads();
     x = parts[0];

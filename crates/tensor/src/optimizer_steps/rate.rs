@@ -33,14 +33,14 @@ pub struct Rate {
 #[derive(Debug)]
 struct Rates {
     values: Vec<f64>,
-    /// On a device, once a step ran there, and whether they are the values.
-    there: Option<(Tensor, bool)>,
+    /// On each device where a step ran, and whether they are the values there.
+    there: Vec<(Tensor, bool)>,
 }
 
 impl Rate {
     /// A number that no device has yet.
     pub fn new(value: f64) -> Self {
-        Self { of: Arc::new(Mutex::new(Rates { values: vec![value], there: None })), place: 0 }
+        Self { of: Arc::new(Mutex::new(Rates { values: vec![value], there: Vec::new() })), place: 0 }
     }
 
     /// Keeps these numbers together from now on, so that one launch can read or set some of them. A step that was captured
@@ -58,7 +58,7 @@ impl Rate {
     pub fn join<'a>(rates: impl IntoIterator<Item = &'a mut Rate>) {
         let mut rates: Vec<_> = rates.into_iter().collect();
         let values = rates.iter().map(|rate| rate.get()).collect();
-        let of = Arc::new(Mutex::new(Rates { values, there: None }));
+        let of = Arc::new(Mutex::new(Rates { values, there: Vec::new() }));
         for (place, rate) in rates.iter_mut().enumerate() {
             **rate = Self { of: Arc::clone(&of), place };
         }
@@ -80,8 +80,9 @@ impl Rate {
             rate.lock().set(rate.place, value);
         }
         for (rate, _) in rates {
+            let Rates { values, there } = &mut *rate.lock();
             // A device that cannot take them does no step either; a step tries it again.
-            let _ = rate.lock().bring();
+            there.iter_mut().for_each(|there| drop(bring(values, there)));
         }
     }
 
@@ -97,14 +98,14 @@ impl Rate {
 
     /// All that it was joined with, on a device, where kernels read them: `f64`, one dimension.
     pub(super) fn all_on(&self, device: &Device) -> Result<Tensor> {
-        let mut rates = self.lock();
-        if let Some((there, _)) = rates.there.as_ref().filter(|(there, _)| there.device() == *device) {
-            let there = there.clone();
-            return rates.bring().map(|()| there);
+        let Rates { values, there } = &mut *self.lock();
+        if let Some(known) = there.iter_mut().find(|(there, _)| there.device() == *device) {
+            return bring(values, known);
         }
-        let there = Tensor::on(device).of(DType::F64).zeros([rates.values.len()])?;
-        rates.there = Some((there.clone(), false));
-        rates.bring().map(|()| there)
+        let mut made = (Tensor::on(device).of(DType::F64).zeros([values.len()])?, false);
+        let brought = bring(values, &mut made)?;
+        there.push(made);
+        Ok(brought)
     }
 
     fn lock(&self) -> MutexGuard<'_, Rates> {
@@ -116,23 +117,22 @@ impl Rates {
     fn set(&mut self, place: usize, value: f64) {
         let is_news = self.values[place].to_bits() != value.to_bits();
         self.values[place] = value;
-        if let Some((_, is_current)) = self.there.as_mut().filter(|_| is_news) {
-            *is_current = false;
+        if is_news {
+            self.there.iter_mut().for_each(|(_, is_current)| *is_current = false);
         }
     }
+}
 
-    /// Brings the numbers to where they are read, if they are others there.
-    fn bring(&mut self) -> Result<()> {
-        let Some((there, is_current)) = self.there.as_mut().filter(|(_, is_current)| !is_current) else {
-            return Ok(());
-        };
+/// Brings the numbers to where they are read, if they are others there.
+fn bring(values: &[f64], (there, is_current): &mut (Tensor, bool)) -> Result<Tensor> {
+    if !*is_current {
         match there.device() {
-            Device::Cuda(device) => write(&device, there, &self.values)?,
-            Device::Cpu => there.copy_(&Tensor::from_slice(&self.values, self.values.len())?)?,
+            Device::Cuda(device) => write(&device, there, values)?,
+            Device::Cpu => there.copy_(&Tensor::from_slice(values, values.len())?)?,
         }
         *is_current = true;
-        Ok(())
     }
+    Ok(there.clone())
 }
 
 static CODE: Code = Code { name: "rate", text: include_str!("rate.cu") };

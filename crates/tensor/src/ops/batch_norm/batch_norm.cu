@@ -84,12 +84,6 @@ template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit)
 #endif
 }
 
-INLINE f64 wide_from_lane(f64 x, u32 other) { return __shfl_xor_sync(EVERYONE, x, other); }
-INLINE f64 wide_sum_of_lanes(f64 x) {
-    for (u32 other = WARP / 2; other > 0; other /= 2) x += wide_from_lane(x, other);
-    return x;
-}
-
 #if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
 // How many numbers, their sum, and the sum of their squared deviations from their mean (Chan, Golub and LeVeque 1979).
 struct Moments { f64 count, sum, squares; };
