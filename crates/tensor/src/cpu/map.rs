@@ -209,6 +209,72 @@ pub(crate) fn map2_longest<T: Computing>(
     written(out, [a, b], kernel);
 }
 
+/// [`map2_longest`], but for pairs that `is_rare` names, which `rare` computes, pair by pair.
+pub(crate) fn map2_but<T: Computing>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+    (is_rare, rare): (impl Fn(T, T) -> bool + Sync + Copy, impl Fn(T, T) -> T + Sync + Copy),
+) {
+    let kernel = Kernel {
+        numbers: &|dst, [a, b]| {
+            let any_is_rare = simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    let mut any = false;
+                    for ((dst, &a), &b) in dst.iter_mut().zip(*a).zip(*b) {
+                        any |= is_rare(a, b);
+                        *dst = f(a, b);
+                    }
+                    any
+                },
+            );
+            if any_is_rare {
+                let pairs = a.iter().zip(*b).map(|(&a, &b)| (a, b));
+                let rare_ones = dst.iter_mut().zip(pairs).filter(|(_, (a, b))| is_rare(*a, *b));
+                rare_ones.for_each(|(dst, (a, b))| *dst = rare(a, b));
+            }
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [a, b], kernel);
+}
+
+/// [`map2`] of a formula that is `of_bits` for the bits of halves.
+pub(crate) fn map2_by_bits<T: Computing>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+    of_bits: impl Fn(u16, u16) -> u16 + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            simd::vectorized(loop_over(
+                dst,
+                x,
+                #[inline(always)]
+                |out, [a, b]| *out = f(a, b),
+            ))
+        },
+        halves: Some(&|_, dst, [a, b]| {
+            let (dst, pairs) = (dst.as_flattened_mut(), a.as_flattened().iter().zip(b.as_flattened()));
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for (dst, (&a, &b)) in dst.iter_mut().zip(pairs) {
+                        *dst = of_bits(a, b);
+                    }
+                },
+            );
+        }),
+        changes: false,
+    };
+    written(out, [a, b], kernel);
+}
+
 /// `out[i] = f(a[i], b[i], c[i])`.
 pub(crate) fn map3<A: Computing, T: Computing>(
     a: CpuView<'_, A>,

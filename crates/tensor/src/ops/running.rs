@@ -128,7 +128,7 @@ fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
         || {
             for (b, &a) in now.iter_mut().zip(before) {
                 let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
-                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).exp().ln_1p() };
+                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).log1p_exp() };
             }
         },
     );

@@ -17,7 +17,7 @@ use crate::tensor::{Raw, Tensor};
 // ln(eᵃ + eᵇ), without overflow. The derivatives are the shares of the two in the sum.
 binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
     let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
-    if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).exp().ln_1p() }
+    if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).log1p_exp() }
 }, "a == b ? a + log(R(2)) : (a > b || is_nan(a) ? a : b) + log1p(exp((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b)))",
 |saved, grad| [
     grad.mul(&saved.input(0).sub(saved.input(1))?.sigmoid()?),
@@ -26,7 +26,7 @@ binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
 // log₂(2ᵃ + 2ᵇ), in the same way.
 binary! { LogAddExp2: Real, "logaddexp2", Inputs, map2_longest: |a, b| {
     let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
-    let rest = ((less - more) * T::from_f64(LN_2)).exp().ln_1p() * T::from_f64(LOG2_E);
+    let rest = ((less - more) * T::from_f64(LN_2)).log1p_exp() * T::from_f64(LOG2_E);
     if a == b { a + T::ONE } else { more + rest }
 }, "a == b ? a + R(1) : (a > b || is_nan(a) ? a : b) \
     + log1p(exp2((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b))) * R(1.4426950408889634)",

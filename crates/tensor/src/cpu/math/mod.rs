@@ -20,7 +20,9 @@
 //! coefficients rounded to the type. Relative errors left by the polynomials: in `f32` 2⁻²⁸ and 2⁻³⁰, in `f64` 2⁻⁵⁷ and
 //! 2⁻⁵⁹.
 
+mod angles;
 mod division;
+mod erf;
 pub(crate) mod f32;
 pub(crate) mod f64;
 mod functions;
