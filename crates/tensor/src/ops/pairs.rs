@@ -31,7 +31,7 @@ binary! { Remainder: Num, "remainder", Inputs, map2_but((T::is_rarely_divided, |
     Ok(grad.clone()),
     grad.mul(&saved.input(0).floor_divide(saved.input(1))?)?.neg(),
 ] }
-binary! { FloorDivide: Num, "floor_divide", Nothing, map2_but((T::is_rarely_divided, T::floor_div)): |a, b| a.floor_div_of(b, a.near_fmod(b)), "floor_div(a, b)", |_saved, grad| [
+binary! { FloorDivide: Num, "floor_divide", Nothing, map2_but((T::is_rarely_divided, T::floor_div)): |a, b| a.near_floor_div(b), "floor_div(a, b)", |_saved, grad| [
     grad.zeros_like(),
     grad.zeros_like(),
 ] }

@@ -113,12 +113,22 @@ binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     T::ZERO
 }, "x == R(0) ? at_zero : x > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
+// Exponential variables, of uniform ones, under weights. It is called with what has no place in the graph.
+binary! { Race: Real, "multinomial", Nothing, map2_longest: |weight, drawn| weight / -(-drawn).ln_1p(), "weight / -log1p(-drawn)",
+|saved, grad| [grad.zeros_like(), grad.zeros_like()] }
+
+per_type! { Race[2]: Real }
 per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
 per_type! { LogAddExp2[2]: Real }
 per_type! { Hypot[2]: Real }
 
 impl Tensor {
+    /// Weights over exponential variables, which are made of uniform ones: the largest is each with the probability of its weight.
+    pub(crate) fn race(&self, drawn: &Tensor) -> Result<Tensor> {
+        apply(Race, [self, drawn])
+    }
+
     /// ln(eˣ + eʸ), elementwise, broadcasting, without overflow.
     ///
     /// # Errors

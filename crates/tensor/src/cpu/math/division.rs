@@ -11,16 +11,10 @@ pub(crate) trait Division: Sized {
     fn near_fmod(self, divisor: Self) -> Self;
     /// The remainder, with the sign of the dividend.
     fn fmod(self, divisor: Self) -> Self;
-    /// The quotient rounded down, of numbers that leave such a remainder.
-    fn floor_div_of(self, divisor: Self, rest: Self) -> Self;
+    /// The quotient rounded down, of what is not rarely divided.
+    fn near_floor_div(self, divisor: Self) -> Self;
     /// The quotient rounded down.
-    #[inline(always)]
-    fn floor_div(self, divisor: Self) -> Self
-    where
-        Self: Copy,
-    {
-        self.floor_div_of(divisor, self.fmod(divisor))
-    }
+    fn floor_div(self, divisor: Self) -> Self;
 }
 
 macro_rules! integer {
@@ -40,11 +34,17 @@ macro_rules! integer {
                 if divisor == 0 { 0 } else { self.wrapping_rem(divisor) }
             }
             #[inline(always)]
+            fn near_floor_div(self, divisor: Self) -> Self {
+                self.floor_div(divisor)
+            }
+            #[inline(always)]
             #[allow(unused_comparisons, reason = "of bytes none is below 0")]
-            fn floor_div_of(self, divisor: Self, rest: Self) -> Self {
+            fn floor_div(self, divisor: Self) -> Self {
                 let ($a, $b) = (self, divisor);
                 let quotient: $type = $quotient;
-                if rest != 0 && (rest < 0) != (divisor < 0) { quotient.wrapping_sub(1) } else { quotient }
+                let rest = self.wrapping_sub(quotient.wrapping_mul(divisor));
+                let is_below = rest != 0 && (rest < 0) != (divisor < 0) && divisor != 0;
+                if is_below { quotient.wrapping_sub(1) } else { quotient }
             }
         }
     };
@@ -61,6 +61,19 @@ fn whole_quotient(a: i32, b: i32) -> i32 {
     // The integer in the low bits: −2³¹ / −1 wraps.
     let quotient = (quotient.trunc() + super::f64::ROUND).to_bits() as i32;
     if b == 0 { 0 } else { quotient }
+}
+
+/// The quotient rounded down, from the remainder, so that it fits that.
+macro_rules! floor_div_of {
+    ($a:expr, $b:expr, $rest:expr) => {{
+        let (a, b, rest) = ($a, $b, $rest);
+        let is_below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
+        let quotient = (a - rest) / b - if is_below { 1.0 } else { 0.0 };
+        let floor = Functions::floor(quotient);
+        let nearest = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
+        let nearest = if quotient == 0.0 { a / b * 0.0 } else { nearest };
+        if b == 0.0 { a / b } else { nearest }
+    }};
 }
 
 macro_rules! float {
@@ -81,15 +94,13 @@ macro_rules! float {
             fn fmod(self, divisor: Self) -> Self {
                 self % divisor
             }
-            /// From the remainder, so that it fits that.
             #[inline(always)]
-            fn floor_div_of(self, divisor: Self, rest: Self) -> Self {
-                let is_below = rest != 0.0 && (divisor < 0.0) != (rest < 0.0);
-                let quotient = (self - rest) / divisor - if is_below { 1.0 } else { 0.0 };
-                let floor = Functions::floor(quotient);
-                let nearest = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
-                let nearest = if quotient == 0.0 { self / divisor * 0.0 } else { nearest };
-                if divisor == 0.0 { self / divisor } else { nearest }
+            fn near_floor_div(self, divisor: Self) -> Self {
+                floor_div_of!(self, divisor, self.near_fmod(divisor))
+            }
+            #[inline(always)]
+            fn floor_div(self, divisor: Self) -> Self {
+                floor_div_of!(self, divisor, self.fmod(divisor))
             }
         }
     };

@@ -205,7 +205,7 @@ pub(crate) fn log1p_exp(x: f64) -> f64 {
 /// A polynomial, by its coefficients from the last to the first: those of even and of odd powers beside each other, because each
 /// step has to wait for the one before it.
 #[inline(always)]
-pub(super) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let z = x * x;
     let (mut even, mut odd) = (0.0, 0.0);
     for (i, c) in coefficients.iter().enumerate() {

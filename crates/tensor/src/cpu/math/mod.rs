@@ -30,5 +30,6 @@ pub(crate) mod half;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::f64::polynomial;
 pub(crate) use division::Division;
 pub(crate) use functions::Functions;
