@@ -54,7 +54,8 @@ fn sin_cos(x: f64) -> (f64, f64, u64) {
 #[inline(always)]
 pub(crate) fn sin(x: f64) -> f64 {
     let (s, c, n) = sin_cos(x);
-    signed_by(if n & 1 == 0 { s } else { c }, n)
+    let y = signed_by(if n & 1 == 0 { s } else { c }, n);
+    if x == 0.0 { x } else { y }
 }
 
 /// The cosine, unless the number is far.
@@ -88,9 +89,11 @@ pub(crate) fn atan(x: f64) -> f64 {
 /// The angle of the point (x, y).
 #[inline(always)]
 pub(crate) fn atan2(y: f64, x: f64) -> f64 {
-    // Sums of the largest numbers would overflow.
+    // Sums of the largest numbers would overflow, products of the smallest would be 0.
     let is_large = y.abs() > 1e300 || x.abs() > 1e300;
+    let is_small = y.abs() < 1e-290 && x.abs() < 1e-290;
     let scale = if is_large { 0.25 } else { 1.0 };
+    let scale = if is_small { 1e20 } else { scale };
     angle(
         (y * scale, x * scale),
         #[inline(always)]

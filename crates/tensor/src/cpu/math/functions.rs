@@ -1,15 +1,15 @@
 //! Trigonometric, hyperbolic and error functions, and logarithms and exponentials of other bases.
 //!
-//! `f32` is computed in `f64`, without branches, so that loops become vectors and results are rounded once; errors are below
-//! one unit in the last place. `f64` is computed by the `libm` crate, number by number.
+//! All are written without branches, so that loops become vectors. What is used often has formulas of its own in `f32.rs`, with
+//! errors below two units in the last place; the rest of `f32` is computed in `f64` here and rounded once, with errors below one.
+//! Those of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`. What only the `libm` crate has is computed number by number.
 //!
 //! # How, in `f32`
-//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in three parts, the first two exactly for
-//!   |x| < 2²⁶; polynomials of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
-//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial. **asin** and **acos** are
-//!   angles of x and √((1 − x)·(1 + x)).
-//! - **log1p**: ln(1 + x), and what 1 + x lost. The inverse hyperbolic functions are made of it, sinh of e^x − 1.
-//! - **erf**: a polynomial of x² up to 1; **erfc** is e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
+//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in parts, the first exactly for |x| < 2²⁶; polynomials
+//!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
+//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
+//! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
+//! - **erfc** is 1 less a polynomial of x² up to 1, e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
 //!
 //! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
 
