@@ -4,11 +4,12 @@
 //! <https://doi.org/10.1145/2063384.2063405>. Each counter gives four 32-bit numbers.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::cpu::vectorized;
+use crate::cpu::vectorized_widely;
 use crate::element::DType;
 use crate::error::Result;
+use crate::parallel::for_each_chunk_mut;
 
 mod cuda;
 mod fill;
@@ -151,18 +152,56 @@ impl Generator {
     /// Fills a slice with the numbers that calls of [`next_u64`](Self::next_u64) would give.
     fn draw_u64s(&self, out: &mut [u64]) {
         let (seed, stream, position) = (self.seed(), self.stream, self.take(out.len() as u64));
-        vectorized(
-            #[inline(always)]
-            || {
-                for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
-                    let words =
-                        philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
-                    let pairs = words[0].iter().zip(&words[1]);
-                    out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
-                }
-            },
-        );
+        u64s(seed, stream, position, out);
     }
+
+    /// Fills a slice with what `made` makes of the numbers that calls of [`below`](Self::below) would give, for `n` above 0.
+    pub(crate) fn fill_below(&self, n: u64, out: &mut [i64], made: impl Fn(u64) -> i64 + Sync) {
+        const REFUSED: u64 = u64::MAX; // what is below `n` is below this
+        let (seed, stream, least) = (self.seed(), self.stream, n.wrapping_neg() % n);
+        let all: &mut [u64] = bytemuck::cast_slice_mut(out);
+        let mut filled = 0;
+        while filled < all.len() {
+            let (rest, any_refused) = (&mut all[filled..], AtomicBool::new(false));
+            let position = self.take(rest.len() as u64);
+            for_each_chunk_mut(rest, CHUNK, |i, chunk| {
+                u64s(seed, stream, position.wrapping_add((i * CHUNK) as u64), chunk);
+                let mut is_refused = false;
+                for bits in chunk {
+                    let wide = u128::from(*bits) * u128::from(n);
+                    is_refused |= (wide as u64) < least;
+                    *bits = if (wide as u64) < least { REFUSED } else { (wide >> 64) as u64 };
+                }
+                any_refused.fetch_or(is_refused, Ordering::Relaxed); // read after all chunks
+            });
+            filled += if any_refused.into_inner() { kept(rest, REFUSED) } else { rest.len() };
+        }
+        for_each_chunk_mut(out, CHUNK, |_, chunk| chunk.iter_mut().for_each(|number| *number = made(*number as u64)));
+    }
+}
+
+/// Moves the numbers that are not `refused` to the front, in order. Returns how many there are.
+fn kept(numbers: &mut [u64], refused: u64) -> usize {
+    let mut kept = 0;
+    for i in 0..numbers.len() {
+        numbers[kept] = numbers[i];
+        kept += usize::from(numbers[i] != refused);
+    }
+    kept
+}
+
+/// 64 random bits of each counter from `position` on.
+fn u64s(seed: u64, stream: u64, position: u64, out: &mut [u64]) {
+    vectorized_widely(
+        #[inline(always)]
+        || {
+            for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
+                let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
+                let pairs = words[0].iter().zip(&words[1]);
+                out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
+            }
+        },
+    );
 }
 
 /// Where a [`Generator`] is in its stream: all that is needed to draw the same numbers again. It is the same for the CPU and for
@@ -326,6 +365,18 @@ mod tests {
 
             (1..len).rev().for_each(|i| swapped.swap(i, drawing.below(i as u64 + 1) as usize));
             assert_eq!((shuffled, shuffling.position()), (swapped, drawing.position()));
+        }
+    }
+
+    /// A quarter of the numbers is refused for the third bound.
+    #[test]
+    fn numbers_below_a_bound_are_those_that_are_drawn_one_by_one() {
+        for n in [1, 7, 3 << 62, u64::MAX] {
+            let (filling, drawing) = (Generator::new(3), Generator::new(3));
+            let mut filled = vec![0; 20_000];
+            filling.fill_below(n, &mut filled, |number| number as i64);
+            assert!(filled.iter().all(|&number| number as u64 == drawing.below(n)), "{n}");
+            assert_eq!(filling.position(), drawing.position(), "{n}");
         }
     }
 

@@ -63,61 +63,6 @@ pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T
     written(out, [x], kernel);
 }
 
-/// [`map1_longest`], but for numbers that `is_rare` names, which `rare` computes, number by number.
-pub(crate) fn map1_but<T: Computing>(
-    x: CpuView<'_, T>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(T) -> T + Sync + Copy,
-    (is_rare, rare): (impl Fn(T) -> bool + Sync + Copy, impl Fn(T) -> T + Sync + Copy),
-) {
-    let kernel = Kernel {
-        numbers: &|dst, x| {
-            let any_is_rare = simd::vectorized_widely(
-                #[inline(always)]
-                || {
-                    let mut any = false;
-                    for (dst, &x) in dst.iter_mut().zip(x[0]) {
-                        any |= is_rare(x);
-                        *dst = f(x);
-                    }
-                    any
-                },
-            );
-            if any_is_rare {
-                dst.iter_mut().zip(x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
-            }
-        },
-        halves: None,
-        changes: false,
-    };
-    written(out, [x], kernel);
-}
-
-/// [`map1`] of a formula that is `of_bits` for the bits of halves.
-pub(crate) fn map1_by_bits<T: Computing>(
-    x: CpuView<'_, T>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(T) -> T + Sync + Copy,
-    of_bits: impl Fn(u16) -> u16 + Sync + Copy,
-) {
-    let kernel = Kernel {
-        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
-        halves: Some(&|_, dst, [x]| {
-            let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    for (dst, &x) in dst.iter_mut().zip(x) {
-                        *dst = of_bits(x);
-                    }
-                },
-            );
-        }),
-        changes: false,
-    };
-    written(out, [x], kernel);
-}
-
 /// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
 pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| match (dst, x) {
@@ -318,7 +263,7 @@ fn streamed<B: NoUninit>(dst: &mut [B], segment: usize, room: &mut [B], mut work
     }
 }
 
-fn written<T: Computing, A: Computing, const N: usize>(
+pub(super) fn written<T: Computing, A: Computing, const N: usize>(
     out: StoredMut<'_, T>,
     sources: [CpuView<'_, A>; N],
     kernel: Kernel<'_, T, A, N>,

@@ -28,6 +28,7 @@ mod kernel;
 mod layer_norm;
 mod long_rows;
 mod map;
+mod map_but;
 pub(crate) mod math;
 mod moments;
 mod order;
@@ -53,9 +54,9 @@ pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{Normalized, layer_norm, layer_norm_grad};
 pub(crate) use map::{
-    convert, map1, map1_but, map1_by_bits, map1_long, map1_longest, map1_to_halves, map2, map2_long, map2_longest,
-    map3, update,
+    convert, map1, map1_long, map1_longest, map1_to_halves, map2, map2_long, map2_longest, map3, update,
 };
+pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
 pub(crate) use order::{Key, neighbors, order};
 pub(crate) use outer::map2_product;

@@ -7,7 +7,7 @@ use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::{Raw, by_dtype};
+use crate::tensor::{Raw, by_dtype, by_real};
 
 /// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
 pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
@@ -39,6 +39,38 @@ pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw
         )),
     }
     Ok(out.share())
+}
+
+/// What is made of `steps` numbers at equal distances; the second half counts from the end, as PyTorch's.
+pub(super) fn spaced(
+    op: &'static str,
+    dtype: DType,
+    ([start, end], steps): ([f64; 2], usize),
+    made: impl Fn(f64) -> f64 + Sync + Copy,
+) -> Result<Raw> {
+    let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
+    let mut out = Fresh::allocate(op, Shape::new(&[steps])?, dtype)?;
+    match Half::of(dtype) {
+        Some(half) => cpu::fill_halves_by_number(
+            out.bits(),
+            half,
+            #[inline(always)]
+            move |i| made(spaced_number([start, end, step], steps, i)),
+        ),
+        None => by_real!(dtype, R => cpu::fill_by_number(
+            out.elements::<R>(),
+            #[inline(always)]
+            move |i| R::from_f64(made(spaced_number([start, end, step], steps, i))),
+        )),
+    }
+    Ok(out.share())
+}
+
+/// Number `i` of those that [`spaced`] is made of.
+#[inline(always)]
+fn spaced_number([start, end, step]: [f64; 3], steps: usize, i: usize) -> f64 {
+    let from_start = i < steps / 2 || steps == 1;
+    if from_start { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 }
 }
 
 /// Number `i` of a range: of integers where start and step are, else of their decimals.

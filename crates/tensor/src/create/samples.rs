@@ -1,6 +1,7 @@
 //! Random numbers of other distributions than those of `rand` and `randn`, which they are made of.
 
 use super::TensorOptions;
+use super::range::spaced;
 use crate::autograd::no_grad;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -35,8 +36,7 @@ impl Tensor<Int> {
             return Err(Error::bad_argument("randint", "high", high, format!("it must be above low, which is {low}")));
         }
         let count = high.wrapping_sub(low) as u64;
-        let number = || low.wrapping_add(generator.below(count) as i64);
-        Tensor::build(shape, |numbers: &mut [i64]| numbers.iter_mut().for_each(|element| *element = number()))
+        Tensor::build(shape, |numbers: &mut [i64]| generator.fill_below(count, numbers, |n| low.wrapping_add(n as i64)))
     }
 }
 
@@ -123,7 +123,7 @@ impl Tensor {
         // Of exponential variables over their rates, each is the least with the probability of its rate.
         let race = |weights: &Tensor| -> Result<Tensor> {
             let drawn = Tensor::on(&self.device()).of(DType::F64).rand_with(weights.shape(), generator)?;
-            weights.div(&drawn.neg()?.log1p()?.neg()?)
+            weights.race(&drawn)
         };
         no_grad(|| {
             let weights = self.detach().to_dtype(DType::F64)?;
@@ -137,17 +137,6 @@ impl Tensor {
             race(&weights.unsqueeze(-2)?.expand(shape)?)?.argmax(-1)
         })
     }
-}
-
-/// What is made of numbers at equal distances; the second half counts from the end, as PyTorch's.
-fn spaced([start, end]: [f64; 2], steps: usize, made: impl Fn(f64) -> f64) -> Result<Tensor> {
-    let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
-    let number = |i: usize| {
-        if i < steps / 2 || steps == 1 { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 }
-    };
-    Tensor::build(steps, |numbers: &mut [f64]| {
-        numbers.iter_mut().enumerate().for_each(|(i, element)| *element = made(number(i)));
-    })
 }
 
 impl Tensor {
@@ -181,7 +170,7 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn linspace(self, start: f64, end: f64, steps: usize) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("linspace")?;
-        spaced([start, end], steps, |number| number)?.to_dtype(dtype)?.to(self.device)
+        spaced("linspace", dtype, ([start, end], steps), |number| number)?.typed::<Float>().to(self.device)
     }
 
     /// `base` to the power of each of [`linspace`](Tensor::linspace).
@@ -190,6 +179,6 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn logspace(self, start: f64, end: f64, steps: usize, base: f64) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("logspace")?;
-        spaced([start, end], steps, |power| base.powf(power))?.to_dtype(dtype)?.to(self.device)
+        spaced("logspace", dtype, ([start, end], steps), |power| base.powf(power))?.typed::<Float>().to(self.device)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
-use super::elementwise::{ShareOfLarger, binary, formula};
+use super::elementwise::{ShareOfLarger, binary, formula, scalar};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -24,21 +24,24 @@ pub(crate) trait Whole:
 }
 
 macro_rules! whole {
-    ($($type:ty),*) => {$(
+    ($($type:ty, $bits:ty);*) => {$(
         impl Whole for $type {
             #[inline(always)]
             fn up(self, by: $type) -> $type {
-                u32::try_from(by).ok().and_then(|by| self.checked_shl(by)).unwrap_or(0)
+                let is_within = (by as $bits) < <$bits>::BITS as $bits;
+                if is_within { self << (by as $bits & (<$bits>::BITS - 1) as $bits) } else { 0 }
             }
             #[inline(always)]
+            #[allow(unused_comparisons, reason = "of bytes none is below 0")]
             fn down(self, by: $type) -> $type {
-                let by = u32::try_from(by).unwrap_or(u32::MAX);
-                (self >> by.min(<$type>::BITS - 1)) >> u32::from(by >= <$type>::BITS)
+                let is_within = (by as $bits) < <$bits>::BITS as $bits;
+                let filled = if self < 0 { (0 as $type).wrapping_sub(1) } else { 0 };
+                if is_within { self >> (by as $bits & (<$bits>::BITS - 1) as $bits) } else { filled }
             }
         }
     )*};
 }
-whole! { i64, i32, u8 }
+whole! { i64, u64; i32, u32; u8, u8 }
 
 /// The largest number that divides both, not negative.
 #[inline(always)]
@@ -95,13 +98,17 @@ method!(
 method!(gcd = Gcd, "The largest number that divides both, elementwise, broadcasting; of 0 and 0 it is 0.");
 method!(lcm = Lcm, "The smallest multiple of both that is not negative, elementwise, broadcasting.");
 
+struct Not;
+scalar! { Not: Num, "bitwise_not", Nothing, Same, |_op| [], |x| x.negated().minus(T::ONE), "minus(negated(x), R(1))",
+|_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
+
 impl Tensor<Int> {
     /// All bits turned: −1 − x, of `uint8` 255 − x.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn bitwise_not(&self) -> Result<Tensor<Int>> {
-        self.neg()?.add_scalar(-1) // wraps
+        apply(Not, [self])
     }
 }
 
@@ -114,7 +121,7 @@ binary! { Fmin: Real, "fmin", Inputs, |a, b| if a <= b || b.is_nan() { a } else 
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
 ] }
-binary! { Copysign: Real, "copysign", Inputs, |a, b| T::from_f64(a.to_scalar().to_f64().copysign(b.to_scalar().to_f64())), "copysign(a, b)", |saved, grad| [
+binary! { Copysign: Real, "copysign", Inputs, map2_by_bits(|a, b| a & 0x7fff | b & 0x8000): |a, b| a.with_sign_of(b), "copysign(a, b)", |saved, grad| [
     grad.mul(&saved.input(0).copysign(saved.input(1))?.div(saved.input(0))?)?.masked_fill(&saved.input(0).eq_scalar(0.0)?, 0.0),
     grad.zeros_like(),
 ] }

@@ -108,7 +108,7 @@ unary! {
 }
 unary! {
     /// x / (1 + e⁻ˣ) of every element, PyTorch's `silu`. With s = 1 / (1 + e⁻ˣ), the derivative is s·(1 + x·(1 − s)).
-    silu = Silu, Inputs, Same, map1_long: |x| x * x.sigmoid(), "x * sigmoid(x)", |saved, grad| apply(SiluGrad, [grad, saved.input(0)])
+    silu = Silu, Inputs, Same, map1_long: |x| x / (R::ONE + (-x).exp()), "x * sigmoid(x)", |saved, grad| apply(SiluGrad, [grad, saved.input(0)])
 }
 unary! {
     /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
@@ -116,12 +116,12 @@ unary! {
     |saved, grad| grad.where_positive(saved.output())
 }
 
-/// `binary! { Struct: bound, name, what it saves, loop (usually `map2`): formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
+/// `binary! { Struct: bound, name, what it saves, loop (usually `map2`, with its last argument if it has one): formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
 /// that broadcast.
 macro_rules! binary {
     (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*]) => { cpu::map2($a, $b, $out, $($formula)*); };
-    (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*], $map:ident) => { cpu::$map($a, $b, $out, $($formula)*); };
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $($map:ident:)? |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
+    (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*], $map:ident $(, $rest:expr)?) => { cpu::$map($a, $b, $out, $($formula)* $(, $rest)?); };
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $($map:ident$(($rest:expr))?:)? |$a:ident, $b:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| [$left:expr, $right:expr $(,)?]) => {
         struct $name;
 
         impl Op<2> for $name {
@@ -148,7 +148,7 @@ macro_rules! binary {
             type Out = T;
 
             fn cpu(&self, [a, b]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
-                binary! { @run a, b, out, [#[inline(always)] |$a: T, $b: T| $formula] $(, $map)? }
+                binary! { @run a, b, out, [#[inline(always)] |$a: T, $b: T| $formula] $(, $map $(, $rest)?)? }
                 Ok(())
             }
         }
@@ -442,11 +442,12 @@ impl Tensor {
 }
 
 /// `scalar! { Struct: bound, name, what it saves, |op| [constants = values], |x| formula, the same in CUDA, |saved, grad|
-/// derivative }` for one tensor and constants.
+/// derivative }` for one tensor and constants; after the formula what it is of the bits of halves, or another loop than `map1`.
 macro_rules! scalar {
     (@run $x:expr, $out:expr, [$($formula:tt)*]) => { cpu::map1($x, $out, $($formula)*); };
+    (@run $x:expr, $out:expr, [$($formula:tt)*], by $map:ident) => { cpu::$map($x, $out, $($formula)*); };
     (@run $x:expr, $out:expr, [$($formula:tt)*], $of_bits:expr) => { cpu::map1_by_bits($x, $out, $($formula)*, $of_bits); };
-    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $precision:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr$(, of bits: $of_bits:expr)?, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
+    ($name:ident: $bound:ident, $op_name:literal, $saves:ident, $precision:ident, |$this:ident| [$($constant:ident = $value:expr),*], |$x:ident| $formula:expr$(, of bits: $of_bits:expr)?$(, by $map:ident)?, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         per_type! { $name[1]: $bound }
 
         impl Op<1> for $name {
@@ -471,7 +472,7 @@ macro_rules! scalar {
             fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
                 let $this = self;
                 $(let $constant = T::from_scalar($value);)*
-                scalar! { @run x, out, [#[inline(always)] move |$x: T| $formula] $(, $of_bits)? }
+                scalar! { @run x, out, [#[inline(always)] move |$x: T| $formula] $(, $of_bits)? $(, by $map)? }
                 Ok(())
             }
         }

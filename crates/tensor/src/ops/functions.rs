@@ -105,12 +105,12 @@ unary! {
 }
 unary! {
     /// 2ˣ of every element.
-    exp2 = Exp2, Output, Same, map1_longest: |x| x.exp2(), "exp2(x)",
+    exp2 = Exp2, Output, Same, map1_long: |x| x.exp2(), "exp2(x)",
     |saved, grad| grad.mul(saved.output())?.mul_scalar(LN_2)
 }
 unary! {
     /// The error function of every element: 2/√π · ∫ e^(−t²) dt from 0 to x.
-    erf = Erf, Inputs, Same, map1_longest: |x| x.erf(), "erf(x)",
+    erf = Erf, Inputs, Same, map1_long: |x| x.erf(), "erf(x)",
     |saved, grad| saved.input(0).pow(2.0)?.neg()?.exp()?.mul_scalar(FRAC_2_SQRT_PI)?.mul(grad)
 }
 unary! {

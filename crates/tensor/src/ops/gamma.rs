@@ -1,12 +1,13 @@
 //! The gamma function's logarithm and its derivatives, and the inverse of the error function.
 //!
-//! All are computed in `f64`, number by number, as PyTorch has them: Cephes' expansions (Moshier 1989), and two steps of Newton's
-//! method for the inverse.
+//! Those of the gamma function are computed in `f64`, by Cephes' expansions (Moshier 1989), which PyTorch has too: without branches
+//! where numbers are positive, and number by number elsewhere.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
-use super::elementwise::{formula, scalar, unary};
+use super::elementwise::{formula, unary};
 use crate::autograd::Saved;
+use crate::cpu::math::polynomial;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
@@ -16,12 +17,12 @@ use crate::tensor::Tensor;
 
 unary! {
     /// ln |Γ(x)| of every element: ∞ at 0 and at negative whole numbers.
-    lgamma = Lgamma, Inputs, F32UnderAutocast, map1: |x| in_f64(x, libm::lgamma), "lgamma(x)",
+    lgamma = Lgamma, Inputs, F32UnderAutocast, map1_but((|x: R| is_outside(x, 0.0), |x: R| R::from_f64(libm::lgamma(wide(x))))): |x| R::from_f64(lgamma(wide(x))), "lgamma(x)",
     |saved, grad| grad.mul(&saved.input(0).digamma()?)
 }
 unary! {
     /// The number whose error function every element is: ±∞ at ±1, NaN beyond.
-    erfinv = Erfinv, Output, F32UnderAutocast, map1: |x| in_f64(x, erf_inverse), "erfinv(x)",
+    erfinv = Erfinv, Output, F32UnderAutocast, map1_longest: |x| x.erfinv(), "erfinv(x)",
     |saved, grad| grad.mul(&saved.output().square()?.exp()?.mul_scalar(1.0 / FRAC_2_SQRT_PI)?)
 }
 
@@ -51,98 +52,215 @@ impl Tensor {
 }
 
 struct Polygamma(u32);
-// The formula in CUDA is that of the functions below.
-scalar! { Polygamma: Real, "polygamma", Inputs, F32UnderAutocast, |op| [order = Scalar::Int(op.0.into())],
-|x| in_f64(x, { let n = order.to_scalar().to_f64(); move |x| polygamma(n, x) }),
-"R([](f64 x, int n) -> f64 { \
-if (n == 0) { \
-if (x == 0) return copysign(f64(INFINITY), -x); \
-f64 y = 0; \
-if (x < 0) { if (x == trunc(x)) return f64(INFINITY) - f64(INFINITY); y = -3.141592653589793 / tan(3.141592653589793 * (x - trunc(x))); x = 1 - x; } \
-while (x < 10) { y -= 1 / x; x += 1; } \
-if (x == 10) return y + 2.25175258906672110764; \
-f64 z = 1 / (x * x); \
-f64 tail = x < 1e17 ? z * ((((((8.33333333333333333333e-2 * z - 2.10927960927960927961e-2) * z + 7.57575757575757575758e-3) * z - 4.16666666666666666667e-3) * z + 3.96825396825396825397e-3) * z - 8.33333333333333333333e-3) * z + 8.33333333333333333333e-2) : 0; \
-return y + log(x) - 0.5 / x - tail; } \
-if (n == 1) { \
-f64 sign = 1, y = 0; \
-if (x < 0.5) { f64 s = sin(3.141592653589793 * x); sign = -1; y = -9.869604401089358 / (s * s); x = 1 - x; } \
-for (int i = 0; i < 6; i++) { y += 1 / (x * x); x += 1; } \
-f64 z = 1 / (x * x); \
-return sign * (y + (1 + 1 / (2 * x) + z * (1. / 6 - z * (1. / 30 - z * (1. / 42)))) / x); } \
-const f64 of[] = {12., -720., 30240., -1209600., 47900160., -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18}; \
-f64 s = n + 1, factor = (n % 2 ? 1 : -1) * tgamma(s); \
-if (x <= 0) return x == floor(x) ? factor * f64(INFINITY) : f64(INFINITY) - f64(INFINITY); \
-f64 sum = pow(x, -s), a = x, b = 0; \
-for (int i = 0; i < 9 || a <= 9; i++) { a += 1; b = pow(a, -s); sum += b; if (b < 1.11022302462515654042e-16 * sum) return factor * sum; } \
-f64 w = a; sum += b * w / (s - 1) - 0.5 * b; a = 1; f64 k = 0; \
-for (int i = 0; i < 12; i++) { a *= s + k; b /= w; f64 t = a * b / of[i]; sum += t; if (fabs(t / sum) < 1.11022302462515654042e-16) break; k += 1; a *= s + k; b /= w; k += 1; } \
-return factor * sum; \
-}(f64(x), int(order)))",
-|saved, grad| grad.mul(&saved.input(0).polygamma(op.0.saturating_add(1))?) }
 
-fn in_f64<R: Real>(x: R, f: impl Fn(f64) -> f64) -> R {
-    R::from_f64(f(x.to_scalar().to_f64()))
-}
+per_type! { Polygamma[1]: Real }
 
-fn polygamma(n: f64, x: f64) -> f64 {
-    match n {
-        0.0 => digamma(x),
-        1.0 => trigamma(x),
-        _ => (if n % 2.0 == 1.0 { 1.0 } else { -1.0 }) * libm::tgamma(n + 1.0) * zeta(n + 1.0, x),
+impl<R: Real> CpuKernel<R, 1> for Polygamma {
+    type Out = R;
+
+    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
+        match self.0 {
+            0 => cpu::map1_but(
+                x,
+                out,
+                #[inline(always)]
+                |x: R| R::from_f64(digamma(wide(x))),
+                (|x: R| is_outside(x, 0.0), |x: R| R::from_f64(digamma_below(wide(x)))),
+            ),
+            1 => cpu::map1_but(
+                x,
+                out,
+                #[inline(always)]
+                |x: R| R::from_f64(trigamma(wide(x))),
+                (|x: R| is_outside(x, 0.5), |x: R| R::from_f64(trigamma_below(wide(x)))),
+            ),
+            n => {
+                let factor = (if n % 2 == 1 { 1.0 } else { -1.0 }) * libm::tgamma(f64::from(n) + 1.0);
+                cpu::map1(x, out, move |x: R| R::from_f64(factor * zeta(n.saturating_add(1), wide(x))));
+            }
+        }
+        Ok(())
     }
 }
 
-fn digamma(mut x: f64) -> f64 {
-    const TAIL: [f64; 7] = [
-        8.333_333_333_333_333e-2,
-        -2.109_279_609_279_609_3e-2,
-        7.575_757_575_757_576e-3,
-        -4.166_666_666_666_667e-3,
-        3.968_253_968_253_968e-3,
-        -8.333_333_333_333_333e-3,
-        8.333_333_333_333_333e-2,
-    ];
-    const AT_10: f64 = 2.251_752_589_066_721;
+impl Op<1> for Polygamma {
+    const NAME: &'static str = "polygamma";
+    const PRECISION: Precision = Precision::F32UnderAutocast;
+
+    // The functions below.
+    formula! { 1, "polygamma", [x], |op| [order = Scalar::Int(op.0.into())],
+        "R([](f64 x, int n) -> f64 { \
+    if (n == 0) { \
+    if (x == 0) return copysign(f64(INFINITY), -x); \
+    f64 y = 0; \
+    if (x < 0) { if (x == trunc(x)) return f64(INFINITY) - f64(INFINITY); y = -3.141592653589793 / tan(3.141592653589793 * (x - trunc(x))); x = 1 - x; } \
+    while (x < 10) { y -= 1 / x; x += 1; } \
+    if (x == 10) return y + 2.25175258906672110764; \
+    f64 z = 1 / (x * x); \
+    f64 tail = x < 1e17 ? z * ((((((8.33333333333333333333e-2 * z - 2.10927960927960927961e-2) * z + 7.57575757575757575758e-3) * z - 4.16666666666666666667e-3) * z + 3.96825396825396825397e-3) * z - 8.33333333333333333333e-3) * z + 8.33333333333333333333e-2) : 0; \
+    return y + log(x) - 0.5 / x - tail; } \
+    if (n == 1) { \
+    f64 sign = 1, y = 0; \
+    if (x < 0.5) { f64 s = sin(3.141592653589793 * x); sign = -1; y = -9.869604401089358 / (s * s); x = 1 - x; } \
+    for (int i = 0; i < 6; i++) { y += 1 / (x * x); x += 1; } \
+    f64 z = 1 / (x * x); \
+    return sign * (y + (1 + 1 / (2 * x) + z * (1. / 6 - z * (1. / 30 - z * (1. / 42)))) / x); } \
+    const f64 of[] = {12., -720., 30240., -1209600., 47900160., -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18}; \
+    f64 s = n + 1, factor = (n % 2 ? 1 : -1) * tgamma(s); \
+    if (x <= 0) return x == floor(x) ? factor * f64(INFINITY) : f64(INFINITY) - f64(INFINITY); \
+    f64 sum = pow(x, -s), a = x, b = 0; \
+    for (int i = 0; i < 9 || a <= 9; i++) { a += 1; b = pow(a, -s); sum += b; if (b < 1.11022302462515654042e-16 * sum) return factor * sum; } \
+    f64 w = a; sum += b * w / (s - 1) - 0.5 * b; a = 1; f64 k = 0; \
+    for (int i = 0; i < 12; i++) { a *= s + k; b /= w; f64 t = a * b / of[i]; sum += t; if (fabs(t / sum) < 1.11022302462515654042e-16) break; k += 1; a *= s + k; b /= w; k += 1; } \
+    return factor * sum; \
+    }(f64(x), int(order)))" }
+}
+
+impl Derivative<1> for Polygamma {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(grad.mul(&saved.input(0).polygamma(self.0.saturating_add(1))?)?)])
+    }
+}
+
+#[inline(always)]
+fn wide<R: Real>(x: R) -> f64 {
+    x.to_scalar().to_f64()
+}
+
+/// Whether this is not between a number and 10³⁰⁰, where branches are needed.
+#[inline(always)]
+fn is_outside<R: Real>(x: R, least: f64) -> bool {
+    let x = wide(x);
+    !(x > least && x < 1e300)
+}
+
+/// ln Γ(x) for x > 0: from 13 on Stirling's series; below, x is brought to [1.5, 2.5) by Γ(x + 1) = x·Γ(x), where a minimax polynomial
+/// of u − 2 is left, of a relative error below 2⁻⁵³. So zeros at 1 and 2 are precise.
+#[inline(always)]
+fn lgamma(x: f64) -> f64 {
+    const HALF_LN_TAU: f64 = 0.918_938_533_204_672_8;
+    let is_large = x >= 13.0;
+    let (mut above, mut below, mut u) = (1.0, 1.0, if is_large { 2.0 } else { x });
+    let mut more = -1.0;
+    for _ in 0..11 {
+        let step = if u >= 2.5 { 1.0 } else { 0.0 };
+        (u, more) = (u - step, more - step);
+        above *= if step > 0.0 { u } else { 1.0 };
+    }
+    for _ in 0..2 {
+        let step = if u < 1.5 { 1.0 } else { 0.0 };
+        below *= if step > 0.0 { u } else { 1.0 };
+        (u, more) = (u + step, more + step);
+    }
+    let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // u − 2 without its errors near 1
+    let ln = Real::ln(if is_large { x } else { above * below }); // one of them is 1
+    let ln = if x < 1.5 { -ln } else { ln };
+    let near = polynomial(
+        v,
+        [
+            -1.433_098_389_952_169e-7,
+            2.785_220_698_159_767_7e-7,
+            -4.200_230_311_240_258_5e-7,
+            9.202_874_508_970_477e-7,
+            -2.049_765_348_428_316e-6,
+            4.384_600_742_539_089e-6,
+            -9.437_233_517_535_142e-6,
+            2.050_561_505_499_831e-5,
+            -4.492_653_166_980_307e-5,
+            9.945_767_031_401_024e-5,
+            -2.231_547_351_129_726_2e-4,
+            5.096_695_156_572_766e-4,
+            -1.192_753_912_761_268_7e-3,
+            2.890_510_331_024_394_3e-3,
+            -7.385_551_028_649_631e-3,
+            2.058_080_842_778_055_7e-2,
+            -6.735_230_105_319_831e-2,
+            3.224_670_334_241_132_6e-1,
+            4.227_843_350_984_671_3e-1,
+        ],
+    );
+    let z = 1.0 / (x * x);
+    let series = polynomial(
+        z,
+        [
+            8.116_141_674_705_085e-4,
+            -5.950_619_042_843_014e-4,
+            7.936_503_404_577_169e-4,
+            -2.777_777_777_300_997e-3,
+            8.333_333_333_333_319e-2,
+        ],
+    );
+    let stirling = (x - 0.5) * ln - x + HALF_LN_TAU + series / x;
+    if is_large { stirling } else { ln + v * near }
+}
+
+/// The series of digamma for x ≥ 10 without the logarithm.
+#[inline(always)]
+fn digamma_series(x: f64) -> f64 {
+    let z = 1.0 / (x * x);
+    let tail = polynomial(
+        z,
+        [
+            8.333_333_333_333_333e-2,
+            -2.109_279_609_279_609_3e-2,
+            7.575_757_575_757_576e-3,
+            -4.166_666_666_666_667e-3,
+            3.968_253_968_253_968e-3,
+            -8.333_333_333_333_333e-3,
+            8.333_333_333_333_333e-2,
+        ],
+    );
+    -0.5 / x - z * tail
+}
+
+/// digamma for x > 0: ψ(x) = ψ(x + 1) − 1 / x until x is 10.
+#[inline(always)]
+fn digamma(x: f64) -> f64 {
+    let (mut x, mut y) = (x, 0.0);
+    for _ in 0..10 {
+        let is_below = x < 10.0;
+        y += if is_below { 1.0 / x } else { 0.0 };
+        x += if is_below { 1.0 } else { 0.0 };
+    }
+    digamma_series(x) - y + Real::ln(x)
+}
+
+/// digamma elsewhere: ψ(x) = ψ(1 − x) − π / tan(πx).
+fn digamma_below(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
     }
-    let mut y = 0.0;
-    if x < 0.0 {
-        if x == x.trunc() {
-            return f64::NAN;
-        }
-        y = -PI / libm::tan(PI * (x - x.trunc()));
-        x = 1.0 - x;
+    if x > 0.0 || x.is_nan() {
+        return digamma(x);
     }
-    while x < 10.0 {
-        y -= 1.0 / x;
-        x += 1.0;
-    }
-    if x == 10.0 {
-        return y + AT_10;
-    }
-    let z = 1.0 / (x * x);
-    let tail = if x < 1e17 { z * TAIL.iter().fold(0.0, |sum, factor| sum * z + factor) } else { 0.0 };
-    y + libm::log(x) - 0.5 / x - tail
+    if x == x.trunc() { f64::NAN } else { digamma(1.0 - x) - PI / libm::tan(PI * (x - x.trunc())) }
 }
 
-fn trigamma(mut x: f64) -> f64 {
-    let (mut sign, mut y) = (1.0, 0.0);
-    if x < 0.5 {
-        let sine = libm::sin(PI * x);
-        (sign, y, x) = (-1.0, -PI * PI / (sine * sine), 1.0 - x);
-    }
+/// trigamma for x ≥ ½.
+#[inline(always)]
+fn trigamma(x: f64) -> f64 {
+    let (mut x, mut y) = (x, 0.0);
     for _ in 0..6 {
         y += 1.0 / (x * x);
         x += 1.0;
     }
     let z = 1.0 / (x * x);
-    sign * (y + (1.0 + 1.0 / (2.0 * x) + z * (1.0 / 6.0 - z * (1.0 / 30.0 - z * (1.0 / 42.0)))) / x)
+    y + (1.0 + 1.0 / (2.0 * x) + z * (1.0 / 6.0 - z * (1.0 / 30.0 - z * (1.0 / 42.0)))) / x
+}
+
+/// trigamma elsewhere: ψ′(x) = π² / sin²(πx) − ψ′(1 − x).
+fn trigamma_below(x: f64) -> f64 {
+    if x >= 0.5 || x.is_nan() {
+        return trigamma(x);
+    }
+    let sine = libm::sin(PI * x);
+    PI * PI / (sine * sine) - trigamma(1.0 - x)
 }
 
 /// Hurwitz's zeta function, Σ (x + k)^(−s) over k from 0 on, for s above 1: some terms, then Euler and Maclaurin's formula.
-fn zeta(s: f64, x: f64) -> f64 {
+fn zeta(s: u32, x: f64) -> f64 {
     /// (2k)! over Bernoulli's numbers.
     const FACTORS: [f64; 12] = [
         12.0,
@@ -162,15 +280,20 @@ fn zeta(s: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return if x == x.floor() { f64::INFINITY } else { f64::NAN };
     }
-    let (mut sum, mut at, mut term, mut terms) = (libm::pow(x, -s), x, 0.0, 0);
+    let power = |x: f64| match i32::try_from(s) {
+        Ok(s) if s < 64 => 1.0 / x.powi(s),
+        _ => libm::pow(x, -f64::from(s)),
+    };
+    let (mut sum, mut at, mut term, mut terms) = (power(x), x, 0.0, 0);
     while terms < 9 || at <= 9.0 {
         (at, terms) = (at + 1.0, terms + 1);
-        term = libm::pow(at, -s);
+        term = power(at);
         sum += term;
         if term < LEAST * sum {
             return sum;
         }
     }
+    let s = f64::from(s);
     sum += term * at / (s - 1.0) - 0.5 * term;
     let (mut factor, mut k) = (1.0, 0.0);
     for of in FACTORS {
@@ -186,24 +309,4 @@ fn zeta(s: f64, x: f64) -> f64 {
         k += 2.0;
     }
     sum
-}
-
-fn erf_inverse(y: f64) -> f64 {
-    if y.is_nan() || y.abs() >= 1.0 {
-        return if y.abs() == 1.0 { f64::INFINITY.copysign(y) } else { f64::NAN };
-    }
-    let polynomial = |z: f64, factors: [f64; 4]| factors.iter().rev().fold(0.0, |sum, factor| sum * z + factor);
-    let mut x = if y.abs() <= 0.7 {
-        let z = y * y;
-        let below = 1.0 + z * polynomial(z, [-2.118377725, 1.442710462, -0.329097515, 0.012229801]);
-        y * polynomial(z, [0.886226899, -1.645349621, 0.914624893, -0.140543331]) / below
-    } else {
-        let z = (-libm::log((1.0 - y.abs()) / 2.0)).sqrt();
-        let below = 1.0 + z * (3.543889200 + z * 1.637067800);
-        polynomial(z, [-1.970840454, -1.62490649, 3.429567803, 1.641345311]).copysign(y) / below
-    };
-    for _ in 0..2 {
-        x -= (libm::erf(x) - y) / (FRAC_2_SQRT_PI * libm::exp(-x * x));
-    }
-    x
 }

@@ -377,7 +377,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn clamp_(&self, min: f64, max: f64) -> Result<()> {
-        change! { "clamp_", [to], [min, max], "to < min ? min : to > max ? max : to" }
+        change! { "clamp_", [to], [min, max], "(to < min ? min : to) > max ? max : to < min ? min : to" }
         let target = self.raw();
         change(target, "clamp_", [], &FORMULA, &[min.into(), max.into()], &mut |to, _| {
             by_real!(target.dtype(), R => {
@@ -385,7 +385,10 @@ impl Tensor {
                 to.update(
                     [],
                     #[inline(always)]
-                    move |to, []| *to = if *to < min { min } else if *to > max { max } else { *to },
+                    move |to, []| {
+                        let at_least = if *to < min { min } else { *to };
+                        *to = if at_least > max { max } else { at_least };
+                    },
                 )
             })
         })

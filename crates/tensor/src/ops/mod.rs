@@ -36,6 +36,7 @@ mod matmul;
 mod matrices;
 mod mse_loss;
 mod operators;
+mod others;
 mod pairs;
 mod parts;
 mod pool2d;

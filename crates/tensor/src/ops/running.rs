@@ -3,12 +3,13 @@
 
 use super::{cat, choose};
 use crate::autocast::{no_autocast, prepared};
+use crate::autograd::{Saved, no_grad, record};
 use crate::cpu;
 use crate::element::{DType, Num, Real};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
-use crate::op::{Precision, on_cpu};
-use crate::ops::scan::Lines;
+use crate::op::{Derivative, Precision, Saves, on_cpu};
+use crate::ops::scan::{Lines, recurrence_from_end};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_num, by_real};
@@ -128,7 +129,7 @@ fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
         || {
             for (b, &a) in now.iter_mut().zip(before) {
                 let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
-                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).exp().ln_1p() };
+                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).log1p_exp() };
             }
         },
     );
@@ -192,16 +193,45 @@ impl Tensor {
         let at = self.shape().dim("logcumsumexp", dim)?;
         let (size, dim) = (self.shape()[at], at as isize);
         let x = prepared(Precision::F32UnderAutocast, self)?;
-        if x.device().is_cpu() && x.raw().node.is_none() {
-            return running_logarithm(x.raw(), at).map(Raw::typed);
+        let out = match x.device().is_cpu() {
+            true => running_logarithm(x.raw(), at)?,
+            false => no_grad(|| no_autocast(|| doubled_logarithms(&x, size, dim)))?.into_raw(),
+        };
+        Ok(record("logcumsumexp", LogCumSumExp { dim: at }, [Some(x.raw())], out).typed())
+    }
+}
+
+/// [`Tensor::logcumsumexp`] on a device.
+fn doubled_logarithms(x: &Tensor, size: usize, dim: isize) -> Result<Tensor> {
+    let wide = x.to_dtype(x.dtype().computing())?;
+    let total = steps(size).try_fold(wide, |x, step| {
+        let added = x.narrow(dim, step, size - step)?.logaddexp(&x.narrow(dim, 0, size - step)?)?;
+        Tensor::cat(&[&x.narrow(dim, 0, step)?, &added], dim)
+    })?;
+    total.to_dtype(x.dtype())
+}
+
+/// The derivative of [`Tensor::logcumsumexp`].
+struct LogCumSumExp {
+    dim: usize,
+}
+
+impl Derivative<1> for LogCumSumExp {
+    const SAVES: Saves = Saves::Inputs;
+
+    /// With y the result, ∂/∂x[k] is Σ g[i] · e^(x[k] − y[i]) for i ≥ k, which is e^(x[k] − y[k]) · s[k] with
+    /// s[k] = g[k] + e^(y[k] − y[k + 1]) · s[k + 1]: no exponent is above 0. What is equal, also infinite, has the difference 0.
+    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        let difference = |a: &Tensor, b: &Tensor| a.sub(b)?.masked_fill(&a.eq(b)?, 0.0);
+        let (x, grad, dim) = (saved.input(0).widened()?, grad.widened()?, self.dim as isize);
+        let size = x.shape()[self.dim];
+        if x.is_empty() {
+            return Ok([Some(x.zeros_like()?)]);
         }
-        no_autocast(|| {
-            let wide = x.to_dtype(x.dtype().computing())?;
-            let total = steps(size).try_fold(wide, |x, step| {
-                let added = x.narrow(dim, step, size - step)?.logaddexp(&x.narrow(dim, 0, size - step)?)?;
-                Tensor::cat(&[&x.narrow(dim, 0, step)?, &added], dim)
-            })?;
-            total.to_dtype(x.dtype())
-        })
+        let y = x.logcumsumexp(dim)?;
+        let falls = difference(&y.narrow(dim, 0, size - 1)?, &y.narrow(dim, 1, size - 1)?)?.exp()?;
+        let factors = Tensor::cat(&[&y.narrow(dim, 0, 1)?.zeros_like()?, &falls], dim)?;
+        let sums = recurrence_from_end(&grad, &factors, self.dim)?;
+        Ok([Some(difference(&x, &y)?.exp()?.mul(&sums)?)])
     }
 }

@@ -1,12 +1,13 @@
 //! Softplus, ln(1 + e^(β·x)) / β, and the logarithm of the sigmoid.
 
-use super::elementwise::{formula, scalar, unary};
+use super::elementwise::{binary, formula, scalar, unary};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -30,9 +31,20 @@ impl Tensor {
 
 unary! {
     /// ln(1 / (1 + e⁻ˣ)) of every element, without overflow.
-    log_sigmoid = LogSigmoid, Inputs, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).exp().ln_1p(),
-    "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| grad.mul(&saved.input(0).neg()?.sigmoid()?)
+    log_sigmoid = LogSigmoid, Inputs, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).log1p_exp(),
+    "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| apply(LogSigmoidGrad, [grad, saved.input(0)])
 }
+// g / (1 + eˣ), the derivative of log_sigmoid.
+binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |grad, x| grad / (T::ONE + x.exp()),
+"grad * sigmoid(-x)", |saved, h| [
+    apply(LogSigmoidGrad, [h, saved.input(1)]),
+    {
+        let s = saved.input(1).sigmoid()?;
+        h.mul(saved.input(0))?.mul(&s.sub(&s.mul(&s)?)?)?.neg()
+    },
+] }
+
+per_type! { LogSigmoidGrad[2]: Real }
 
 #[derive(Clone, Copy)]
 struct Bend {
@@ -44,9 +56,9 @@ struct Softplus(Bend);
 scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.0.beta, inverse = Scalar::Float(1.0 / op.0.beta.to_f64()), threshold = op.0.threshold],
 |x| {
     let z = x * beta;
-    let soft = ((if z < T::ZERO { T::ZERO } else { z }) + (-z.magnitude()).exp().ln_1p()) * inverse;
+    let soft = ((if z < T::ZERO { T::ZERO } else { z }) + (-z.magnitude()).log1p_exp()) * inverse;
     if z > threshold { x } else { soft }
-},
+}, by map1_longest,
 "x * beta > threshold ? x : ((x * beta < 0 ? R(0) : x * beta) + log1p_exp(-magnitude(x * beta))) * inverse",
 |saved, grad| apply(SoftplusGrad(op.0), [grad, saved.input(0)]) }
 

@@ -1,9 +1,11 @@
 //! Reductions made of sums, extremes and variances: deviations, norms, products, logarithms of sums, extremes with their places.
 
 use super::elementwise::{formula, scalar};
+use super::others;
 use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reduction, sum, var_of};
+use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
-use crate::autograd::Saved;
+use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::create::filled;
 use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView, Formula};
@@ -81,6 +83,18 @@ fn prod(x: &Raw, reduced: Reduced) -> Result<Raw> {
 /// The product of floats or 64-bit integers.
 struct Product(Reduced);
 
+impl Product {
+    /// How the elements of a product lie, if its axes are beside each other.
+    fn lines(&self, shape: &Shape) -> Option<Lines> {
+        let is_reduced = |dim: &usize| self.0.axes.contains(*dim);
+        let (first, last) = ((0..shape.len()).find(is_reduced)?, (0..shape.len()).rfind(is_reduced)?);
+        let size = |sizes: &[usize]| sizes.iter().product();
+        let lines =
+            Lines { outer: size(&shape[..first]), n: size(&shape[first..=last]), inner: size(&shape[last + 1..]) };
+        (lines.n == self.0.count(shape)).then_some(lines)
+    }
+}
+
 per_type! { Product[1]: [f32 F32, f64 F64, i64 I64] }
 
 impl Op<1> for Product {
@@ -105,6 +119,9 @@ impl Derivative<1> for Product {
         let (x, dtype) = (saved.input(0), saved.input(0).dtype());
         if x.is_empty() {
             return Ok([Some(x.zeros_like()?)]);
+        }
+        if let (true, false, Some(lines)) = (x.device().is_cpu(), is_grad_enabled(), self.lines(x.shape())) {
+            return Ok([Some(others::products_of_others(x.raw(), grad.raw(), lines)?.typed())]);
         }
         let rank = x.rank() as isize;
         let (mut order, axes): (Vec<isize>, Vec<isize>) =

@@ -17,7 +17,7 @@ use crate::tensor::{Raw, Tensor};
 // ln(eᵃ + eᵇ), without overflow. The derivatives are the shares of the two in the sum.
 binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
     let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
-    if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).exp().ln_1p() }
+    if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).log1p_exp() }
 }, "a == b ? a + log(R(2)) : (a > b || is_nan(a) ? a : b) + log1p(exp((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b)))",
 |saved, grad| [
     grad.mul(&saved.input(0).sub(saved.input(1))?.sigmoid()?),
@@ -26,7 +26,7 @@ binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
 // log₂(2ᵃ + 2ᵇ), in the same way.
 binary! { LogAddExp2: Real, "logaddexp2", Inputs, map2_longest: |a, b| {
     let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
-    let rest = ((less - more) * T::from_f64(LN_2)).exp().ln_1p() * T::from_f64(LOG2_E);
+    let rest = ((less - more) * T::from_f64(LN_2)).log1p_exp() * T::from_f64(LOG2_E);
     if a == b { a + T::ONE } else { more + rest }
 }, "a == b ? a + R(1) : (a > b || is_nan(a) ? a : b) \
     + log1p(exp2((a > b || is_nan(a) ? b : a) - (a > b || is_nan(a) ? a : b))) * R(1.4426950408889634)",
@@ -113,12 +113,22 @@ binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     T::ZERO
 }, "x == R(0) ? at_zero : x > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
+// Exponential variables, of uniform ones, under weights. It is called with what has no place in the graph.
+binary! { Race: Real, "multinomial", Nothing, map2_longest: |weight, drawn| weight / -(-drawn).ln_1p(), "weight / -log1p(-drawn)",
+|saved, grad| [grad.zeros_like(), grad.zeros_like()] }
+
+per_type! { Race[2]: Real }
 per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
 per_type! { LogAddExp2[2]: Real }
 per_type! { Hypot[2]: Real }
 
 impl Tensor {
+    /// Weights over exponential variables, which are made of uniform ones: the largest is each with the probability of its weight.
+    pub(crate) fn race(&self, drawn: &Tensor) -> Result<Tensor> {
+        apply(Race, [self, drawn])
+    }
+
     /// ln(eˣ + eʸ), elementwise, broadcasting, without overflow.
     ///
     /// # Errors

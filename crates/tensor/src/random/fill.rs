@@ -5,7 +5,7 @@
 //! longer tensor are those of a shorter one.
 
 use super::{Draw, philox};
-use crate::cpu::{StoredMut, math, vectorized};
+use crate::cpu::{StoredMut, math, vectorized_widely};
 use crate::element::Real;
 
 /// Counters computed together: with 32 bits each they fill the widest vector registers.
@@ -53,7 +53,7 @@ fn fill<R: Units<ROWS>, const ROWS: usize>(
         let first = start.wrapping_add(counters_of_chunks(chunk, ROWS));
         out.each_piece(|at, out| {
             let first = first.wrapping_add((at / ROWS) as u64);
-            vectorized(
+            vectorized_widely(
                 #[inline(always)]
                 || {
                     for (block, out) in out.chunks_mut(ROWS * LANES).enumerate() {

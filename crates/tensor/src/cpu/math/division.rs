@@ -1,55 +1,123 @@
 //! Remainders and quotients that are rounded down. Integers wrap; divided by 0 they give 0, because a device cannot report it.
 
 use super::Functions;
+use super::f64::upper;
 
 /// Division of integers and floats.
 pub(crate) trait Division: Sized {
+    /// Whether [`near_fmod`](Self::near_fmod) cannot divide these.
+    fn is_rarely_divided(self, divisor: Self) -> bool;
+    /// The remainder, with the sign of the dividend, of what is not rarely divided: without branches, where that is faster.
+    fn near_fmod(self, divisor: Self) -> Self;
     /// The remainder, with the sign of the dividend.
     fn fmod(self, divisor: Self) -> Self;
+    /// The quotient rounded down, of what is not rarely divided.
+    fn near_floor_div(self, divisor: Self) -> Self;
     /// The quotient rounded down.
     fn floor_div(self, divisor: Self) -> Self;
 }
 
 macro_rules! integer {
-    ($($type:ty),+) => { $(
+    ($type:ty, |$a:ident, $b:ident| $near:expr, $quotient:expr) => {
         impl Division for $type {
+            #[inline(always)]
+            fn is_rarely_divided(self, _: Self) -> bool {
+                false
+            }
+            #[inline(always)]
+            fn near_fmod(self, divisor: Self) -> Self {
+                let ($a, $b) = (self, divisor);
+                $near
+            }
             #[inline(always)]
             fn fmod(self, divisor: Self) -> Self {
                 if divisor == 0 { 0 } else { self.wrapping_rem(divisor) }
             }
             #[inline(always)]
+            fn near_floor_div(self, divisor: Self) -> Self {
+                self.floor_div(divisor)
+            }
+            #[inline(always)]
             #[allow(unused_comparisons, reason = "of bytes none is below 0")]
             fn floor_div(self, divisor: Self) -> Self {
-                let quotient = if divisor == 0 { 0 } else { self.wrapping_div(divisor) };
-                let rest = self.fmod(divisor);
-                if rest != 0 && (rest < 0) != (divisor < 0) { quotient - 1 } else { quotient }
+                let ($a, $b) = (self, divisor);
+                let quotient: $type = $quotient;
+                let rest = self.wrapping_sub(quotient.wrapping_mul(divisor));
+                let is_below = rest != 0 && (rest < 0) != (divisor < 0) && divisor != 0;
+                if is_below { quotient.wrapping_sub(1) } else { quotient }
             }
         }
-    )+ };
+    };
 }
 
-integer!(i64, i32, u8);
+integer! { i64, |a, b| a.fmod(b), if b == 0 { 0 } else { a.wrapping_div(b) } }
+integer! { i32, |a, b| if b == 0 { 0 } else { a.wrapping_sub(whole_quotient(a, b).wrapping_mul(b)) }, whole_quotient(a, b) }
+integer! { u8, |a, b| a.fmod(b), if b == 0 { 0 } else { a.wrapping_div(b) } }
+
+/// The quotient cut off behind the point, by a division of `f64`, whose precision is enough; vectors have that. 0 for 0.
+#[inline(always)]
+fn whole_quotient(a: i32, b: i32) -> i32 {
+    let quotient = f64::from(a) / f64::from(if b == 0 { 1 } else { b });
+    // The integer in the low bits: −2³¹ / −1 wraps.
+    let quotient = (quotient.trunc() + super::f64::ROUND).to_bits() as i32;
+    if b == 0 { 0 } else { quotient }
+}
+
+/// The quotient rounded down, from the remainder, so that it fits that.
+macro_rules! floor_div_of {
+    ($a:expr, $b:expr, $rest:expr) => {{
+        let (a, b, rest) = ($a, $b, $rest);
+        let is_below = rest != 0.0 && (b < 0.0) != (rest < 0.0);
+        let quotient = (a - rest) / b - if is_below { 1.0 } else { 0.0 };
+        let floor = Functions::floor(quotient);
+        let nearest = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
+        let nearest = if quotient == 0.0 { a / b * 0.0 } else { nearest };
+        if b == 0.0 { a / b } else { nearest }
+    }};
+}
 
 macro_rules! float {
-    ($($type:ty),+) => { $(
+    ($type:ty, |$a:ident, $b:ident| $is_rare:expr, $near:expr) => {
         impl Division for $type {
+            #[inline(always)]
+            fn is_rarely_divided(self, divisor: Self) -> bool {
+                let ($a, $b) = (self.abs(), divisor.abs());
+                $is_rare
+            }
+            #[inline(always)]
+            fn near_fmod(self, divisor: Self) -> Self {
+                let ($a, $b) = (self.abs(), divisor.abs());
+                let rest: $type = $near;
+                rest.copysign(self)
+            }
             #[inline(always)]
             fn fmod(self, divisor: Self) -> Self {
                 self % divisor
             }
-            /// From the remainder, so that it fits that.
+            #[inline(always)]
+            fn near_floor_div(self, divisor: Self) -> Self {
+                floor_div_of!(self, divisor, self.near_fmod(divisor))
+            }
             #[inline(always)]
             fn floor_div(self, divisor: Self) -> Self {
-                let rest = self % divisor;
-                let is_below = rest != 0.0 && (divisor < 0.0) != (rest < 0.0);
-                let quotient = (self - rest) / divisor - if is_below { 1.0 } else { 0.0 };
-                let floor = Functions::floor(quotient);
-                let nearest = if quotient - floor > 0.5 { floor + 1.0 } else { floor };
-                let nearest = if quotient == 0.0 { self / divisor * 0.0 } else { nearest };
-                if divisor == 0.0 { self / divisor } else { nearest }
+                floor_div_of!(self, divisor, self.fmod(divisor))
             }
         }
-    )+ };
+    };
 }
 
-float!(f32, f64);
+// In `f64`, the quotient of two `f32` below 2²⁸ is not rounded up to a whole number, and its products are exact.
+float! { f32, |a, b| !(a < b * 268_435_456.0 && b < f32::INFINITY), {
+    let (a, b) = (f64::from(a), f64::from(b));
+    (a - (a / b).trunc() * b) as f32
+} }
+// Below 2⁵⁰ the product in two parts is exact (Dekker 1971, <https://doi.org/10.1007/BF01397083>); a quotient that was rounded up leaves a remainder
+// below 0.
+float! { f64, |a, b| !(a < b * 1_125_899_906_842_624.0 && a < 1e290 && b < 1e290 && b > 1e-280), {
+    let quotient = (a / b).trunc();
+    let product = quotient * b;
+    let (q, d) = (upper(quotient), upper(b));
+    let lost = ((q * d - product) + q * (b - d) + (quotient - q) * d) + (quotient - q) * (b - d);
+    let rest = (a - product) - lost;
+    if rest < 0.0 { rest + b } else { rest }
+} }

@@ -54,19 +54,261 @@ fn two_to(n: u32) -> f32 {
 /// The natural logarithm; NaN below 0.
 #[inline(always)]
 pub(crate) fn ln(x: f32) -> f32 {
+    let (k, f) = ln_parts(x);
+    log_at_edges(x, k * LN_2_HIGH - ((less_than(f) - k * LN_2_LOW) - f))
+}
+
+/// ln(1 + x), as in `f64.rs`.
+#[inline(always)]
+pub(crate) fn ln_1p(x: f32) -> f32 {
+    let sum = 1.0 + x;
+    let lost = if x > 1.0 { 1.0 - (sum - x) } else { x - (sum - 1.0) };
+    let (k, f) = ln_parts(sum);
+    let y = k * LN_2_HIGH - ((less_than(f) - (k * LN_2_LOW + lost / sum)) - f);
+    let y = if x == 0.0 || x == f32::INFINITY { x } else { y };
+    let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
+    if x >= -1.0 { y } else { f32::NAN }
+}
+
+/// The logarithm to base 2: ln f · log₂e with 12 bits of either multiplied exactly.
+#[inline(always)]
+pub(crate) fn log2(x: f32) -> f32 {
+    const HIGH: f32 = 1.442_382_8;
+    const LOW: f32 = 3.122_284e-4;
+    let (k, f) = ln_parts(x);
+    let less = less_than(f);
+    let high = upper(f - less);
+    let low = (f - high) - less;
+    log_at_edges(x, (k + high * HIGH) + (high * LOW + low * (HIGH + LOW)))
+}
+
+/// The logarithm to base 10, with log₁₀2 in two parts.
+#[inline(always)]
+pub(crate) fn log10(x: f32) -> f32 {
+    const HIGH: f32 = 3.010_254e-1;
+    const LOW: f32 = 4.605_039e-6;
+    let (k, f) = ln_parts(x);
+    log_at_edges(x, k * HIGH + (k * LOW + (f - less_than(f)) * std::f32::consts::LOG10_E))
+}
+
+/// k and f such that x = 2ᵏ·(1 + f) with 1 + f in [√½, √2).
+#[inline(always)]
+fn ln_parts(x: f32) -> (f32, f32) {
     const SQRT_HALF: u32 = 0x3f35_04f3;
     let is_subnormal = x < f32::MIN_POSITIVE;
     let scaled = if is_subnormal { x * 8_388_608.0 } else { x };
     let bits = scaled.to_bits().wrapping_sub(SQRT_HALF);
     let k = (bits as i32 >> 23) as f32 - if is_subnormal { 23.0 } else { 0.0 };
-    let f = f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF)) - 1.0;
+    (k, f32::from_bits((bits & 0x007f_ffff).wrapping_add(SQRT_HALF)) - 1.0)
+}
+
+/// f − ln(1 + f), for 1 + f in [√½, √2).
+#[inline(always)]
+fn less_than(f: f32) -> f32 {
     let s = f / (2.0 + f);
     let z = s * s;
-    let r = z * ((2.987_442e-1 * z + 3.997_745e-1) * z + 6.666_677_6e-1);
-    let y = k * LN_2_HIGH - ((s * (f - r) - k * LN_2_LOW) - f);
+    s * (f - z * ((2.987_442e-1 * z + 3.997_745e-1) * z + 6.666_677_6e-1))
+}
+
+/// The logarithm, which is `y` of positive finite numbers.
+#[inline(always)]
+fn log_at_edges(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     if x >= 0.0 { y } else { f32::NAN }
+}
+
+/// The number cut off behind 12 bits.
+#[inline(always)]
+fn upper(x: f32) -> f32 {
+    f32::from_bits(x.to_bits() & !0xfff)
+}
+
+/// ln(1 + eˣ) for x ≤ 0: 2·artanh(s) with s = eˣ / (2 + eˣ) ≤ ⅓.
+#[inline(always)]
+pub(crate) fn log1p_exp(x: f32) -> f32 {
+    let e = exp_below(x);
+    let s = e / (2.0 + e);
+    let z = s * s;
+    let r = polynomial(z, [2.801_266_8e-1, 2.800_167_9e-1, 4.002_153_4e-1, 6.666_641_6e-1]);
+    e - s * (e - z * r)
+}
+
+/// 2ˣ
+#[inline(always)]
+pub(crate) fn exp2(x: f32) -> f32 {
+    let x = if x > 130.0 { 130.0 } else { x };
+    let x = if x < -152.0 { -152.0 } else { x };
+    let shifted = x + ROUND;
+    let r = x - (shifted - ROUND);
+    let (n, half) = (shifted.to_bits(), shifted.to_bits() >> 1);
+    (1.0 + r * polynomial(r, EXP2)) * two_to(half) * two_to(n.wrapping_sub(half))
+}
+
+/// Coefficients of (2^r − 1) / r, of relative errors of 2^r below 2⁻²⁸.
+const EXP2: [f32; 6] = [1.535_333_8e-4, 1.339_888_7e-3, 9.618_438e-3, 5.550_332_4e-2, 2.402_264_8e-1, 6.931_472e-1];
+/// Fewer, of relative errors below 2⁻²³.
+const EXP2_SHORT: [f32; 5] = [1.326_471_3e-3, 9.671_524e-3, 5.550_733_9e-2, 2.402_224_2e-1, 6.931_47e-1];
+
+/// 2ˣ for x from −125 to 128: x = n + r with |r| ≤ ½, and n is added to the exponent of 2^r. NaN becomes any number.
+#[inline(always)]
+fn exp2_of_few(x: f32) -> f32 {
+    let shifted = x + ROUND;
+    let r = x - (shifted - ROUND);
+    f32::from_bits((1.0 + r * polynomial(r, EXP2_SHORT)).to_bits().wrapping_add(shifted.to_bits() << 23))
+}
+
+/// A polynomial, by its coefficients from the last to the first.
+#[inline(always)]
+fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
+    let mut y = coefficients[0];
+    for c in &coefficients[1..] {
+        y = y * x + c;
+    }
+    y
+}
+
+/// The error function: an odd polynomial near 0, 1 − e^q(|x|) with a polynomial q beyond.
+#[inline(always)]
+pub(crate) fn erf(x: f32) -> f32 {
+    let a = x.abs();
+    let z = a * a;
+    let p = polynomial(z, [-6.315_13e-4, 5.051_095e-3, -2.680_254_8e-2, 1.128_271_74e-1, -3.761_257_2e-1]);
+    let near = a + a * (1.283_791_6e-1 + z * p);
+    let b = if a > 4.0 { 4.0 } else { a }; // erf(4) rounds to 1
+    // The coefficients of ln(erfc(b)), times log₂e.
+    let q = polynomial(
+        b,
+        [2.953_469_5e-4, -4.512_329_3e-3, 3.254_259e-2, -1.509_073_3e-1, -9.181_849e-1, -1.627_514_6, -1.354_923_4e-4],
+    );
+    let far = 1.0 - exp2_of_few(q);
+    (if a >= 0.85 { far } else { near }).copysign(x)
+}
+
+/// The distribution function Φ of the normal distribution, and e^(−x²/2): Φ(−|x|) is e^(−x²/2) times a rational function, whose
+/// coefficients are all positive. The error of the square is left: 10⁻⁶ of Φ(−5), 7·10⁻⁶ of Φ(−13), below which Φ is 0 here.
+#[inline(always)]
+pub(crate) fn normal_and_bell(x: f32) -> (f32, f32) {
+    const MOST: f32 = 13.0;
+    let a = x.abs();
+    let is_beyond = a > MOST;
+    let a = if is_beyond { MOST } else { a };
+    let bell = exp2_of_few(a * a * (-0.5 * std::f32::consts::LOG2_E));
+    let bell = if is_beyond { 0.0 } else { bell };
+    let above = polynomial(a, [4.077_402_8e-3, 4.037_135e-2, 1.824_585_6e-1, 4.372_469_8e-1, 0.5]);
+    let below = polynomial(a, [1.022_040_4e-2, 1.012_027_8e-1, 4.674_204e-1, 1.199_277_9, 1.672_378_9, 1.0]);
+    let tail = bell * above / below;
+    (if x > 0.0 { 1.0 - tail } else { tail }, bell)
+}
+
+/// The inverse of the error function: x times a polynomial of x² near 0, then of w = −ln(1 − x²), then of √w
+/// (Giles 2010, <https://people.maths.ox.ac.uk/gilesm/files/gems_erfinv.pdf>). ±∞ at ±1, NaN beyond.
+#[inline(always)]
+pub(crate) fn erfinv(x: f32) -> f32 {
+    let a = x.abs();
+    let near = polynomial(
+        a * a,
+        [1.522_990_3e-1, -1.719_274_8e-2, 8.416_042e-2, 8.392_372e-2, 1.277_238_9e-1, 2.320_097e-1, -1.137_730_6e-1],
+    );
+    let w = -ln((1.0 - a) * (1.0 + a));
+    let middle = polynomial(
+        w - 1.5,
+        [
+            -4.428_94e-9,
+            5.277_977e-8,
+            1.586_642e-7,
+            -5.584_842e-6,
+            2.297_906_3e-5,
+            1.782_646e-4,
+            -2.092_272_7e-3,
+            8.794_104e-4,
+            2.503_624_5e-1,
+            2.520_638_7e-1,
+        ],
+    );
+    let far = polynomial(
+        w.sqrt() - 3.0,
+        [
+            -2.293_612_4e-4,
+            1.334_382_5e-3,
+            -3.461_056e-3,
+            5.706_305_3e-3,
+            -7.664_310_3e-3,
+            9.444_582e-3,
+            1.001_676_3,
+            1.832_976_8,
+        ],
+    );
+    let factor = if w < 6.0 { middle } else { far };
+    let y = x + x * if a < 0.6 { near } else { factor };
+    if a == 1.0 { f32::INFINITY.copysign(x) } else { y }
+}
+
+/// The angle whose sine this is: a polynomial near 0, π/2 − 2·asin(√((1 − |x|) / 2)) beyond; NaN outside of [−1, 1].
+#[inline(always)]
+pub(crate) fn asin(x: f32) -> f32 {
+    let (is_far, s, more) = asin_parts(x.abs());
+    let far = (FRAC_PI_2_HIGH - 2.0 * s) - (2.0 * more - FRAC_PI_2_LOW);
+    (if is_far { far } else { s + more }).copysign(x)
+}
+
+/// The angle whose cosine this is, by the same polynomial; NaN outside of [−1, 1].
+#[inline(always)]
+pub(crate) fn acos(x: f32) -> f32 {
+    let (is_far, s, more) = asin_parts(x.abs());
+    let angle = s + more;
+    let middle = FRAC_PI_2_HIGH - (angle.copysign(x) - FRAC_PI_2_LOW);
+    let far = 2.0 * if x < 0.0 { FRAC_PI_2_HIGH - (angle - FRAC_PI_2_LOW) } else { angle };
+    if is_far { far } else { middle }
+}
+
+const FRAC_PI_2_HIGH: f32 = std::f32::consts::FRAC_PI_2;
+const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
+
+/// Whether a number that is not negative is above ½, and half of acos of it then, else asin, as a sum of two.
+#[inline(always)]
+fn asin_parts(a: f32) -> (bool, f32, f32) {
+    let is_far = a > 0.5;
+    let z = if is_far { 0.5 * (1.0 - a) } else { a * a };
+    let s = if is_far { z.sqrt() } else { a };
+    let p = polynomial(z, [4.217_821e-2, 2.417_296_8e-2, 4.547_160_3e-2, 7.495_289e-2, 1.666_675_3e-1]);
+    (is_far, s, s * (z * p))
+}
+
+/// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ 2²⁶; n·π/2 is subtracted in `f64`.
+#[inline(always)]
+fn sin_cos(x: f32) -> (f32, f32, u32) {
+    let x = f64::from(x);
+    let shifted = x * std::f64::consts::FRAC_2_PI + wide::ROUND;
+    let n = shifted - wide::ROUND;
+    let exact = (x - n * 1.570_796_310_901_641_8) - n * 1.589_325_477_352_819_6e-8;
+    let r = exact as f32;
+    let rest = (exact - f64::from(r)) as f32;
+    let z = r * r;
+    let s = polynomial(z, [-1.951_463_2e-4, 8.332_156e-3, -1.666_665_5e-1]);
+    let c = polynomial(z, [2.443_241_2e-5, -1.388_731e-3, 4.166_664_6e-2]);
+    (r + (r * (z * s) + rest), 1.0 - ((0.5 * z - z * z * c) + r * rest), shifted.to_bits() as u32)
+}
+
+/// The sine, unless the number is far.
+#[inline(always)]
+pub(crate) fn sin(x: f32) -> f32 {
+    let (s, c, n) = sin_cos(x);
+    let y = signed_by(if n & 1 == 0 { s } else { c }, n);
+    if x == 0.0 { x } else { y }
+}
+
+/// The cosine, unless the number is far.
+#[inline(always)]
+pub(crate) fn cos(x: f32) -> f32 {
+    let (s, c, n) = sin_cos(x);
+    signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1))
+}
+
+/// `x`, or −`x` if bit 1 of `sign` is set.
+#[inline(always)]
+fn signed_by(x: f32, sign: u32) -> f32 {
+    f32::from_bits(x.to_bits() ^ (sign & 2) << 30)
 }
 
 /// The hyperbolic tangent.

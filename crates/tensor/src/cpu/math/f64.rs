@@ -14,14 +14,63 @@ pub(crate) fn exp(x: f64) -> f64 {
 
 /// e^(x + rest) for a rest that is small beside x.
 #[inline(always)]
-fn exp_of_sum(x: f64, rest: f64) -> f64 {
+pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -746.0 { -746.0 } else { x };
     let (r, p, n) = exp_parts(x, rest);
-    // 2ⁿ in two steps, so that neither is too large or too small.
+    scaled(1.0 + (r + p), n)
+}
+
+/// 2ⁿ·x, in two steps, so that neither factor is too large or too small.
+#[inline(always)]
+fn scaled(x: f64, n: u64) -> f64 {
     let half = n >> 1;
-    (1.0 + (r + p)) * two_to(half) * two_to(n.wrapping_sub(half))
+    x * two_to(half) * two_to(n.wrapping_sub(half))
+}
+
+/// 2ˣ
+#[inline(always)]
+pub(crate) fn exp2(x: f64) -> f64 {
+    let x = if x > 1025.0 { 1025.0 } else { x };
+    let x = if x < -1076.0 { -1076.0 } else { x };
+    let shifted = x + ROUND;
+    let r = (x - (shifted - ROUND)) * std::f64::consts::LN_2;
+    scaled(1.0 + (r + r * r * exp_rest(r)), shifted.to_bits())
+}
+
+/// eˣ − 1
+#[inline(always)]
+pub(crate) fn exp_m1(x: f64) -> f64 {
+    let y = 2.0 * half_exp_m1(x);
+    if x.abs() < 1e-17 { x } else { y }
+}
+
+/// (eˣ − 1) / 2, which is finite a little further than eˣ.
+#[inline(always)]
+fn half_exp_m1(x: f64) -> f64 {
+    let x = if x > 710.5 { 710.5 } else { x };
+    let x = if x < -60.0 { -60.0 } else { x };
+    let (r, p, n) = exp_parts(x, 0.0);
+    let quarter = two_to(n.wrapping_sub(2));
+    2.0 * (quarter * (r + p) + (quarter - 0.25))
+}
+
+/// (eˣ − e⁻ˣ) / 2, of m = e^|x| − 1: (m + m / (m + 1)) / 2.
+#[inline(always)]
+pub(crate) fn sinh(x: f64) -> f64 {
+    let a = x.abs();
+    let half = half_exp_m1(a);
+    let bounded = if half > 1e18 { 1e18 } else { half };
+    let y = half + bounded / (2.0 * bounded + 1.0);
+    (if a < 1e-9 { a } else { y }).copysign(x)
+}
+
+/// (eˣ + e⁻ˣ) / 2
+#[inline(always)]
+pub(crate) fn cosh(x: f64) -> f64 {
+    let half = half_exp_m1(x.abs()) + 0.5;
+    half + 0.25 / half
 }
 
 /// 2⁵¹²
@@ -39,6 +88,12 @@ pub(crate) fn exp_below(x: f64) -> f64 {
 #[inline(always)]
 fn exp_parts(x: f64, rest: f64) -> (f64, f64, u64) {
     let (r, lost, n) = reduced(x, rest);
+    (r, r * r * exp_rest(r) + lost, n)
+}
+
+/// (eʳ − 1 − r) / r² for |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn exp_rest(r: f64) -> f64 {
     let q = 2.4999962752161227e-8;
     let q = q * r + 2.7630378614888184e-7;
     let q = q * r + 2.7557587350023017e-6;
@@ -48,8 +103,7 @@ fn exp_parts(x: f64, rest: f64) -> (f64, f64, u64) {
     let q = q * r + 8.333333333495627e-3;
     let q = q * r + 4.166666666652919e-2;
     let q = q * r + 1.666666666666641e-1;
-    let q = q * r + 5.000000000000011e-1;
-    (r, r * r * q + lost, n)
+    q * r + 5.000000000000011e-1
 }
 
 /// r, what rounding took from it, and n in the low bits, such that x + rest = n·ln 2 + r with |r| ≤ ln 2 / 2.
@@ -74,10 +128,40 @@ pub(crate) fn ln(x: f64) -> f64 {
     let (k, f) = ln_parts(x);
     let s = f / (2.0 + f);
     let z = s * s;
-    let y = k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - k * LN_2_LOW) - f);
+    log_at_edges(x, k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - k * LN_2_LOW) - f))
+}
+
+/// The logarithm, which is `y` of positive finite numbers.
+#[inline(always)]
+pub(super) fn log_at_edges(x: f64, y: f64) -> f64 {
     let y = if x == f64::INFINITY { x } else { y };
     let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
     if x >= 0.0 { y } else { f64::NAN }
+}
+
+/// k and ln(1 + f) of [`ln_parts`].
+#[inline(always)]
+fn log_parts(x: f64) -> (f64, f64) {
+    let (k, f) = ln_parts(x);
+    let s = f / (2.0 + f);
+    let z = s * s;
+    (k, f - s * (f - z * artanh_rest(z)))
+}
+
+/// The logarithm to base 2.
+#[inline(always)]
+pub(crate) fn log2(x: f64) -> f64 {
+    let (k, rest) = log_parts(x);
+    log_at_edges(x, k + rest * std::f64::consts::LOG2_E)
+}
+
+/// The logarithm to base 10, with log₁₀2 in two parts.
+#[inline(always)]
+pub(crate) fn log10(x: f64) -> f64 {
+    const HIGH: f64 = 0.3010299955494702;
+    const LOW: f64 = 1.1451100898021838e-10;
+    let (k, rest) = log_parts(x);
+    log_at_edges(x, k * HIGH + (k * LOW + rest * std::f64::consts::LOG10_E))
 }
 
 /// ln(1 + x): the logarithm of the rounded sum, and to first order of what rounding took from it, as in FreeBSD's `s_log1p.c`.
@@ -92,6 +176,61 @@ pub(crate) fn ln_1p(x: f64) -> f64 {
     let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
     let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
     if x >= -1.0 { y } else { f64::NAN }
+}
+
+/// ln(1 + eˣ) for x ≤ 0: 2·artanh(s) with s = eˣ / (2 + eˣ) ≤ ⅓.
+#[inline(always)]
+pub(crate) fn log1p_exp(x: f64) -> f64 {
+    let e = exp_below(x);
+    let s = e / (2.0 + e);
+    let z = s * s;
+    let r = polynomial(
+        z,
+        [
+            1.701_076_998_563_25e-1,
+            8.344_439_609_436_455e-2,
+            1.210_506_310_181_392_9e-1,
+            1.330_110_690_314_590_9e-1,
+            1.538_654_945_807_895_7e-1,
+            1.818_174_443_089_59e-1,
+            2.222_222_395_495_928e-1,
+            2.857_142_854_809_779e-1,
+            4.000_000_000_015_527e-1,
+            6.666_666_666_666_631e-1,
+        ],
+    );
+    e - s * (e - z * r)
+}
+
+/// A polynomial, by its coefficients from the last to the first: those of even and of odd powers beside each other, because each
+/// step has to wait for the one before it.
+#[inline(always)]
+pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
+    let z = x * x;
+    let (mut even, mut odd) = (0.0, 0.0);
+    for (i, c) in coefficients.iter().enumerate() {
+        let part = if (N - i) % 2 == 1 { &mut even } else { &mut odd };
+        *part = if i < 2 { *c } else { *part * z + c };
+    }
+    even + x * odd
+}
+
+/// The number whose hyperbolic cosine this is; NaN below 1.
+#[inline(always)]
+pub(crate) fn acosh(x: f64) -> f64 {
+    // (x − 1)² could overflow, and ln(2x) is as good there.
+    let is_large = x > 1e9;
+    let t = x - 1.0;
+    let y = ln_1p(if is_large { t } else { t + (t * (t + 2.0)).sqrt() });
+    let y = y + if is_large { std::f64::consts::LN_2 } else { 0.0 };
+    if t < 0.0 { f64::NAN } else { y }
+}
+
+/// The number whose hyperbolic tangent this is; NaN outside of [−1, 1].
+#[inline(always)]
+pub(crate) fn atanh(x: f64) -> f64 {
+    let a = x.abs();
+    (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x)
 }
 
 /// k and f such that x = 2ᵏ·(1 + f) with 1 + f in [√½, √2).
@@ -169,7 +308,7 @@ fn ln_exactly(x: f64) -> (f64, f64) {
 
 /// The number cut off behind 26 bits.
 #[inline(always)]
-fn upper(x: f64) -> f64 {
+pub(super) fn upper(x: f64) -> f64 {
     f64::from_bits(x.to_bits() & !0x7ff_ffff)
 }
 

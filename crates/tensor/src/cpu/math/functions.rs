@@ -1,32 +1,39 @@
 //! Trigonometric, hyperbolic and error functions, and logarithms and exponentials of other bases.
 //!
-//! `f32` is computed in `f64`, without branches, so that loops become vectors and results are rounded once; errors are below
-//! one unit in the last place. `f64` is computed by the `libm` crate, number by number.
+//! All are written without branches, so that loops become vectors. What is used often has formulas of its own in `f32.rs`, with
+//! errors below two units in the last place; the rest of `f32` is computed in `f64` here and rounded once, with errors below one.
+//! Those of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`. What only the `libm` crate has is computed number by number.
 //!
 //! # How, in `f32`
-//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in three parts, the first two exactly for
-//!   |x| < 2²⁶; polynomials of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
-//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial. **asin** and **acos** are
-//!   angles of x and √((1 − x)·(1 + x)).
-//! - **log1p**: ln(1 + x), and what 1 + x lost. The inverse hyperbolic functions are made of it, sinh of e^x − 1.
-//! - **erf**: a polynomial of x² up to 1; **erfc** is e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
+//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in parts, the first exactly for |x| < 2²⁶; polynomials
+//!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
+//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
+//! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
+//! - **erfc** is 1 less a polynomial of x² up to 1, e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
 //!
 //! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
 
-use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, LN_2, LOG2_E, LOG10_E, PI};
+use std::f64::consts::{FRAC_2_PI, LN_2};
 
-use super::f32::{exp_in_f64, exp_m1_of_small, exp_parts_in_f64, ln_in_f64};
-use super::f64::{ROUND, two_to};
+use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64};
+use super::f64::ROUND;
+use super::{angles, erf, f32 as single, f64 as double};
 
 /// `functions! { doc name, … }`: the trait, and its methods of `f64` by the `libm` crate.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+) => {
+    ({$($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+}
+    $($(#[$both_doc:meta])* $both:ident = $both_single:path, $both_double:path;)+) => {
         /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
         #[allow(clippy::wrong_self_convention, reason = "numbers are values")]
         pub(crate) trait Functions: Sized {
             /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the `far_` ones.
             fn is_far(self) -> bool;
             $($(#[$doc])* fn $name(self $(, $y: Self)?) -> Self;)+
+            $($(#[$both_doc])* fn $both(self) -> Self;)+
+            /// The distribution function of the normal distribution, and e^(−x²/2).
+            fn normal_and_bell(self) -> (Self, Self);
+            /// The magnitude of this with the sign of the other.
+            fn with_sign_of(self, other: Self) -> Self;
         }
 
         impl Functions for f32 {
@@ -41,27 +48,47 @@ macro_rules! functions {
                 let y: f64 = $single;
                 y as f32
             })+
+            $(#[inline(always)]
+            fn $both(self) -> f32 {
+                $both_single(self)
+            })+
+            #[inline(always)]
+            fn normal_and_bell(self) -> (f32, f32) {
+                single::normal_and_bell(self)
+            }
+            #[inline(always)]
+            fn with_sign_of(self, other: f32) -> f32 {
+                self.copysign(other)
+            }
         }
 
         impl Functions for f64 {
             #[inline(always)]
             fn is_far(self) -> bool {
-                false
+                self.abs() > angles::FAR
             }
             $(#[inline(always)]
             fn $name(self $(, $y: f64)?) -> f64 {
                 let $x = self;
                 $double
             })+
+            $(#[inline(always)]
+            fn $both(self) -> f64 {
+                $both_double(self)
+            })+
+            #[inline(always)]
+            fn normal_and_bell(self) -> (f64, f64) {
+                erf::normal_and_bell(self)
+            }
+            #[inline(always)]
+            fn with_sign_of(self, other: f64) -> f64 {
+                self.copysign(other)
+            }
         }
     };
 }
 
-functions! {
-    /// The sine, unless the number is far.
-    sin = |x| { let (s, c, n) = sin_cos(x); signed_by(if n & 1 == 0 { s } else { c }, n & 2) }, libm::sin(x);
-    /// The cosine, unless the number is far.
-    cos = |x| { let (s, c, n) = sin_cos(x); signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1) & 2) }, libm::cos(x);
+functions! {{
     /// The tangent, unless the number is far.
     tan = |x| { let (s, c, n) = sin_cos(x); (if n & 1 == 0 { s } else { -c }) / (if n & 1 == 0 { c } else { s }) }, libm::tan(x);
     /// The sine.
@@ -70,40 +97,24 @@ functions! {
     far_cos = |x| libm::cos(x), libm::cos(x);
     /// The tangent.
     far_tan = |x| libm::tan(x), libm::tan(x);
-    /// The angle whose sine this is; NaN outside of [−1, 1].
-    asin = |x| angle(x, ((1.0 - x) * (1.0 + x)).sqrt()), libm::asin(x);
-    /// The angle whose cosine this is; NaN outside of [−1, 1].
-    acos = |x| angle(((1.0 - x) * (1.0 + x)).sqrt(), x), libm::acos(x);
     /// The angle whose tangent this is.
-    atan = |x| angle(x, 1.0), libm::atan(x);
+    atan = |x| angle(x, 1.0), angles::atan(x);
     /// The angle of the point (other, self).
-    atan2 = |y, x| angle(y, x), libm::atan2(y, x);
+    atan2 = |y, x| angle(y, x), angles::atan2(y, x);
     /// (eˣ − e⁻ˣ) / 2
-    sinh = |x| { let m = exp_m1(x.abs()); (0.5 * (m + m / (m + 1.0))).copysign(x) }, libm::sinh(x);
+    sinh = |x| { let m = exp_m1(x.abs()); (0.5 * (m + m / (m + 1.0))).copysign(x) }, double::sinh(x);
     /// (eˣ + e⁻ˣ) / 2
-    cosh = |x| { let e = exp_in_f64(x.abs()); 0.5 * (e + 1.0 / e) }, libm::cosh(x);
+    cosh = |x| { let e = exp_in_f64(x.abs()); 0.5 * (e + 1.0 / e) }, double::cosh(x);
     /// The number whose hyperbolic sine this is.
     asinh = |x| asinh(x), libm::asinh(x);
     /// The number whose hyperbolic cosine this is; NaN below 1.
-    acosh = |x| { let t = x - 1.0; let y = ln_1p(t + (t * (t + 2.0)).sqrt()); if t < 0.0 { f64::NAN } else { y } }, if x < 1.0 { f64::NAN } else { libm::acosh(x) };
+    acosh = |x| { let t = x - 1.0; let y = ln_1p(t + (t * (t + 2.0)).sqrt()); if t < 0.0 { f64::NAN } else { y } }, double::acosh(x);
     /// The number whose hyperbolic tangent this is; NaN outside of [−1, 1].
-    atanh = |x| { let a = x.abs(); (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x) }, libm::atanh(x);
-    /// ln(1 + x)
-    ln_1p = |x| ln_1p(x), super::f64::ln_1p(x);
+    atanh = |x| { let a = x.abs(); (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x) }, double::atanh(x);
     /// eˣ − 1
-    exp_m1 = |x| exp_m1(x), libm::expm1(x);
-    /// 2ˣ
-    exp2 = |x| exp2(x), libm::exp2(x);
-    /// The logarithm to base 2.
-    log2 = |x| { let (k, rest) = ln_in_f64(x); log_at_edges(x, k + rest * LOG2_E) }, libm::log2(x);
-    /// The logarithm to base 10.
-    log10 = |x| { let (k, rest) = ln_in_f64(x); log_at_edges(x, (k * LN_2 + rest) * LOG10_E) }, libm::log10(x);
-    /// The error function.
-    erf = |x| erf(x), libm::erf(x);
+    exp_m1 = |x| exp_m1(x), double::exp_m1(x);
     /// 1 − erf(x), precise where that is small.
-    erfc = |x| erfc(x), libm::erfc(x);
-    /// The distribution function of the normal distribution.
-    normal = |x| 0.5 * erfc(-x * FRAC_1_SQRT_2), 0.5 * libm::erfc(-x * FRAC_1_SQRT_2);
+    erfc = |x| erfc(x), erf::erfc(x);
     /// Rounded down.
     floor = |x| x.floor(), f64::floor(x);
     /// Rounded up.
@@ -112,6 +123,29 @@ functions! {
     trunc = |x| x.trunc(), f64::trunc(x);
     /// Rounded to the nearest, halves to even.
     round = |x| x.round_ties_even(), f64::round_ties_even(x);
+}
+    /// The sine, unless the number is far.
+    sin = single::sin, angles::sin;
+    /// The cosine, unless the number is far.
+    cos = single::cos, angles::cos;
+    /// The angle whose sine this is; NaN outside of [−1, 1].
+    asin = single::asin, angles::asin;
+    /// The angle whose cosine this is; NaN outside of [−1, 1].
+    acos = single::acos, angles::acos;
+    /// ln(1 + x)
+    ln_1p = single::ln_1p, double::ln_1p;
+    /// ln(1 + eˣ) for x ≤ 0.
+    log1p_exp = single::log1p_exp, double::log1p_exp;
+    /// 2ˣ
+    exp2 = single::exp2, double::exp2;
+    /// The logarithm to base 2.
+    log2 = single::log2, double::log2;
+    /// The logarithm to base 10.
+    log10 = single::log10, double::log10;
+    /// The error function.
+    erf = single::erf, erf::erf;
+    /// The inverse of the error function: ±∞ at ±1, NaN beyond.
+    erfinv = single::erfinv, erf::erfinv;
 }
 
 /// Sine and cosine of x − n·π/2, and n in the low bits.
@@ -132,37 +166,21 @@ fn sin_cos(x: f64) -> (f64, f64, u64) {
     (r * (1.0 + z * s), 1.0 - 0.5 * z + z * z * c, shifted.to_bits())
 }
 
-/// `x`, or −`x` if bit 1 of `sign` is set.
-#[inline(always)]
-fn signed_by(x: f64, sign: u64) -> f64 {
-    f64::from_bits(x.to_bits() ^ (sign & 2) << 62)
-}
-
 /// The angle of the point (x, y).
 #[inline(always)]
 fn angle(y: f64, x: f64) -> f64 {
-    const TAN_PI_8: f64 = 0.414_213_562_373_095;
-    let (a, b) = (y.abs(), x.abs());
-    let are_infinite = a == f64::INFINITY && b == f64::INFINITY;
-    let a = if are_infinite { 1.0 } else { a };
-    let b = if are_infinite || a == 0.0 && b == 0.0 { 1.0 } else { b };
-    let (is_small, is_middle) = (a <= TAN_PI_8 * b, a * TAN_PI_8 <= b);
-    let above = if is_middle { a - b } else { -b };
-    let above = if is_small { a } else { above };
-    let below = if is_middle { a + b } else { a };
-    let below = if is_small { b } else { below };
-    let start = if is_middle { FRAC_PI_4 } else { FRAC_PI_2 };
-    let start = if is_small { 0.0 } else { start };
-    let u = above / below;
-    let z = u * u;
-    let q = 4.747_375_063_108_318e-2;
-    let q = q * z - 8.477_990_053_857_846e-2;
-    let q = q * z + 1.104_502_261_667_388_7e-1;
-    let q = q * z - 1.428_203_664_749_63e-1;
-    let q = q * z + 1.999_990_500_809_876_7e-1;
-    let q = q * z - 3.333_333_251_286_273e-1;
-    let angle = start + u * (1.0 + z * q);
-    (if x.is_sign_negative() { PI - angle } else { angle }).copysign(y)
+    super::angles::angle(
+        (y, x),
+        #[inline(always)]
+        |z| {
+            let q = 4.747_375_063_108_318e-2;
+            let q = q * z - 8.477_990_053_857_846e-2;
+            let q = q * z + 1.104_502_261_667_388_7e-1;
+            let q = q * z - 1.428_203_664_749_63e-1;
+            let q = q * z + 1.999_990_500_809_876_7e-1;
+            q * z - 3.333_333_251_286_273e-1
+        },
+    )
 }
 
 #[inline(always)]
@@ -182,28 +200,11 @@ fn ln_1p(x: f64) -> f64 {
     if x >= -1.0 { y } else { f64::NAN }
 }
 
-/// The logarithm, which is `y` of positive finite numbers.
-#[inline(always)]
-fn log_at_edges(x: f64, y: f64) -> f64 {
-    let y = if x == f64::INFINITY { x } else { y };
-    let y = if x == 0.0 { f64::NEG_INFINITY } else { y };
-    if x >= 0.0 { y } else { f64::NAN }
-}
-
 #[inline(always)]
 fn exp_m1(x: f64) -> f64 {
     let (rest, power) = exp_parts_in_f64(x);
     let y = (power - 1.0) + power * rest;
     if x == 0.0 { x } else { y }
-}
-
-#[inline(always)]
-fn exp2(x: f64) -> f64 {
-    let x = if x > 200.0 { 200.0 } else { x };
-    let x = if x < -200.0 { -200.0 } else { x };
-    let shifted = x + ROUND;
-    let power = two_to(shifted.to_bits());
-    power + power * exp_m1_of_small((x - (shifted - ROUND)) * LN_2)
 }
 
 /// erf for |x| ≤ 1.
@@ -238,12 +239,6 @@ fn erfc_beyond_one(a: f64) -> f64 {
     let q = q * t - 4.271_858_472_534_228e-1;
     let q = q * t + 2.553_956_762_837_823e-1;
     exp_in_f64(-a * a) * q
-}
-
-#[inline(always)]
-fn erf(x: f64) -> f64 {
-    let beyond = (1.0 - erfc_beyond_one(x.abs())).copysign(x);
-    if x.abs() <= 1.0 { erf_near_zero(x) } else { beyond }
 }
 
 #[inline(always)]

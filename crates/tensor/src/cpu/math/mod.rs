@@ -12,7 +12,8 @@
 //! - **tanh** is m / (m + 2) with m = e^(2|x|) − 1, taken from the parts of exp without cancellation; in `f32`, where that
 //!   is not exact enough, 1 − 2 / (e^(2|x|) + 1), and a polynomial near 0.
 //! - **pow** is e^(y·ln x), in `f32` computed in `f64`, in `f64` with a logarithm in two parts.
-//! - **functions.rs** has what is used less: in `f32` computed in `f64`, in `f64` by the `libm` crate, number by number.
+//! - **asin** and **acos** are x + x³·p(x²) up to ½, and by the same polynomial of √((1 − x) / 2) beyond.
+//! - **functions.rs** has what is used less, and lists all; **angles.rs** and **erf.rs** have what is longer in `f64`.
 //! - **sigmoid** is 1 / (1 + e⁻ˣ), written with e^(−|x|) so that nothing overflows.
 //!
 //! q and R are minimax polynomials by Remez exchange (60 digits): q for (eʳ − 1 − r) / r² with weight r²/eʳ on
@@ -20,7 +21,9 @@
 //! coefficients rounded to the type. Relative errors left by the polynomials: in `f32` 2⁻²⁸ and 2⁻³⁰, in `f64` 2⁻⁵⁷ and
 //! 2⁻⁵⁹.
 
+mod angles;
 mod division;
+mod erf;
 pub(crate) mod f32;
 pub(crate) mod f64;
 mod functions;
@@ -28,5 +31,6 @@ pub(crate) mod half;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::f64::polynomial;
 pub(crate) use division::Division;
 pub(crate) use functions::Functions;

@@ -1,6 +1,6 @@
 //! Accuracy of the elementary functions, against the standard library in twice the precision or in the same.
 
-use super::{f32 as single, f64 as double};
+use super::{Division, Functions, angles, erf, f32 as single, f64 as double};
 
 /// One in about a thousand of all floats, and the edges.
 fn floats() -> impl Iterator<Item = f32> {
@@ -35,6 +35,17 @@ fn single_precision_is_within_two_units_in_the_last_place() {
         ("ln", worst_single(single::ln, f64::ln)),
         ("tanh", worst_single(single::tanh, f64::tanh)),
         ("sigmoid", worst_single(single::sigmoid, sigmoid)),
+        ("sin", worst_single(|x| if x.is_far() { x.far_sin() } else { Functions::sin(x) }, libm::sin)),
+        ("cos", worst_single(|x| if x.is_far() { x.far_cos() } else { Functions::cos(x) }, libm::cos)),
+        ("asin", worst_single(single::asin, libm::asin)),
+        ("acos", worst_single(single::acos, libm::acos)),
+        ("log1p", worst_single(single::ln_1p, libm::log1p)),
+        ("log1p_exp", worst_single(|x| single::log1p_exp(-x.abs()), |x| (-x.abs()).exp().ln_1p())),
+        ("exp2", worst_single(single::exp2, libm::exp2)),
+        ("log2", worst_single(single::log2, libm::log2)),
+        ("log10", worst_single(single::log10, libm::log10)),
+        ("erf", worst_single(single::erf, libm::erf)),
+        ("erfinv", worst_single(single::erfinv, erf::erfinv)),
     ] {
         println!("{name}: {error} at {x:e}");
         assert!(error < 2.0, "{name}({x:e}) is off by {error} units");
@@ -59,6 +70,18 @@ fn worst_double(f: impl Fn(f64) -> f64, model: impl Fn(f64) -> f64) -> (u64, f64
     doubles().map(|x| (error(x), x)).max_by_key(|worst| worst.0).unwrap()
 }
 
+/// The tail of the distribution function is as precise as the square in its exponent.
+#[test]
+fn the_distribution_function_has_few_errors_up_to_its_tail() {
+    let normal = |x: f64| 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
+    for (least, most) in [(-0.5, 3.0), (-5.0, 25.0), (-12.5, 120.0)] {
+        let within = |x: f64, y: f64| if x < least { 0.0 } else { y };
+        let (error, x) =
+            worst_single(|x| within(x.into(), single::normal_and_bell(x).0.into()) as f32, |x| within(x, normal(x)));
+        assert!(error < most, "Φ({x:e}) is off by {error} units");
+    }
+}
+
 /// The model has errors of its own, of up to one unit (two for `tanh`).
 #[test]
 fn double_precision_is_near_the_standard_library() {
@@ -69,9 +92,61 @@ fn double_precision_is_near_the_standard_library() {
         ("ln_1p near 0", worst_double(|x| double::ln_1p(x * 1e-9), |x| (x * 1e-9).ln_1p())),
         ("tanh", worst_double(double::tanh, f64::tanh)),
         ("sigmoid", worst_double(double::sigmoid, sigmoid)),
+        ("exp2", worst_double(double::exp2, f64::exp2)),
+        ("expm1", worst_double(double::exp_m1, f64::exp_m1)),
+        ("log2", worst_double(double::log2, f64::log2)),
+        ("log10", worst_double(double::log10, f64::log10)),
+        ("sinh", worst_double(double::sinh, libm::sinh)),
+        ("cosh", worst_double(double::cosh, libm::cosh)),
+        ("acosh", worst_double(|x| double::acosh(x.abs() + 1.0), |x| libm::acosh(x.abs() + 1.0))),
+        ("atanh", worst_double(double::atanh, libm::atanh)),
+        ("log1p_exp", worst_double(|x| double::log1p_exp(-x.abs()), |x| (-x.abs()).exp().ln_1p())),
+        (
+            "sin",
+            worst_double(|x| if x.is_far() { x } else { angles::sin(x) }, |x| if x.is_far() { x } else { x.sin() }),
+        ),
+        (
+            "cos",
+            worst_double(|x| if x.is_far() { x } else { angles::cos(x) }, |x| if x.is_far() { x } else { x.cos() }),
+        ),
+        ("asin", worst_double(angles::asin, libm::asin)),
+        ("acos", worst_double(angles::acos, libm::acos)),
+        ("atan", worst_double(angles::atan, libm::atan)),
+        ("atan2", worst_double(|x| angles::atan2(x, -1e-300), |x| libm::atan2(x, -1e-300))),
+        ("erf", worst_double(erf::erf, libm::erf)),
     ] {
         println!("{name}: {error} at {x:e}");
         assert!(error <= 3, "{name}({x:e}) differs by {error} units");
+    }
+}
+
+#[test]
+fn the_inverse_of_the_error_function_leads_back() {
+    for x in doubles().filter(|x| x.abs() < 1.0) {
+        let back = libm::erf(erf::erfinv(x));
+        assert!((back - x).abs() <= 1e-15 * x.abs(), "{x:e} became {back:e}");
+    }
+    assert_eq!([1.0, -1.0].map(erf::erfinv), [f64::INFINITY, f64::NEG_INFINITY]);
+    assert!([1.5, -1.5, f64::NAN].into_iter().all(|x| erf::erfinv(x).is_nan()));
+}
+
+#[test]
+fn remainders_are_those_of_the_standard_library() {
+    let pairs = doubles().step_by(7).zip(doubles().skip(3).step_by(5));
+    let close = (0..100_000).map(|i| (f64::from(i) * 0.1, 0.1 + f64::from(i % 7)));
+    for (a, b) in pairs.chain(close).flat_map(|(a, b)| [(a, b), (a * b, b)]) {
+        let (c, d) = (a as f32, b as f32);
+        let is_right = |rest: f64, exact: f64| rest.to_bits() == exact.to_bits() || rest.is_nan() && exact.is_nan();
+        assert!(a.is_rarely_divided(b) || is_right(a.near_fmod(b), a % b), "{a:e} % {b:e}: {:e}", a.near_fmod(b));
+        assert!(c.is_rarely_divided(d) || is_right(c.near_fmod(d).into(), (c % d).into()), "{c:e} % {d:e}");
+    }
+    for (a, b) in [i32::MIN, -7, -1, 0, 1, 3, i32::MAX]
+        .into_iter()
+        .flat_map(|a| [i32::MIN, -3, -1, 0, 2, i32::MAX].map(|b| (a, b)))
+    {
+        assert_eq!(a.near_fmod(b), a.fmod(b), "{a} % {b}");
+        let quotient = if b == 0 { 0 } else { (i64::from(a) as f64 / f64::from(b)).floor() as i64 as i32 };
+        assert_eq!(a.floor_div(b), quotient, "{a} // {b}");
     }
 }
 
@@ -125,11 +200,7 @@ fn functions_of_single_precision_are_within_one_unit_in_the_last_place() {
         if x.is_far() { far(x) } else { near(x) }
     }
     for (name, (error, x)) in [
-        ("sin", worst_single(|x| with_far(x, F::sin, F::far_sin), libm::sin)),
-        ("cos", worst_single(|x| with_far(x, F::cos, F::far_cos), libm::cos)),
         ("tan", worst_single(|x| with_far(x, F::tan, F::far_tan), libm::tan)),
-        ("asin", worst_single(F::asin, libm::asin)),
-        ("acos", worst_single(F::acos, libm::acos)),
         ("atan", worst_single(F::atan, libm::atan)),
         ("atan2", worst_single(|x| F::atan2(x, -3.0), |x| libm::atan2(x, -3.0))),
         ("sinh", worst_single(F::sinh, libm::sinh)),
@@ -137,12 +208,7 @@ fn functions_of_single_precision_are_within_one_unit_in_the_last_place() {
         ("asinh", worst_single(F::asinh, libm::asinh)),
         ("acosh", worst_single(F::acosh, F::acosh)),
         ("atanh", worst_single(F::atanh, libm::atanh)),
-        ("log1p", worst_single(F::ln_1p, libm::log1p)),
         ("expm1", worst_single(F::exp_m1, libm::expm1)),
-        ("exp2", worst_single(F::exp2, libm::exp2)),
-        ("log2", worst_single(F::log2, libm::log2)),
-        ("log10", worst_single(F::log10, libm::log10)),
-        ("erf", worst_single(F::erf, libm::erf)),
         ("erfc", worst_single(F::erfc, libm::erfc)),
     ] {
         println!("{name}: {error} at {x:e}");

@@ -4,6 +4,7 @@ mod cuda;
 mod product;
 
 use self::product::Cumprod;
+pub(super) use self::product::recurrence_from_end;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};

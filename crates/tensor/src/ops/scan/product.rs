@@ -63,6 +63,11 @@ struct Recurrence {
     reverse: bool,
 }
 
+/// y[k] = x[k] + a[k + 1] · y[k + 1] along a dimension, with nothing behind the last.
+pub(in crate::ops) fn recurrence_from_end(x: &Tensor, a: &Tensor, dim: usize) -> Result<Tensor> {
+    apply(Recurrence { dim, reverse: true }, [x, a])
+}
+
 per_type! { Recurrence[2]: Real }
 
 impl Op<2> for Recurrence {

@@ -1,0 +1,127 @@
+//! Elementwise loops with a second formula: of rare numbers, or of the bits of halves. See `map.rs`.
+
+use super::kernel::{Kernel, loop_over};
+use super::map::written;
+use super::{CpuView, StoredMut, simd};
+use crate::element::Computing;
+
+/// [`map1_longest`](super::map1_longest), but for numbers that `is_rare` names, which `rare` computes, number by number.
+pub(crate) fn map1_but<T: Computing>(
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T) -> T + Sync + Copy,
+    (is_rare, rare): (impl Fn(T) -> bool + Sync + Copy, impl Fn(T) -> T + Sync + Copy),
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            let any_is_rare = simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    let mut any = false;
+                    for (dst, &x) in dst.iter_mut().zip(x[0]) {
+                        any |= is_rare(x);
+                        *dst = f(x);
+                    }
+                    any
+                },
+            );
+            if any_is_rare {
+                dst.iter_mut().zip(x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
+            }
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
+/// [`map1`](super::map1) of a formula that is `of_bits` for the bits of halves.
+pub(crate) fn map1_by_bits<T: Computing>(
+    x: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T) -> T + Sync + Copy,
+    of_bits: impl Fn(u16) -> u16 + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
+        halves: Some(&|_, dst, [x]| {
+            let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for (dst, &x) in dst.iter_mut().zip(x) {
+                        *dst = of_bits(x);
+                    }
+                },
+            );
+        }),
+        changes: false,
+    };
+    written(out, [x], kernel);
+}
+
+/// [`map2_longest`](super::map2_longest), but for pairs that `is_rare` names, which `rare` computes, pair by pair.
+pub(crate) fn map2_but<T: Computing>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+    (is_rare, rare): (impl Fn(T, T) -> bool + Sync + Copy, impl Fn(T, T) -> T + Sync + Copy),
+) {
+    let kernel = Kernel {
+        numbers: &|dst, [a, b]| {
+            let any_is_rare = simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    let mut any = false;
+                    for ((dst, &a), &b) in dst.iter_mut().zip(*a).zip(*b) {
+                        any |= is_rare(a, b);
+                        *dst = f(a, b);
+                    }
+                    any
+                },
+            );
+            if any_is_rare {
+                let pairs = a.iter().zip(*b).map(|(&a, &b)| (a, b));
+                let rare_ones = dst.iter_mut().zip(pairs).filter(|(_, (a, b))| is_rare(*a, *b));
+                rare_ones.for_each(|(dst, (a, b))| *dst = rare(a, b));
+            }
+        },
+        halves: None,
+        changes: false,
+    };
+    written(out, [a, b], kernel);
+}
+
+/// [`map2`](super::map2) of a formula that is `of_bits` for the bits of halves.
+pub(crate) fn map2_by_bits<T: Computing>(
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(T, T) -> T + Sync + Copy,
+    of_bits: impl Fn(u16, u16) -> u16 + Sync + Copy,
+) {
+    let kernel = Kernel {
+        numbers: &|dst, x| {
+            simd::vectorized(loop_over(
+                dst,
+                x,
+                #[inline(always)]
+                |out, [a, b]| *out = f(a, b),
+            ))
+        },
+        halves: Some(&|_, dst, [a, b]| {
+            let (dst, pairs) = (dst.as_flattened_mut(), a.as_flattened().iter().zip(b.as_flattened()));
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for (dst, (&a, &b)) in dst.iter_mut().zip(pairs) {
+                        *dst = of_bits(a, b);
+                    }
+                },
+            );
+        }),
+        changes: false,
+    };
+    written(out, [a, b], kernel);
+}
