@@ -376,7 +376,8 @@ struct Scatter<'a> {
     checked: &'a Checked<'a>,
 }
 
-/// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
+/// Where at least this many elements are zero for each one that is added, `f16` is not widened to be added to. `bf16`, which is
+/// the upper half of an `f32`, never is.
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
@@ -407,7 +408,7 @@ impl Summing for Scatter<'_> {
             };
             let start = first * row_len;
             match dst {
-                StoredMut::Halves(dst, _) if is_sparse => {
+                StoredMut::Halves(dst, half) if is_sparse || half == Half::BF16 => {
                     match base {
                         None => dst.fill(0),
                         Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
