@@ -78,7 +78,7 @@ pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize
 /// [`distances_grad`] of one row, for some columns of `y` at a time.
 fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut [R]) {
     let m = grad.len();
-    simd::vectorized_widely(
+    simd::vectorized(
         #[inline(always)]
         || {
             out.fill(R::ZERO);

@@ -372,18 +372,27 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
     let operands = with_repeated(operands, segment, &mut repeated);
-    let mut rooms = std::array::from_fn(|_| Scratch::new());
-    let mut sources = opened(&operands, 0, &mut rooms);
-    let mut work = |piece: StoredMut<'_, T>| {
-        let len = piece.len();
-        kernel.run(piece, &next(&mut sources, len));
-    };
-    match dst {
-        StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
-        StoredMut::Halves(dst, half) => {
-            scattered(dst, dims, segment, &mut |piece| work(StoredMut::Halves(piece, half)));
+    let update = |dst: StoredMut<'_, T>, dims: Dims, start: usize| {
+        let mut rooms = std::array::from_fn(|_| Scratch::new());
+        let mut sources = opened(&operands, start, &mut rooms);
+        let mut work = |piece: StoredMut<'_, T>| {
+            let len = piece.len();
+            kernel.run(piece, &next(&mut sources, len));
+        };
+        match dst {
+            StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
+            StoredMut::Halves(dst, half) => {
+                scattered(dst, dims, segment, &mut |piece| work(StoredMut::Halves(piece, half)));
+            }
         }
-    }
+    };
+    let Some((distance, len)) = dims.entries() else { return update(dst, dims, 0) };
+    let n = (CHUNK / len).max(1);
+    let span = dst.len().min(dims.shape()[0] * distance);
+    dst.part(0, span).for_each_chunk(n * distance, &|i, part| {
+        let entries = part.len().div_ceil(distance).min(dims.shape()[0] - i * n);
+        update(part, dims.first(entries), i * n * len);
+    });
 }
 
 /// The operands, with rooms for those that repeat in pieces of `segment` elements.

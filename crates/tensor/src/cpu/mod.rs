@@ -39,6 +39,7 @@ mod scatter;
 mod sides;
 mod simd;
 mod source;
+mod spaced_rows;
 mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
