@@ -1,5 +1,7 @@
 //! How a tensor's elements lie in its storage: shape, strides and offset, and the views that only change these.
 
+use arrayvec::ArrayVec;
+
 use crate::error::{Error, Result};
 use crate::shape::{MAX_RANK, Shape};
 
@@ -65,23 +67,15 @@ impl Layout {
             return Ok(whole); // its strides lead nowhere
         }
         let mut strides = whole.strides; // those of dimensions of one index lead nowhere, too
-        let mut steps = Vec::with_capacity(shape.rank());
+        let mut end = offset;
         for (dim, &size) in shape.iter().enumerate().filter(|(_, size)| **size > 1) {
             strides[dim] = given[dim];
-            steps.push((given[dim], (size - 1).saturating_mul(given[dim])));
+            end = end.saturating_add((size - 1).saturating_mul(given[dim]));
         }
-        steps.sort_unstable();
-        let mut last = 0_usize;
-        let mut is_twice = false;
-        for (stride, reach) in steps {
-            is_twice |= stride != 0 && stride <= last;
-            last = last.saturating_add(reach);
-        }
-        let end = last.saturating_add(offset);
         if end >= n_elements {
             return refused(format!("ends at element {end}, and the storage has {n_elements}"));
         }
-        if is_twice {
+        if meet(shape.iter().zip(given).filter(|(_, stride)| **stride != 0)) {
             return refused("names an element twice".to_owned());
         }
         Ok(Layout::strided(shape, strides, offset))
@@ -137,9 +131,9 @@ impl Layout {
         self.contiguous
     }
 
-    /// Whether two indices may name the same storage element, as after `expand`.
+    /// Whether two indices may name the same storage element, as after `expand` and `unfold`.
     pub(crate) fn overlaps(&self) -> bool {
-        self.shape.iter().zip(self.strides()).any(|(&size, &stride)| size > 1 && stride == 0)
+        !self.contiguous && meet(self.shape.iter().zip(self.strides()))
     }
 
     /// How many storage elements from `offset` on the view may touch.
@@ -184,6 +178,16 @@ impl Layout {
         // Where there is no such diagonal, its start leads nowhere.
         let from = if len == 0 { 0 } else { start[0] * self.strides[rows] + start[1] * self.strides[columns] };
         Layout::strided(shape, strides, self.offset + from)
+    }
+
+    /// Windows of `size` indices of one dimension, `step` apart, as the last dimension; the caller checked that they exist.
+    pub(crate) fn unfold(&self, dim: usize, size: usize, step: usize) -> Result<Layout> {
+        let mut shape = self.shape.with(dim, (self.shape[dim] - size) / step + 1);
+        shape.push(size)?;
+        let mut strides = self.strides;
+        strides[self.shape.rank()] = strides[dim];
+        strides[dim] = strides[dim].saturating_mul(step); // too large only where it leads nowhere
+        Ok(Layout::strided(shape, strides, self.offset))
     }
 
     /// Without a dimension of size 1.
@@ -265,6 +269,21 @@ impl Layout {
         }
         Some(Layout::strided(*to, strides, self.offset))
     }
+}
+
+/// Whether two indices may name one element, given the size and stride of each dimension: they cannot where every stride is
+/// longer than all that the smaller strides reach.
+fn meet<'a>(dims: impl Iterator<Item = (&'a usize, &'a usize)>) -> bool {
+    let reaches =
+        dims.filter(|(size, _)| **size > 1).map(|(&size, &stride)| (stride, (size - 1).saturating_mul(stride)));
+    let mut reaches: ArrayVec<(usize, usize), MAX_RANK> = reaches.collect();
+    reaches.sort_unstable();
+    let mut last = 0_usize;
+    reaches.into_iter().any(|(stride, reach)| {
+        let meets = stride <= last;
+        last = last.saturating_add(reach);
+        meets
+    })
 }
 
 fn is_row_major(shape: &Shape, strides: &[usize; MAX_RANK]) -> bool {

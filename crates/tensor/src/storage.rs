@@ -406,10 +406,6 @@ impl Fresh {
         Ok(Fresh { memory, shape, dtype })
     }
 
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
-    }
-
     /// All of them, to be written; `T` is the element type.
     pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
         debug_assert_eq!(self.dtype, T::DTYPE);

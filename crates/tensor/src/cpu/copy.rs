@@ -83,6 +83,19 @@ fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
             #[inline(always)]
             |to, from| to[..len].iter_mut().enumerate().for_each(|(i, to)| *to = from[i * step]),
         ),
+        ([2, 1], _) => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| to[..2 * len - 1].chunks_mut(2).zip(&from[..len]).for_each(|(to, &from)| to[0] = from),
+        ),
+        ([2, 0], _) => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| {
+                let value = from[0];
+                to[..2 * len - 1].chunks_mut(2).for_each(|to| to[0] = value);
+            },
+        ),
         _ => each_line(
             (to, from, lines),
             #[inline(always)]

@@ -3,6 +3,7 @@
 //! [`gather`] checks its indices. Those of the others were checked against the dimension's size by the caller; one that was
 //! not makes these loops panic, or touch another element of the same view. Where several sources add to one place they do so in row-major order of the source.
 
+mod adding;
 #[cfg(test)]
 mod tests;
 
@@ -376,7 +377,8 @@ struct Scatter<'a> {
     checked: &'a Checked<'a>,
 }
 
-/// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
+/// Where at least this many elements are zero for each one that is added, `f16` is not widened to be added to. `bf16`, which is
+/// the upper half of an `f32`, never is.
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
@@ -407,7 +409,7 @@ impl Summing for Scatter<'_> {
             };
             let start = first * row_len;
             match dst {
-                StoredMut::Halves(dst, _) if is_sparse => {
+                StoredMut::Halves(dst, half) if is_sparse || half == Half::BF16 => {
                     match base {
                         None => dst.fill(0),
                         Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
@@ -422,42 +424,6 @@ impl Summing for Scatter<'_> {
                 }),
             }
         })
-    }
-}
-
-impl Scatter<'_> {
-    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index.
-    fn add<D, C: Num>(&self, dst: &mut [D], first: usize, values: &[C], add_one: impl Fn(&mut D, C)) {
-        let mut shape = [1; MAX_RANK];
-        let shape = &mut shape[..self.index.shape.len()];
-        shape.copy_from_slice(self.index.shape);
-        if let [rows, others @ ..] = shape {
-            *rows = values.len() / others.iter().product::<usize>();
-        }
-        let stride = self.stride;
-        let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
-        let mut rest = values;
-        Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
-            for line in 0..lines.count {
-                let [index_start, mut base] = lines.beginnings(line);
-                let (index, [index_step, step]) = (&index[index_start..], lines.steps);
-                let (values, others) = rest.split_at(lines.len);
-                rest = others;
-                if let (1, 0, 1) = (index_step, step, stride) {
-                    let dst = &mut dst[base..];
-                    values.iter().zip(index).for_each(|(&value, &j)| add_one(&mut dst[j as usize], value));
-                    continue;
-                }
-                let mut add = |value: C, number: i64| {
-                    add_one(&mut dst[base + number as usize * stride], value);
-                    base += step;
-                };
-                match index_step {
-                    1 => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
-                    _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
-                }
-            }
-        });
     }
 }
 

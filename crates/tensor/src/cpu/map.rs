@@ -10,6 +10,7 @@
 
 use bytemuck::NoUninit;
 
+use super::gaps::{common_rows, write_rows};
 use super::kernel::{Kernel, loop_over, of_halves, to_halves};
 use super::math::half::Wide;
 use super::source::{Operand, Repeated, SEGMENT, Scratch, Source};
@@ -281,6 +282,9 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
         return;
     }
     let operands = sources.map(Operand::new);
+    if let (Way::Write, Some(rows)) = (way, common_rows(&operands)) {
+        return write_rows(rows, dst, &operands, work);
+    }
     let longest = if way == Way::NonTemporal { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
@@ -313,18 +317,27 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
     let operands = with_repeated(operands, segment, &mut repeated);
-    let mut rooms = std::array::from_fn(|_| Scratch::new());
-    let mut sources = opened(&operands, 0, &mut rooms);
-    let mut work = |piece: StoredMut<'_, T>| {
-        let len = piece.len();
-        kernel.run(piece, &next(&mut sources, len));
-    };
-    match dst {
-        StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
-        StoredMut::Halves(dst, half) => {
-            scattered(dst, dims, segment, &mut |piece| work(StoredMut::Halves(piece, half)));
+    let update = |dst: StoredMut<'_, T>, dims: Dims, start: usize| {
+        let mut rooms = std::array::from_fn(|_| Scratch::new());
+        let mut sources = opened(&operands, start, &mut rooms);
+        let mut work = |piece: StoredMut<'_, T>| {
+            let len = piece.len();
+            kernel.run(piece, &next(&mut sources, len));
+        };
+        match dst {
+            StoredMut::Plain(dst) => scattered(dst, dims, segment, &mut |piece| work(StoredMut::Plain(piece))),
+            StoredMut::Halves(dst, half) => {
+                scattered(dst, dims, segment, &mut |piece| work(StoredMut::Halves(piece, half)));
+            }
         }
-    }
+    };
+    let Some((distance, len)) = dims.entries() else { return update(dst, dims, 0) };
+    let n = (CHUNK / len).max(1);
+    let span = dst.len().min(dims.shape()[0] * distance);
+    dst.part(0, span).for_each_chunk(n * distance, &|i, part| {
+        let entries = part.len().div_ceil(distance).min(dims.shape()[0] - i * n);
+        update(part, dims.first(entries), i * n * len);
+    });
 }
 
 /// The operands, with rooms for those that repeat in pieces of `segment` elements.
@@ -425,6 +438,18 @@ mod tests {
                 expected[offset] += a * b;
             }
             prop_assert_eq!(data, expected);
+        }
+    }
+
+    #[test]
+    fn rows_with_gaps_match_index_arithmetic() {
+        for (rows, len, distance) in [(1_000, 63, 64), (3, 1_700, 2_040), (2_100, 8, 10), (700, 50, 64)] {
+            let (x, shape, strides) = (Strided::contiguous(vec![rows, distance]), [rows, len], [distance, 1]);
+            let view = |start: usize| CpuView { data: x.data[start..].into(), shape: &shape, strides: &strides };
+            let mut out = vec![0; rows * len];
+            map2(view(0), view(distance - len), out.as_mut_slice().into(), |a: i32, b| 3 * a - b);
+            let at = |i: usize| i / len * distance + i % len;
+            assert!((0..out.len()).all(|i| out[i] == 3 * x.data[at(i)] - x.data[at(i) + distance - len]));
         }
     }
 

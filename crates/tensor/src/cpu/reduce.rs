@@ -8,6 +8,7 @@
 
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
+use super::spaced_rows::fold_rows;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
 use crate::element::{Computing, Element, Num, Real};
@@ -186,7 +187,7 @@ fn split(shape: &[usize], strides: &[usize], axes: u32) -> (Dims, Dims) {
 }
 
 /// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
-const BLOCK: usize = 2048;
+pub(super) const BLOCK: usize = 2048;
 /// Halves that are widened in a small buffer.
 const SHORT_RUN: usize = 128;
 /// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
@@ -239,6 +240,9 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
             return out.each_piece(|first, out| self.short_rows(data.part(first * len, out.len() * len), out, finish));
         }
         let mut kept = Walk::starting_at(self.kept, start);
+        if let (true, &[stride]) = (len <= BLOCK, self.reduced.strides()) {
+            return out.each_piece(|_, out| fold_rows(self.data, &mut kept, [len, stride], self.fold, out, finish));
+        }
         out.each_piece(|_, out| {
             for out in out {
                 *out = finish(self.range(kept.offset(), 0, len));

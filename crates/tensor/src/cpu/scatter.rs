@@ -1,5 +1,7 @@
 //! Writing at places that an index tensor names, over what is there.
 
+use bytemuck::Pod;
+
 use super::index::{Checked, all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
@@ -133,27 +135,38 @@ impl<'a, T: Value> Rows<'a, T> {
         if outer > 1 {
             let slabs = (CHUNK / (n * inner)).max(1);
             return for_each_chunk_mut(dst, slabs * n * inner, |i, dst| {
-                for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
-                    let first = (i * slabs + slab) * index.len();
-                    for (j, &place) in index.iter().enumerate() {
-                        self.write_row(&mut dst[place as usize * inner..][..inner], first + j, &combine);
-                    }
-                }
+                simd::vectorized(
+                    #[inline(always)]
+                    || {
+                        for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
+                            let first = (i * slabs + slab) * index.len();
+                            for (j, &place) in index.iter().enumerate() {
+                                self.write_row(&mut dst[place as usize * inner..][..inner], first + j, &combine);
+                            }
+                        }
+                    },
+                );
             });
         }
         let band = n.div_ceil(BANDS).max(CHUNK.div_ceil(inner));
         for_each_chunk_mut(dst, band * inner, |i, dst| {
             let (first, rows) = (i * band, dst.len() / inner);
-            for (j, &place) in index.iter().enumerate() {
-                let place = (place as usize).wrapping_sub(first);
-                if place < rows {
-                    self.write_row(&mut dst[place * inner..][..inner], j, &combine);
-                }
-            }
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for (j, &place) in index.iter().enumerate() {
+                        let place = (place as usize).wrapping_sub(first);
+                        if place < rows {
+                            self.write_row(&mut dst[place * inner..][..inner], j, &combine);
+                        }
+                    }
+                },
+            );
         });
     }
 
     /// Entry number `j` of the source.
+    #[inline(always)]
     fn write_row(&self, to: &mut [T], j: usize, combine: impl Fn(T, T) -> T) {
         if self.is_constant {
             return to.iter_mut().for_each(|to| *to = combine(*to, self.src[0]));
@@ -184,13 +197,7 @@ pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
 
 /// The elements where the mask is not 0, in order; `counts` are those of the mask.
 pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: &mut [T]) {
-    let mut rest = out;
-    let mut parts = Vec::with_capacity(counts.len());
-    for &count in counts {
-        let (part, others) = std::mem::take(&mut rest).split_at_mut(count);
-        parts.push(part);
-        rest = others;
-    }
+    let mut parts = parts(out, counts, 1);
     for_each_chunk_mut(&mut parts, 1, |i, part| {
         let (out, mut n) = (&mut *part[0], 0);
         for (&x, &is_true) in x[i * CHUNK..].iter().zip(&mask[i * CHUNK..]) {
@@ -203,17 +210,73 @@ pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: 
     });
 }
 
-/// `x` with the elements where the mask is not 0 replaced by those of `source`, one after another. Returns how many there are to
-/// replace; where the source has fewer, `out` is unspecified.
-pub(crate) fn replace_where<T: Value>(x: &[T], mask: &[u8], source: &[T], out: &mut [T]) -> usize {
-    let Some(last) = source.len().checked_sub(1) else { return mask.iter().filter(|&&is_true| is_true != 0).count() };
-    let mut n = 0;
-    for ((out, &x), &is_true) in out.iter_mut().zip(x).zip(mask) {
-        let next = source[n.min(last)];
-        *out = if is_true != 0 { next } else { x };
-        n += usize::from(is_true != 0);
-    }
-    n
+/// `out` cut behind `width` elements for each that was counted.
+fn parts<'a, T>(out: &'a mut [T], counts: &[usize], width: usize) -> Vec<&'a mut [T]> {
+    let mut rest = out;
+    let mut part = |&count: &usize| {
+        let (part, others) = std::mem::take(&mut rest).split_at_mut(count * width);
+        rest = others;
+        part
+    };
+    counts.iter().map(&mut part).collect()
+}
+
+/// Where the mask, of this shape, is not 0: a row of `out` for each place, in order; `counts` are those of the mask.
+pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: &mut [i64]) {
+    let (rank, Some(&size)) = (shape.len(), shape.last().filter(|_| !out.is_empty())) else { return };
+    let mut parts = parts(out, counts, rank);
+    for_each_chunk_mut(&mut parts, 1, |i, part| {
+        let (rows, end) = (&mut *part[0], mask.len().min((i + 1) * CHUNK));
+        let (mut place, mut at) = (i * CHUNK, 0);
+        while place < end && at < rows.len() {
+            let (line, first, start) = (place / size, place % size, at);
+            let truths = &mask[place..end.min(place + size - first)];
+            for (number, &is_true) in (first as i64..).zip(truths) {
+                // What is not true is written, too, and then overwritten: nothing is predicted.
+                let Some(last) = rows.get_mut(at + rank - 1) else { break };
+                *last = number;
+                at += if is_true != 0 { rank } else { 0 };
+            }
+            let mut rest = line;
+            for dim in (0..rank - 1).rev() {
+                let index = (rest % shape[dim]) as i64;
+                rows[start..at].iter_mut().skip(dim).step_by(rank).for_each(|to| *to = index);
+                rest /= shape[dim];
+            }
+            place += truths.len();
+        }
+    });
+}
+
+/// `x`, or zeros, with the elements where the mask is not 0 replaced by those of `source`, one after another, which has enough;
+/// `counts` are those of the mask.
+pub(crate) fn replace_where<T: Value + Pod>(
+    x: Option<&[T]>,
+    mask: &[u8],
+    counts: &[usize],
+    source: &[T],
+    out: &mut [T],
+) {
+    let mut rest = source;
+    let mut part = |&count: &usize| {
+        let (part, others) = rest.split_at(count);
+        rest = others;
+        part
+    };
+    let parts: Vec<&[T]> = counts.iter().map(&mut part).collect();
+    for_each_chunk_mut(out, CHUNK, |i, out| {
+        match x {
+            Some(x) => out.copy_from_slice(&x[i * CHUNK..][..out.len()]),
+            None => out.fill(T::zeroed()),
+        }
+        let Some(last) = parts[i].len().checked_sub(1) else { return };
+        let mut n = 0;
+        for (out, &is_true) in out.iter_mut().zip(&mask[i * CHUNK..]) {
+            let next = parts[i][n.min(last)];
+            *out = if is_true != 0 { next } else { *out };
+            n += usize::from(is_true != 0);
+        }
+    });
 }
 
 /// `out[…, i, …] = x[…, size − 1 − i, …]` along all dimensions of `flipped`; both are contiguous.

@@ -87,6 +87,21 @@ impl<'a, T: Computing> Operand<'a, T> {
         }
     }
 
+    /// How many rows there are, how long they are, and from one to the next, if few elements lie between them.
+    pub(super) fn rows(&self) -> Option<[usize; 3]> {
+        match (self.pattern, self.dims.shape(), self.dims.strides()) {
+            (Pattern::Strided, &[n, len], &[distance, 1]) => {
+                (distance <= SEGMENT && (len..=len + len / 4).contains(&distance)).then_some([n, len, distance])
+            }
+            _ => None,
+        }
+    }
+
+    /// What lies there from the first element on.
+    pub(super) fn data(&self) -> Stored<'a, T> {
+        self.data
+    }
+
     /// The operand itself, or if it repeats, what repeats in `room`, long enough for pieces of `segment` elements.
     #[inline]
     pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated<T>) -> Operand<'s, T>

@@ -68,6 +68,21 @@ impl Dims {
         self.shape().iter().product()
     }
 
+    /// How far apart the entries of the outermost dimension begin, and how many elements each has, if each ends before the next
+    /// begins.
+    pub(super) fn entries(&self) -> Option<(usize, usize)> {
+        let (sizes, strides) = (&self.shape()[1..], &self.strides()[1..]);
+        let last: usize = sizes.iter().zip(strides).map(|(&size, &stride)| (size - 1) * stride).sum();
+        (self.strides[0] > last).then(|| (self.strides[0], sizes.iter().product()))
+    }
+
+    /// The first `n` entries of the outermost dimension.
+    pub(super) fn first(&self, n: usize) -> Dims {
+        let mut first = *self;
+        first.shape[0] = n;
+        first
+    }
+
     /// Size and stride of the innermost dimension.
     #[inline]
     pub(super) fn inner(&self) -> (usize, usize) {

@@ -1,14 +1,14 @@
 //! Tensors combined: blocks along a diagonal, all pairs of elements, products over any dimensions, sums of outer products.
 
-use super::cat;
+use super::cross;
+use super::join::join;
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared, prepared_raw};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
 use crate::op::{Precision, widest};
-use crate::ops::PadMode;
-use crate::shape::{Axes, AxisSet, IntoShape, Shape};
+use crate::shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
@@ -51,8 +51,13 @@ impl<K: Kind> Tensor<K> {
         if let [one] = vectors {
             return Ok((*one).clone());
         }
-        let columns = Tensor::meshgrid(vectors)?.iter().map(|grid| grid.reshape(-1)).collect::<Result<Vec<_>>>()?;
-        Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
+        let mut columns = Tensor::meshgrid(vectors)?;
+        if columns.len() == MAX_RANK {
+            columns = columns.iter().map(|grid| grid.reshape(-1)).collect::<Result<_>>()?; // for one more dimension
+        }
+        let rows = Tensor::stack(&columns.iter().collect::<Vec<_>>(), -1)?;
+        let shape = Shape::new(&[rows.len() / vectors.len().max(1), vectors.len()])?;
+        rows.raw().reshape_to(shape).map(Raw::typed)
     }
 
     /// All combinations of `r` different elements of a vector, a row each; with `replacement`, an element may be taken several
@@ -138,7 +143,7 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it has another size.
     pub fn cross(&self, other: &Tensor<K>, dim: isize) -> Result<Tensor<K>> {
-        cross(self.raw(), other.raw(), dim).map(Raw::typed)
+        cross::cross(self.raw(), other.raw(), dim).map(Raw::typed)
     }
 
     /// The sum over what would have to be broadcast to get from `shape` to this tensor's.
@@ -176,16 +181,8 @@ fn block_diag(blocks: &[&Raw]) -> Result<Raw> {
     if matrices.is_empty() {
         return Err(Error::empty(op, "the list of blocks", "give at least one"));
     }
-    let width: usize = matrices.iter().map(|block| block.shape()[1]).sum();
-    let mut before = 0;
-    let rows = matrices.iter().map(|block| {
-        let after = width - before - block.shape()[1];
-        let sides = [before as isize, after as isize];
-        before += block.shape()[1];
-        super::rearrange::pad(block, &sides, PadMode::Constant(0.0))
-    });
-    let rows = rows.collect::<Result<Vec<_>>>()?;
-    cat(&rows.iter().collect::<Vec<_>>(), 0)
+    let sides = [0, 1].map(|dim| matrices.iter().fold(0_usize, |side, block| side.saturating_add(block.shape()[dim])));
+    join(op, &matrices.iter().collect::<Vec<_>>(), Shape::new(&sides)?, &[0, 1])
 }
 
 fn tensordot(x: &Raw, y: &Raw, dims: &[isize], others: &[isize]) -> Result<Raw> {
@@ -212,17 +209,6 @@ fn tensordot(x: &Raw, y: &Raw, dims: &[isize], others: &[isize]) -> Result<Raw> 
     let left = ordered(x, [&rest_x, &of_x], [outer(x, &rest_x), inner])?;
     let right = ordered(y, [&of_y, &rest_y], [inner, outer(y, &rest_y)])?;
     left.matmul(&right)?.reshape_to(shape)
-}
-
-fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
-    let op = "cross";
-    let shape = Shape::broadcast(op, x.shape(), y.shape())?;
-    let at = shape.dim(op, dim)?;
-    if shape[at] != 3 {
-        return Err(Error::wrong_shape(op, "a tensor", &shape, format!("dimension {at} must have size 3")));
-    }
-    let turned = |x: &Raw, by: isize| super::rearrange::roll(&x.expand(shape)?, &[-by], &[at as isize]);
-    turned(x, 1)?.mul(&turned(y, 2)?)?.sub(&turned(x, 2)?.mul(&turned(y, 1)?)?)
 }
 
 fn sum_to_size(x: &Raw, wanted: Shape) -> Result<Raw> {

@@ -150,9 +150,9 @@ fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
 
 /// The diagonal of two dimensions as the last one.
 #[derive(Clone, Copy)]
-struct Diagonal {
-    offset: isize,
-    dims: [usize; 2],
+pub(super) struct Diagonal {
+    pub(super) offset: isize,
+    pub(super) dims: [usize; 2],
 }
 
 impl View for Diagonal {
@@ -203,7 +203,7 @@ impl Derivative<1> for PlaceDiagonal {
 impl Mover for PlaceDiagonal {
     fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
-        out.fill(B::zeroed());
+        cpu::fill(out, B::zeroed());
         cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), x);
         Ok(())
     }

@@ -53,8 +53,14 @@ impl Tensor {
     pub fn trapezoid(&self, dx: f64, dim: isize) -> Result<Tensor> {
         let at = self.shape().dim("trapezoid", dim)?;
         let x = prepared(Precision::F32UnderAutocast, self)?;
-        let total = sum(&neighbors(x.raw(), at, Raw::add)?, Reduced { axes: AxisSet::one(at), keepdim: false })?;
-        total.typed().mul_scalar(dx / 2.0)
+        let (x, n, dim) = (x.raw(), x.dims()[at], at as isize);
+        let total = |x: &Raw| sum(x, Reduced { axes: AxisSet::one(at), keepdim: false });
+        if n == 0 {
+            return total(x).map(Raw::typed);
+        }
+        // The ends belong to one trapezoid each, all others to two.
+        let twice = total(x)?.times_scalar(Scalar::Int(2))?;
+        twice.sub(&x.select(dim, 0)?)?.sub(&x.select(dim, -1)?)?.typed().mul_scalar(dx / 2.0)
     }
 
     /// The areas of [`trapezoid`](Tensor::trapezoid) up to each entry but the first.

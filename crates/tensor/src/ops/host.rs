@@ -2,13 +2,13 @@
 //! for a device, and the work is done on the host.
 
 use super::quantile::Tally;
-use crate::autograd::no_grad;
+use crate::autograd::{Kept, Saved, no_grad, record};
 use crate::cpu::{self, Stored};
 use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
-use crate::op::{on_cpu, with_locked};
+use crate::op::{Derivative, on_cpu, with_locked};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits};
 
@@ -26,26 +26,8 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Memory`] if the result does not fit the budget; as [`Tensor::to_vec`].
     pub fn nonzero(&self) -> Result<Tensor<Int>> {
-        let (truths, dims) = (truths(self.raw())?, self.dims());
-        let rows = Tensor::build([n_true(&truths), dims.len()], |rows: &mut [i64]| {
-            let (rank, size, mut at) = (dims.len(), dims.last().map_or(1, |&size| size.max(1)), 0);
-            for (line, truths) in truths.chunks(size).enumerate().filter(|_| rank > 0) {
-                let first = at;
-                for (i, &is_true) in (0..).zip(truths) {
-                    // What is not true is written, too, and then overwritten: nothing is predicted.
-                    let Some(last) = rows.get_mut(at + rank - 1) else { break };
-                    *last = i;
-                    at += if is_true { rank } else { 0 };
-                }
-                let mut rest = line;
-                for dim in (0..rank - 1).rev() {
-                    let place = (rest % dims[dim]) as i64;
-                    rows[first..at].iter_mut().skip(dim).step_by(rank).for_each(|to| *to = place);
-                    rest /= dims[dim];
-                }
-            }
-        })?;
-        rows.to(&self.device())
+        let mask: Tensor<Bool> = no_grad(|| self.raw().converted(DType::Bool))?.typed();
+        nonzero(&mask.to(&Device::Cpu)?.raw().gap_free()?)?.typed().to(&self.device())
     }
 
     /// The elements where `mask` is true, in row-major order, as a vector; both broadcast. Waits for a device.
@@ -61,9 +43,8 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the shapes do not fit; as [`Tensor::nonzero`].
     pub fn masked_select(&self, mask: &Tensor<Bool>) -> Result<Tensor<K>> {
         let shape = Shape::broadcast("masked_select", self.shape(), mask.shape())?;
-        if self.device().is_cpu() && self.raw().node.is_none() {
-            return selected(&self.raw().expand(shape)?.gap_free()?, &mask.raw().expand(shape)?.gap_free()?)
-                .map(Raw::typed);
+        if self.device().is_cpu() {
+            return selected(&self.raw().expand(shape)?, &mask.raw().expand(shape)?.gap_free()?).map(Raw::typed);
         }
         let truths = truths(&mask.raw().expand(shape)?)?;
         let index = Tensor::<Int>::build(n_true(&truths), |index: &mut [i64]| {
@@ -86,21 +67,75 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// [`Tensor::masked_select`] on the CPU, unrecorded, of tensors of one shape without gaps.
-fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
-    const OP: &str = "masked_select";
-    common_device(OP, &[x, mask])?;
+/// [`Tensor::nonzero`] of truth values on the host, without gaps.
+fn nonzero(mask: &Raw) -> Result<Raw> {
+    let counts = counts_where(mask)?;
+    let made = (Shape::new(&[counts.iter().sum(), mask.rank()])?, DType::I64);
+    on_cpu("nonzero", [Some(mask)], made, &mut |inputs, out| {
+        let truths = inputs.bits_of::<u8>(0).data.plain();
+        cpu::places_where(truths, &counts, mask.shape(), out.elements::<i64>());
+        Ok(())
+    })
+}
+
+/// How many elements of a mask on the host, which has no gaps, are true, piece by piece.
+pub(super) fn counts_where(mask: &Raw) -> Result<Vec<usize>> {
     let mut counts = Vec::new();
     with_locked([Some(mask)], &mut |inputs| {
         counts = cpu::counts_of_true(inputs.bits_of::<u8>(0).data.plain());
         Ok(())
     })?;
+    Ok(counts)
+}
+
+const MASKED_SELECT: &str = "masked_select";
+
+/// [`Tensor::masked_select`] on the CPU, of tensors of one shape; the mask has no gaps.
+fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
+    common_device(MASKED_SELECT, &[x, mask])?;
+    let (counts, input) = (counts_where(mask)?, x.gap_free()?);
     let made = (Shape::new(&[counts.iter().sum()])?, x.dtype());
-    on_cpu(OP, [Some(x), Some(mask)], made, &mut |inputs, out| {
+    let out = on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], made, &mut |inputs, out| {
         let mask = inputs.bits_of::<u8>(1).data.plain();
         by_bits!(inputs.dtype(), B => cpu::keep_where(inputs.bits_of::<B>(0).data.plain(), mask, &counts, out.bits()));
         Ok(())
-    })
+    })?;
+    Ok(record(MASKED_SELECT, Selected { mask: Kept::new(mask.without_node()) }, [Some(x)], out))
+}
+
+/// Zeros of the mask's shape, with the elements of a vector where it is true.
+fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
+    let (counts, input) = (counts_where(mask)?, x.gap_free()?);
+    let out = on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], (*mask.shape(), x.dtype()), &mut |inputs, out| {
+        let mask = inputs.bits_of::<u8>(1).data.plain();
+        by_bits!(inputs.dtype(), B => {
+            cpu::replace_where(None, mask, &counts, inputs.bits_of::<B>(0).data.plain(), out.bits());
+        });
+        Ok(())
+    })?;
+    Ok(record(MASKED_SELECT, Placed { mask: Kept::new(mask.clone()) }, [Some(x)], out))
+}
+
+/// The derivative of [`selected`].
+struct Selected {
+    mask: Kept,
+}
+
+impl Derivative<1> for Selected {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(placed(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
+    }
+}
+
+/// The derivative of [`placed`].
+struct Placed {
+    mask: Kept,
+}
+
+impl Derivative<1> for Placed {
+    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        Ok([Some(selected(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
+    }
 }
 
 /// Which elements are not 0.

@@ -138,7 +138,7 @@ impl Raw {
         note_cut(op, CutBy::NoGrad, sources.into_iter().filter_map(|source| source.node.as_ref()));
         if self.layout.overlaps() {
             return Err(Error::Argument(format!(
-                "{op}: {} is an expanded view whose elements share memory; make it contiguous first",
+                "{op}: {} is a view whose elements share memory, as expand and unfold make; make it contiguous first",
                 self.shape()
             )));
         }

@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::widest;
 use crate::profiler;
-use crate::shape::Shape;
+use crate::shape::{MAX_RANK, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_bits};
 
@@ -61,7 +61,7 @@ pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
         }
         total = tensor.shape()[dim].saturating_add(total); // too large is refused below
     }
-    join(tensors, first.shape().with(dim, total), dim)
+    join("cat", tensors, first.shape().with(dim, total), &[dim])
 }
 
 /// [`Tensor::stack`].
@@ -77,79 +77,101 @@ pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     cat(&rows.iter().collect::<Vec<_>>(), dim)
 }
 
-/// The tensors in one of that shape, in the widest of their precisions.
-fn join(tensors: &[&Raw], shape: Shape, dim: usize) -> Result<Raw> {
-    let dtype = widest("cat", tensors)?;
+/// The tensors in one of that shape, in the widest of their precisions: each begins where the one before ends, in all of `dims`.
+/// With several of them, what no tensor covers is 0.
+pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usize]) -> Result<Raw> {
+    let dtype = widest(op, tensors)?;
     if tensors.iter().any(|tensor| tensor.dtype() != dtype) {
         let tensors = tensors.iter().map(|tensor| tensor.converted(dtype)).collect::<Result<Vec<Raw>>>()?;
-        return join(&tensors.iter().collect::<Vec<_>>(), shape, dim);
+        return join(op, &tensors.iter().collect::<Vec<_>>(), shape, dims);
     }
-    let device = common_device("cat", tensors)?;
-    let running = profiler::op("cat");
+    let device = common_device(op, tensors)?;
+    let running = profiler::op(op);
+    shape.check_size()?;
+    let windows = windows(shape, dims, tensors);
     let out = match device {
         Device::Cpu => {
-            let mut out = Fresh::allocate("cat", shape, dtype)?;
-            by_bits!(dtype, B => fill::<B>(&mut out, tensors, dim)?);
+            let mut out = Fresh::allocate(op, shape, dtype)?;
+            by_bits!(dtype, B => fill::<B>(op, &mut out, tensors, &windows)?);
             out.share()
         }
         Device::Cuda(cuda) => {
-            let mut out = FreshCuda::allocate("cat", shape, dtype, device, cuda)?;
-            profiler::on_stream("cat", || cuda.stream(), || fill_on(cuda, &mut out, tensors, &shape, dim))?;
+            let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
+            profiler::on_stream(op, || cuda.stream(), || fill_on(op, cuda, &mut out, tensors, &windows))?;
             out.share()
         }
     };
-    running.made(&tensors.iter().copied().map(Some).collect::<Vec<_>>(), &out, "cat");
-    Ok(record_cat(out, tensors, dim))
+    running.made(&tensors.iter().copied().map(Some).collect::<Vec<_>>(), &out, op);
+    Ok(record_join(op, out, tensors, dims))
 }
 
-fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], dim: usize) -> Result<()> {
-    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
-    for (window, tensor) in windows(*out.shape(), dim, sizes).zip(tensors) {
-        let to = &mut out.bits::<B>()[window.offset()..][..window.span()];
-        cpu::place(to, window.strides(), tensor.host("cat")?.bits(&tensor.layout));
+fn fill<B: Pod + Send + Sync>(op: &'static str, out: &mut Fresh, tensors: &[&Raw], windows: &[Layout]) -> Result<()> {
+    let out = out.bits::<B>();
+    if elements(windows) < out.len() {
+        cpu::fill(out, B::zeroed());
+    }
+    for (window, tensor) in windows.iter().zip(tensors) {
+        let to = &mut out[window.offset()..][..window.span()];
+        cpu::place(to, window.strides(), tensor.host(op)?.bits(&tensor.layout));
     }
     Ok(())
 }
 
-fn fill_on(device: &CudaDevice, out: &mut FreshCuda<'_>, tensors: &[&Raw], shape: &Shape, dim: usize) -> Result<()> {
-    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]);
-    for (window, tensor) in windows(*shape, dim, sizes).zip(tensors) {
+fn fill_on(
+    op: &'static str,
+    device: &CudaDevice,
+    out: &mut FreshCuda<'_>,
+    tensors: &[&Raw],
+    windows: &[Layout],
+) -> Result<()> {
+    if elements(windows) < out.out().shape().elements() {
+        let zeroed = device.stream().fill(out.out().into_bytes(), 0);
+        zeroed.map_err(|source| Error::cuda(op, source))?;
+    }
+    for (window, tensor) in windows.iter().zip(tensors) {
         let locked = tensor.storage.lock();
-        COPY.run(device, "cat", &[locked.cuda(&tensor.layout, tensor.dtype())], &[], out.window(&window))?;
+        COPY.run(device, op, &[locked.cuda(&tensor.layout, tensor.dtype())], &[], out.window(window))?;
     }
     Ok(())
 }
 
-/// Parts of a contiguous tensor, one after another along a dimension.
-fn windows(whole: Shape, dim: usize, sizes: impl Iterator<Item = usize>) -> impl Iterator<Item = Layout> {
-    let whole = Layout::contiguous(whole);
-    sizes.scan(0, move |start, len| {
-        let window = whole.slice(dim, *start, len, 1);
-        *start += len;
-        Some(window)
-    })
+/// The parts of a contiguous tensor that become the tensors.
+fn windows(whole: Shape, dims: &[usize], tensors: &[&Raw]) -> Vec<Layout> {
+    let mut starts = [0; MAX_RANK];
+    let part = |tensor: &&Raw| {
+        dims.iter().fold(Layout::contiguous(whole), |part, &dim| {
+            let (start, len) = (starts[dim], tensor.shape()[dim]);
+            starts[dim] += len;
+            part.slice(dim, start, len, 1)
+        })
+    };
+    tensors.iter().map(part).collect()
 }
 
-fn record_cat(out: Raw, tensors: &[&Raw], dim: usize) -> Raw {
-    if !is_recorded("cat", tensors.iter().map(|tensor| tensor.node.as_ref()), out.dtype()) {
+fn elements(windows: &[Layout]) -> usize {
+    windows.iter().map(|window| window.shape().elements()).sum()
+}
+
+fn record_join(op: &'static str, out: Raw, tensors: &[&Raw], dims: &[usize]) -> Raw {
+    if !is_recorded(op, tensors.iter().map(|tensor| tensor.node.as_ref()), out.dtype()) {
         return out;
     }
     let edges = tensors.iter().map(|tensor| tensor.node.clone()).collect();
-    let sizes = tensors.iter().map(|tensor| tensor.shape()[dim]).collect();
-    let node = NodeRef::new(out.dtype(), *out.shape(), Cat { edges, sizes, dim });
+    let sizes = dims.iter().map(|&dim| (dim, tensors.iter().map(|tensor| tensor.shape()[dim]).collect())).collect();
+    let node = NodeRef::new(out.dtype(), *out.shape(), Joined { op, edges, sizes });
     Raw { node: Some(node), ..out }
 }
 
-/// The node of `cat`: each input's gradient is its part of the output's.
-struct Cat {
+/// The node of [`join`]: each input's gradient is its part of the output's.
+struct Joined {
+    op: &'static str,
     edges: Vec<Option<NodeRef>>,
-    sizes: Vec<usize>, // of each input along `dim`
-    dim: usize,
+    sizes: Vec<(usize, Vec<usize>)>, // the dimensions along which they are joined, and of each input along them
 }
 
-impl GradFn for Cat {
+impl GradFn for Joined {
     fn name(&self) -> &'static str {
-        "cat"
+        self.op
     }
 
     fn edges(&self) -> &[Option<NodeRef>] {
@@ -157,11 +179,14 @@ impl GradFn for Cat {
     }
 
     fn backward(&self, _this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let grad: Tensor = grad.typed();
-        let mut start = 0;
-        for (input, &len) in self.sizes.iter().enumerate() {
-            send(input, grad.narrow(self.dim as isize, start, len)?.into_raw())?;
-            start += len;
+        let mut starts = [0; MAX_RANK];
+        for input in 0..self.edges.len() {
+            let part = self.sizes.iter().try_fold(grad.clone(), |part, (dim, sizes)| {
+                let start = starts[*dim];
+                starts[*dim] += sizes[input];
+                part.narrow(*dim as isize, start, sizes[input])
+            })?;
+            send(input, part)?;
         }
         Ok(())
     }

@@ -1,8 +1,7 @@
 //! Matrices: their diagonals, grids of vectors, one-hot rows, and products with a sum.
 
+use super::diagonals::placed;
 use super::index::scatter_added;
-use super::rearrange::entries;
-use super::triangle::kept;
 use crate::autocast::prepared;
 use crate::create::filled;
 use crate::element::{DType, Scalar};
@@ -142,21 +141,16 @@ impl Tensor {
     }
 }
 
-/// 0, but where `keep(column − row, diagonal)`.
 fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
     let (down, right) = ((-diagonal).max(0) as usize, diagonal.max(0) as usize);
     match x.shape()[..] {
         [n] => {
             let side = n.saturating_add(diagonal.unsigned_abs());
             let shape = Shape::new(&[side, side])?;
-            let zeros = |n| filled(x.storage.device(), "diag", Shape::new(&[n])?, x.dtype(), Scalar::Int(0));
-            let columns = super::cat(&[&zeros(right)?, x, &zeros(down)?], 0)?;
-            kept("diag", &columns.expand(shape)?, diagonal, Raw::eq)
+            shape.check_size()?;
+            placed(x, diagonal, [0, 1], shape)
         }
-        [rows, columns] if down <= rows && right <= columns => {
-            let n = (rows - down).min(columns - right);
-            entries(&x.reshape(&[-1])?, 0, n, |i| (i + down) * columns + i + right)
-        }
+        [rows, columns] if down <= rows && right <= columns => x.diagonal(diagonal, 0, 1)?.copied(),
         _ => {
             let expected = format!("it must be a vector, or a matrix that has diagonal {diagonal}");
             Err(Error::wrong_shape("diag", "the tensor", x.shape(), expected))

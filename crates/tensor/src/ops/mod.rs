@@ -14,6 +14,7 @@ mod compare;
 mod conv2d;
 mod correct;
 mod counts;
+mod cross;
 mod cross_entropy;
 mod diagonals;
 mod differences;

@@ -2,10 +2,13 @@
 
 use super::cat;
 use super::flip::flip;
+use super::index::entries_added;
 use crate::create::filled;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
+use crate::layout::Layout;
+use crate::op::{View, view_raw};
 use crate::shape::{IntoShape, Shape};
 use crate::tensor::{Raw, Tensor};
 
@@ -113,8 +116,8 @@ impl<K: Kind> Tensor<K> {
         pad(self.raw(), sizes, mode).map(Raw::typed)
     }
 
-    /// Windows of `size` entries of a dimension, `step` apart, as the last dimension of the result; windows may overlap. A
-    /// copy, unlike PyTorch's.
+    /// Windows of `size` entries of a dimension, `step` apart, as the last dimension of the result: a view. Windows may
+    /// overlap; then in-place changes of the view are refused.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -132,10 +135,15 @@ impl<K: Kind> Tensor<K> {
 
 /// `len` entries of a dimension, by number.
 pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) -> usize) -> Result<Raw> {
-    let index = Tensor::<Int>::build(len, |numbers: &mut [i64]| {
+    x.index_select(dim, numbers(len, x, number)?.raw())
+}
+
+/// `number` of 0, 1, …, where `x` is.
+fn numbers(len: usize, x: &Raw, number: impl Fn(usize) -> usize) -> Result<Tensor<Int>> {
+    let numbers = Tensor::<Int>::build(len, |numbers: &mut [i64]| {
         numbers.iter_mut().enumerate().for_each(|(i, entry)| *entry = number(i) as i64);
     })?;
-    x.index_select(dim, index.to(x.storage.device())?.raw())
+    numbers.to(x.storage.device())
 }
 
 pub(super) fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
@@ -207,23 +215,46 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
         let expected = format!("dimension {dim} of {} has fewer entries; pad less", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{before} and {after}"), expected));
     }
-    let PadMode::Constant(value) = mode else {
-        x.shape().with(dim, len as usize).check_size()?;
-        let number = |i: isize| match mode {
-            PadMode::Replicate => i.clamp(0, size - 1),
-            PadMode::Circular => i.rem_euclid(size),
-            _ if i < 0 => -i,
-            _ if i >= size => 2 * (size - 1) - i,
-            _ => i,
-        };
-        return entries(x, dim as isize, len as usize, |i| number(i as isize - before) as usize);
+    x.shape().with(dim, len as usize).check_size()?;
+    let [front, back] = [before, after].map(|n| n.max(0) as usize);
+    if len as usize >= front + back {
+        return around(x, dim, [before, after], mode);
+    }
+    // All that is left is from beyond an edge.
+    let number = |i: isize| match mode {
+        PadMode::Replicate => i.clamp(0, size - 1),
+        PadMode::Circular => i.rem_euclid(size),
+        _ if i < 0 => -i,
+        _ if i >= size => 2 * (size - 1) - i,
+        _ => i,
     };
-    let start = (-before).max(0);
-    let kept = x.narrow(dim as isize, start as usize, (len - before.max(0) - after.max(0)).max(0) as usize)?;
-    let beside = |size: isize| {
-        filled(x.storage.device(), "pad", x.shape().with(dim, size.max(0) as usize), x.dtype(), Scalar::Float(value))
+    entries(x, dim as isize, len as usize, |i| number(i as isize - before) as usize)
+}
+
+/// What is kept of `x`, between what comes in front of it and behind it.
+fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Result<Raw> {
+    let (at, size) = (dim as isize, x.shape()[dim]);
+    // Those that start there in the order of the dimension; mirrored ones are turned.
+    let beside = |n: isize, [circular, reflect, replicate]: [usize; 3]| {
+        let shape = x.shape().with(dim, n.max(0) as usize);
+        let n = shape[dim];
+        match mode {
+            _ if n == 0 => x.narrow(at, 0, 0),
+            PadMode::Constant(value) => filled(x.storage.device(), "pad", shape, x.dtype(), Scalar::Float(value)),
+            PadMode::Circular => x.narrow(at, circular, n),
+            PadMode::Reflect => flip(&x.narrow(at, reflect, n)?, vec![dim]),
+            PadMode::Replicate => x.narrow(at, replicate, 1)?.expand(shape),
+        }
     };
-    cat(&[&beside(before.min(len))?, &kept, &beside(after.min(len))?], dim as isize)
+    let [n_front, n_back] = [before, after].map(|n| n.max(0) as usize);
+    let last = size.saturating_sub(1);
+    let front = beside(before, [size.saturating_sub(n_front), 1, 0])?;
+    let back = beside(after, [0, last.saturating_sub(n_back), last])?;
+    // The last view of `x` that is made, so that the others' gradients are added to its own.
+    let [cut_front, cut_back] = [before, after].map(|n| n.min(0).unsigned_abs());
+    let kept = x.narrow(at, cut_front, size - cut_front - cut_back)?;
+    let parts: Vec<&Raw> = [&front, &kept, &back].into_iter().filter(|part| part.shape()[dim] > 0).collect();
+    if parts.is_empty() { Ok(kept) } else { cat(&parts, at) }
 }
 
 fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
@@ -234,13 +265,33 @@ fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
             format!("it must fit the {len} entries of dimension {dim} of {}, with a step of at least 1", x.shape());
         return Err(Error::bad_argument("unfold", "size", size, expected));
     }
-    let windows = (len - size) / step + 1;
-    let mut shape = x.shape().with(dim, windows);
-    shape.insert(dim + 1, size)?;
-    shape.check_size()?;
-    let picked = entries(x, dim as isize, windows * size, |i| i / size.max(1) * step + i % size.max(1))?;
-    let mut order: Vec<isize> = (0..shape.rank() as isize).collect();
-    let window = order.remove(dim + 1);
-    order.push(window);
-    picked.reshape_to(shape)?.permute(&order)
+    view_raw(Unfold { dim, size, step }, x)
+}
+
+/// Windows of a dimension as the last dimension.
+struct Unfold {
+    dim: usize,
+    size: usize,
+    step: usize,
+}
+
+impl View for Unfold {
+    const NAME: &'static str = "unfold";
+
+    fn layout(&self, input: &Layout) -> Result<Layout> {
+        let layout = input.unfold(self.dim, self.size, self.step)?;
+        layout.shape().check_size()?;
+        Ok(layout)
+    }
+
+    /// Windows are added where they overlap.
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
+        let Unfold { dim, size, step } = *self;
+        let mut order: Vec<isize> = (0..input.rank() as isize).collect();
+        order.insert(dim + 1, input.rank() as isize);
+        let seen = grad.dims()[dim] * size;
+        let entries = grad.raw().permute(&order)?.reshape_to(input.with(dim, seen))?;
+        let index = numbers(seen, grad.raw(), |i| i / size * step + i % size)?;
+        entries_added(&entries, dim, index.raw(), *input).map(Raw::typed)
+    }
 }

@@ -416,11 +416,11 @@ impl View for Permute {
 
 /// `len` indices `start, start + step, …` of one dimension.
 #[derive(Clone, Copy)]
-struct Slice {
-    dim: usize,
-    start: usize,
-    len: usize,
-    step: usize,
+pub(super) struct Slice {
+    pub(super) dim: usize,
+    pub(super) start: usize,
+    pub(super) len: usize,
+    pub(super) step: usize,
 }
 
 impl View for Slice {
@@ -471,7 +471,9 @@ impl Derivative<1> for PlaceSlice {
 impl Mover for PlaceSlice {
     fn cpu<B: Pod + Send + Sync>(&self, grad: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
-        out.fill(B::zeroed());
+        if window.shape().elements() < out.len() {
+            cpu::fill(out, B::zeroed());
+        }
         cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), grad);
         Ok(())
     }

@@ -1,16 +1,23 @@
 //! Copies of a tensor with a slice, an entry or a diagonal replaced, or with entries combined; vectors of elements by number.
 
-use super::index::own_index;
-use super::scatter::{ScatterReduce, index_copied};
+use super::diagonals::Diagonal;
+use super::index::{own_index, same_dtype};
+use super::number_like;
+use super::scatter::{self, ScatterReduce};
 use super::slice_range::SliceRange;
-use super::{choose, diagonals};
-use crate::create::filled;
-use crate::element::{DType, Scalar};
+use super::views::Slice;
+use crate::autograd::{Saved, record};
+use crate::cpu;
+use crate::cuda::COPY;
+use crate::device::{Device, common_device};
+use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
+use crate::layout::Layout;
+use crate::op::{Derivative, View, apply_view, on_cpu, on_cuda, widest};
 use crate::shape::Shape;
 use crate::sizes::Integer;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
     /// A copy with `source` in place of the entry that [`select`](Tensor::select) gives.
@@ -29,16 +36,9 @@ impl<K: Kind> Tensor<K> {
         let at = self.shape().dim("select_scatter", dim)?;
         let entry = self.raw().select(dim, index)?; // for its checks
         check_like("select_scatter", entry.shape(), source.shape())?;
-        let number = if index < 0 { index + self.shape()[at] as isize } else { index };
-        placed(
-            "select_scatter",
-            self.raw(),
-            at,
-            number as usize..number as usize + 1,
-            1,
-            &source.raw().unsqueeze(at as isize)?,
-        )
-        .map(Raw::typed)
+        let start = if index < 0 { index + self.shape()[at] as isize } else { index } as usize;
+        let source = source.raw().unsqueeze(at as isize)?;
+        written_over("select_scatter", Slice { dim: at, start, len: 1, step: 1 }, self.raw(), &source).map(Raw::typed)
     }
 
     /// A copy with `source` in place of the entries that [`slice`](Tensor::slice) gives.
@@ -93,32 +93,57 @@ fn slice_scatter(x: &Raw, source: &Raw, at: usize, range: std::ops::Range<usize>
     if step == 0 {
         return Err(Error::bad_argument(op, "step", 0, "it must be at least 1"));
     }
-    check_like(op, &x.shape().with(at, range.len().div_ceil(step)), source.shape())?;
-    placed(op, x, at, range, step, source)
-}
-
-/// `x` with the source in place of every `step`th entry of a range.
-fn placed(
-    op: &'static str,
-    x: &Raw,
-    at: usize,
-    range: std::ops::Range<usize>,
-    step: usize,
-    source: &Raw,
-) -> Result<Raw> {
-    let index = Tensor::<Int>::build(range.len().div_ceil(step), |numbers: &mut [i64]| {
-        numbers.iter_mut().zip(range.step_by(step)).for_each(|(entry, number)| *entry = number as i64);
-    })?;
-    index_copied(op, x, at, index.to(x.storage.device())?.raw(), source)
+    let slice = Slice { dim: at, start: range.start, len: range.len().div_ceil(step), step };
+    check_like(op, &x.shape().with(at, slice.len), source.shape())?;
+    written_over(op, slice, x, source)
 }
 
 fn diagonal_scatter(x: &Raw, source: &Raw, (offset, dim1, dim2): (isize, isize, isize)) -> Result<Raw> {
     let op = "diagonal_scatter";
     check_like(op, x.diagonal(offset, dim1, dim2)?.shape(), source.shape())?;
     let dims = [x.shape().dim(op, dim1)?, x.shape().dim(op, dim2)?];
-    let all = filled(x.storage.device(), op, *source.shape(), DType::Bool, Scalar::Int(1))?;
-    let [mask, source] = [&all, source].map(|part| diagonals::placed(part, offset, dims, *x.shape()));
-    choose(op, &mask?, &source?, x)
+    let dtype = widest(op, &[x, source])?;
+    written_over(op, Diagonal { offset, dims }, &x.converted(dtype)?, &source.converted(dtype)?)
+}
+
+/// `x` with the source in place of what a view shows of it; the view's shape is the source's.
+fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
+    common_device(op, &[x, source])?;
+    same_dtype(op, x, source)?;
+    let window = view.layout(&Layout::contiguous(*x.shape()))?;
+    let (inputs, made) = ([Some(x), Some(source)], (*x.shape(), x.dtype()));
+    let out = match x.storage.device() {
+        Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+            by_bits!(inputs.dtype(), B => {
+                let ([x, source], out) = (inputs.bits::<B>(), out.bits::<B>());
+                cpu::copy(x, out);
+                cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), source);
+            });
+            Ok(())
+        }),
+        Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, mut out| {
+            let [x, source] = inputs.cuda_views();
+            COPY.run(device, op, &[x], &[], out.reborrow())?;
+            COPY.run(device, op, &[source], &[], out.window(&window))
+        }),
+    }?;
+    Ok(record(op, WrittenOver { op, view }, inputs, out))
+}
+
+/// The derivative of [`written_over`].
+struct WrittenOver<V> {
+    op: &'static str,
+    view: V,
+}
+
+impl<V: View + Copy> Derivative<2> for WrittenOver<V> {
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let of_x = || {
+            let zeros = number_like(self.op, grad.raw(), Scalar::Int(0))?.expand(*saved.shape(1))?;
+            written_over(self.op, self.view, grad.raw(), &zeros).map(Raw::typed)
+        };
+        Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, || apply_view(self.view, grad))?])
+    }
 }
 
 impl<K: Numeric> Tensor<K> {
@@ -135,7 +160,8 @@ impl<K: Numeric> Tensor<K> {
         include_self: bool,
     ) -> Result<Tensor<K>> {
         let index = whole_entries(self.raw(), dim, index.raw(), source.raw())?;
-        self.scatter_reduce(dim, &index, source, reduce, include_self)
+        let dim = self.shape().dim("index_reduce", dim)?;
+        scatter::reduced(self.raw(), (dim, &index), source.raw(), reduce, include_self).map(Raw::typed)
     }
 
     /// Sets the main diagonal of a matrix.
@@ -152,7 +178,7 @@ impl<K: Numeric> Tensor<K> {
 }
 
 /// The index for each element of the source, which has an entry of a dimension for each of the index.
-fn whole_entries(x: &Raw, dim: isize, index: &Raw, source: &Raw) -> Result<Tensor<Int>> {
+fn whole_entries(x: &Raw, dim: isize, index: &Raw, source: &Raw) -> Result<Raw> {
     let op = "index_reduce";
     let at = x.shape().dim(op, dim)?;
     if index.rank() != 1 {
@@ -162,5 +188,5 @@ fn whole_entries(x: &Raw, dim: isize, index: &Raw, source: &Raw) -> Result<Tenso
     check_like(op, &wanted, source.shape())?;
     let mut sizes = Shape::SCALAR;
     (0..x.rank()).try_for_each(|dim| sizes.push(if dim == at { wanted[at] } else { 1 }))?;
-    Ok(own_index(op, [x, source], index)?.reshape_to(sizes)?.expand(wanted)?.typed())
+    own_index(op, [x, source], index)?.reshape_to(sizes)?.expand(wanted)
 }

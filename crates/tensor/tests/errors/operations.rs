@@ -195,9 +195,26 @@ fn in_place_changes_of_expanded_tensors() {
         ("add_", |x| x.add_(x)),
     ];
     for (op, change) in changes {
-        let text = format!("{op}: [2, 3] is an expanded view whose elements share memory; make it contiguous first");
+        let text = format!(
+            "{op}: [2, 3] is a view whose elements share memory, as expand and unfold make; make it contiguous first"
+        );
         refuses(|| change(&x), &text);
     }
+}
+
+#[test]
+fn in_place_changes_of_windows_that_overlap() {
+    let _alone = alone();
+    let x = zeros([5]);
+    let windows = x.unfold(0, 3, 2).unwrap();
+    let fix = "is a view whose elements share memory, as expand and unfold make; make it contiguous first";
+    refuses(|| windows.fill_(1.0), &format!("fill_: [2, 3] {fix}"));
+    refuses(|| windows.t()?.add_scalar_(1.0), &format!("add_scalar_: [3, 2] {fix}"));
+    assert_eq!(x.version(), 0, "nothing was changed");
+
+    x.unfold(0, 2, 3).unwrap().fill_(1.0).unwrap();
+
+    assert_eq!(x.to_vec::<f32>().unwrap(), [1.0, 1.0, 0.0, 1.0, 1.0], "these do not overlap");
 }
 
 #[test]

@@ -135,16 +135,40 @@ impl Raw {
 
 /// [`scatter_add`] of any kind, which checks the shapes and the index.
 pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
-    let index = own_index("scatter_add", [source, source], index)?;
-    let (picks, source) = picks_to_add(source, dim, index, into)?;
-    picks.add_to_zeros(&source, true)
+    scatter_added_own(source, dim, own_index("scatter_add", [source, source], index)?, into)
+}
+
+/// Zeros of shape `into`, with each entry of `source` along `dim` added to that which `index` names. All fit each other.
+pub(super) fn entries_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
+    Picks::of_entries(&into, dim, index.clone())?.add(source)
 }
 
 /// [`Tensor::scatter_add`].
 pub(super) fn added_to(x: &Raw, source: &Raw, dim: usize, index: &Raw) -> Result<Raw> {
-    let index = own_index("scatter_add", [x, source], index)?;
+    added_to_own(x, source, dim, own_index("scatter_add", [x, source], index)?)
+}
+
+/// [`scatter_added`] with an index that is in a storage of its own.
+pub(super) fn scatter_added_own(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<Raw> {
+    let (picks, source) = picks_to_add(source, dim, index, into)?;
+    picks.add_to_zeros(&source, true)
+}
+
+/// [`added_to`] with an index that is in a storage of its own.
+pub(super) fn added_to_own(x: &Raw, source: &Raw, dim: usize, index: Raw) -> Result<Raw> {
     let (picks, source) = picks_to_add(source, dim, index, *x.shape())?;
     picks.added_to(x, &source)
+}
+
+/// An index for each element as a vector, if it names whole entries of a tensor of that shape.
+pub(super) fn entries_of(index: &Raw, dim: usize, x: &Shape) -> Result<Option<Raw>> {
+    let (shape, strides) = (index.shape(), index.layout.strides());
+    let is_whole = |at: usize| at == dim || shape[at] == x[at] && (shape[at] == 1 || strides[at] == 0);
+    if shape.contains(&0) || !(0..shape.rank()).all(is_whole) {
+        return Ok(None);
+    }
+    let mut others = (0..shape.rank()).rev().filter(|&at| at != dim);
+    others.try_fold(index.clone(), |index, at| index.select(at as isize, 0)).map(Some)
 }
 
 /// The part of the source that the index has places for, and these places.
@@ -157,6 +181,10 @@ fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Pi
         return Err(Error::wrong_shape("scatter_add", "the source", source.shape(), expected));
     }
     let sizes = *picks.index.shape();
+    let picks = match entries_of(&picks.index, dim, &into)? {
+        Some(entries) if entries.is_contiguous() && into.rank() > 1 => Picks::of_entries(&into, dim, entries)?,
+        _ => picks,
+    };
     let source = sizes.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
         if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
     })?;

@@ -3,6 +3,8 @@
 mod cuda;
 mod product;
 
+use bytemuck::Pod;
+
 use self::product::Cumprod;
 pub(super) use self::product::recurrence_from_end;
 use crate::autograd::Saved;
@@ -49,6 +51,9 @@ struct Cumsum {
 
 per_type! { Cumsum[1]: Num }
 
+/// Rows that are computed side by side, because in each of them every step waits for the one before.
+const SIDE_BY_SIDE: usize = 4;
+
 /// How a contiguous tensor lies around a dimension: `[outer, n, inner]`.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
@@ -64,10 +69,11 @@ impl Lines {
     }
 
     /// Elements of a slab, `[n, inner]`, and of the pieces, each of some whole slabs, that threads take; `None` if there are no
-    /// elements.
+    /// elements. Rows, slabs in which elements follow one another, come in pieces of at least [`SIDE_BY_SIDE`].
     pub(super) fn pieces(&self) -> Option<[usize; 2]> {
         let slab = self.n * self.inner;
-        (self.outer * slab != 0).then(|| [slab, slab * (cpu::PIECE / slab).max(1)])
+        let least = if self.inner == 1 { SIDE_BY_SIDE } else { 1 };
+        (self.outer * slab != 0).then(|| [slab, slab * (cpu::PIECE / slab).max(least)])
     }
 }
 
@@ -99,7 +105,7 @@ impl<T: Num> CpuKernel<T, 1> for Cumsum {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        running("cumsum", lines, x, out, |x, out| combine(x, out, lines.inner, self.reverse, T::Total::plus))
+        running("cumsum", lines, x, out, |x, out| combine(x, out, lines, self.reverse, T::Total::plus))
     }
 }
 
@@ -111,12 +117,12 @@ fn running<T: Num>(
     out: StoredMut<'_, T::Total>,
     scan: impl Fn(&[T], &mut [T::Total]) + Sync,
 ) -> Result<()> {
-    let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
+    let Some([_, piece]) = lines.pieces() else { return Ok(()) };
     let scanned = |i: usize, out: StoredMut<'_, T::Total>| {
         scratch::reals_mut(out, |out| {
             let x = x.data.part(i * piece, out.len());
             scratch::reals(x, |x| {
-                x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).for_each(|(x, out)| scan(x, out));
+                scan(x, out);
                 Ok(())
             })
         })
@@ -124,26 +130,87 @@ fn running<T: Num>(
     out.try_for_each_chunk(piece, &scanned).map_err(Error::scratch(op))
 }
 
-/// `x`, which is `[n, inner]`, combined along its first dimension.
+/// Slabs of `x`, each `[n, inner]`, combined along their first dimension.
 fn combine<T: Num>(
     x: &[T],
     out: &mut [T::Total],
-    inner: usize,
+    lines: Lines,
     reverse: bool,
-    with: fn(T::Total, T::Total) -> T::Total,
+    with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
 ) {
-    let n = x.len() / inner;
-    for step in 0..n {
-        let row = if reverse { n - 1 - step } else { step };
-        for column in 0..inner {
-            let at = row * inner + column;
-            let before = match (step, reverse) {
-                (0, _) => None,
-                (_, false) => Some(out[at - inner]),
-                (_, true) => Some(out[at + inner]),
-            };
-            let value = x[at].to_total();
-            out[at] = before.map_or(value, |before| with(before, value));
+    if lines.inner > 1 || reverse || T::DTYPE.is_float() {
+        return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
+    }
+    // Integers are added within a cycle: nothing is gained by several rows at once.
+    for (x, out) in x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)) {
+        let mut before = None;
+        for (out, &x) in out.iter_mut().zip(x) {
+            *out = before.map_or(x.to_total(), |before| with(before, x.to_total()));
+            before = Some(*out);
         }
+    }
+}
+
+/// The elements of slabs, each `[n, inner]`, along their first dimension: `first(at)`, then `next(at, where the one before is,
+/// what it has become)`.
+fn follow<T: Pod>(
+    out: &mut [T],
+    lines: Lines,
+    reverse: bool,
+    first: impl Fn(usize) -> T + Copy,
+    next: impl Fn(usize, usize, T) -> T + Copy,
+) {
+    let Lines { n, inner, .. } = lines;
+    if inner == 1 {
+        let together = SIDE_BY_SIDE * n;
+        for (i, rows) in out.chunks_mut(together).enumerate() {
+            match rows.len() == together {
+                true => follow_rows::<T, SIDE_BY_SIDE>(rows, i * together, reverse, first, next),
+                false => rows.chunks_exact_mut(n).enumerate().for_each(|(row, out)| {
+                    follow_rows::<T, 1>(out, i * together + row * n, reverse, first, next);
+                }),
+            }
+        }
+        return;
+    }
+    for (i, slab) in out.chunks_exact_mut(n * inner).enumerate() {
+        let start = i * n * inner;
+        for step in 0..n {
+            let (row, before) = if reverse { (n - 1 - step, n - step) } else { (step, step.wrapping_sub(1)) };
+            for column in 0..inner {
+                let at = row * inner + column;
+                slab[at] = match step {
+                    0 => first(start + at),
+                    _ => {
+                        let before = before * inner + column;
+                        next(start + at, start + before, slab[before])
+                    }
+                };
+            }
+        }
+    }
+}
+
+/// The same of `ROWS` rows, of which the first begins at `start`.
+fn follow_rows<T: Pod, const ROWS: usize>(
+    out: &mut [T],
+    start: usize,
+    reverse: bool,
+    first: impl Fn(usize) -> T,
+    next: impl Fn(usize, usize, T) -> T,
+) {
+    let n = out.len() / ROWS;
+    let mut before = 0;
+    let mut last = [T::zeroed(); ROWS];
+    for step in 0..n {
+        let at = if reverse { n - 1 - step } else { step };
+        for (row, last) in last.iter_mut().enumerate() {
+            let row = start + row * n;
+            *last = if step == 0 { first(row + at) } else { next(row + at, row + before, *last) };
+        }
+        for (row, &last) in last.iter().enumerate() {
+            out[row * n + at] = last;
+        }
+        before = at;
     }
 }

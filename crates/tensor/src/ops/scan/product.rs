@@ -1,6 +1,6 @@
 //! Running products along a dimension, and the recurrence that their derivative is.
 
-use super::{Lines, combine, cuda, running};
+use super::{Lines, combine, cuda, follow, running};
 use crate::autograd::Saved;
 use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -52,7 +52,7 @@ impl<T: Num> CpuKernel<T, 1> for Cumprod {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        running("cumprod", lines, x, out, |x, out| combine(x, out, lines.inner, false, T::Total::times))
+        running("cumprod", lines, x, out, |x, out| combine(x, out, lines, false, T::Total::times))
     }
 }
 
@@ -105,37 +105,22 @@ impl<R: Real> CpuKernel<R, 2> for Recurrence {
 
     fn cpu(&self, [x, a]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
+        let Some([_, piece]) = lines.pieces() else { return Ok(()) };
         let followed = |i: usize, out: StoredMut<'_, R>| {
             scratch::reals_mut(out, |out| {
                 let [x, a] = [x, a].map(|input| input.data.part(i * piece, out.len()));
                 scratch::reals(x, |x| {
                     scratch::reals(a, |a| {
-                        let slabs = x.chunks_exact(slab).zip(a.chunks_exact(slab)).zip(out.chunks_exact_mut(slab));
-                        slabs.for_each(|((x, a), out)| self.follow(x, a, out, lines.inner));
+                        match self.reverse {
+                            false => follow(out, lines, false, |at| x[at], |at, _, y| x[at] + a[at] * y),
+                            true => follow(out, lines, true, |at| x[at], |at, before, y| x[at] + a[before] * y),
+                        }
                         Ok(())
                     })
                 })
             })
         };
         out.try_for_each_chunk(piece, &followed).map_err(Error::scratch(Self::NAME))
-    }
-}
-
-impl Recurrence {
-    /// Along the first dimension of tensors of `[n, inner]`.
-    fn follow<R: Real>(&self, x: &[R], a: &[R], out: &mut [R], inner: usize) {
-        let n = x.len() / inner;
-        for step in 0..n {
-            let row = if self.reverse { n - 1 - step } else { step };
-            for at in row * inner..(row + 1) * inner {
-                out[at] = match (step, self.reverse) {
-                    (0, _) => x[at],
-                    (_, false) => x[at] + a[at] * out[at - inner],
-                    (_, true) => x[at] + a[at + inner] * out[at + inner],
-                };
-            }
-        }
     }
 }
 

@@ -6,7 +6,8 @@
 mod cuda;
 mod reduce;
 
-use super::index::{check_range, own_index, same_dtype};
+use super::host::counts_where;
+use super::index::{check_range, entries_of, own_index, same_dtype};
 use super::{choose, number_like};
 use crate::autograd::{Saved, record};
 use crate::cpu;
@@ -21,6 +22,7 @@ use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
 pub use reduce::ScatterReduce;
+pub(super) use reduce::reduced;
 
 impl<K: Kind> Tensor<K> {
     /// This tensor with every element of `source` at its index: `out[i][index[i][j]] = source[i][j]` for `dim` 1. A copy;
@@ -104,16 +106,17 @@ impl<K: Kind> Tensor<K> {
 /// [`Tensor::masked_scatter`] on the CPU, unrecorded; the mask has no gaps.
 fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
     const OP: &str = "masked_scatter";
-    let (x, source) = (x.gap_free()?, source.gap_free()?);
+    let (x, source, counts) = (x.gap_free()?, source.gap_free()?, counts_where(mask)?);
+    let n = source.shape().elements();
+    if counts.iter().sum::<usize>() > n {
+        let shape = Shape::new(&[n])?;
+        return Err(Error::IndexOutOfRange { op: OP, index: n as i64, dim: 0, shape, from_end: false });
+    }
     on_cpu(OP, [Some(&x), Some(mask), Some(&source)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_bits!(inputs.dtype(), B => {
             let [x, source] = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
             let mask = inputs.bits_of::<u8>(1).data.plain();
-            let n = cpu::replace_where(x, mask, source, out.bits());
-            if n > source.len() {
-                let (index, shape) = (source.len() as i64, Shape::new(&[source.len()])?);
-                return Err(Error::IndexOutOfRange { op: OP, index, dim: 0, shape, from_end: false });
-            }
+            cpu::replace_where(Some(x), mask, &counts, source, out.bits());
         });
         Ok(())
     })
@@ -227,7 +230,7 @@ impl Derivative<2> for Scattered {
         let (dim, index, grad) = (self.dim, &self.index, grad.raw());
         let of_x = || with_number(self.op, grad, dim, index, Scalar::Int(0)).map(Raw::typed);
         let of_source = || {
-            let (taken, has_stayed) = match self.entries(saved.shape(0))? {
+            let (taken, has_stayed) = match entries_of(index, dim, saved.shape(0))? {
                 None => (grad.gather(dim as isize, index)?, self.has_stayed(saved.shape(0))?),
                 Some(entries) => {
                     let all = Scattered { op: self.op, dim: 0, index: entries.clone() };
@@ -246,17 +249,6 @@ impl Derivative<2> for Scattered {
 }
 
 impl Scattered {
-    /// The index as a vector, if it names whole entries of a tensor of that shape.
-    fn entries(&self, x: &Shape) -> Result<Option<Raw>> {
-        let (shape, strides) = (self.index.shape(), self.index.layout.strides());
-        let is_whole = |at: usize| at == self.dim || shape[at] == x[at] && (shape[at] == 1 || strides[at] == 0);
-        if shape.contains(&0) || !(0..shape.rank()).all(is_whole) {
-            return Ok(None);
-        }
-        let others = (0..shape.rank()).rev().filter(|&at| at != self.dim);
-        others.into_iter().try_fold(self.index.clone(), |index, at| index.select(at as isize, 0)).map(Some)
-    }
-
     /// Which elements of the source are the last ones of their index.
     fn has_stayed(&self, x: &Shape) -> Result<Raw> {
         let (device, dim, shape) = (self.index.storage.device(), self.dim, self.index.shape());

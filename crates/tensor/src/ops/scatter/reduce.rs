@@ -1,14 +1,15 @@
 //! `scatter_reduce`: what comes to one place is added, multiplied, averaged, or the extreme of it stays.
 
-use super::{How, cut_source, with_number, written};
+use super::{How, along, cut_source, with_number, written};
 use crate::autograd::{Saved, no_grad, record};
 use crate::create::filled;
 use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::kind::{Int, Numeric};
 use crate::op::{Derivative, Saves};
-use crate::ops::index::{added_to, own_index, scatter_added};
+use crate::ops::index::{added_to_own, entries_of, own_index, scatter_added_own};
 use crate::ops::{choose, number_like};
+use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 /// What [`Tensor::scatter_reduce`] makes of the elements that come to one place.
@@ -68,8 +69,18 @@ fn scatter_reduce(
     reduce: ScatterReduce,
     include_self: bool,
 ) -> Result<Raw> {
-    let index = own_index(OP, [x, source], index)?;
-    let source = cut_source(OP, x, dim, &index, source)?;
+    reduced(x, (dim, &own_index(OP, [x, source], index)?), source, reduce, include_self)
+}
+
+/// The same with an index that is in a storage of its own.
+pub(in crate::ops) fn reduced(
+    x: &Raw,
+    (dim, index): (usize, &Raw),
+    source: &Raw,
+    reduce: ScatterReduce,
+    include_self: bool,
+) -> Result<Raw> {
+    let source = cut_source(OP, x, dim, index, source)?;
     let how = match reduce {
         ScatterReduce::Sum | ScatterReduce::Mean => How::Last,
         ScatterReduce::Prod => How::Prod,
@@ -78,18 +89,29 @@ fn scatter_reduce(
     };
     let x = match include_self {
         true => x.clone(),
-        false => with_number(OP, x, dim, &index, nothing(how, x.dtype()))?,
+        false => with_number(OP, x, dim, index, nothing(how, x.dtype()))?,
     };
     if how != How::Last {
-        return folded(how, (dim, &index), &x, &source);
+        return folded(how, (dim, index), &x, &source);
     }
-    let total = added_to(&x, &source, dim, &index).map_err(|error| error.of_index_in(OP))?;
+    let total = added_to_own(&x, &source, dim, index.clone()).map_err(|error| error.of_index_in(OP))?;
     if reduce == ScatterReduce::Sum {
         return Ok(total);
     }
-    let ones = filled(x.storage.device(), OP, *index.shape(), x.dtype(), Scalar::Int(1))?;
-    let counts = scatter_added(&ones, dim, &index, *x.shape())?;
+    let counts = counts(x.dtype(), (dim, index), x.shape())?;
     mean_of(&total, &if include_self { counts.plus_scalar(Scalar::Int(1))? } else { counts })
+}
+
+/// How many elements come to each place of a tensor of shape `into`; they broadcast to it.
+fn counts(dtype: DType, (dim, index): (usize, &Raw), into: &Shape) -> Result<Raw> {
+    let ones = |shape| filled(index.storage.device(), OP, shape, dtype, Scalar::Int(1));
+    match entries_of(index, dim, into)? {
+        None => scatter_added_own(&ones(*index.shape())?, dim, index.clone(), *into),
+        Some(entries) => {
+            let counts = scatter_added_own(&ones(*entries.shape())?, 0, entries, Shape::new(&[into[dim]])?)?;
+            counts.reshape_to(along(dim, into)?)
+        }
+    }
 }
 
 /// Sums divided by how many there were; where nothing was, by 1.
@@ -154,7 +176,12 @@ impl Folded {
     }
 
     fn taken(&self, x: &Tensor) -> Result<Tensor> {
-        x.raw().gather(self.dim as isize, &self.index).map(Raw::typed)
+        let dim = self.dim as isize;
+        let taken = match entries_of(&self.index, self.dim, x.shape())? {
+            Some(entries) => x.raw().index_select(dim, &entries),
+            None => x.raw().gather(dim, &self.index),
+        };
+        taken.map(Raw::typed)
     }
 
     /// Each that is the extreme gets an equal share.
@@ -164,7 +191,7 @@ impl Folded {
             let out = self.folded(x, source)?;
             let of_x = x.eq(&out)?.to_float_of(x.dtype())?;
             let of_source = source.eq(&self.taken(&out)?)?.to_float_of(x.dtype())?;
-            let counts = scatter_added(of_source.raw(), self.dim, &self.index, *x.shape())?;
+            let counts = scatter_added_own(of_source.raw(), self.dim, self.index.clone(), *x.shape())?;
             let shares = of_x.raw().add(&counts)?.typed();
             Ok::<_, crate::Error>([of_x, of_source, shares])
         })?;
@@ -182,7 +209,7 @@ impl Folded {
         let of_source = || {
             let is_zero = source.eq_scalar(0.0)?;
             let zeros = is_zero.to_float_of(x.dtype())?;
-            let zeros: Tensor = scatter_added(zeros.raw(), self.dim, &self.index, *x.shape())?.typed();
+            let zeros: Tensor = scatter_added_own(zeros.raw(), self.dim, self.index.clone(), *x.shape())?.typed();
             let is_only_zero = is_zero.logical_and(&self.taken(&zeros)?.eq_scalar(1.0)?)?;
             let others = self.folded(x, &source.masked_fill(&is_only_zero, 1.0)?)?;
             let with_zero = self.taken(&grad.mul(&others)?)?;

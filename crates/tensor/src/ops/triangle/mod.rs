@@ -87,7 +87,7 @@ fn needs_two(op: &'static str, x: &Raw) -> Error {
 }
 
 /// The elements whose column number and row number plus `diagonal` `keep` says yes to, 0 elsewhere.
-pub(super) fn kept(op: &'static str, x: &Raw, diagonal: isize, keep: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
+fn kept(op: &'static str, x: &Raw, diagonal: isize, keep: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
     let &[.., rows, columns] = &x.shape()[..] else {
         return Err(needs_two(op, x));
     };

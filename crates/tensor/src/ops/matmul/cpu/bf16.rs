@@ -78,7 +78,7 @@ impl Product<'_> {
                 self.multiply(0, right, Place { n, row: n, panel: COLUMNS }, c);
                 Ok(())
             }
-            (true, false) => self.by_columns(c),
+            (true, false) if n.div_ceil(COLUMNS) > self.own_panels() => self.by_columns(c),
             _ => self.by_rows(c),
         }
     }
@@ -98,7 +98,7 @@ impl Product<'_> {
     /// Each task has some columns, which it packs for itself; their results are put together in the end.
     fn by_columns(&self, c: &mut [u16]) -> Result<()> {
         let (Sizes { m, n, .. }, pairs) = (self.sizes, self.pairs());
-        let panels = (OWN_PAIRS / (pairs * COLUMNS)).clamp(1, PANELS);
+        let panels = self.own_panels();
         scratch::with(n.div_ceil(COLUMNS) * m, |results: &mut [[u16; COLUMNS]]| {
             try_for_each_chunk_mut(results, panels * m, |task, results| {
                 scratch::with(results.len() / m * pairs, |right| {
@@ -114,6 +114,11 @@ impl Product<'_> {
             }
             Ok(())
         })
+    }
+
+    /// Panels that a task packs for itself.
+    fn own_panels(&self) -> usize {
+        (OWN_PAIRS / (self.pairs() * COLUMNS)).clamp(1, PANELS)
     }
 
     fn pairs(&self) -> usize {

@@ -1,0 +1,64 @@
+//! Elementwise loops over rows with few elements between them, as `narrow` leaves them: what lies between is computed, too, and
+//! left out when the results are copied to their place. So sources are read where they lie, in long pieces.
+
+use super::copy::copy_line;
+use super::source::{Operand, SEGMENT};
+use super::{CHUNK, Stored, StoredMut, Value, simd};
+use crate::element::Computing;
+
+/// What [`Operand::rows`] says, if it says the same of all.
+pub(super) fn common_rows<A: Computing, const N: usize>(operands: &[Operand<'_, A>; N]) -> Option<[usize; 3]> {
+    let rows = operands.first()?.rows()?;
+    operands.iter().all(|operand| operand.rows() == Some(rows)).then_some(rows)
+}
+
+/// Lets `work` write every element of a contiguous destination.
+pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
+    [_, len, distance]: [usize; 3],
+    dst: StoredMut<'_, T>,
+    operands: &[Operand<'_, A>; N],
+    work: &(dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync),
+) {
+    let rows = SEGMENT / distance;
+    let task_rows = (CHUNK / (rows * len)).max(1) * rows;
+    let sources = |start, span| operands.each_ref().map(|operand| operand.data().part(start, span));
+    dst.for_each_chunk(task_rows * len, &|i, dst| {
+        let blocks = Blocks { first: i * task_rows, rows, len, distance };
+        match dst {
+            StoredMut::Plain(dst) => blocks.write(dst, &mut [T::ZERO; SEGMENT], |start, room| {
+                let sources = sources(start, room.len());
+                work(StoredMut::Plain(room), &sources);
+            }),
+            StoredMut::Halves(dst, half) => blocks.write(dst, &mut [0; SEGMENT], |start, room| {
+                let sources = sources(start, room.len());
+                work(StoredMut::Halves(room, half), &sources);
+            }),
+        }
+    });
+}
+
+/// Some rows from number `first` on, `rows` at a time.
+struct Blocks {
+    first: usize,
+    rows: usize,
+    len: usize,
+    distance: usize,
+}
+
+impl Blocks {
+    fn write<B: Value>(&self, dst: &mut [B], room: &mut [B], mut work: impl FnMut(usize, &mut [B])) {
+        let Blocks { first, rows, len, distance } = *self;
+        for (block, dst) in dst.chunks_mut(rows * len).enumerate() {
+            let room = &mut room[..dst.len() / len * distance - (distance - len)];
+            work((first + block * rows) * distance, room);
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for (row, dst) in dst.chunks_exact_mut(len).enumerate() {
+                        copy_line(dst, &room[row * distance..][..len]);
+                    }
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Reductions of rows that lie anywhere: one behind the other with gaps between them, or spaced out.
+
+use super::reduce::{BLOCK, Fold};
+use super::walk::{Walk, read_line_widened};
+use super::{Stored, simd};
+use crate::element::Computing;
+
+/// Folds rows of `len` elements, at most [`BLOCK`], which are `stride` apart: each begins where `rows` stands.
+pub(super) fn fold_rows<T: Computing, F: Fold<T>, U>(
+    data: Stored<'_, T>,
+    rows: &mut Walk,
+    [len, stride]: [usize; 2],
+    fold: F,
+    out: &mut [U],
+    finish: impl Fn(F::Value) -> U,
+) {
+    let mut room = [T::ZERO; BLOCK];
+    for out in out {
+        let row = match data.from(rows.offset()) {
+            Stored::Plain(data) if stride == 1 => &data[..len],
+            data => {
+                read_line_widened(data, stride, &mut room[..len]);
+                &room[..len]
+            }
+        };
+        *out = finish(simd::vectorized(
+            #[inline(always)]
+            || fold.row(row),
+        ));
+        rows.advance(1);
+    }
+}

@@ -1,0 +1,81 @@
+//! Products of vectors in three dimensions.
+
+use super::rearrange::roll;
+use super::scan::Lines;
+use crate::autograd::{Saved, record};
+use crate::element::Num;
+use crate::error::{Error, Result};
+use crate::op::{Derivative, Saves, on_cpu, widest};
+use crate::scratch;
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor, by_num};
+
+const OP: &str = "cross";
+
+/// [`Tensor::cross`].
+pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
+    let shape = Shape::broadcast(OP, x.shape(), y.shape())?;
+    let at = shape.dim(OP, dim)?;
+    if shape[at] != 3 {
+        return Err(Error::wrong_shape(OP, "a tensor", &shape, format!("dimension {at} must have size 3")));
+    }
+    if x.storage.device().is_cpu() && y.storage.device().is_cpu() {
+        let dtype = widest(OP, &[x, y])?;
+        let [x, y] = [x, y].map(|x| x.converted(dtype)?.expand(shape));
+        return on_host(&x?, &y?, at);
+    }
+    let turned = |x: &Raw, by: isize| roll(&x.expand(shape)?, &[-by], &[at as isize]);
+    turned(x, 1)?.mul(&turned(y, 2)?)?.sub(&turned(x, 2)?.mul(&turned(y, 1)?)?)
+}
+
+/// Of tensors of one shape and precision.
+fn on_host(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
+    let (left, right, lines) = (x.gap_free()?, y.gap_free()?, Lines::along(dim, x.shape()));
+    let out = on_cpu(OP, [Some(&left), Some(&right)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
+        by_num!(inputs.dtype(), T => {
+            let [x, y] = inputs.views::<T>().map(|view| view.data);
+            out.stored::<T>().try_for_each_chunk(piece, &|i, out| {
+                let [x, y] = [x, y].map(|numbers| numbers.part(i * piece, out.len()));
+                scratch::reals_mut(out, |out| scratch::reals(x, |x| scratch::reals(y, |y| {
+                    let slabs = x.chunks_exact(slab).zip(y.chunks_exact(slab)).zip(out.chunks_exact_mut(slab));
+                    slabs.for_each(|((x, y), out)| multiply(x, y, out));
+                    Ok(())
+                })))
+            })
+        })
+        .map_err(Error::scratch(OP))
+    })?;
+    Ok(record(OP, Cross { dim }, [Some(x), Some(y)], out))
+}
+
+/// The products of vectors whose components are the thirds of these slices.
+#[inline]
+fn multiply<T: Num>(x: &[T], y: &[T], out: &mut [T]) {
+    let product = |[a, b, c]: [T; 3], [d, e, f]: [T; 3]| {
+        [b.times(f).minus(c.times(e)), c.times(d).minus(a.times(f)), a.times(e).minus(b.times(d))]
+    };
+    if let (Ok(&x), Ok(&y), Ok(out)) = (x.try_into(), y.try_into(), <&mut [T; 3]>::try_from(&mut *out)) {
+        *out = product(x, y);
+        return;
+    }
+    let n = out.len() / 3;
+    for i in 0..n {
+        let of = |x: &[T]| [x[i], x[n + i], x[2 * n + i]];
+        [out[i], out[n + i], out[2 * n + i]] = product(of(x), of(y));
+    }
+}
+
+/// The derivative of [`on_host`].
+struct Cross {
+    dim: usize,
+}
+
+impl Derivative<2> for Cross {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let product = |x: &Tensor, y: &Tensor| on_host(x.raw(), y.raw(), self.dim).map(Raw::typed);
+        Ok([saved.grad_of(0, || product(saved.input(1), grad))?, saved.grad_of(1, || product(grad, saved.input(0)))?])
+    }
+}
