@@ -388,6 +388,7 @@ fn scattered<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::map1_by_bits;
     use super::super::math::half::Half;
     use super::super::testing::{Strided, same_shape, shape, strided};
     use super::*;
