@@ -147,26 +147,44 @@ fn first_best<'a, T: Value + 'a>(mut x: impl Iterator<Item = &'a T>, better: imp
 
 /// The result for contiguous elements: a search per lane, then the earliest of the lanes' best.
 fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
+    // Numbers of blocks as wide as elements: the compiler makes vectors of no others.
+    let (best, best_block) = match size_of::<T>() {
+        8 => best_of_lanes(x, better, 1_u64),
+        _ => {
+            let (best, best_block) = best_of_lanes(x, better, 1_u32);
+            (best, best_block.map(u64::from))
+        }
+    };
     let (blocks, rest) = x.as_chunks::<LANES>();
-    let (best, best_block) = simd::vectorized(
-        #[inline(always)]
-        move || {
-            let (mut best, mut best_block) = (blocks[0], [0_u32; LANES]);
-            for (i, block) in (0_u32..).zip(blocks) {
-                for ((best, best_block), &x) in best.iter_mut().zip(&mut best_block).zip(block) {
-                    let wins = better(x, *best);
-                    *best = if wins { x } else { *best };
-                    *best_block = if wins { i } else { *best_block };
-                }
-            }
-            (best, best_block)
-        },
-    );
     let in_blocks = (0..LANES).map(|lane| (best_block[lane] as usize * LANES + lane, best[lane]));
     let in_rest = rest.iter().enumerate().map(|(i, &x)| (blocks.len() * LANES + i, x));
     let beats = |(i, x): (usize, T), (j, y): (usize, T)| better(x, y) || (!better(y, x) && i < j);
     let first = (best_block[0] as usize * LANES, best[0]);
     in_blocks.chain(in_rest).fold(first, |best, next| if beats(next, best) { next } else { best }).0
+}
+
+/// The best of each lane and the number of its block.
+fn best_of_lanes<T: Value, I: Copy + Default + std::ops::AddAssign>(
+    x: &[T],
+    better: impl Fn(T, T) -> bool + Copy,
+    one: I,
+) -> ([T; LANES], [I; LANES]) {
+    let (blocks, _) = x.as_chunks::<LANES>();
+    simd::vectorized_widely(
+        #[inline(always)]
+        move || {
+            let (mut best, mut best_block, mut number) = (blocks[0], [I::default(); LANES], I::default());
+            for block in &blocks[1..] {
+                number += one;
+                for ((best, best_block), &x) in best.iter_mut().zip(&mut best_block).zip(block) {
+                    let wins = better(x, *best);
+                    *best = if wins { x } else { *best };
+                    *best_block = if wins { number } else { *best_block };
+                }
+            }
+            (best, best_block)
+        },
+    )
 }
 
 #[cfg(test)]

@@ -80,6 +80,34 @@ comparison!(Le, le, <=, "Where `self <= other`, elementwise, broadcasting.");
 comparison!(Gt, gt, >, "Where `self > other`, elementwise, broadcasting.");
 comparison!(Ge, ge, >=, "Where `self >= other`, elementwise, broadcasting.");
 
+/// Where an element is 0.
+pub(super) struct IsZero;
+
+impl Op<1> for IsZero {
+    const NAME: &'static str = "logical_not";
+    const IS_ELEMENTWISE: bool = true;
+
+    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+        static IS_ZERO: Formula =
+            Formula { name: "is_zero", inputs: &["x"], constants: &[], text: "x == R(0)", changes: false };
+        IS_ZERO.run(device, Self::NAME, &inputs, &[], out)
+    }
+}
+
+impl PerType<1> for IsZero {
+    fn out_dtype(&self, _: DType) -> DType {
+        DType::Bool
+    }
+
+    fn run_on_cpu(&self, inputs: &LockedInputs<'_, 1>, out: &mut Fresh) -> Result<()> {
+        by_computing!(inputs.dtype(), C => {
+            let [x] = inputs.views::<C>();
+            cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x == C::ZERO));
+        });
+        Ok(())
+    }
+}
+
 /// A conversion to another precision or kind, as Rust's `as` does it: floats become integers by truncation (saturating),
 /// anything but zero becomes `true`.
 struct Cast {

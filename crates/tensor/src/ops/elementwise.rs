@@ -188,7 +188,7 @@ binary! { SigmoidGrad: Real, "sigmoid's gradient", Inputs,
 ] }
 // The derivative of silu; that of s·(1 + x·(1 − s)) is s·(1 − s)·(2 + x·(1 − 2·s)).
 binary! { SiluGrad: Real, "silu's gradient", Inputs, map2_longest: |grad, x| {
-    let s = x.sigmoid();
+    let s = T::ONE / (T::ONE + (-x).exp());
     grad * s * (x * (T::ONE - s) + T::ONE)
 }, "grad * sigmoid(x) * (x * (R(1) - sigmoid(x)) + R(1))", |saved, h| [
     apply(SiluGrad, [h, saved.input(1)]),

@@ -1,9 +1,11 @@
 //! Truth values: comparisons with numbers, what combines truth values, and what numbers are (NaN, infinite).
 
+use super::compare::IsZero;
 use super::number_like;
 use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Kind, Number};
+use crate::op::run_unrecorded;
 use crate::tensor::{Raw, Tensor};
 
 /// `with_number! { method, the same of tensors, doc }`
@@ -67,7 +69,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn logical_not(&self) -> Result<Tensor<Bool>> {
-        compare("logical_not", Raw::eq, self.raw(), Scalar::Int(0)).map(Raw::typed)
+        run_unrecorded(&IsZero, [self.raw()]).map(Raw::typed)
     }
 }
 

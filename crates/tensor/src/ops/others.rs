@@ -19,10 +19,7 @@ pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Ra
             out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
                 let (start, len) = (i * piece, out.len());
                 scratch::reals_mut(out, |out| scratch::reals(x.part(start, len), |x| {
-                    scratch::reals(grad.part(start / lines.n, len / lines.n), |grad| {
-                        let slabs = x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).zip(grad.chunks_exact(lines.inner));
-                        slabs.into_iter().try_for_each(|((x, out), grad)| of_slab(x, grad, out))
-                    })
+                    scratch::reals(grad.part(start / lines.n, len / lines.n), |grad| of_slabs(x, grad, (slab, lines.inner), out))
                 }))
             })
         })
@@ -33,53 +30,76 @@ pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Ra
 /// What a row is cut into, so that vectors compute it.
 const COLUMNS: usize = 16;
 
-/// Of one `[n, inner]`. A row of `n` numbers is one of `[n / COLUMNS, COLUMNS]`, whose columns have others of their own.
-fn of_slab<R: Real>(x: &[R], grad: &[R], out: &mut [R]) -> pagelock_memory::Result<()> {
-    if let ([grad], true) = (grad, x.len().is_multiple_of(COLUMNS)) {
-        behind(x, COLUMNS, out);
-        let totals: [R; COLUMNS] = std::array::from_fn(|i| out[i] * x[i]);
-        let (mut others, mut ones) = ([R::ZERO; COLUMNS], [*grad]);
-        behind(&totals, 1, &mut others);
-        before(&totals, &mut ones, &mut others);
-        before(x, &mut others, out);
+/// Of slabs of `[n, inner]`, behind each other.
+fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &mut [R]) -> pagelock_memory::Result<()> {
+    if inner == 1 && slab.is_multiple_of(COLUMNS) {
+        cpu::vectorized_widely(
+            #[inline(always)]
+            || {
+                for ((x, out), &grad) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).zip(grad) {
+                    of_row(x, grad, out);
+                }
+            },
+        );
         return Ok(());
     }
-    scratch::with(grad.len(), |products: &mut [R]| {
-        products.copy_from_slice(grad);
-        behind(x, products.len(), out);
-        before(x, products, out);
+    scratch::with(inner, |products: &mut [R]| {
+        let slabs = x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).zip(grad.chunks_exact(inner));
+        for ((x, out), grad) in slabs {
+            products.copy_from_slice(grad);
+            cpu::vectorized_widely(
+                #[inline(always)]
+                || {
+                    behind(x, inner, out);
+                    before(x, products, out);
+                },
+            );
+        }
         Ok(())
     })
 }
 
+/// Of a row as one of `[n / COLUMNS, COLUMNS]`, whose columns have others of their own.
+#[inline(always)]
+fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
+    behind(x, COLUMNS, out);
+    let (mut totals, mut others, mut ones) = ([R::ONE; COLUMNS], [R::ONE; COLUMNS], grad);
+    for ((total, &x), &out) in totals.iter_mut().zip(x).zip(&*out) {
+        *total = x * out;
+    }
+    for i in (1..COLUMNS).rev() {
+        others[i - 1] = others[i] * totals[i];
+    }
+    for (other, &total) in others.iter_mut().zip(&totals) {
+        *other = *other * ones;
+        ones = ones * total;
+    }
+    let (x, out) = (x.as_chunks::<COLUMNS>().0, out.as_chunks_mut::<COLUMNS>().0);
+    for (x, out) in x.iter().zip(out) {
+        before(x, &mut others, out);
+    }
+}
+
 /// The products of what is behind each in its column.
+#[inline(always)]
 fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
-    cpu::vectorized_widely(
-        #[inline(always)]
-        || {
-            let last = x.len() - inner;
-            out[last..].fill(R::ONE);
-            for at in (0..last).step_by(inner).rev() {
-                let (now, later) = out[at..].split_at_mut(inner);
-                for ((now, &later), &x) in now.iter_mut().zip(&*later).zip(&x[at + inner..]) {
-                    *now = later * x;
-                }
-            }
-        },
-    );
+    let last = x.len() - inner;
+    out[last..].fill(R::ONE);
+    for at in (0..last).step_by(inner).rev() {
+        let (now, later) = out[at..].split_at_mut(inner);
+        for ((now, &later), &x) in now.iter_mut().zip(&*later).zip(&x[at + inner..]) {
+            *now = later * x;
+        }
+    }
 }
 
 /// Multiplies by what is before each in its column, and by `products`, which become those of all.
+#[inline(always)]
 fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
-    cpu::vectorized_widely(
-        #[inline(always)]
-        || {
-            for (x, out) in x.chunks_exact(products.len()).zip(out.chunks_exact_mut(products.len())) {
-                for ((&x, out), product) in x.iter().zip(out).zip(&mut *products) {
-                    *out = *out * *product;
-                    *product = *product * x;
-                }
-            }
-        },
-    );
+    for (x, out) in x.chunks_exact(products.len()).zip(out.chunks_exact_mut(products.len())) {
+        for ((&x, out), product) in x.iter().zip(out).zip(&mut *products) {
+            *out = *out * *product;
+            *product = *product * x;
+        }
+    }
 }

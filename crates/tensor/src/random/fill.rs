@@ -108,8 +108,14 @@ impl Units<2> for f64 {
 
     #[inline(always)]
     fn units([a, b, c, d]: Words) -> [[f64; LANES]; 2] {
-        let unit = |low: u32, high: u32| ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64;
-        [std::array::from_fn(|i| unit(a[i], b[i])), std::array::from_fn(|i| unit(c[i], d[i]))]
+        // Not `from_fn`, which would be compiled for the baseline.
+        let mut units = [[0.0; LANES]; 2];
+        for (row, [low, high]) in units.iter_mut().zip([[a, b], [c, d]]) {
+            for ((unit, low), high) in row.iter_mut().zip(low).zip(high) {
+                *unit = ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64;
+            }
+        }
+        units
     }
 
     #[inline(always)]

@@ -52,7 +52,15 @@ macro_rules! integer {
 
 integer! { i64, |a, b| a.fmod(b), if b == 0 { 0 } else { a.wrapping_div(b) } }
 integer! { i32, |a, b| if b == 0 { 0 } else { a.wrapping_sub(whole_quotient(a, b).wrapping_mul(b)) }, whole_quotient(a, b) }
-integer! { u8, |a, b| a.fmod(b), if b == 0 { 0 } else { a.wrapping_div(b) } }
+integer! { u8, |a, b| if b == 0 { 0 } else { a.wrapping_sub(small_quotient(a, b).wrapping_mul(b)) }, small_quotient(a, b) }
+
+/// As [`whole_quotient`], in `f32`.
+#[inline(always)]
+fn small_quotient(a: u8, b: u8) -> u8 {
+    let quotient = f32::from(a) / f32::from(if b == 0 { 1 } else { b });
+    let quotient = (quotient.trunc() + 12_582_912.0).to_bits() as u8; // 1.5 · 2²³
+    if b == 0 { 0 } else { quotient }
+}
 
 /// The quotient cut off behind the point, by a division of `f64`, whose precision is enough; vectors have that. 0 for 0.
 #[inline(always)]

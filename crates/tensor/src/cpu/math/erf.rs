@@ -131,7 +131,7 @@ pub(crate) fn erfinv(x: f64) -> f64 {
         (above, below) = (above * r + of(0), below * r + of(1));
     }
     let y = above / below * FRAC_1_SQRT_2;
-    let y = if is_near { 0.5 * x * y } else { y.copysign(x) };
+    let y = if is_near { x * (0.5 * y) } else { y.copysign(x) };
     if a == 1.0 { f64::INFINITY.copysign(x) } else { y }
 }
 

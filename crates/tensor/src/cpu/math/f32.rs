@@ -240,8 +240,8 @@ pub(crate) fn erfinv(x: f32) -> f32 {
         ],
     );
     let factor = if w < 6.0 { middle } else { far };
-    let y = x + x * if a < 0.6 { near } else { factor };
-    if a == 1.0 { f32::INFINITY.copysign(x) } else { y }
+    let y = a + a * if a < 0.6 { near } else { factor };
+    (if a == 1.0 { f32::INFINITY } else { y }).copysign(x)
 }
 
 /// The angle whose sine this is: a polynomial near 0, π/2 − 2·asin(√((1 − |x|) / 2)) beyond; NaN outside of [−1, 1].
