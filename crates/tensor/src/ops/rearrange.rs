@@ -3,7 +3,9 @@
 use super::cat;
 use super::flip::flip;
 use super::index::entries_added;
-use crate::create::filled;
+use super::number_like;
+use super::views::Slice;
+use super::written::written_over;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind};
@@ -217,6 +219,12 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
     }
     x.shape().with(dim, len as usize).check_size()?;
     let [front, back] = [before, after].map(|n| n.max(0) as usize);
+    if let PadMode::Constant(value) = mode {
+        let (start, n) = (front.min(len as usize), (len as usize).saturating_sub(front + back));
+        let whole = number_like("pad", x, Scalar::Float(value))?.expand(x.shape().with(dim, len as usize))?;
+        let kept = x.narrow(dim as isize, before.min(0).unsigned_abs().min(size as usize), n)?;
+        return written_over("pad", Slice { dim, start, len: n, step: 1 }, &whole, &kept);
+    }
     if len as usize >= front + back {
         return around(x, dim, [before, after], mode);
     }
@@ -240,10 +248,9 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
         let n = shape[dim];
         match mode {
             _ if n == 0 => x.narrow(at, 0, 0),
-            PadMode::Constant(value) => filled(x.storage.device(), "pad", shape, x.dtype(), Scalar::Float(value)),
             PadMode::Circular => x.narrow(at, circular, n),
             PadMode::Reflect => flip(&x.narrow(at, reflect, n)?, vec![dim]),
-            PadMode::Replicate => x.narrow(at, replicate, 1)?.expand(shape),
+            _ => x.narrow(at, replicate, 1)?.expand(shape),
         }
     };
     let [n_front, n_back] = [before, after].map(|n| n.max(0) as usize);

@@ -107,7 +107,7 @@ fn diagonal_scatter(x: &Raw, source: &Raw, (offset, dim1, dim2): (isize, isize, 
 }
 
 /// `x` with the source in place of what a view shows of it; the view's shape is the source's.
-fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
+pub(super) fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, source])?;
     same_dtype(op, x, source)?;
     let window = view.layout(&Layout::contiguous(*x.shape()))?;
