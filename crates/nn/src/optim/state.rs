@@ -157,10 +157,10 @@ pub(super) fn begin(slots: &mut [Slot]) {
 }
 
 /// What a step needs for every parameter that has a gradient, with the rule and the learning rate of its group.
-pub(super) fn step_tensors<'a, M, R>(
-    groups: &'a [Group<M>],
+pub(super) fn step_tensors<M, R>(
+    groups: &[Group<M>],
     rule: impl Fn(&M) -> R,
-) -> impl Iterator<Item = (R, StepTensors, &'a Rate)> {
+) -> impl Iterator<Item = (R, StepTensors, &Rate)> {
     let slots = groups.iter().flat_map(|group| group.slots.iter().map(move |slot| (group, slot)));
     slots.filter_map(move |(group, slot)| Some((rule(&group.method), slot.step_tensors()?, &group.lr)))
 }

@@ -6,12 +6,12 @@ use super::f64::upper;
 /// Division of integers and floats.
 pub(crate) trait Division: Sized {
     /// Whether [`near_fmod`](Self::near_fmod) cannot divide these.
-    fn is_rarely_divided(self, divisor: Self) -> bool;
-    /// The remainder, with the sign of the dividend, of what is not rarely divided: without branches, where that is faster.
+    fn needs_long_division(self, divisor: Self) -> bool;
+    /// The remainder, with the sign of the dividend, where that is not needed: without branches, where that is faster.
     fn near_fmod(self, divisor: Self) -> Self;
     /// The remainder, with the sign of the dividend.
     fn fmod(self, divisor: Self) -> Self;
-    /// The quotient rounded down, of what is not rarely divided.
+    /// The quotient rounded down, where that is not needed.
     fn near_floor_div(self, divisor: Self) -> Self;
     /// The quotient rounded down.
     fn floor_div(self, divisor: Self) -> Self;
@@ -21,7 +21,7 @@ macro_rules! integer {
     ($type:ty, |$a:ident, $b:ident| $near:expr, $quotient:expr) => {
         impl Division for $type {
             #[inline(always)]
-            fn is_rarely_divided(self, _: Self) -> bool {
+            fn needs_long_division(self, _: Self) -> bool {
                 false
             }
             #[inline(always)]
@@ -88,7 +88,7 @@ macro_rules! float {
     ($type:ty, |$a:ident, $b:ident| $is_rare:expr, $near:expr) => {
         impl Division for $type {
             #[inline(always)]
-            fn is_rarely_divided(self, divisor: Self) -> bool {
+            fn needs_long_division(self, divisor: Self) -> bool {
                 let ($a, $b) = (self.abs(), divisor.abs());
                 $is_rare
             }
