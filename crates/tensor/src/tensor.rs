@@ -86,6 +86,12 @@ impl Raw {
         Tensor { raw: self, kind: PhantomData }
     }
 
+    /// As a tensor of kind `K`, which it need not be: for what only passes it on, to kernels that know its type.
+    #[inline]
+    pub(crate) fn passed_as<K: Kind>(self) -> Tensor<K> {
+        Tensor { raw: self, kind: PhantomData }
+    }
+
     /// Locked for reading on the host; an error if it is elsewhere. `T` is the element type.
     pub(crate) fn read<T: Element>(&self, op: &'static str) -> Result<Reading<'_, T>> {
         debug_assert_eq!(self.dtype(), T::DTYPE);

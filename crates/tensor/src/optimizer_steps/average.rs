@@ -34,7 +34,7 @@ impl AverageRule {
     ) -> Result<()> {
         let averaged = averaged.to_dtype(DType::I64)?.reshape([1])?;
         let with_clock = |group: StepTensors| {
-            let clock = averaged.to(&group.parameter.device())?.into_raw().typed();
+            let clock = averaged.to(&group.parameter.device())?.into_raw().passed_as();
             Ok(StepTensors { clock: Some(clock), ..group })
         };
         let tensors = tensors.into_iter().map(with_clock).collect::<Result<Vec<_>>>()?;

@@ -11,7 +11,7 @@ use crate::cuda::Code;
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::kind::Int;
+use crate::kind::{Float, Int};
 use crate::profiler;
 use crate::tensor::Tensor;
 
@@ -177,10 +177,10 @@ impl<F: Formula> Ruled<'_, F> {
         let mut now = Now { lr: self.lr.get(), clock: [0.0; KEPT] };
         let Some(clock) = self.tensors.clock.as_ref().filter(|_| F::CLOCK > 0) else { return Ok(now) };
         for (i, number) in now.clock.iter_mut().take(F::CLOCK).enumerate() {
-            let of_clock = clock.select(0, i as isize)?;
+            let of_clock = clock.raw().select(0, i as isize)?;
             *number = match F::CLOCK_TYPE {
-                DType::I64 => of_clock.into_raw().typed::<Int>().item::<i64>()? as f64,
-                _ => of_clock.item()?,
+                DType::I64 => of_clock.typed::<Int>().item::<i64>()? as f64,
+                _ => of_clock.typed::<Float>().item()?,
             };
         }
         Ok(now)
