@@ -172,7 +172,7 @@ impl<M: Method> Read<M> {
         Ok(Self { method, lr, initial_lr, slots })
     }
 
-    /// The second pass. Clocks are those of the groups before, if they are not of these only.
+    /// The second pass. `clocks` are those of the groups before, which this one shares if they count steps only.
     fn load(self, group: &mut Group<M>, clocks: &mut Clocks) -> tensor::Result<()> {
         group.method = self.method;
         group.lr.set(self.lr);

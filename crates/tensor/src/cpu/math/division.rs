@@ -5,13 +5,13 @@ use super::f64::upper;
 
 /// Division of integers and floats.
 pub(crate) trait Division: Sized {
-    /// Whether [`near_fmod`](Self::near_fmod) cannot divide these.
+    /// Whether only [`fmod`](Self::fmod) and [`floor_div`](Self::floor_div) divide these exactly.
     fn needs_long_division(self, divisor: Self) -> bool;
-    /// The remainder, with the sign of the dividend, where that is not needed: without branches, where that is faster.
+    /// A faster [`fmod`](Self::fmod), for what needs no long division.
     fn near_fmod(self, divisor: Self) -> Self;
     /// The remainder, with the sign of the dividend.
     fn fmod(self, divisor: Self) -> Self;
-    /// The quotient rounded down, where that is not needed.
+    /// A faster [`floor_div`](Self::floor_div), for what needs no long division.
     fn near_floor_div(self, divisor: Self) -> Self;
     /// The quotient rounded down.
     fn floor_div(self, divisor: Self) -> Self;

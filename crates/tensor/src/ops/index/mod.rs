@@ -138,7 +138,7 @@ pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) 
     scatter_added_own(source, dim, own_index("scatter_add", [source, source], index)?, into)
 }
 
-/// Zeros of shape `into`, with each entry of `source` along `dim` added to that which `index` names. All fit each other.
+/// Zeros of shape `into`, to whose entry `index[j]` along `dim` entry `j` of `source` is added. The caller checked the shapes.
 pub(super) fn entries_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
     Picks::of_entries(&into, dim, index.clone())?.add(source)
 }
