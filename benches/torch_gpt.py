@@ -1,8 +1,9 @@
-"""PyTorch's half of `cargo bench --bench gpt`: training steps of GPT models, attention written out, autocast to bfloat16.
+"""PyTorch's half of `cargo bench --bench gpt`: training steps of GPT models, attention written out or (`--fused`) by
+`F.scaled_dot_product_attention`, autocast to bfloat16.
 
 Prints one JSON list of rows: model, way (eager, compiled), milliseconds of a step, the most memory that tensors held.
 
-    python benches/torch_gpt.py > torch.json
+    python benches/torch_gpt.py [--fused] > torch.json
 """
 
 import json
@@ -30,6 +31,8 @@ class Block(nn.Module):
         batch, context, width = x.shape
         shape = (batch, context, self.heads, width // self.heads)
         q, k, v = (part.view(shape).transpose(1, 2) for part in self.qkv(x).split(width, 2))
+        if "--fused" in sys.argv:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
         scores = (q * shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask.to(q.dtype)
         return (scores.softmax(-1) @ v).transpose(1, 2).reshape(x.shape)
 

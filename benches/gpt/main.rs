@@ -1,9 +1,9 @@
-//! Training steps of GPT models: causal attention written out with products and a softmax, `f32` weights under
-//! autocast to bfloat16, gradients clipped to a norm of 1, AdamW.
+//! Training steps of GPT models: causal attention written out with products and a softmax, or by one function, `f32` weights
+//! under autocast to bfloat16, gradients clipped to a norm of 1, AdamW.
 //!
 //! ```text
-//! python benches/torch_gpt.py > torch.json      # the same models in PyTorch, eager and compiled
-//! cargo bench --bench gpt -- [--torch torch.json] [--model character|gpt2|tiny] [--way eager|captured] [--json]
+//! python benches/torch_gpt.py [--fused] > torch.json      # the same models in PyTorch, eager and compiled
+//! cargo bench --bench gpt -- [--fused] [--torch torch.json] [--model character|gpt2|tiny] [--way eager|captured] [--json]
 //! ```
 //! On a GPU: nanoGPT's model of characters (10.7 million parameters) with 64 texts of 256 characters a step, and GPT-2
 //! (124 million) with 16 texts of 1024 tokens. Without a GPU: a tiny model, so that the program is tried everywhere.
@@ -41,6 +41,9 @@ struct Args {
     /// What `torch_gpt.py` printed on this machine
     #[arg(long)]
     torch: Option<PathBuf>,
+    /// Attention by `scaled_dot_product_attention`
+    #[arg(long)]
+    fused: bool,
     /// How many steps are timed
     #[arg(long)]
     steps: Option<usize>,
@@ -95,7 +98,7 @@ struct Row {
 fn main() -> Result<()> {
     let args = Args::parse();
     if let (Some(model), Some(way)) = (args.model, args.way) {
-        let row = measure(model, way, args.steps)?;
+        let row = measure(model, way, &args)?;
         return print(&[row], &args);
     }
     let models = match args.model {
@@ -107,17 +110,20 @@ fn main() -> Result<()> {
     let mut rows = Vec::new();
     for &model in &models {
         for &way in &ways {
-            rows.push(measure_apart(model, way, args.steps)?);
+            rows.push(measure_apart(model, way, &args)?);
         }
     }
     print(&rows, &args)
 }
 
 /// [`measure`] in a process of its own.
-fn measure_apart(model: Name, way: Way, steps: Option<usize>) -> Result<Row> {
+fn measure_apart(model: Name, way: Way, args: &Args) -> Result<Row> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--json", "--model", &argument(model), "--way", &argument(way)]);
-    if let Some(steps) = steps {
+    if args.fused {
+        command.arg("--fused");
+    }
+    if let Some(steps) = args.steps {
         command.args(["--steps", &steps.to_string()]);
     }
     let output = command.output()?;
@@ -146,7 +152,7 @@ fn argument(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-fn measure(name: Name, way: Way, steps: Option<usize>) -> Result<Row> {
+fn measure(name: Name, way: Way, args: &Args) -> Result<Row> {
     manual_seed(0);
     let device = Device::best();
     let (sizes, batch, warm, usual_steps) = match name {
@@ -154,6 +160,7 @@ fn measure(name: Name, way: Way, steps: Option<usize>) -> Result<Row> {
         Name::Gpt2 => (Sizes::gpt2(), 16, 8, 20),
         Name::Tiny => (Sizes::tiny(), 4, 4, 4),
     };
+    let sizes = sizes.fused(args.fused);
     let texts = || -> Result<Tensor<Int>> {
         let numbers = (Tensor::rand([batch, sizes.context])? * sizes.vocabulary)?;
         Ok(numbers.to_int()?.to(&device)?)
@@ -161,7 +168,7 @@ fn measure(name: Name, way: Way, steps: Option<usize>) -> Result<Row> {
     let (tokens, targets) = (texts()?, texts()?);
     let mut trainer = Trainer::new(sizes, &device)?;
     let Timed { seconds, first_loss, last_loss } =
-        trainer.time(way, (&tokens, &targets), warm, steps.unwrap_or(usual_steps).max(1))?;
+        trainer.time(way, (&tokens, &targets), warm, args.steps.unwrap_or(usual_steps).max(1))?;
     ensure!(last_loss < first_loss, "nothing was learned: the loss went from {first_loss} to {last_loss}");
     let tokens_per_second = tokens.len() as f64 / seconds;
     let (peak_gib, reserved_gib) = memory(&device);

@@ -1,5 +1,6 @@
 //! The model: GPT-2's layers, as `torch_gpt.py` has them.
 
+use pagelock::nn::functional as F;
 use pagelock::nn::{Buffer, init};
 use pagelock::prelude::*;
 use pagelock::tensor::{Result, default_generator};
@@ -14,19 +15,53 @@ pub(crate) struct Sizes {
     width: usize,
     has_bias: bool,
     dropout: f64,
+    /// Whether attention is one function.
+    is_fused: bool,
 }
 
 impl Sizes {
     pub(crate) fn character() -> Self {
-        Sizes { vocabulary: 65, context: 256, layers: 6, heads: 6, width: 384, has_bias: false, dropout: 0.2 }
+        Sizes {
+            vocabulary: 65,
+            context: 256,
+            layers: 6,
+            heads: 6,
+            width: 384,
+            has_bias: false,
+            dropout: 0.2,
+            is_fused: false,
+        }
     }
 
     pub(crate) fn gpt2() -> Self {
-        Sizes { vocabulary: 50_304, context: 1024, layers: 12, heads: 12, width: 768, has_bias: true, dropout: 0.0 }
+        Sizes {
+            vocabulary: 50_304,
+            context: 1024,
+            layers: 12,
+            heads: 12,
+            width: 768,
+            has_bias: true,
+            dropout: 0.0,
+            is_fused: false,
+        }
     }
 
     pub(crate) fn tiny() -> Self {
-        Sizes { vocabulary: 65, context: 16, layers: 2, heads: 2, width: 32, has_bias: true, dropout: 0.0 }
+        Sizes {
+            vocabulary: 65,
+            context: 16,
+            layers: 2,
+            heads: 2,
+            width: 32,
+            has_bias: true,
+            dropout: 0.0,
+            is_fused: false,
+        }
+    }
+
+    /// With attention as one function, or written out.
+    pub(crate) fn fused(self, is_fused: bool) -> Self {
+        Sizes { is_fused, ..self }
     }
 
     /// Of forward and backward: six for each weight that is multiplied, and what attention takes.
@@ -84,6 +119,8 @@ struct Block {
     dropout: Option<Dropout>,
     #[module(skip)]
     heads: usize,
+    #[module(skip)]
+    is_fused: bool,
 }
 
 impl Block {
@@ -98,6 +135,7 @@ impl Block {
             down: linear(4 * c, c, sizes)?,
             dropout: dropout(sizes),
             heads: sizes.heads,
+            is_fused: sizes.is_fused,
         })
     }
 
@@ -117,9 +155,13 @@ impl Block {
         let qkv = self.qkv.forward(x)?;
         let part = |i: usize| qkv.narrow(2, i * width, width)?.view(shape)?.transpose(1, 2);
         let (q, k, v) = (part(0)?, part(1)?, part(2)?);
+        let joined = |heads: Tensor| heads.transpose(1, 2)?.reshape([shape[0], shape[1], -1]);
+        if self.is_fused {
+            return joined(F::scaled_dot_product_attention(&q, &k, &v, F::AttentionOptions::new().is_causal(true))?);
+        }
         let q = (q * (depth as f64).powf(-0.5))?;
         let scores = (q.matmul(&k.transpose(-2, -1)?)? + mask.to_dtype(q.dtype())?)?;
-        scores.softmax(-1)?.matmul(&v)?.transpose(1, 2)?.reshape([shape[0], shape[1], -1])
+        joined(scores.softmax(-1)?.matmul(&v)?)
     }
 }
 

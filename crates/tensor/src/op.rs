@@ -339,10 +339,22 @@ pub(crate) fn on_cuda<const N: usize>(
     (shape, dtype): (Shape, DType),
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
+    on_cuda_laid(op, cuda, inputs, (Layout::contiguous(shape), dtype), kernel)
+}
+
+/// [`on_cuda`], with the elements of the result laid so, without gaps.
+pub(crate) fn on_cuda_laid<const N: usize>(
+    op: &'static str,
+    cuda: &CudaDevice,
+    inputs: [Option<&Raw>; N],
+    (layout, dtype): (Layout, DType),
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
+) -> Result<Raw> {
     let running = profiler::op(op);
     let device = Device::Cuda(cuda.clone());
     let _charged = charged(&inputs);
-    let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?;
+    let shape = *layout.shape();
+    let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?.laid(layout);
     let out = if shape.elements() == 0 { out.share() } else { queue(op, cuda, inputs, out, kernel)? };
     running.made(&inputs, &out, op);
     Ok(out)

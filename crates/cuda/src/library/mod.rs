@@ -6,7 +6,7 @@
 //! device, unless the fastest is asked for ([`Choice`]).
 //!
 //! - `find.rs`: where libraries are looked for; `load.rs`: loading one, and its functions;
-//! - `blas/`: matrix products; `dnn/`: convolutions.
+//! - `blas/`: matrix products; `dnn/`: convolutions and attention.
 
 pub(crate) mod find;
 
@@ -17,7 +17,7 @@ mod work;
 
 pub use self::{
     blas::{Blas, Matrices, Product},
-    dnn::{Choice, Convolution, ConvolutionKind, Dnn, Layout4},
+    dnn::{Attention, AttentionGrads, Choice, Convolution, ConvolutionKind, Dnn, Layout4},
 };
 
 /// The type of numbers that a library computes with.

@@ -1,8 +1,11 @@
-//! NVIDIA's libraries: products and convolutions of few numbers that can be checked by hand, and what is refused.
+//! NVIDIA's libraries: products, convolutions and attention of few numbers that can be checked by hand, and what is refused.
 
 use pagelock_cuda::{
-    Device, Error, LibraryAbsence, Pinned,
-    library::{Blas, Choice, Convolution, ConvolutionKind, DataType, Dnn, Exactness, Layout4, Matrices, Product},
+    Device, DeviceBuffer, Error, LibraryAbsence, Pinned,
+    library::{
+        Attention, AttentionGrads, Blas, Choice, Convolution, ConvolutionKind, DataType, Dnn, Exactness, Layout4,
+        Matrices, Product,
+    },
     software::Config,
 };
 
@@ -106,6 +109,64 @@ fn a_convolution_of_ones_counts_what_it_sees_and_sizes_have_to_belong_together()
     let found = stream.read(&out).unwrap();
     assert!(found.iter().zip(seen.iter().cycle()).all(|(found, seen)| (found - seen).abs() < 1e-4), "{found:?}");
     assert!(error.to_string().starts_with("cuDNN refuses Forward of image [1, 8, 4, 4] and weight"), "{error}");
+}
+
+#[test]
+fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_together() {
+    let Some((device, dnn)) = there(Dnn::new) else { return };
+    if device.properties().compute_capability.0 != 9 {
+        return eprintln!("SKIPPED: {} is no Hopper GPU", device.properties().name);
+    }
+    const WORDS: usize = 128;
+    let stream = device.stream().unwrap();
+    let halves = |number: fn(usize) -> f32| {
+        let bits: Vec<u16> = (0..WORDS * 64).map(|i| (number(i / 64).to_bits() >> 16) as u16).collect();
+        let mut buffer = stream.allocate::<u16>(bits.len()).unwrap();
+        stream.upload(Pinned::from_slice(&device, &bits).unwrap(), &mut buffer).unwrap().wait().unwrap();
+        buffer
+    };
+    let numbers = |buffer: &DeviceBuffer<u16>| -> Vec<f32> {
+        let bits = stream.read(buffer).unwrap();
+        bits.iter().step_by(64).map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect()
+    };
+    let (zeros, words, ones) = (halves(|_| 0.0), halves(|word| word as f32), halves(|_| 1.0));
+    let (mut out, mut log_sums) = (halves(|_| f32::NAN), stream.zeros::<f32>(WORDS).unwrap());
+    let layout = without_gaps([1, 1, WORDS, 64]);
+    let attention = Attention {
+        data_type: DataType::Bf16,
+        is_causal: true,
+        query: layout,
+        key: layout,
+        value: layout,
+        result: layout,
+    };
+    let inputs = [zeros.view().bytes(), zeros.view().bytes(), words.view().bytes()];
+
+    let (to, sums) = (out.view_mut().bytes(), log_sums.view_mut().bytes());
+    match dnn.attend(&stream, &attention, 1.0, inputs, to, sums) {
+        Err(Error::Library { status: 0, .. }) => return eprintln!("SKIPPED: cuDNN is older than 9.10.2"),
+        done => done.unwrap(),
+    }
+    let grads = AttentionGrads { of: attention, result: layout, query: layout, key: layout, value: layout };
+    let [mut query_grad, mut key_grad, mut value_grad] = [0; 3].map(|_| halves(|_| f32::NAN));
+    let kept = [out.view().bytes(), log_sums.view().bytes(), ones.view().bytes()];
+    let made = [&mut query_grad, &mut key_grad, &mut value_grad].map(|grad| grad.view_mut().bytes());
+    dnn.attend_grads(&stream, &grads, 1.0, inputs, kept, made).unwrap();
+    let unfit = Attention { key: without_gaps([1, 1, WORDS - 1, 64]), ..attention };
+    let (to, sums) = (out.view_mut().bytes(), log_sums.view_mut().bytes());
+    let error = dnn.attend(&stream, &unfit, 1.0, inputs, to, sums).unwrap_err();
+
+    // Word i is the mean of 0 to i; the sum of its exponentials i + 1.
+    let means = numbers(&out);
+    assert!(means.iter().enumerate().all(|(i, &mean)| (mean - i as f32 / 2.0).abs() <= 0.01 * i as f32), "{means:?}");
+    let sums = stream.read(&log_sums).unwrap();
+    assert!(sums.iter().enumerate().all(|(i, &sum)| (sum - (i as f32 + 1.0).ln()).abs() < 1e-4), "{sums:?}");
+    // Value j is 1/(i + 1) of each word i from j on.
+    let of_values = numbers(&value_grad);
+    let expected = |j: usize| (j..WORDS).map(|i| 1.0 / (i as f32 + 1.0)).sum::<f32>();
+    assert!(of_values.iter().enumerate().all(|(j, &of_value)| (of_value - expected(j)).abs() < 0.02), "{of_values:?}");
+    assert!(numbers(&query_grad).iter().chain(&numbers(&key_grad)).all(|&grad| grad == 0.0), "all keys are equal");
+    assert!(error.to_string().starts_with("cuDNN refuses attention of [1, 1, 128, 64] to [1, 1, 127, 64]"), "{error}");
 }
 
 #[test]

@@ -70,6 +70,10 @@ impl<'a> AttentionOptions<'a> {
     pub fn generator(self, generator: &'a Generator) -> Self {
         Self { generator: Some(generator), ..self }
     }
+
+    fn scale_for(&self, features: usize) -> f64 {
+        self.scale.unwrap_or(1.0 / (features.max(1) as f64).sqrt())
+    }
 }
 
 /// softmax(`query` · `key`ᵀ · scale) · `value`.
@@ -79,7 +83,8 @@ impl<'a> AttentionOptions<'a> {
 /// - `value`: `[.., keys, value_features]`
 /// - result: `[.., queries, value_features]`
 ///
-/// A query that may attend to no key gives zeros.
+/// A query that may attend to no key gives zeros. Without a mask and dropout, long inputs of half precision are computed by one
+/// kernel on GPUs that have it ([`Tensor::fused_attention`]).
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, AttentionOptions};
@@ -98,6 +103,12 @@ pub fn scaled_dot_product_attention(
     value: &Tensor,
     options: AttentionOptions<'_>,
 ) -> Result<Tensor> {
+    if let (None, 0.0, Some(&features)) = (options.mask, options.dropout_p, query.dims().last()) {
+        let scale = options.scale_for(features);
+        if let Some(result) = query.fused_attention(key, value, options.is_causal, scale)? {
+            return Ok(result);
+        }
+    }
     attention_weights(query, key, options)?.matmul(value)
 }
 
@@ -114,7 +125,7 @@ pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: Attention
     if options.is_causal && options.mask.is_some() {
         return Err(Error::Argument(format!("{OP}: there is a mask beside is_causal; give one of them")));
     }
-    let scale = options.scale.unwrap_or(1.0 / (features.max(1) as f64).sqrt());
+    let scale = options.scale_for(features);
     let scores = query.mul_scalar(scale)?.matmul(&key.transpose(-2, -1)?)?;
     let weights = match (options.is_causal, options.mask) {
         (true, _) => {

@@ -40,6 +40,10 @@ impl<'a> MultiheadOptions<'a> {
         Self { is_causal, ..self }
     }
 
+    fn has_no_masks(&self) -> bool {
+        self.key_padding_mask.is_none() && self.attn_mask.is_none()
+    }
+
     /// All masks as what is added to the scores of `[batch, heads, queries, keys]`, if there are any.
     fn added(&self, like: &Tensor, [batch, queries, keys]: [usize; 3]) -> Result<Option<Tensor>> {
         let (device, zero) = (like.device(), constant(like, 0.0)?);
@@ -66,6 +70,9 @@ impl<'a> MultiheadOptions<'a> {
         all.fold(first, |sum: Option<Result<Tensor>>, mask| sum.map(|sum| sum?.add(&mask))).transpose()
     }
 }
+
+/// How heads attend: of query, key and value, `[batch, heads, words, features of a head]`, what they find.
+type Attend<'a> = dyn FnMut([&Tensor; 3], AttentionOptions<'_>) -> Result<Tensor> + 'a;
 
 /// Attention of several heads (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>), as PyTorch's
 /// `nn.MultiheadAttention`: each has its own part of the features.
@@ -297,35 +304,79 @@ impl MultiheadAttention {
         options: MultiheadOptions<'_>,
     ) -> Result<(Tensor, Tensor)> {
         let _scope = module_scope(self);
-        if query.rank() == 2 {
-            let batch_dim = if self.batch_first { 0 } else { 1 };
-            let [query, key, value] = [query, key, value].map(|x| x.unsqueeze(batch_dim));
-            let (y, weights) = self.of_batch([&query?, &key?, &value?], options)?;
-            return Ok((y.squeeze(batch_dim)?, weights.squeeze(0)?));
-        }
-        self.of_batch([query, key, value], options)
+        let mut of_keys = None;
+        let y = self.attended([query, key, value], options, &mut |[query, key, value], attention| {
+            let weights = attention_weights(query, key, attention)?;
+            of_keys = Some(weights.mean(1)?);
+            weights.matmul(value)
+        })?;
+        let weights = of_keys.unwrap_or_else(|| unreachable!("the heads have attended"));
+        Ok((y, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
     }
 
-    fn of_batch(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>) -> Result<(Tensor, Tensor)> {
+    /// The output alone, which is faster: PyTorch's `need_weights = False`.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    ///
+    /// ```
+    /// use pagelock_nn::{MultiheadAttention, MultiheadOptions};
+    /// use pagelock_tensor::Tensor;
+    ///
+    /// let attention = MultiheadAttention::new(16, 4)?.batch_first(true);
+    /// let x = Tensor::randn([2, 10, 16])?;
+    /// assert_eq!(attention.attend(&x, &x, &x, MultiheadOptions::new())?.dims(), [2, 10, 16]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    pub fn attend(
+        &self,
+        query: &Tensor,
+        key: &Tensor,
+        value: &Tensor,
+        options: MultiheadOptions<'_>,
+    ) -> Result<Tensor> {
+        let _scope = module_scope(self);
+        self.attended([query, key, value], options, &mut |[query, key, value], attention| {
+            functional::scaled_dot_product_attention(query, key, value, attention)
+        })
+    }
+
+    fn attended(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>, attend: &mut Attend<'_>) -> Result<Tensor> {
+        if inputs[0].rank() != 2 {
+            return self.of_batch(inputs, options, attend);
+        }
+        let batch_dim = if self.batch_first { 0 } else { 1 };
+        let [query, key, value] = inputs.map(|x| x.unsqueeze(batch_dim));
+        self.of_batch([&query?, &key?, &value?], options, attend)?.squeeze(batch_dim)
+    }
+
+    fn of_batch(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>, attend: &mut Attend<'_>) -> Result<Tensor> {
         self.check(inputs)?;
         let [query, key, value] = self.heads(inputs)?;
         let (&[batch, _, queries, _], &[_, _, keys, _]) = (query.dims(), key.dims()) else {
             unreachable!("heads gave {} and {}", query.shape(), key.shape())
         };
+        let dropout_p = if self.mode.is_training() { self.dropout } else { 0.0 };
+        let attention = AttentionOptions::new().dropout_p(dropout_p);
+        let is_plain = self.bias_k.is_none() && !self.add_zero_attn && options.has_no_masks();
+        if is_plain {
+            return self.joined(attend([&query, &key, &value], attention.is_causal(options.is_causal))?);
+        }
         let added = options.added(&query, [batch, queries, keys])?;
         let (key, value) = (self.with_more(&key, self.bias_k.as_ref())?, self.with_more(&value, self.bias_v.as_ref())?);
         let n_more = key.dims()[2] - keys;
         let added =
             added.map(|added| if n_more == 0 { Ok(added) } else { allowing_more(&added, keys, n_more) }).transpose()?;
-        let dropout_p = if self.mode.is_training() { self.dropout } else { 0.0 };
-        let attention = AttentionOptions::new().dropout_p(dropout_p);
         let attention = added.as_ref().map_or(attention, |added| attention.mask(added));
-        let weights = attention_weights(&query, &key, attention)?;
+        self.joined(attend([&query, &key, &value], attention)?)
+    }
+
+    /// The output, given what the heads have found: `[batch, heads, queries, features of a head]`.
+    fn joined(&self, found: Tensor) -> Result<Tensor> {
+        let &[batch, _, queries, _] = found.dims() else { unreachable!("heads gave {}", found.shape()) };
         let width = [batch, queries, self.out_proj.weight.dims()[0]].map(signed);
-        let joined = weights.matmul(&value)?.transpose(1, 2)?.reshape(width)?;
-        let y = self.out_proj.forward(&joined)?;
-        let y = if self.batch_first { y } else { y.transpose(0, 1)? };
-        Ok((y, weights.mean(1)?))
+        let y = self.out_proj.forward(&found.transpose(1, 2)?.reshape(width)?)?;
+        if self.batch_first { Ok(y) } else { y.transpose(0, 1) }
     }
 
     /// How many features queries, keys and values have.
@@ -499,7 +550,7 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward`].
     pub fn forward_masked(&self, x: &Tensor, options: MultiheadOptions<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let attended = |x: &Tensor| self.dropout1.forward(&self.self_attn.forward(x, x, x, options)?.0);
+        let attended = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, options)?);
         let fed = |x: &Tensor| {
             let hidden = self.dropout.forward(&self.linear1.forward(x)?.relu()?)?;
             self.dropout2.forward(&self.linear2.forward(&hidden)?)

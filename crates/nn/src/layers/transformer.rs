@@ -176,9 +176,8 @@ impl TransformerDecoderLayer {
     /// As [`MultiheadAttention::forward`].
     pub fn forward(&self, target: &Tensor, memory: &Tensor, masks: DecoderMasks<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let itself = |x: &Tensor| self.dropout1.forward(&self.self_attn.forward(x, x, x, masks.target)?.0);
-        let other =
-            |x: &Tensor| self.dropout2.forward(&self.multihead_attn.forward(x, memory, memory, masks.memory)?.0);
+        let itself = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, masks.target)?);
+        let other = |x: &Tensor| self.dropout2.forward(&self.multihead_attn.attend(x, memory, memory, masks.memory)?);
         let fed = |x: &Tensor| {
             let hidden = self.dropout.forward(&self.linear1.forward(x)?.relu()?)?;
             self.dropout3.forward(&self.linear2.forward(&hidden)?)

@@ -5,6 +5,7 @@
 
 mod arg_extreme;
 mod at;
+mod attention;
 mod batch_norm;
 mod bits;
 mod choose;

@@ -2,12 +2,13 @@
 //!
 //! `transfers.rs`, `maps.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
 //! `table.rs`, `agreement.rs`, `networks.rs`, `recurrent.rs` and `sorting.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
-//! captured with steps that are not; `autocast.rs` has halves beside `f32`; `libraries.rs` has NVIDIA's libraries in place of this project's kernels.
+//! captured with steps that are not; `autocast.rs` has halves beside `f32`; `libraries.rs` and `attention.rs` have NVIDIA's libraries in place of this project's kernels.
 
 #[path = "../common/mod.rs"]
 mod common;
 
 mod agreement;
+mod attention;
 mod autocast;
 mod captured;
 mod compiling;

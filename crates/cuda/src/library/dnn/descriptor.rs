@@ -15,14 +15,17 @@ pub(super) enum Values<'a> {
     DoubleNumber(f64),
     /// One value of an enum in C: the enum's number among attribute types, and the value.
     Choice(c_int, c_int),
+    Flag(bool),
     Descriptors(&'a [&'a Descriptor]),
     /// The library's own handle.
     Library(*mut c_void),
+    /// On a device, or exposed ones of the host.
     Addresses(&'a [u64]),
 }
 
 // `cudnnBackendAttributeType_t`.
 const HANDLE: c_int = 0;
+const BOOLEAN: c_int = 2;
 const INTEGER: c_int = 3;
 const FLOAT: c_int = 4;
 const DOUBLE: c_int = 5;
@@ -52,28 +55,34 @@ impl Descriptor {
     ) -> Result<Descriptor, Refusal> {
         let made = Descriptor::new(api, kind)?;
         attributes.iter().try_for_each(|(name, values)| made.set(*name, values))?;
+        made.finalized()
+    }
+
+    /// The same, ready to be used.
+    pub(super) fn finalized(self) -> Result<Descriptor, Refusal> {
         // SAFETY: the library's own object.
-        done("cudnnBackendFinalize", unsafe { (api.finalize)(made.get()) })?;
-        Ok(made)
+        done("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.get()) })?;
+        Ok(self)
     }
 
     pub(super) fn get(&self) -> *mut c_void {
         self.handle.get()
     }
 
-    fn set(&self, name: c_int, values: &Values<'_>) -> Result<(), Refusal> {
+    pub(super) fn set(&self, name: c_int, values: &Values<'_>) -> Result<(), Refusal> {
         match values {
             Values::Integers(values) => self.set_all(name, INTEGER, values),
             Values::Number(value) => self.set_all(name, FLOAT, &[*value]),
             Values::DoubleNumber(value) => self.set_all(name, DOUBLE, &[*value]),
             Values::Choice(kind, value) => self.set_all(name, *kind, &[*value]),
+            Values::Flag(value) => self.set_all(name, BOOLEAN, &[*value]),
             Values::Library(handle) => self.set_all(name, HANDLE, &[*handle]),
             Values::Descriptors(list) => {
                 let handles: Vec<_> = list.iter().map(|descriptor| descriptor.get()).collect();
                 self.set_all(name, DESCRIPTOR, &handles)
             }
             Values::Addresses(list) => {
-                let pointer = |&address| ptr::without_provenance_mut::<c_void>(address as usize);
+                let pointer = |&address| ptr::with_exposed_provenance_mut::<c_void>(address as usize);
                 let pointers: Vec<_> = list.iter().map(pointer).collect();
                 self.set_all(name, POINTER, &pointers)
             }

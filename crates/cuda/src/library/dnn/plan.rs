@@ -1,29 +1,36 @@
-//! What is found out once about a convolution: its description in the library's words, and a plan to compute it.
+//! What is found out once about a graph: a plan to compute it.
 
 use std::{
     ffi::{c_int, c_void},
+    fmt,
     sync::Arc,
 };
 
 use super::{
-    Api, Convolution, ConvolutionKind, Layout4,
+    Api, Attention, AttentionGrads, Choice, Convolution, Layout4, attention, convolution,
     descriptor::{Descriptor, Values},
 };
 use crate::library::work::Refusal;
 use crate::library::{DataType, Exactness};
 
+/// What can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Asked {
+    /// With alignments of the addresses of image, weight and result.
+    Convolution(Convolution, [u32; 3]),
+    Attention(Attention),
+    AttentionGrads(AttentionGrads),
+}
+
 /// What a plan is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub(super) convolution: Convolution,
-    /// Of the addresses of image, weight and result.
-    pub(super) alignments: [u32; 3],
+    pub(super) asked: Asked,
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
 }
 
 // Kinds of objects: `cudnnBackendDescriptorType_t`.
-const CONVOLUTION: c_int = 1;
 const ENGINE: c_int = 2;
 const CONFIGURATION: c_int = 3;
 const HEURISTIC: c_int = 4;
@@ -33,8 +40,7 @@ const PACK: c_int = 16;
 const TENSOR: c_int = 17;
 
 // Types of attributes: `cudnnBackendAttributeType_t`.
-const DATA_TYPE: c_int = 1;
-const MODE: c_int = 7;
+pub(super) const DATA_TYPE: c_int = 1;
 const HEURISTIC_MODE: c_int = 8;
 const NOTE: c_int = 11;
 
@@ -59,10 +65,71 @@ pub(super) struct Plan {
     _parts: (Arc<Parts>, Descriptor), // what the plan was made of
 }
 
-/// The graph of a convolution, and what that consists of.
-struct Parts {
+/// A graph, and what that consists of.
+pub(super) struct Parts {
     graph: Descriptor,
     _others: Vec<Descriptor>,
+}
+
+impl Parts {
+    /// The graph of operations, whose objects are `others`.
+    pub(super) fn new(
+        api: &'static Api,
+        library: *mut c_void,
+        operations: Vec<Descriptor>,
+        others: Vec<Descriptor>,
+    ) -> Result<Parts, Refusal> {
+        let all: Vec<&Descriptor> = operations.iter().collect();
+        let attributes = [(800, Values::Library(library)), (801, Values::Descriptors(&all))];
+        let graph = Descriptor::with(api, GRAPH, &attributes)?;
+        Ok(Parts { graph, _others: others.into_iter().chain(operations).collect() })
+    }
+}
+
+impl Asked {
+    pub(super) fn choice(&self) -> Choice {
+        match self {
+            Asked::Convolution(convolution, _) => convolution.choice,
+            Asked::Attention(_) | Asked::AttentionGrads(_) => Choice::First,
+        }
+    }
+
+    /// What a plan may ask for; attention is computed in parts, so that it needs no more than it may have.
+    pub(super) fn most_scratch_bytes(&self) -> usize {
+        match self {
+            Asked::Convolution(..) => 1 << 30,
+            Asked::Attention(_) | Asked::AttentionGrads(_) => usize::MAX,
+        }
+    }
+
+    fn graph(&self, api: &'static Api, library: *mut c_void) -> Result<Parts, Refusal> {
+        match self {
+            Asked::Convolution(convolution, alignments) => convolution::graph(api, library, convolution, *alignments),
+            Asked::Attention(attention) => attention::graph(api, library, attention),
+            Asked::AttentionGrads(grads) => attention::graph_of_grads(api, library, grads),
+        }
+    }
+
+    /// What an engine may not do: give other bits each time, and be less exact than was asked for.
+    fn refused_notes(&self) -> &'static [c_int] {
+        match self {
+            Asked::Convolution(Convolution { data_type: DataType::F32, exactness, .. }, _) => match exactness {
+                Exactness::Exact => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
+                Exactness::Tf32 | Exactness::Bf16 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],
+            },
+            _ => &[NONDETERMINISTIC],
+        }
+    }
+}
+
+impl fmt::Display for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Asked::Convolution(convolution, _) => convolution.fmt(f),
+            Asked::Attention(attention) => attention.fmt(f),
+            Asked::AttentionGrads(grads) => write!(f, "gradients of {}", grads.of),
+        }
+    }
 }
 
 impl Plan {
@@ -78,14 +145,14 @@ impl Plan {
         key: &'a Key,
         wanted: impl Fn(usize) -> bool + 'a,
     ) -> Result<impl Iterator<Item = (usize, Plan)> + 'a, Refusal> {
-        let parts = Arc::new(graph(api, library, key)?);
+        let parts = Arc::new(key.asked.graph(api, library)?);
         let of_mode = {
             let parts = parts.clone();
             move |mode| proposals(api, &parts.graph, mode).unwrap_or_default()
         };
         let configurations = [BY_SPEED, FOR_EVERYTHING].into_iter().flat_map(of_mode).enumerate();
         let plan = move |(number, configuration): (usize, Descriptor)| {
-            if !wanted(number) || !is_acceptable(&configuration, &key.convolution).unwrap_or(false) {
+            if !wanted(number) || !is_acceptable(&configuration, &key.asked).unwrap_or(false) {
                 return None;
             }
             let attributes = [(400, Values::Library(library)), (401, Values::Descriptors(&[&configuration]))];
@@ -101,15 +168,17 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Asks for the convolution of what is at these addresses, on the stream that was set; the library's status.
+    /// Asks for what the graph makes of the tensors of these names and addresses, on the stream that was set; the library's
+    /// status.
     ///
     /// # Safety
-    /// There are such image, weight and result, and where it is for the plan, scratch memory. The device is current, no
-    /// other thread uses the handle, and they are used as the stream's work may use them.
-    pub(super) unsafe fn run(&self, library: *mut c_void, addresses: [u64; 3], scratch: u64) -> c_int {
+    /// There are such tensors, and where it is for the plan, scratch memory. The device is current, no other thread uses the
+    /// handle, and they are used as the stream's work may use them.
+    pub(super) unsafe fn run(&self, library: *mut c_void, tensors: &[(i64, u64)], scratch: u64) -> c_int {
+        let (names, addresses): (Vec<i64>, Vec<u64>) = tensors.iter().copied().unzip();
         let attributes = [
             (1001, Values::Addresses(&addresses)),
-            (1000, Values::Integers(&UIDS)),
+            (1000, Values::Integers(&names)),
             (1003, Values::Addresses(&[scratch])),
         ];
         match Descriptor::with(self.api, PACK, &attributes) {
@@ -120,77 +189,45 @@ impl Plan {
     }
 }
 
-/// What image, weight and result are called.
-const UIDS: [i64; 3] = [1, 2, 3];
-
 /// The library's number for a type.
-fn code(data_type: DataType) -> Values<'static> {
-    let code = match data_type {
+pub(super) fn code(data_type: DataType) -> c_int {
+    match data_type {
         DataType::F32 => 0,
         DataType::F64 => 1,
         DataType::F16 => 2,
         DataType::Bf16 => 9,
-    };
-    Values::Choice(DATA_TYPE, code)
+    }
 }
 
-fn tensor(
+/// A tensor that a call names.
+pub(super) fn given(
     api: &'static Api,
-    data_type: DataType,
+    data_type: c_int,
     layout: &Layout4,
-    uid: i64,
+    name: i64,
     alignment: u32,
 ) -> Result<Descriptor, Refusal> {
-    let [sizes, strides] = [layout.sizes, layout.strides].map(|sizes| sizes.map(|size| size as i64));
-    let attributes = [
-        (901, code(data_type)),
-        (902, Values::Integers(&sizes)),
-        (903, Values::Integers(&strides)),
-        (906, Values::Integers(&[uid])),
-        (900, Values::Integers(&[i64::from(alignment.max(data_type.size_bytes() as u32))])),
-    ];
-    Descriptor::with(api, TENSOR, &attributes)
+    tensor(api, data_type, layout, name, alignment, &[])
 }
 
-/// The operation as a graph.
-fn graph(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Parts, Refusal> {
-    let c = &key.convolution;
-    let tensor = |i: usize, layout| tensor(api, c.data_type, layout, UIDS[i], key.alignments[i]);
-    let (image, weight, result) = (tensor(0, &c.image)?, tensor(1, &c.weight)?, tensor(2, &c.result)?);
-    let sums = if c.data_type == DataType::F64 { DataType::F64 } else { DataType::F32 };
-    let [stride, padding, dilation] = [c.stride, c.padding, c.dilation].map(|both| both.map(|size| size as i64));
-    let geometry = [
-        (100, code(sums)),
-        (101, Values::Choice(MODE, 1)), // cross-correlation
-        (102, Values::Integers(&dilation)),
-        (103, Values::Integers(&stride)),
-        (104, Values::Integers(&padding)),
-        (105, Values::Integers(&padding)),
-        (106, Values::Integers(&[2])),
-    ];
-    let geometry = Descriptor::with(api, CONVOLUTION, &geometry)?;
-    // The kind of object, and its attributes for image, weight, result, geometry, and the factors of old and new result.
-    let (kind, names) = match c.kind {
-        ConvolutionKind::Forward => (10, [704, 703, 705, 702, 700, 701]),
-        ConvolutionKind::ImageGrad => (12, [710, 709, 711, 708, 706, 707]),
-        ConvolutionKind::WeightGrad => (11, [716, 715, 717, 714, 712, 713]),
-    };
-    let factor = |value: f32| match sums {
-        DataType::F64 => Values::DoubleNumber(value.into()),
-        _ => Values::Number(value),
-    };
-    let operation = [
-        (names[0], Values::Descriptors(&[&image])),
-        (names[1], Values::Descriptors(&[&weight])),
-        (names[2], Values::Descriptors(&[&result])),
-        (names[3], Values::Descriptors(&[&geometry])),
-        (names[4], factor(1.0)),
-        (names[5], factor(0.0)),
-    ];
-    let operation = Descriptor::with(api, kind, &operation)?;
-    let attributes = [(800, Values::Library(library)), (801, Values::Descriptors(&[&operation]))];
-    let graph = Descriptor::with(api, GRAPH, &attributes)?;
-    Ok(Parts { graph, _others: vec![image, weight, result, geometry, operation] })
+/// A tensor, and what is said of it besides.
+pub(super) fn tensor(
+    api: &'static Api,
+    data_type: c_int,
+    layout: &Layout4,
+    name: i64,
+    alignment: u32,
+    flags: &[(c_int, Values<'_>)],
+) -> Result<Descriptor, Refusal> {
+    let [sizes, strides] = [layout.sizes, layout.strides].map(|sizes| sizes.map(|size| size as i64));
+    let tensor = Descriptor::new(api, TENSOR)?;
+    tensor.set(901, &Values::Choice(DATA_TYPE, data_type))?;
+    tensor.set(902, &Values::Integers(&sizes))?;
+    tensor.set(903, &Values::Integers(&strides))?;
+    tensor.set(906, &Values::Integers(&[name]))?;
+    tensor.set(900, &Values::Integers(&[i64::from(alignment)]))?;
+    flags.iter().try_for_each(|(name, values)| tensor.set(*name, values))?;
+    tensor.finalized()
 }
 
 /// How the library would compute a graph, the best first.
@@ -203,15 +240,9 @@ fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<D
 }
 
 /// Whether it gives the same bits each time, and is as exact as asked for.
-fn is_acceptable(configuration: &Descriptor, convolution: &Convolution) -> Result<bool, Refusal> {
+fn is_acceptable(configuration: &Descriptor, asked: &Asked) -> Result<bool, Refusal> {
     let engines = configuration.descriptors(300, ENGINE, 1)?;
     let Some(engine) = engines.first() else { return Ok(false) };
     let notes = engine.choices(1303, NOTE)?;
-    let is_f32 = convolution.data_type == DataType::F32;
-    let refused: &[c_int] = match convolution.exactness {
-        Exactness::Exact if is_f32 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
-        _ if is_f32 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],
-        _ => &[NONDETERMINISTIC],
-    };
-    Ok(!notes.iter().any(|note| refused.contains(note)))
+    Ok(!notes.iter().any(|note| asked.refused_notes().contains(note)))
 }

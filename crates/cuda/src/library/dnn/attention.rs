@@ -1,0 +1,483 @@
+//! Attention: what is asked for, and its graphs.
+//!
+//! The scores of a head are never in memory on the way forward. On the way back they are made again from what the way forward
+//! leaves of each row, the logarithm of its sum of exponentials; the library keeps their gradients in scratch memory, from which
+//! the gradients of the queries are added up in one order. Without that they would be added up as they come, in other
+//! bits each time. Dao et al. 2022, "FlashAttention", <https://arxiv.org/abs/2205.14135>.
+
+use std::{ffi::c_void, fmt};
+
+use super::{
+    Api, Call, Dnn, Layout4,
+    graph::{ADD, DIVIDE, EXP, FLOAT, GraphBuilder, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
+    plan::{Asked, Parts, code},
+    refused,
+};
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    error::Result,
+    library::{
+        DataType,
+        work::{self, Refusal},
+    },
+    stream::Stream,
+};
+
+// What versions compute wrong is in NVIDIA's cudnn-frontend, which refuses it.
+/// Before this version, anything.
+const LEAST_VERSION: usize = 9_10_02;
+/// Before this version, numbers of keys that are no multiple of 128.
+const LEAST_VERSION_FOR_ANY_KEYS: usize = 9_15_01;
+
+/// The most scratch memory for the gradients of scores: more heads than fit are computed one part after the other.
+const MOST_SCORE_BYTES: usize = 2 << 30;
+
+// What tensors are called.
+const QUERY: i64 = 1;
+const KEY: i64 = 2;
+const VALUE: i64 = 3;
+const RESULT: i64 = 4;
+const LOG_SUMS: i64 = 5;
+const SCALE: i64 = 6;
+const FORBIDDEN: i64 = 7;
+const ONE: i64 = 8;
+const GRAD: i64 = 9;
+const DOTS: i64 = 10;
+const QUERY_GRAD: i64 = 11;
+const KEY_GRAD: i64 = 12;
+const VALUE_GRAD: i64 = 13;
+
+/// softmax(query · keyᵀ · scale) · value of each head, on Hopper; sums are `f32`. Strides of features are 1, all others multiples
+/// of 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attention {
+    /// The type of all numbers: `f16` or `bf16`.
+    pub data_type: DataType,
+    /// Whether query `i` attends to keys up to `i` alone.
+    pub is_causal: bool,
+    /// Where queries are: `[batch, heads, queries, features]`.
+    pub query: Layout4,
+    /// Where keys are: `[batch, heads, keys, features]`.
+    pub key: Layout4,
+    /// Where values are: `[batch, heads, keys, value features]`.
+    pub value: Layout4,
+    /// Where results are: `[batch, heads, queries, value features]`.
+    pub result: Layout4,
+}
+
+/// The gradients of an [`Attention`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AttentionGrads {
+    /// Of what.
+    pub of: Attention,
+    /// Where the result's gradient is.
+    pub result: Layout4,
+    /// Where the queries' gradient will be.
+    pub query: Layout4,
+    /// Where the keys' will be.
+    pub key: Layout4,
+    /// Where the values' will be.
+    pub value: Layout4,
+}
+
+impl fmt::Display for Attention {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Attention { query, key, value, data_type, .. } = self;
+        write!(f, "attention of {:?} to {:?} and {:?} of {data_type:?}", query.sizes, key.sizes, value.sizes)
+    }
+}
+
+impl Dnn {
+    /// Queues the attention of `inputs`: query, key and value. `log_sums`, `[batch, heads, queries]`, is for the gradients.
+    ///
+    /// # Errors
+    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it, or is too old: 9.10.2 is the first; until
+    /// 9.15.1 the number of keys has to be a multiple of 128.
+    /// [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory,
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn attend(
+        &self,
+        stream: &Stream,
+        attention: &Attention,
+        scale: f32,
+        inputs: [DeviceView<'_, u8>; 3],
+        out: DeviceViewMut<'_, u8>,
+        log_sums: DeviceViewMut<'_, u8>,
+    ) -> Result<()> {
+        work::check(&self.device, stream)?;
+        attention.check(self.version)?;
+        let layouts = [attention.query, attention.key, attention.value];
+        for (layout, view) in layouts.iter().zip(&inputs) {
+            layout.check(attention.data_type, view.len())?;
+            view.check_beside(stream.core())?;
+        }
+        attention.result.check(attention.data_type, out.len())?;
+        attention.rows().check(DataType::F32, log_sums.len())?;
+        out.check_beside(stream.core())?;
+        log_sums.check_beside(stream.core())?;
+        let numbers = Numbers::new(scale);
+        let [query, key, value] = inputs.map(|view| view.address().0);
+        let tensors = [
+            (QUERY, query),
+            (KEY, key),
+            (VALUE, value),
+            (RESULT, out.address().0),
+            (LOG_SUMS, log_sums.address().0),
+            (SCALE, address(&numbers.scale)),
+            (FORBIDDEN, address(&numbers.forbidden)),
+        ];
+        let tensors = if attention.is_causal { &tensors[..] } else { &tensors[..6] };
+        let [query, key, value] = inputs.map(|view| view.access());
+        let call = Call { tensors, accesses: &[query, key, value, out.access(), log_sums.access()] };
+        self.compute(stream, Asked::Attention(*attention), &call)
+    }
+
+    /// Queues the gradients of `inputs`, query, key and value, into `outs`, given the attention's result, the logarithms that it
+    /// left, and the result's gradient.
+    ///
+    /// # Errors
+    /// As [`attend`](Self::attend).
+    pub fn attend_grads(
+        &self,
+        stream: &Stream,
+        grads: &AttentionGrads,
+        scale: f32,
+        inputs: [DeviceView<'_, u8>; 3],
+        [result, log_sums, grad]: [DeviceView<'_, u8>; 3],
+        mut outs: [DeviceViewMut<'_, u8>; 3],
+    ) -> Result<()> {
+        work::check(&self.device, stream)?;
+        grads.check(self.version)?;
+        let (dim, len, longest) = grads.of.parts();
+        for start in (0..len).step_by(longest) {
+            let part = Part { dim, start, len: longest.min(len - start) };
+            let (of, size) = (&grads.of, grads.of.data_type.size_bytes());
+            let [query, key, value] = inputs;
+            let given = [
+                query.slice(part.offset(&of.query, size)..)?,
+                key.slice(part.offset(&of.key, size)..)?,
+                value.slice(part.offset(&of.value, size)..)?,
+                result.slice(part.offset(&of.result, size)..)?,
+                grad.slice(part.offset(&grads.result, size)..)?,
+                log_sums.slice(part.offset(&of.rows(), DataType::F32.size_bytes())..)?,
+            ];
+            let [query, key, value] = &mut outs;
+            let made = [
+                query.reborrow().slice(part.offset(&grads.query, size)..)?,
+                key.reborrow().slice(part.offset(&grads.key, size)..)?,
+                value.reborrow().slice(part.offset(&grads.value, size)..)?,
+            ];
+            self.grads_of_part(stream, &grads.part(part), scale, given, made)?;
+        }
+        Ok(())
+    }
+
+    /// The gradients of so many heads that their scores fit into scratch memory; `given`: query, key, value, result, the
+    /// result's gradient, and the logarithms.
+    fn grads_of_part(
+        &self,
+        stream: &Stream,
+        grads: &AttentionGrads,
+        scale: f32,
+        given: [DeviceView<'_, u8>; 6],
+        made: [DeviceViewMut<'_, u8>; 3],
+    ) -> Result<()> {
+        let of = &grads.of;
+        for (layout, view) in [of.query, of.key, of.value, of.result, grads.result].iter().zip(&given) {
+            layout.check(of.data_type, view.len())?;
+        }
+        of.rows().check(DataType::F32, given[5].len())?;
+        given.iter().try_for_each(|view| view.check_beside(stream.core()))?;
+        for (layout, view) in [grads.query, grads.key, grads.value].iter().zip(&made) {
+            layout.check(of.data_type, view.len())?;
+            view.check_beside(stream.core())?;
+        }
+        let mut dots = stream.allocate::<f32>(of.rows().sizes.iter().product())?;
+        let dots = dots.view_mut();
+        let numbers = Numbers::new(scale);
+        let [query, key, value, result, grad, log_sums] = given.map(|view| view.address().0);
+        let [query_grad, key_grad, value_grad] = made.each_ref().map(|view| view.address().0);
+        let tensors = [
+            (QUERY, query),
+            (KEY, key),
+            (VALUE, value),
+            (RESULT, result),
+            (GRAD, grad),
+            (LOG_SUMS, log_sums),
+            (DOTS, dots.address().0),
+            (QUERY_GRAD, query_grad),
+            (KEY_GRAD, key_grad),
+            (VALUE_GRAD, value_grad),
+            (SCALE, address(&numbers.scale)),
+            (ONE, address(&numbers.one)),
+            (FORBIDDEN, address(&numbers.forbidden)),
+        ];
+        let tensors = if of.is_causal { &tensors[..] } else { &tensors[..12] };
+        let read = given.map(|view| view.access());
+        let written = made.each_ref().map(|view| view.access());
+        let accesses: Vec<_> = read.into_iter().chain(written).chain([dots.access()]).collect();
+        self.compute(stream, Asked::AttentionGrads(*grads), &Call { tensors, accesses: &accesses })
+    }
+}
+
+/// Numbers that kernels are given by value.
+struct Numbers {
+    scale: f32,
+    /// The score of a key that may not be attended to.
+    forbidden: f32,
+    one: f32,
+}
+
+impl Numbers {
+    fn new(scale: f32) -> Numbers {
+        Numbers { scale, forbidden: f32::NEG_INFINITY, one: 1.0 }
+    }
+}
+
+/// Where the library finds a number of the host's until it was asked.
+fn address(number: &f32) -> u64 {
+    std::ptr::from_ref(number).expose_provenance() as u64
+}
+
+/// Some batches, or some heads of the only one.
+#[derive(Clone, Copy)]
+struct Part {
+    dim: usize,
+    start: usize,
+    len: usize,
+}
+
+impl Part {
+    /// Where it begins, in bytes.
+    fn offset(self, layout: &Layout4, size_bytes: usize) -> usize {
+        layout.strides[self.dim].saturating_mul(self.start).saturating_mul(size_bytes)
+    }
+
+    fn of(self, layout: &Layout4) -> Layout4 {
+        let mut part = *layout;
+        part.sizes[self.dim] = self.len;
+        part
+    }
+}
+
+impl Attention {
+    fn refused(&self) -> crate::Error {
+        refused(self, "Dnn::attend", 0)
+    }
+
+    /// An error unless sizes belong together, and strides are as the library wants them.
+    fn check(&self, version: usize) -> Result<()> {
+        let [query, key, value, result] = [self.query, self.key, self.value, self.result].map(|layout| layout.sizes);
+        let sizes_fit = query[..2] == key[..2]
+            && key[..3] == value[..3]
+            && query[3] == key[3]
+            && result == [query[0], query[1], query[2], value[3]]
+            && query.iter().chain(&value).all(|&size| size > 0 && size <= i32::MAX as usize)
+            && query[3].is_multiple_of(8)
+            && value[3].is_multiple_of(8);
+        let layouts = [&self.query, &self.key, &self.value, &self.result];
+        let is_half = matches!(self.data_type, DataType::F16 | DataType::Bf16);
+        let is_old = version < LEAST_VERSION_FOR_ANY_KEYS && !key[2].is_multiple_of(128);
+        let is_one = query[2] == 1 && key[2] == 1; // for which there are no gradients
+        let fits = version >= LEAST_VERSION
+            && !is_old
+            && !is_one
+            && is_half
+            && sizes_fit
+            && layouts.into_iter().all(strides_fit);
+        if fits { Ok(()) } else { Err(self.refused()) }
+    }
+
+    /// One number for each query of each head.
+    fn rows(&self) -> Layout4 {
+        let [batch, heads, queries, _] = self.query.sizes;
+        packed([batch, heads, queries, 1])
+    }
+
+    /// A number for each query and key of each head.
+    fn scores(&self) -> Layout4 {
+        let [batch, heads, queries, _] = self.query.sizes;
+        packed([batch, heads, queries, self.key.sizes[2]])
+    }
+
+    /// Which dimension is computed part by part, how long it is, and how long a part.
+    fn parts(&self) -> (usize, usize, usize) {
+        let dim = if self.query.sizes[0] > 1 { 0 } else { 1 };
+        let len = self.query.sizes[dim];
+        let [batch, heads, queries, keys] = self.scores().sizes.map(|size| size as u128);
+        let bytes = 2 * batch * heads * queries.next_multiple_of(64) * keys.next_multiple_of(64);
+        let fits = MOST_SCORE_BYTES as u128 * len as u128 / bytes.max(1);
+        (dim, len, usize::try_from(fits).unwrap_or(len).clamp(1, len))
+    }
+}
+
+impl AttentionGrads {
+    fn check(&self, version: usize) -> Result<()> {
+        self.of.check(version)?;
+        let layouts = [self.result, self.query, self.key, self.value];
+        let of = [self.of.result, self.of.query, self.of.key, self.of.value];
+        let sizes_fit = layouts.iter().zip(&of).all(|(layout, of)| layout.sizes == of.sizes);
+        if sizes_fit && layouts.iter().all(strides_fit) { Ok(()) } else { Err(self.of.refused()) }
+    }
+
+    fn part(&self, part: Part) -> AttentionGrads {
+        let of = Attention {
+            query: part.of(&self.of.query),
+            key: part.of(&self.of.key),
+            value: part.of(&self.of.value),
+            result: part.of(&self.of.result),
+            ..self.of
+        };
+        let [result, query, key, value] =
+            [self.result, self.query, self.key, self.value].map(|layout| part.of(&layout));
+        AttentionGrads { of, result, query, key, value }
+    }
+}
+
+fn strides_fit(layout: &Layout4) -> bool {
+    let is_outer = |dim: usize| layout.sizes[dim] == 1 || layout.strides[dim].is_multiple_of(8);
+    layout.strides[3] == 1 && (0..3).all(is_outer)
+}
+
+/// Without gaps.
+fn packed(sizes: [usize; 4]) -> Layout4 {
+    let [_, heads, rows, columns] = sizes;
+    Layout4 { sizes, strides: [heads * rows * columns, rows * columns, columns, 1] }
+}
+
+/// With the last two dimensions swapped.
+fn turned(layout: &Layout4) -> Layout4 {
+    let swap = |[batch, heads, rows, columns]: [usize; 4]| [batch, heads, columns, rows];
+    Layout4 { sizes: swap(layout.sizes), strides: swap(layout.strides) }
+}
+
+/// query · keyᵀ · scale, less the logarithms if there are any, and −∞ where a key may not be attended to; and the scale.
+fn scores(
+    b: &mut GraphBuilder,
+    of: &Attention,
+    [query, key]: [Node; 2],
+    log_sums: Option<Node>,
+) -> Result<(Node, Node), Refusal> {
+    let all = of.scores();
+    let product = b.inner(FLOAT, &all)?;
+    b.product(query, key, product)?;
+    let (scale, scaled) = (b.number(SCALE)?, b.inner(FLOAT, &all)?);
+    let mut scores = b.pointwise(MULTIPLY, product, &[scale], scaled)?;
+    if let Some(log_sums) = log_sums {
+        let less = b.inner(FLOAT, &all)?;
+        scores = b.pointwise(SUBTRACT, scores, &[log_sums], less)?;
+    }
+    if of.is_causal {
+        let forbidden = b.number(FORBIDDEN)?;
+        scores = b.lower_triangle(scores, forbidden, &all)?;
+    }
+    Ok((scores, scale))
+}
+
+/// The way forward.
+pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> Result<Parts, Refusal> {
+    let mut b = GraphBuilder::new(api);
+    let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
+    let (query, key) = (b.given(QUERY, half, &of.query)?, b.given(KEY, half, &turned(&of.key))?);
+    let (value, result) = (b.given(VALUE, half, &of.value)?, b.given(RESULT, half, &of.result)?);
+    let (scores, _) = scores(&mut b, of, [query, key], None)?;
+    let (largest, less, exps) = (b.inner(FLOAT, &rows)?, b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?);
+    b.reduction(MAX, scores, largest)?;
+    b.pointwise(SUBTRACT, scores, &[largest], less)?;
+    b.pointwise(EXP, less, &[], exps)?;
+    let (sums, log) = (b.inner(FLOAT, &rows)?, b.inner(FLOAT, &rows)?);
+    b.reduction(SUM, exps, sums)?;
+    b.pointwise(LOG, sums, &[], log)?;
+    let log_sums = b.given(LOG_SUMS, FLOAT, &rows)?;
+    b.pointwise(ADD, largest, &[log], log_sums)?;
+    let weights = b.inner(half, &all)?;
+    b.pointwise(DIVIDE, exps, &[sums], weights)?;
+    b.product(weights, value, result)?;
+    b.finish(library)
+}
+
+/// The way back.
+pub(super) fn graph_of_grads(
+    api: &'static Api,
+    library: *mut c_void,
+    grads: &AttentionGrads,
+) -> Result<Parts, Refusal> {
+    let mut b = GraphBuilder::new(api);
+    let of = &grads.of;
+    let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
+    let (query, key) = (b.given(QUERY, half, &of.query)?, b.given(KEY, half, &turned(&of.key))?);
+    let (value, result) = (b.given(VALUE, half, &turned(&of.value))?, b.given(RESULT, half, &of.result)?);
+    let (grad, log_sums) = (b.given(GRAD, half, &grads.result)?, b.given(LOG_SUMS, FLOAT, &rows)?);
+    // The product of each row's result and its gradient.
+    let (products, sums) = (b.inner(FLOAT, &packed(of.result.sizes))?, b.inner(FLOAT, &rows)?);
+    b.pointwise(MULTIPLY, grad, &[result], products)?;
+    b.reduction(SUM, products, sums)?;
+    let (one, dots) = (b.number(ONE)?, b.given(DOTS, FLOAT, &rows)?);
+    b.pointwise(MULTIPLY, sums, &[one], dots)?;
+    // The weights, and from them the values' gradient.
+    let (scores, scale) = scores(&mut b, of, [query, key], Some(log_sums))?;
+    let weights = b.inner(FLOAT, &all)?;
+    b.pointwise(EXP, scores, &[], weights)?;
+    let (weights_t, value_grad) = (b.inner(half, &turned(&all))?, b.given(VALUE_GRAD, half, &grads.value)?);
+    b.reshape(weights, weights_t)?;
+    b.product(weights_t, grad, value_grad)?;
+    // The scores' gradient, and from it those of queries and keys.
+    let (of_weights, less, raw) = (b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?);
+    b.product(grad, value, of_weights)?;
+    b.pointwise(SUBTRACT, of_weights, &[dots], less)?;
+    b.pointwise(MULTIPLY, less, &[weights], raw)?;
+    let (of_scores, of_scores_t) = (b.inner(half, &all)?, b.inner(half, &turned(&all))?);
+    b.pointwise(MULTIPLY, raw, &[scale], of_scores)?;
+    b.reshape(of_scores, of_scores_t)?;
+    let (key_grad, query_grad) = (b.given(KEY_GRAD, half, &grads.key)?, b.given(QUERY_GRAD, half, &grads.query)?);
+    b.product(of_scores_t, query, key_grad)?;
+    let plain_key = b.inner(half, &of.key)?;
+    b.reshape(key, plain_key)?;
+    b.product(of_scores, plain_key, query_grad)?;
+    b.finish(library)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attention(batch: usize, heads: usize, words: usize) -> Attention {
+        let layout = packed([batch, heads, words, 64]);
+        Attention {
+            data_type: DataType::Bf16,
+            is_causal: true,
+            query: layout,
+            key: layout,
+            value: layout,
+            result: layout,
+        }
+    }
+
+    #[test]
+    fn parts_of_heads_are_as_large_as_scratch_memory_allows() {
+        assert_eq!(attention(16, 12, 1024).parts(), (0, 16, 16)); // 384 MiB
+        assert_eq!(attention(4, 16, 4096).parts(), (0, 4, 4)); // 2 GiB
+        assert_eq!(attention(1, 16, 16384).parts(), (1, 16, 4)); // 8 GiB
+        assert_eq!(attention(1, 1, 1 << 20).parts(), (1, 1, 1)); // never less than a head
+    }
+
+    #[test]
+    fn what_does_not_belong_together_is_refused() {
+        let right = attention(2, 3, 100);
+        let now = LEAST_VERSION_FOR_ANY_KEYS;
+        assert!(right.check(now).is_ok() && right.check(now - 1).is_err());
+        assert!(attention(2, 3, 256).check(LEAST_VERSION).is_ok());
+        assert!(attention(2, 3, 256).check(LEAST_VERSION - 1).is_err());
+        let wrong = [
+            Attention { data_type: DataType::F32, ..right },
+            Attention { key: packed([2, 3, 99, 64]), ..right },
+            attention(2, 3, 1),
+            Attention { result: packed([2, 3, 100, 32]), ..right },
+            Attention { query: turned(&right.query), ..right },
+        ];
+        assert!(wrong.iter().all(|wrong| wrong.check(now).is_err()));
+        let odd = packed([2, 3, 100, 12]);
+        assert!(Attention { query: odd, key: odd, ..right }.check(now).is_err());
+    }
+}

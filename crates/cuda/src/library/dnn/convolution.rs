@@ -1,0 +1,176 @@
+//! Convolutions: what is asked for, and its graph.
+
+use std::{
+    ffi::{c_int, c_void},
+    fmt,
+};
+
+use super::{
+    Api, Call, Choice, Dnn, Layout4,
+    descriptor::{Descriptor, Values},
+    plan::{Asked, DATA_TYPE, Parts, code, given},
+    refused,
+};
+use crate::{
+    buffer::{DeviceView, DeviceViewMut},
+    error::Result,
+    library::{
+        DataType, Exactness, alignment,
+        work::{self, Refusal},
+    },
+    stream::Stream,
+};
+
+/// What image, weight and result are called.
+const UIDS: [i64; 3] = [1, 2, 3];
+
+/// The kind of object: `cudnnBackendDescriptorType_t`.
+const CONVOLUTION: c_int = 1;
+/// The type of an attribute: `cudnnBackendAttributeType_t`.
+const MODE: c_int = 7;
+
+/// Which of the three convolutions: each has two of image, weight and result, and makes the third.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConvolutionKind {
+    /// The result, from image and weight.
+    Forward,
+    /// The image's gradient, from the result's and the weight.
+    ImageGrad,
+    /// The weight's gradient, from the image and the result's gradient.
+    WeightGrad,
+}
+
+/// A convolution (cross-correlation, zero padding) with as many groups as the image has more channels than the weight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Convolution {
+    /// What is computed.
+    pub kind: ConvolutionKind,
+    /// The type of all numbers; sums are `f32`, or `f64` of those.
+    pub data_type: DataType,
+    /// How exactly `f32` factors are taken.
+    pub exactness: Exactness,
+    /// Which algorithm computes it.
+    pub choice: Choice,
+    /// Where the image's numbers are.
+    pub image: Layout4,
+    /// Where the weight's are.
+    pub weight: Layout4,
+    /// Where the result's are.
+    pub result: Layout4,
+    /// Vertical and horizontal.
+    pub stride: [usize; 2],
+    /// On each side.
+    pub padding: [usize; 2],
+    /// Between taps.
+    pub dilation: [usize; 2],
+}
+
+impl fmt::Display for Convolution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Convolution { kind, image, weight, data_type, .. } = self;
+        write!(f, "{kind:?} of image {:?} and weight {:?} of {data_type:?}", image.sizes, weight.sizes)
+    }
+}
+
+impl Dnn {
+    /// Queues the convolution: `inputs` are the two of image, weight and result that are there, in this order, and `out`
+    /// is the third.
+    ///
+    /// # Errors
+    /// [`Error::Library`] if the library has no plan for it. [`Error::Range`] if a tensor reaches beyond its buffer,
+    /// [`Error::OtherDevice`], [`Error::OutOfMemory`] for scratch memory, [`Error::Driver`].
+    pub fn convolve(
+        &self,
+        stream: &Stream,
+        convolution: &Convolution,
+        inputs: [DeviceView<'_, u8>; 2],
+        out: DeviceViewMut<'_, u8>,
+    ) -> Result<()> {
+        work::check(&self.device, stream)?;
+        let addresses = convolution.in_order(inputs.map(|input| input.address().0), out.address().0);
+        convolution.check(convolution.in_order(inputs.map(|input| input.len()), out.len()))?;
+        inputs.iter().try_for_each(|view| view.check_beside(stream.core()))?;
+        out.check_beside(stream.core())?;
+        let tensors = [0, 1, 2].map(|i| (UIDS[i], addresses[i]));
+        let call = Call { tensors: &tensors, accesses: &[inputs[0].access(), inputs[1].access(), out.access()] };
+        self.compute(stream, Asked::Convolution(*convolution, addresses.map(alignment)), &call)
+    }
+}
+
+impl Convolution {
+    fn size_bytes(&self) -> u32 {
+        self.data_type.size_bytes() as u32
+    }
+
+    /// What belongs to the image, the weight and the result.
+    fn in_order<X>(&self, [one, other]: [X; 2], out: X) -> [X; 3] {
+        match self.kind {
+            ConvolutionKind::Forward => [one, other, out],
+            ConvolutionKind::ImageGrad => [out, one, other],
+            ConvolutionKind::WeightGrad => [one, out, other],
+        }
+    }
+
+    /// An error unless image, weight and result are inside buffers of `len_bytes`, and their sizes belong together.
+    fn check(&self, len_bytes: [usize; 3]) -> Result<()> {
+        let (image, weight, result) = (self.image.sizes, self.weight.sizes, self.result.sizes);
+        let belong = |axis: usize| {
+            let reach = self.dilation[axis].checked_mul(weight[2 + axis].checked_sub(1)?)?.checked_add(1)?;
+            let padded = image[2 + axis].checked_add(self.padding[axis].checked_mul(2)?)?;
+            Some(padded.checked_sub(reach)?.checked_div(self.stride[axis])? + 1 == result[2 + axis])
+        };
+        let sizes_fit = [image, weight, result].iter().flatten().all(|&size| size > 0 && size <= i32::MAX as usize)
+            && image[0] == result[0]
+            && weight[0] == result[1]
+            && image[1].is_multiple_of(weight[1])
+            && weight[0].is_multiple_of(image[1] / weight[1]);
+        if !sizes_fit || belong(0) != Some(true) || belong(1) != Some(true) {
+            return Err(refused(self, "Dnn::convolve", 0));
+        }
+        let layouts = [self.image, self.weight, self.result];
+        layouts.iter().zip(len_bytes).try_for_each(|(layout, len)| layout.check(self.data_type, len))
+    }
+}
+
+/// The operation as a graph.
+pub(super) fn graph(
+    api: &'static Api,
+    library: *mut c_void,
+    c: &Convolution,
+    alignments: [u32; 3],
+) -> Result<Parts, Refusal> {
+    let tensor = |i: usize, layout| given(api, code(c.data_type), layout, UIDS[i], alignments[i].max(c.size_bytes()));
+    let (image, weight, result) = (tensor(0, &c.image)?, tensor(1, &c.weight)?, tensor(2, &c.result)?);
+    let sums = if c.data_type == DataType::F64 { DataType::F64 } else { DataType::F32 };
+    let [stride, padding, dilation] = [c.stride, c.padding, c.dilation].map(|both| both.map(|size| size as i64));
+    let geometry = [
+        (100, Values::Choice(DATA_TYPE, code(sums))),
+        (101, Values::Choice(MODE, 1)), // cross-correlation
+        (102, Values::Integers(&dilation)),
+        (103, Values::Integers(&stride)),
+        (104, Values::Integers(&padding)),
+        (105, Values::Integers(&padding)),
+        (106, Values::Integers(&[2])),
+    ];
+    let geometry = Descriptor::with(api, CONVOLUTION, &geometry)?;
+    // The kind of object, and its attributes for image, weight, result, geometry, and the factors of old and new result.
+    let (kind, names) = match c.kind {
+        ConvolutionKind::Forward => (10, [704, 703, 705, 702, 700, 701]),
+        ConvolutionKind::ImageGrad => (12, [710, 709, 711, 708, 706, 707]),
+        ConvolutionKind::WeightGrad => (11, [716, 715, 717, 714, 712, 713]),
+    };
+    let factor = |value: f32| match sums {
+        DataType::F64 => Values::DoubleNumber(value.into()),
+        _ => Values::Number(value),
+    };
+    let operation = [
+        (names[0], Values::Descriptors(&[&image])),
+        (names[1], Values::Descriptors(&[&weight])),
+        (names[2], Values::Descriptors(&[&result])),
+        (names[3], Values::Descriptors(&[&geometry])),
+        (names[4], factor(1.0)),
+        (names[5], factor(0.0)),
+    ];
+    let operation = Descriptor::with(api, kind, &operation)?;
+    Parts::new(api, library, vec![operation], vec![image, weight, result, geometry])
+}

@@ -1,0 +1,174 @@
+//! [`GraphBuilder`]: tensors and operations, put together to a graph.
+
+use std::ffi::{c_int, c_void};
+
+use super::{
+    Api, Layout4,
+    descriptor::{Descriptor, Values},
+    plan::{DATA_TYPE, Parts, given, tensor},
+};
+use crate::library::work::Refusal;
+
+// Types of elements beyond those of `DataType`: `cudnnDataType_t`.
+pub(super) const FLOAT: c_int = 0;
+const INT32: c_int = 4;
+const BOOLEAN: c_int = 11;
+
+// Operations on single elements: `cudnnPointwiseMode_t`.
+pub(super) const ADD: c_int = 0;
+pub(super) const MULTIPLY: c_int = 1;
+pub(super) const DIVIDE: c_int = 6;
+pub(super) const SUBTRACT: c_int = 9;
+pub(super) const EXP: c_int = 13;
+pub(super) const LOG: c_int = 15;
+const GREATER_OR_EQUAL: c_int = 303;
+const INDEX: c_int = 501;
+const SELECT: c_int = 601;
+
+// Reductions: `cudnnReduceTensorOp_t`.
+pub(super) const SUM: c_int = 0;
+pub(super) const MAX: c_int = 3;
+
+// Kinds of objects: `cudnnBackendDescriptorType_t`.
+const POINTWISE: c_int = 0;
+const OPERATION_POINTWISE: c_int = 13;
+const PRODUCT: c_int = 18;
+const OPERATION_PRODUCT: c_int = 19;
+const REDUCTION: c_int = 21;
+const OPERATION_REDUCTION: c_int = 22;
+const OPERATION_RESHAPE: c_int = 31;
+
+// Types of attributes: `cudnnBackendAttributeType_t`.
+const POINTWISE_MODE: c_int = 14;
+const REDUCTION_MODE: c_int = 18;
+
+/// What addresses have to be multiples of.
+pub(super) const ALIGNMENT: u32 = 16;
+
+/// From this number on, tensors that no call names are numbered.
+const FIRST_INNER: i64 = 1000;
+
+/// A tensor of a graph in the making.
+#[derive(Clone, Copy)]
+pub(super) struct Node(usize);
+
+pub(super) struct GraphBuilder {
+    api: &'static Api,
+    tensors: Vec<Descriptor>,
+    /// What operations are made of.
+    settings: Vec<Descriptor>,
+    operations: Vec<Descriptor>,
+}
+
+impl GraphBuilder {
+    pub(super) fn new(api: &'static Api) -> GraphBuilder {
+        GraphBuilder { api, tensors: Vec::new(), settings: Vec::new(), operations: Vec::new() }
+    }
+
+    /// A tensor that a call names, in the device's memory.
+    pub(super) fn given(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let made = given(self.api, element, layout, name, ALIGNMENT)?;
+        Ok(self.keep(made))
+    }
+
+    /// A number of `f32` that a call names, in the host's memory.
+    pub(super) fn number(&mut self, name: i64) -> Result<Node, Refusal> {
+        let one = Layout4 { sizes: [1; 4], strides: [1; 4] };
+        let made = tensor(self.api, FLOAT, &one, name, 4, &[(908, Values::Flag(true))])?;
+        Ok(self.keep(made))
+    }
+
+    /// A tensor that is never in memory.
+    pub(super) fn inner(&mut self, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let name = FIRST_INNER + self.tensors.len() as i64;
+        let made = tensor(self.api, element, layout, name, ALIGNMENT, &[(907, Values::Flag(true))])?;
+        Ok(self.keep(made))
+    }
+
+    fn keep(&mut self, tensor: Descriptor) -> Node {
+        self.tensors.push(tensor);
+        Node(self.tensors.len() - 1)
+    }
+
+    /// Of each element of `x`, and of one or two others at its place.
+    pub(super) fn pointwise(&mut self, mode: c_int, x: Node, others: &[Node], out: Node) -> Result<Node, Refusal> {
+        self.pointwise_in(FLOAT, mode, &[], x, others, out)
+    }
+
+    fn pointwise_in(
+        &mut self,
+        computing: c_int,
+        mode: c_int,
+        axis: &[i64],
+        x: Node,
+        others: &[Node],
+        out: Node,
+    ) -> Result<Node, Refusal> {
+        let setting = Descriptor::new(self.api, POINTWISE)?;
+        setting.set(0, &Values::Choice(POINTWISE_MODE, mode))?;
+        setting.set(1, &Values::Choice(DATA_TYPE, computing))?;
+        if !axis.is_empty() {
+            setting.set(9, &Values::Integers(axis))?;
+        }
+        let mut attributes = vec![(751, x), (753, out)];
+        attributes.extend([752, 758].into_iter().zip(others.iter().copied()));
+        self.operation(OPERATION_POINTWISE, Some((750, setting.finalized()?)), &attributes)?;
+        Ok(out)
+    }
+
+    /// `x` up to the diagonal of its last two dimensions, and `above` beyond it.
+    pub(super) fn lower_triangle(&mut self, x: Node, above: Node, layout: &Layout4) -> Result<Node, Refusal> {
+        let [row, column] = [self.inner(INT32, layout)?, self.inner(INT32, layout)?];
+        self.pointwise_in(INT32, INDEX, &[2], x, &[], row)?;
+        self.pointwise_in(INT32, INDEX, &[3], x, &[], column)?;
+        let is_below = self.inner(BOOLEAN, layout)?;
+        self.pointwise_in(BOOLEAN, GREATER_OR_EQUAL, &[], row, &[column], is_below)?;
+        let out = self.inner(FLOAT, layout)?;
+        self.pointwise(SELECT, x, &[above, is_below], out)
+    }
+
+    /// The matrix product of the last two dimensions, summed in `f32`.
+    pub(super) fn product(&mut self, a: Node, b: Node, out: Node) -> Result<Node, Refusal> {
+        let setting = Descriptor::with(self.api, PRODUCT, &[(1500, Values::Choice(DATA_TYPE, FLOAT))])?;
+        self.operation(OPERATION_PRODUCT, Some((1523, setting)), &[(1520, a), (1521, b), (1522, out)])?;
+        Ok(out)
+    }
+
+    /// Over the dimensions in which `out` has size 1.
+    pub(super) fn reduction(&mut self, mode: c_int, x: Node, out: Node) -> Result<Node, Refusal> {
+        let settings = [(1600, Values::Choice(REDUCTION_MODE, mode)), (1601, Values::Choice(DATA_TYPE, FLOAT))];
+        let setting = Descriptor::with(self.api, REDUCTION, &settings)?;
+        self.operation(OPERATION_REDUCTION, Some((1612, setting)), &[(1610, x), (1611, out)])?;
+        Ok(out)
+    }
+
+    /// The same elements, with the sizes and strides of `out`.
+    pub(super) fn reshape(&mut self, x: Node, out: Node) -> Result<Node, Refusal> {
+        self.operation(OPERATION_RESHAPE, None, &[(2200, x), (2201, out)])?;
+        Ok(out)
+    }
+
+    fn operation(
+        &mut self,
+        kind: c_int,
+        setting: Option<(c_int, Descriptor)>,
+        tensors: &[(c_int, Node)],
+    ) -> Result<(), Refusal> {
+        let operation = Descriptor::new(self.api, kind)?;
+        for (name, Node(at)) in tensors {
+            operation.set(*name, &Values::Descriptors(&[&self.tensors[*at]]))?;
+        }
+        if let Some((name, setting)) = setting {
+            operation.set(name, &Values::Descriptors(&[&setting]))?;
+            self.settings.push(setting);
+        }
+        self.operations.push(operation.finalized()?);
+        Ok(())
+    }
+
+    pub(super) fn finish(self, library: *mut c_void) -> Result<Parts, Refusal> {
+        let GraphBuilder { api, mut tensors, settings, operations } = self;
+        tensors.extend(settings);
+        Parts::new(api, library, operations, tensors)
+    }
+}

@@ -1,0 +1,246 @@
+//! Attention by one kernel of cuDNN, on Hopper: the scores of queries and keys are never in memory.
+
+use pagelock_cuda::library::{Attention as Asked, AttentionGrads, Layout4};
+
+use crate::autocast;
+use crate::autograd::{Kept, Saved, is_grad_enabled, record};
+use crate::cuda::{CudaDevice, CudaOut, Work, data_type};
+use crate::device::Device;
+use crate::element::DType;
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cuda_laid};
+use crate::profiler;
+use crate::shape::Shape;
+use crate::storage::FreshCuda;
+use crate::tensor::{Raw, Tensor};
+
+const OP: &str = "fused_attention";
+const GRADIENT: &str = "fused_attention's gradient";
+
+/// From this many multiplications in the products of queries and keys on, it is done: the library needs a tenth of a second for
+/// each new size, which sentences of growing length would pay at each word.
+const LARGE: usize = 1 << 26;
+
+/// The most features of a query and of a value.
+const MOST_FEATURES: usize = 128;
+
+impl Tensor {
+    /// softmax(`self` · `key`ᵀ · scale) · `value` by one kernel, which keeps no scores in memory; none where there is no such
+    /// kernel: it needs a Hopper GPU, cuDNN 9.15.1 or later (9.10.2 if the number of keys is a multiple of 128), half precision
+    /// (under [`autocast`](crate::autocast), too), up to 128 features, a multiple of 8, and so many words that it is worth it. With `is_causal`, query `i` attends to keys up to `i`
+    /// alone. Gradients have the same bits each time; of their scores, up to 2 GiB is in memory at once.
+    ///
+    /// `pagelock_nn::functional::scaled_dot_product_attention` uses it, and does without where it has to.
+    ///
+    /// - `self`: `[.., queries, features]`, of at most 4 dimensions
+    /// - `key`: `[.., keys, features]`
+    /// - `value`: `[.., keys, value_features]`
+    /// - result: `[.., queries, value_features]`; if the heads of a word lie next to each other in `self`, so they do here
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let x = Tensor::randn([2, 4, 10, 16])?; // batch, heads, words, features
+    /// assert!(x.fused_attention(&x, &x, false, 0.25)?.is_none()); // on the CPU
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::DeviceMemory`](crate::Error::DeviceMemory); [`Error::Library`](crate::Error::Library) if the library is asked for
+    /// by [`Kernels::Library`](crate::Kernels::Library), and refuses.
+    pub fn fused_attention(&self, key: &Tensor, value: &Tensor, is_causal: bool, scale: f64) -> Result<Option<Tensor>> {
+        let Device::Cuda(device) = &self.device() else { return Ok(None) };
+        let given = [self, key, value].map(Tensor::raw);
+        let precision = Precision::HalfUnderAutocast;
+        let wanted = autocast::wanted(precision, &given);
+        let dtype = wanted.unwrap_or(self.dtype());
+        let is_one = wanted.is_some() || given.iter().all(|input| input.dtype() == dtype);
+        let attention = Attention { is_causal, scale, kept: None };
+        if !is_one || !attention.suits(given, dtype) || !attention.is_wanted(device, given, dtype)? {
+            return Ok(None);
+        }
+        let [query, key, value] = given.map(|input| laid(autocast::prepared_raw(precision, input)?));
+        attention.run(device, [&query?, &key?, &value?]).map(|out| out.map(Raw::typed))
+    }
+}
+
+/// Of query, key and value.
+struct Attention {
+    is_causal: bool,
+    scale: f64,
+    /// The result, and the logarithm of each row's sum of exponentials, for the gradients.
+    kept: Option<(Kept, Raw)>,
+}
+
+impl Attention {
+    fn suits(&self, [query, key, value]: [&Raw; 3], dtype: DType) -> bool {
+        let (rank, device) = (query.shape().rank(), query.storage.device());
+        let fits = |other: &&Raw| other.shape().rank() == rank && other.storage.device() == device;
+        let others_fit = [key, value].iter().all(fits);
+        if !(2..=4).contains(&rank) || !others_fit || !matches!(dtype, DType::F16 | DType::BF16) {
+            return false;
+        }
+        let (q, k, v) = (sizes(query), sizes(key), sizes(value));
+        let features_fit = [q[3], v[3]].iter().all(|&size| size.is_multiple_of(8) && size <= MOST_FEATURES);
+        let is_square = !self.is_causal || q[2] == k[2];
+        let belong = q[..2] == k[..2] && k[..3] == v[..3] && q[3] == k[3];
+        let there = q.iter().chain(&v).all(|&size| size > 0);
+        features_fit && is_square && belong && there
+    }
+
+    /// Whether the library is to compute it.
+    fn is_wanted(&self, device: &CudaDevice, [query, key, _]: [&Raw; 3], dtype: DType) -> Result<bool> {
+        let is_hopper = device.cuda().properties().compute_capability.0 == 9;
+        let multiplications = query.shape().elements().saturating_mul(sizes(key)[2]);
+        let sizes = || format!("queries {} and keys {} of {dtype}", query.shape(), key.shape());
+        let work = Work { op: OP, is_large: is_hopper && multiplications >= LARGE, sizes: &sizes };
+        Ok(is_hopper && device.dnn_for(&work)?.is_some())
+    }
+
+    /// None if the library refuses.
+    fn run(mut self, device: &CudaDevice, inputs: [&Raw; 3]) -> Result<Option<Raw>> {
+        let [query, key, value] = inputs;
+        let (dtype, on) = (query.dtype(), query.storage.device());
+        let shape = with_last(query.shape(), sizes(value)[3])?;
+        let layout = like(query.layout, shape);
+        let log_sums_shape = with_last(query.shape(), 1)?;
+        let mut log_sums = FreshCuda::allocate(OP, log_sums_shape, DType::F32, on, device)?;
+        let mut is_done = false;
+        let out = on_cuda_laid(OP, device, inputs.map(Some), (layout, dtype), &mut |inputs, out| {
+            is_done = self.forward(device, inputs, out, log_sums.out())?;
+            Ok(())
+        })?;
+        if !is_done {
+            return Ok(None);
+        }
+        profiler::count_flops(|| 4 * (query.shape().elements() * sizes(key)[2]) as u64);
+        let is_recorded = is_grad_enabled() && inputs.iter().any(|input| input.node.is_some());
+        self.kept = is_recorded.then(|| (Kept::new(out.clone()), log_sums.share()));
+        Ok(Some(record(OP, self, inputs.map(Some), out)))
+    }
+
+    fn forward(
+        &self,
+        device: &CudaDevice,
+        inputs: &LockedInputs<'_, 3>,
+        out: CudaOut<'_>,
+        log_sums: CudaOut<'_>,
+    ) -> Result<bool> {
+        let inputs = inputs.cuda_views();
+        let asked = self.asked(inputs.map(|input| input.layout()), out.layout(), out.dtype());
+        let sizes = || asked.to_string();
+        let work = Work { op: OP, is_large: true, sizes: &sizes };
+        let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
+        let (stream, inputs) = (device.stream(), inputs.map(|input| input.bytes()));
+        let scale = self.scale as f32;
+        work.is_done(dnn.attend(&stream, &asked, scale, inputs, out.into_bytes(), log_sums.into_bytes()))
+    }
+
+    fn asked(&self, [query, key, value]: [&Layout; 3], result: &Layout, dtype: DType) -> Asked {
+        let data_type = data_type(dtype).unwrap_or_else(|| unreachable!("`suits` refuses {dtype}"));
+        let [query, key, value, result] = [query, key, value, result].map(layout4);
+        Asked { data_type, is_causal: self.is_causal, query, key, value, result }
+    }
+
+    /// The gradients of query, key and value by the library; none if it refuses.
+    fn fused_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<Option<[Tensor; 3]>> {
+        let (Device::Cuda(device), Some((out, log_sums))) = (&grad.device(), &self.kept) else { return Ok(None) };
+        let [query, key, value] = [0, 1, 2].map(|i| saved.input(i).raw());
+        let (out, grad) = (out.get(OP)?, laid(grad.raw().without_node())?);
+        let (dtype, on) = (query.dtype(), query.storage.device());
+        let fresh = |like_it: &Raw| -> Result<FreshCuda<'_>> {
+            let layout = like(like_it.layout, *like_it.shape());
+            Ok(FreshCuda::allocate(GRADIENT, *like_it.shape(), dtype, on, device)?.laid(layout))
+        };
+        let (mut key_grad, mut value_grad) = (fresh(key)?, fresh(value)?);
+        let inputs = [query, key, value, &out, log_sums, &grad].map(Some);
+        let mut is_done = false;
+        let query_layout = like(query.layout, *query.shape());
+        let query_grad = on_cuda_laid(GRADIENT, device, inputs, (query_layout, dtype), &mut |inputs, query_grad| {
+            let [query, key, value, result, log_sums, grad] = inputs.cuda_views();
+            let outs = [query_grad, key_grad.out(), value_grad.out()];
+            let of = self.asked([query.layout(), key.layout(), value.layout()], result.layout(), dtype);
+            let [query_at, key_at, value_at] = outs.each_ref().map(|out| layout4(out.layout()));
+            let result_at = layout4(grad.layout());
+            let grads = AttentionGrads { of, result: result_at, query: query_at, key: key_at, value: value_at };
+            let sizes = || of.to_string();
+            let work = Work { op: GRADIENT, is_large: true, sizes: &sizes };
+            let Some(dnn) = device.dnn_for(&work)? else { return Ok(()) };
+            let inputs = [query, key, value].map(|input| input.bytes());
+            let kept = [result, log_sums, grad].map(|kept| kept.bytes());
+            let outs = outs.map(CudaOut::into_bytes);
+            let scale = self.scale as f32;
+            is_done = work.is_done(dnn.attend_grads(&device.stream(), &grads, scale, inputs, kept, outs))?;
+            Ok(())
+        })?;
+        Ok(is_done.then(|| [query_grad, key_grad.share(), value_grad.share()].map(Raw::typed)))
+    }
+
+    /// The gradients as results of other operations.
+    fn composed_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Tensor; 3]> {
+        let [query, key, value] = [0, 1, 2].map(|i| saved.input(i));
+        let mut scores = query.mul_scalar(self.scale)?.matmul(&key.transpose(-2, -1)?)?;
+        if self.is_causal {
+            let place = |count: usize| Tensor::on(&query.device()).arange(0_i64, count as i64, 1);
+            let is_later = place(sizes(query.raw())[2])?.unsqueeze(1)?.lt(&place(sizes(key.raw())[2])?)?;
+            scores = scores.masked_fill(&is_later, f64::NEG_INFINITY)?;
+        }
+        let weights = scores.softmax(-1)?.to_dtype(query.dtype())?;
+        let of_weights = grad.matmul(&value.transpose(-2, -1)?)?;
+        let dots = of_weights.mul(&weights)?.sum_keepdim(-1)?.to_dtype(query.dtype())?;
+        let of_scores = of_weights.sub(&dots)?.mul(&weights)?.mul_scalar(self.scale)?;
+        let turned = of_scores.transpose(-2, -1)?;
+        Ok([of_scores.matmul(key)?, turned.matmul(query)?, weights.transpose(-2, -1)?.matmul(grad)?])
+    }
+}
+
+impl Derivative<3> for Attention {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let fused = if is_grad_enabled() { None } else { self.fused_grads(saved, grad)? };
+        let grads = fused.map_or_else(|| autocast::no_autocast(|| self.composed_grads(saved, grad)), Ok)?;
+        Ok(saved.wanted(grads))
+    }
+}
+
+/// Batch, heads, words and features; what is missing is 1.
+fn sizes(tensor: &Raw) -> [usize; 4] {
+    layout4(&tensor.layout).sizes
+}
+
+fn layout4(layout: &Layout) -> Layout4 {
+    let rank = layout.shape().rank();
+    let mut all = Layout4 { sizes: [1; 4], strides: [layout.span().next_multiple_of(8); 4] };
+    all.sizes[4 - rank..].copy_from_slice(layout.shape());
+    all.strides[4 - rank..].copy_from_slice(layout.strides());
+    all
+}
+
+fn with_last(shape: &Shape, last: usize) -> Result<Shape> {
+    let mut sizes = shape.to_vec();
+    if let Some(size) = sizes.last_mut() {
+        *size = last;
+    }
+    Shape::new(&sizes)
+}
+
+/// The tensor, copied if the library could not read it where it is.
+fn laid(tensor: Raw) -> Result<Raw> {
+    let (sizes, strides, rank) = (tensor.shape(), tensor.layout.strides(), tensor.shape().rank());
+    let is_outer = |dim: usize| sizes[dim] == 1 || strides[dim].is_multiple_of(8);
+    let is_read = strides[rank - 1] == 1 && (0..rank - 1).all(is_outer) && tensor.layout.offset().is_multiple_of(8);
+    if is_read { Ok(tensor) } else { tensor.gap_free_in_graph() }
+}
+
+/// Without gaps; the heads of a word next to each other, if they are in `layout`.
+fn like(layout: Layout, shape: Shape) -> Layout {
+    let turned = |order: [usize; 4]| Shape::new(&order.map(|dim| shape[dim])).map(Layout::contiguous);
+    let strides = layout.strides();
+    match shape.rank() {
+        4 if strides[1] < strides[2] && shape[1] > 1 => {
+            turned([0, 2, 1, 3]).map_or_else(|_| Layout::contiguous(shape), |turned| turned.permute(&[0, 2, 1, 3]))
+        }
+        _ => Layout::contiguous(shape),
+    }
+}
