@@ -3,7 +3,7 @@
 //! `../golden/images.py` computed what is expected; a case there is a line here. `layers.rs` says how they are compared.
 
 use crate::layers::{
-    Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, evaluated, function, layer,
+    Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, evaluated, function, kept, layer,
 };
 use crate::pytorch;
 use pagelock_nn::functional::{
@@ -188,7 +188,7 @@ fn places() -> Result<Cases> {
             [("zeros", GridPadding::Zeros), ("border", GridPadding::Border), ("reflection", GridPadding::Reflection)];
         for (padding, padding_mode) in paddings {
             for (corners, align_corners) in [("False", false), ("True", true)] {
-                let name = format!("grid_sample {mode} {padding} {corners}").leak();
+                let name = kept(format!("grid_sample {mode} {padding} {corners}"));
                 cases.push((name, sampled(GridSampleOptions { mode: of_mode, padding_mode, align_corners })));
             }
         }

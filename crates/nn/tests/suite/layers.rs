@@ -2,6 +2,8 @@
 //!
 //! `../golden/layers.py` computed what is expected; a case there is a line here.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::attention::attention;
 use crate::pytorch;
 use pagelock_nn::functional as F;
@@ -68,6 +70,14 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
 }
 
 pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
+
+/// A name for as long as the program runs, and no leak to a sanitizer.
+pub(crate) fn kept(name: String) -> &'static str {
+    static NAMES: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let name: &'static str = name.leak();
+    NAMES.lock().unwrap_or_else(PoisonError::into_inner).push(name);
+    name
+}
 
 pub(crate) fn called<M: Module + 'static>(
     module: M,
@@ -182,7 +192,7 @@ fn embeddings_and_norms() -> Result<Cases> {
         ("cosine_similarity", function(|x| F::cosine_similarity(x.float(0), x.float(1), 1, 1e-8))),
     ];
     for (name, p) in [("1.0", 1.0), ("2.0", 2.0), ("3.0", 3.0), ("inf", f64::INFINITY)] {
-        let name = ["pairwise_distance ", name].concat().leak();
+        let name = kept(["pairwise_distance ", name].concat());
         cases.push((name, function(move |x| F::pairwise_distance(x.float(0), x.float(1), p, 1e-6))));
     }
     for (name, p) in [("pdist 1.0", 1.0), ("pdist 2.0", 2.0), ("pdist 3.0", 3.0), ("pdist inf", f64::INFINITY)] {

@@ -2,7 +2,7 @@
 //!
 //! `../golden/recurrent.py` computed what is expected; a case there is a line here.
 
-use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called};
+use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, kept};
 use crate::pytorch;
 use pagelock_nn::rnn::{self, PackedSequence};
 use pagelock_nn::*;
@@ -82,7 +82,7 @@ fn layers() -> Cases {
         ("packed sorted", new().batch_first(true), sorted),
     ];
     let mut cases: Cases = Vec::new();
-    let mut add = |kind: &str, name: &str, case: Box<dyn Case>| cases.push((format!("{kind} {name}").leak(), case));
+    let mut add = |kind: &str, name: &str, case: Box<dyn Case>| cases.push((kept(format!("{kind} {name}")), case));
     for (name, options, form) in forms {
         let relu = options.nonlinearity(RNNNonlinearity::Relu);
         add("rnn", name, one_state!(RNN::with(4, 5, options).unwrap(), form));
