@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
-use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, Linear, Module, Parameter, StateDict};
+use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict};
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
 /// The budget is one for all tests.
@@ -89,6 +89,20 @@ fn a_batch_of_another_shape_is_not_counted() {
     }
     assert!(layer.forward(&Tensor::ones([2, 3]).unwrap()).is_err());
     assert_eq!(state(&layer), before);
+}
+
+#[test]
+fn a_refused_batch_of_instances_is_not_counted_and_moves_no_statistics() {
+    let _alone = alone();
+    let tracked = || InstanceNorm1d::new(3).affine().unwrap().track_running_stats().unwrap();
+    let (layer, undisturbed) = (tracked(), tracked());
+    let x = batch([6, 4]).reshape([2, 3, 4]).unwrap();
+    for batches in 1..3 {
+        refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
+        undisturbed.forward(&x).unwrap();
+        assert_eq!(state(&layer), state(&undisturbed));
+        assert_eq!(state(&layer).1, [batches]);
+    }
 }
 
 #[test]

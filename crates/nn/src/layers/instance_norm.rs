@@ -146,7 +146,7 @@ impl Instances<'_> {
         match self.running {
             None => functional::instance_norm(x, weight, bias, self.options.eps),
             Some((mean, var)) if !self.options.training => x.batch_norm(Some([mean, var]), weight, bias, self.options),
-            Some((mean, var)) => affine(&self.tracked(x, [mean, var])?, weight, bias),
+            Some((mean, var)) => self.tracked(x, [mean, var]),
         }
     }
 
@@ -159,13 +159,16 @@ impl Instances<'_> {
         let (mean, var) = (mean?, var?);
         let of_rows = [mean.mul_scalar(1.0)?, var.mul_scalar(1.0)?]; // copies, which batch_norm changes
         let y = rows.batch_norm(Some([&of_rows[0], &of_rows[1]]), None, None, self.options)?;
+        let [mean, var] = of_rows.each_ref().map(|rows| rows.reshape([batch, channels].map(signed))?.mean(0));
+        let moved = [mean?, var?];
+        let [weight, bias] = self.affine;
+        let y = affine(&shaped(&y, x.shape())?, weight, bias)?;
+        // Last: a forward that fails has changed nothing.
         no_grad(|| {
-            for (one, rows) in running.into_iter().zip(&of_rows) {
-                one.copy_(&rows.reshape([batch, channels].map(signed))?.mean(0)?)?;
-            }
+            running.into_iter().zip(&moved).try_for_each(|(one, moved)| one.copy_(moved))?;
             self.counter.map_or(Ok(()), Counter::increment)
         })?;
-        shaped(&y, x.shape())
+        Ok(y)
     }
 }
 
