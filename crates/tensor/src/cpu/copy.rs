@@ -52,7 +52,7 @@ fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
     Sides::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
         sides.each(|lines| {
-            simd::vectorized(
+            simd::vectorized_widely(
                 #[inline(always)]
                 || move_lines(dst, &data[from..], lines),
             );

@@ -158,7 +158,15 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
 fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
     for (sum, lanes) in sums.iter_mut().zip(lanes) {
-        *sum = in_halves(lanes, R::plus);
+        let mut width = L;
+        while width > 4 {
+            width /= 2;
+            for lane in 0..width {
+                lanes[lane] = lanes[lane] + lanes[lane + width];
+            }
+            std::hint::black_box(&mut *lanes); // else the compiler adds two lanes at a time from here on
+        }
+        *sum = in_halves(&mut lanes[..width], R::plus);
     }
     sums
 }

@@ -14,10 +14,13 @@ mod bf16;
 mod integers;
 mod large;
 mod narrow;
+mod packed;
 #[cfg(test)]
 mod tests;
 
 use pagelock_memory::Result;
+
+pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
