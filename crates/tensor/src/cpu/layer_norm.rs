@@ -295,7 +295,7 @@ fn grad_of_group<R: Real>(
     for (i, out) in out.chunks_mut(group).enumerate() {
         let [x, grad] = rows_of(inputs, i * group, out.len());
         let part = part.as_deref_mut();
-        simd::vectorized_widely(
+        simd::vectorized(
             #[inline(always)]
             move || {
                 let [means, scales] = scales_of(x, rows);

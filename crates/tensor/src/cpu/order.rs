@@ -241,8 +241,13 @@ fn neighboring_words<T: Key, W: Word>(
             let numbers = simd::vectorized_widely(
                 #[inline(always)]
                 || {
-                    words.iter_mut().zip(line).enumerate().for_each(|(i, (word, &x))| *word = W::of(x.key(), i));
-                    line.iter().filter(|x| !x.is_nan()).count()
+                    // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
+                    let mut numbers = 0;
+                    for ((place, word), &x) in words.iter_mut().enumerate().zip(line) {
+                        *word = W::of(x.key(), place);
+                        numbers += usize::from(!x.is_nan());
+                    }
+                    numbers
                 },
             );
             let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };

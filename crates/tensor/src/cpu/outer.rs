@@ -52,12 +52,15 @@ fn scale_lines<T: Num>(
 }
 
 fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: impl Fn(T, T) -> T) {
-    simd::vectorized_widely(
+    if lines.len == USUAL {
+        return simd::vectorized_widely(
+            #[inline(always)]
+            || scale_usual(out, (a, b), lines, times),
+        );
+    }
+    simd::vectorized(
         #[inline(always)]
         || {
-            if lines.len == USUAL {
-                return scale_usual(out, (a, b), lines, times);
-            }
             for line in 0..lines.count {
                 let [to, number, from] = lines.beginnings(line);
                 let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);

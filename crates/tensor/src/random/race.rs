@@ -3,6 +3,7 @@
 
 use super::Draw;
 use super::fill::{CHUNK, LANES, fill_uniform};
+use crate::cpu::math::f64::ln_1p;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized_widely};
 use crate::element::Real;
 use crate::parallel::for_each_chunk_mut;
@@ -17,7 +18,7 @@ const DRAWN: usize = 2 * PIECE;
 pub(crate) fn winners<R: Real>(draw: Draw, weights: Stored<'_, R>, [classes, samples]: [usize; 2], out: &mut [i64]) {
     let rows = (CHUNK / classes).max(1);
     for_each_chunk_mut(out, rows, |i, out| {
-        let (first, mut room, mut most) = (i * rows, [R::ZERO; PIECE], [0.0; PIECE]);
+        let (first, mut room, mut most) = (i * rows, [R::ZERO; PIECE], [[0.0; WIDTH]; PIECE / WIDTH]);
         let mut numbers = Numbers { draw, end: (first + out.len()) * classes, start: 0, len: 0, room: [0.0; DRAWN] };
         for (row, out) in (first..).zip(out) {
             let mut best = None;
@@ -25,11 +26,15 @@ pub(crate) fn winners<R: Real>(draw: Draw, weights: Stored<'_, R>, [classes, sam
                 let len = PIECE.min(classes - start);
                 let weights = weights.part(row / samples * classes + start, len).widened(&mut room);
                 let drawn = numbers.part(row * classes + start, len);
-                let (most, best) = (&mut most[..len], &mut best);
-                vectorized_widely(
+                let most = &mut most[..len.div_ceil(WIDTH)];
+                let Candidates { least, count, sum } = vectorized_widely(
                     #[inline(always)]
-                    || race(weights, drawn, start, most, best),
+                    || candidates(weights, drawn, most),
                 );
+                match len == classes && count == 1 {
+                    true => best = Some((least, sum as usize)),
+                    false => race((weights, drawn, start), (most.as_flattened(), least), &mut best),
+                }
             }
             *out = best.map_or(0, |(_, place)| place as i64);
         }
@@ -59,35 +64,79 @@ impl Numbers {
     }
 }
 
-/// Lets some weights race against the best of those before them; the first of them has number `start`.
+/// Numbers that are computed together.
+const WIDTH: usize = 16;
+
+/// Weights of which one is the best.
+struct Candidates {
+    /// Below what the best weight makes: those that make less cannot win. −∞ if nothing is known.
+    least: f64,
+    /// How many may win, and the sum of their places.
+    count: u64,
+    sum: u64,
+}
+
+/// Finds the weights that may win, and the `most` that each makes.
 ///
 /// Of a number u that was drawn, −ln(1 − u) is at least u and at most u / (1 − u). So a weight w makes at most w / u and at least
-/// w / u − w of it: few have to be computed exactly. `most` is room for as many numbers.
+/// w / u − w of it: few have to be computed exactly. Behind the last weight are zeros.
 #[inline(always)]
-fn race<R: Real>(weights: &[R], drawn: &[f64], start: usize, most: &mut [f64], best: &mut Option<(f64, usize)>) {
-    const WIDTH: usize = 16;
+fn candidates<R: Real>(weights: &[R], drawn: &[f64], most: &mut [[f64; WIDTH]]) -> Candidates {
     const ROUNDING: f64 = 1e-12; // more than that of any of this
-    let mut least = [0.0; WIDTH];
-    for ((most, weights), drawn) in most.chunks_mut(WIDTH).zip(weights.chunks(WIDTH)).zip(drawn.chunks(WIDTH)) {
-        for (((most, least), &weight), &drawn) in most.iter_mut().zip(&mut least).zip(weights).zip(drawn) {
-            let weight: f64 = weight.cast();
-            *most = weight / drawn;
-            let bound = *most * (1.0 - ROUNDING) - weight;
-            *least = if bound > *least { bound } else { *least };
+    let mut bounds = [0.0; WIDTH];
+    for (i, most) in most.iter_mut().enumerate() {
+        let (weights, drawn) = (block(weights, i, R::ZERO), block(drawn, i, 1.0));
+        for lane in 0..WIDTH {
+            let weight: f64 = weights[lane].cast();
+            most[lane] = weight / drawn[lane];
+            let bound = most[lane] * (1.0 - ROUNDING) - weight;
+            bounds[lane] = if bound > bounds[lane] { bound } else { bounds[lane] };
         }
     }
-    let least = least.iter().fold(0.0, |least, &bound| if bound > least { bound } else { least });
+    let least = bounds.iter().fold(0.0, |least, &bound| if bound > least { bound } else { least });
     // Without a positive weight nothing is known.
     let least = if least > 0.0 { least } else { f64::NEG_INFINITY };
-    for (i, most) in most.chunks(WIDTH).enumerate() {
-        if !most.iter().fold(false, |any, &most| any | !(most < least)) {
-            continue;
+    let (mut counts, mut sums) = ([0; WIDTH], [0; WIDTH]);
+    for (i, most) in most.iter().enumerate() {
+        for lane in 0..WIDTH {
+            let may_win = is_candidate(most[lane], least);
+            counts[lane] += u64::from(may_win);
+            sums[lane] += if may_win { (i * WIDTH + lane) as u64 } else { 0 };
         }
-        for (i, _) in (i * WIDTH..).zip(most).filter(|&(_, &most)| !(most < least)) {
-            let number = weights[i].cast::<f64>() / -(-drawn[i]).ln_1p();
-            if best.is_none_or(|(best, _)| number > best || number.is_nan() && !best.is_nan()) {
-                *best = Some((number, start + i));
-            }
+    }
+    Candidates { least, count: counts.iter().sum(), sum: sums.iter().sum() }
+}
+
+/// NaN may win.
+#[inline(always)]
+fn is_candidate(most: f64, least: f64) -> bool {
+    !matches!(most.partial_cmp(&least), Some(std::cmp::Ordering::Less))
+}
+
+/// Block number `i` of some numbers, with `padding` behind the last.
+#[inline(always)]
+fn block<T: Copy>(numbers: &[T], i: usize, padding: T) -> [T; WIDTH] {
+    let numbers = &numbers[i * WIDTH..];
+    match numbers.first_chunk() {
+        Some(whole) => *whole,
+        None => {
+            let mut whole = [padding; WIDTH];
+            whole[..numbers.len()].copy_from_slice(numbers);
+            whole
+        }
+    }
+}
+
+/// Lets the candidates among some weights race against the best of those before them; the first weight has number `start`.
+fn race<R: Real>(
+    (weights, drawn, start): (&[R], &[f64], usize),
+    (most, least): (&[f64], f64),
+    best: &mut Option<(f64, usize)>,
+) {
+    for (i, (weight, drawn)) in weights.iter().zip(drawn).enumerate().filter(|&(i, _)| is_candidate(most[i], least)) {
+        let number = weight.cast::<f64>() / -ln_1p(-drawn);
+        if best.is_none_or(|(best, _)| number > best || number.is_nan() && !best.is_nan()) {
+            *best = Some((number, start + i));
         }
     }
 }
@@ -109,7 +158,7 @@ mod tests {
 
         for (i, drawn) in drawn.chunks(classes).enumerate() {
             let weights = &weights[i / samples * classes..][..classes];
-            let numbers: Vec<f64> = weights.iter().zip(drawn).map(|(w, &u)| w / -(-u).ln_1p()).collect();
+            let numbers: Vec<f64> = weights.iter().zip(drawn).map(|(w, &u)| w / -ln_1p(-u)).collect();
             let beats = |a: f64, b: f64| a > b || a.is_nan() && !b.is_nan();
             let best = (0..classes).fold(0, |best, i| if beats(numbers[i], numbers[best]) { i } else { best });
             assert_eq!(out[i], best as i64, "{rows} rows of {classes}, sample {i}");

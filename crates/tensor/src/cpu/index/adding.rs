@@ -67,6 +67,7 @@ impl Scatter<'_> {
 }
 
 /// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances.
+#[inline(never)] // the loop over single lines is slower beside it
 fn add_lines<D, C: Num>(
     (dst, distance, size): (&mut [D], usize, usize),
     (index, index_distance): (&[i64], usize),

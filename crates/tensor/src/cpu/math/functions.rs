@@ -231,8 +231,7 @@ fn erf_near_zero(x: f64) -> f64 {
 #[inline(always)]
 fn erfc_beyond_one(a: f64) -> f64 {
     let a = if a > 10.1 { 10.1 } else { a };
-    let single = a as f32; // precise enough for a polynomial that changes little, and divided in half the time
-    let t = f64::from((single - 2.0) / (single + 2.0));
+    let t = (a - 2.0) / (a + 2.0);
     let q = polynomial(
         t,
         [

@@ -1,6 +1,7 @@
 //! [`Packed`]: right sides of `bf16`, packed once for many products with few rows.
 
 use crate::cpu::math::half::f32_to_bf16;
+use crate::cpu::vectorized_widely;
 use crate::parallel::for_each_chunk_mut;
 
 #[cfg(target_arch = "x86_64")]
@@ -36,17 +37,10 @@ impl<'a> Packed<'a> {
     pub(crate) fn new([k, n]: [usize; 2], numbers: &[f32], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
         for_each_chunk_mut(pairs, Self::room([k, n]), |i, pairs| {
             let numbers = &numbers[i * k * n..][..k * n];
-            for (panel, pairs) in pairs.chunks_exact_mut(k / 2).enumerate() {
-                let (first, width) = (panel * COLUMNS, COLUMNS.min(n - panel * COLUMNS));
-                for (rows, pairs) in numbers.chunks_exact(2 * n).zip(pairs) {
-                    let (low, high) = rows.split_at(n);
-                    *pairs = [0; COLUMNS];
-                    for ((pair, &low), &high) in pairs.iter_mut().zip(&low[first..][..width]).zip(&high[first..]) {
-                        let [low, high] = [low, high].map(|x| u32::from(f32_to_bf16(x).to_bits()));
-                        *pair = low | high << 16;
-                    }
-                }
-            }
+            vectorized_widely(
+                #[inline(always)]
+                || pack([k, n], numbers, pairs),
+            );
         });
         Packed { sizes: [k, n], pairs }
     }
@@ -63,5 +57,20 @@ impl<'a> Packed<'a> {
         }
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("the processor does not multiply `bf16`")
+    }
+}
+
+#[inline(always)]
+fn pack([k, n]: [usize; 2], numbers: &[f32], pairs: &mut [[u32; COLUMNS]]) {
+    for (panel, pairs) in pairs.chunks_exact_mut(k / 2).enumerate() {
+        let (first, width) = (panel * COLUMNS, COLUMNS.min(n - panel * COLUMNS));
+        for (rows, pairs) in numbers.chunks_exact(2 * n).zip(pairs) {
+            let (low, high) = rows.split_at(n);
+            *pairs = [0; COLUMNS];
+            for ((pair, &low), &high) in pairs.iter_mut().zip(&low[first..][..width]).zip(&high[first..]) {
+                let bits = |x: f32| u32::from(f32_to_bf16(x).to_bits());
+                *pair = bits(low) | bits(high) << 16;
+            }
+        }
     }
 }
