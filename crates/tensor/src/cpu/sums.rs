@@ -8,6 +8,7 @@ use pagelock_memory::Result;
 use super::elements::{Pieces, nth, rows_of, widened_block};
 use super::kernel::in_blocks_of_halves;
 use super::math::half::{self, Block, Registers, Wide};
+use super::reduce::in_halves;
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
@@ -157,29 +158,9 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
 fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
     for (sum, lanes) in sums.iter_mut().zip(lanes) {
-        let mut width = L;
-        while width > LANES {
-            width /= 2;
-            for lane in 0..width {
-                lanes[lane] = lanes[lane] + lanes[lane + width];
-            }
-        }
-        let mut first = [R::ZERO; LANES];
-        first.copy_from_slice(&lanes[..LANES]);
-        let [a, b, c, d] = halved::<R, 8, 4>(halved::<R, LANES, 8>(first));
-        *sum = (a + c) + (b + d);
+        *sum = in_halves(lanes, R::plus);
     }
     sums
-}
-
-/// The sums of the halves, in memory: else the compiler adds two lanes at a time.
-#[inline(always)]
-fn halved<R: Real, const L: usize, const HALF: usize>(lanes: [R; L]) -> [R; HALF] {
-    let mut sums = [R::ZERO; HALF];
-    for (lane, sum) in sums.iter_mut().enumerate() {
-        *sum = lanes[lane] + lanes[lane + HALF];
-    }
-    std::hint::black_box(sums)
 }
 
 /// `L` elements of each input, from number `start` on.
