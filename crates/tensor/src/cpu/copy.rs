@@ -51,13 +51,27 @@ pub(crate) fn place<T: Value + NoUninit>(dst: &mut [T], strides: &[usize], x: Cp
 fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
     Sides::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
-        sides.each(|lines| {
-            simd::vectorized(
+        sides.each(|lines| match (lines.steps, lines.len) {
+            ([1, 0 | 1], 32 | 64 | 128) => simd::vectorized_widely(
+                #[inline(always)]
+                || move_usual_lines(dst, &data[from..], lines),
+            ),
+            _ => simd::vectorized(
                 #[inline(always)]
                 || move_lines(dst, &data[from..], lines),
-            );
+            ),
         });
     });
+}
+
+/// Copies lines of side 1 to side 0, of usual lengths.
+#[inline(always)]
+fn move_usual_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
+    match lines.len {
+        32 => move_lines_of::<T, 32>(to, from, lines),
+        64 => move_lines_of::<T, 64>(to, from, lines),
+        _ => move_lines_of::<T, 128>(to, from, lines),
+    }
 }
 
 /// Copies lines of side 1 to side 0.
@@ -65,9 +79,6 @@ fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
 fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
     let (len, [to_step, step]) = (lines.len, lines.steps);
     match (lines.steps, len) {
-        ([1, 0 | 1], 32) => move_lines_of::<T, 32>(to, from, lines),
-        ([1, 0 | 1], 64) => move_lines_of::<T, 64>(to, from, lines),
-        ([1, 0 | 1], 128) => move_lines_of::<T, 128>(to, from, lines),
         ([1, 1], _) => each_line(
             (to, from, lines),
             #[inline(always)]

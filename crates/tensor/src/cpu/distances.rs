@@ -78,18 +78,17 @@ pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize
 /// [`distances_grad`] of one row, for some columns of `y` at a time.
 fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut [R]) {
     let m = grad.len();
-    simd::vectorized(
+    simd::vectorized_widely(
         #[inline(always)]
         || {
             out.fill(R::ZERO);
             for (block, grad) in grad.chunks(WIDTH).enumerate() {
-                let column = |k: usize| &y[k * m + block * WIDTH..][..grad.len()];
-                let mut weights = [R::ZERO; WIDTH];
-                weights[..grad.len()].copy_from_slice(grad);
+                let (mut weights, n) = (whole(grad), grad.len());
                 if is_euclidean {
                     let mut squares = [R::ZERO; WIDTH];
                     for (k, &x) in x.iter().enumerate() {
-                        for (square, &y) in squares.iter_mut().zip(column(k)) {
+                        let y = whole(&y[k * m + block * WIDTH..][..n]);
+                        for (square, y) in squares.iter_mut().zip(y) {
                             *square = *square + (x - y) * (x - y);
                         }
                     }
@@ -98,15 +97,31 @@ fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut
                     }
                 }
                 for (k, (out, &x)) in out.iter_mut().zip(x).enumerate() {
-                    let mut shares = [R::ZERO; WIDTH];
-                    for ((share, &y), &weight) in shares.iter_mut().zip(column(k)).zip(&weights) {
+                    let (y, mut shares) = (whole(&y[k * m + block * WIDTH..][..n]), [R::ZERO; WIDTH]);
+                    for ((share, y), &weight) in shares.iter_mut().zip(y).zip(&weights) {
                         *share = if is_euclidean { weight * (x - y) } else { signed(weight, x - y) };
+                    }
+                    if n < WIDTH {
+                        shares[n..].fill(R::ZERO); // they may be NaN
                     }
                     *out = *out + total(shares);
                 }
             }
         },
     );
+}
+
+/// Some numbers, and zeros behind them: of a known length, so that sums of them stay in registers.
+#[inline(always)]
+fn whole<R: Real>(numbers: &[R]) -> [R; WIDTH] {
+    match numbers.first_chunk() {
+        Some(whole) => *whole,
+        None => {
+            let mut whole = [R::ZERO; WIDTH];
+            whole[..numbers.len()].copy_from_slice(numbers);
+            whole
+        }
+    }
 }
 
 /// `weight` with the sign of `gap` for its own: 0 where that is 0.

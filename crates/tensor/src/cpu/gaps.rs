@@ -19,7 +19,8 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     operands: &[Operand<'_, A>; N],
     work: &(dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync),
 ) {
-    let rows = SEGMENT / distance;
+    // As many bytes of long elements as of `f32`.
+    let rows = (SEGMENT * 4 / size_of::<T>().max(4) / distance).max(1);
     let task_rows = (CHUNK / (rows * len)).max(1) * rows;
     let sources = |start, span| operands.each_ref().map(|operand| operand.data().part(start, span));
     dst.for_each_chunk(task_rows * len, &|i, dst| {

@@ -285,8 +285,20 @@ impl Adding<f32> for AddBf16 {
     }
     #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
-        *bits = f32_to_bf16(bf16_to_f32(bf16::from_bits(*bits)) + b).to_bits();
+        let sum = bf16_to_f32(bf16::from_bits(*bits)) + b;
+        *bits = if sum.is_nan() {
+            bits_of_nan(sum)
+        } else {
+            (sum.to_bits() + 0x7fff + (sum.to_bits() >> 16 & 1) >> 16) as u16
+        };
     }
+}
+
+/// A call, so that other sums need not wait for what is computed of NaN.
+#[cold]
+#[inline(never)]
+fn bits_of_nan(nan: f32) -> u16 {
+    f32_to_bf16(nan).to_bits()
 }
 
 fn summing<C: Num>(
@@ -407,7 +419,7 @@ impl Summing for Scatter<'_> {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
             };
-            let start = first * row_len;
+            let (start, rounds) = (first * row_len, matches!(dst, StoredMut::Halves(..)));
             match dst {
                 StoredMut::Halves(dst, half) if is_sparse || half == Half::BF16 => {
                     match base {
@@ -415,12 +427,12 @@ impl Summing for Scatter<'_> {
                         Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
                     }
                     let add_one = |dst: &mut u16, value| adding.add_to_bits(dst, value);
-                    add_to(&mut |values| self.add(dst, first, values, add_one))
+                    add_to(&mut |values| self.add(dst, (first, true), values, add_one))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
                     begin(dst, base, start);
                     let add_one = |dst: &mut C, value| *dst = adding.plus(*dst, value);
-                    add_to(&mut |values| self.add(dst, first, values, add_one))
+                    add_to(&mut |values| self.add(dst, (first, rounds), values, add_one))
                 }),
             }
         })

@@ -18,6 +18,7 @@
 
 mod arg;
 mod channels;
+mod choose;
 mod columns;
 mod copy;
 mod distances;
@@ -49,6 +50,7 @@ mod walk;
 
 pub(crate) use arg::arg_reduce;
 pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
+pub(crate) use choose::choose;
 pub(crate) use copy::{copy, place};
 pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};

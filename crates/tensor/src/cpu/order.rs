@@ -53,6 +53,8 @@ real_keys! { f32, u32; f64, u64 }
 /// A key, and behind it the place of its number in the line.
 trait Word: Pod + Ord {
     const LARGEST: Self;
+    /// Bits of keys that it has room for.
+    const KEY_BITS: u32;
 
     fn of(key: u64, place: usize) -> Self;
     fn key(self) -> u64;
@@ -62,6 +64,7 @@ trait Word: Pod + Ord {
 
 impl Word for u64 {
     const LARGEST: u64 = u64::MAX;
+    const KEY_BITS: u32 = 32;
 
     #[inline(always)]
     fn of(key: u64, place: usize) -> u64 {
@@ -83,6 +86,7 @@ impl Word for u64 {
 
 impl Word for u128 {
     const LARGEST: u128 = u128::MAX;
+    const KEY_BITS: u32 = 64;
 
     #[inline(always)]
     fn of(key: u64, place: usize) -> u128 {
@@ -107,11 +111,26 @@ impl Word for u128 {
 /// # Errors
 /// The budget's refusal of room for keys.
 pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending: bool, out: &mut [i64]) -> Result<()> {
-    if T::BITS <= 32 && u32::try_from(n).is_ok() {
+    let are_near = || wanted.end > FEW && x.chunks_exact(n).all(|line| span(line) <= u64::from(u32::MAX));
+    if u32::try_from(n).is_ok() && (T::BITS <= u64::KEY_BITS || are_near()) {
         order_words::<T, u64>(x, n, wanted, descending, out)
     } else {
         order_words::<T, u128>(x, n, wanted, descending, out)
     }
+}
+
+/// How far the keys of a line lie apart.
+fn span<T: Key>(line: &[T]) -> u64 {
+    let (mut least, mut most) = (u64::MAX, 0);
+    simd::vectorized_widely(
+        #[inline(always)]
+        || {
+            for x in line {
+                (least, most) = (least.min(x.key()), most.max(x.key()));
+            }
+        },
+    );
+    most.saturating_sub(least)
 }
 
 /// So few are found by looking at every number once.
@@ -141,10 +160,11 @@ fn order_words<T: Key, W: Word>(
     scratch::with(if is_long { 2 * n } else { n }, |room: &mut [W]| {
         for (line, out) in lines {
             let (words, room) = room.split_at_mut(n);
-            let lowest = if is_long { line.iter().map(|&x| key(x)).min().unwrap_or(0) } else { 0 };
+            let lowest =
+                if is_long || T::BITS > W::KEY_BITS { line.iter().map(|&x| key(x)).min().unwrap_or(0) } else { 0 };
             words.iter_mut().zip(line).enumerate().for_each(|(i, (word, &x))| *word = W::of(key(x) - lowest, i));
             match is_long {
-                true => sort_by_bytes(words, room, T::BITS.div_ceil(8) as usize),
+                true => sort_by_bytes(words, room, T::BITS.min(W::KEY_BITS).div_ceil(8) as usize),
                 false => sort_wanted(words, &wanted),
             }
             out.iter_mut().zip(&words[wanted.clone()]).for_each(|(out, word)| *out = word.place());
@@ -202,33 +222,42 @@ fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
 ///
 /// # Errors
 /// The budget's refusal of room for keys.
-pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, (q, ignores_nan): (f64, bool), out: &mut [[i64; 3]]) -> Result<()> {
-    scratch::with(n, |keys: &mut [u64]| {
+pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, how: (f64, bool), out: &mut [[i64; 3]]) -> Result<()> {
+    if T::BITS <= u64::KEY_BITS && u32::try_from(n).is_ok() {
+        neighboring_words::<T, u64>(x, n, how, out)
+    } else {
+        neighboring_words::<T, u128>(x, n, how, out)
+    }
+}
+
+fn neighboring_words<T: Key, W: Word>(
+    x: &[T],
+    n: usize,
+    (q, ignores_nan): (f64, bool),
+    out: &mut [[i64; 3]],
+) -> Result<()> {
+    scratch::with(n, |words: &mut [W]| {
         for (line, out) in x.chunks_exact(n).zip(out) {
             let numbers = simd::vectorized_widely(
                 #[inline(always)]
                 || {
-                    keys.iter_mut().zip(line).for_each(|(key, &x)| *key = x.key());
-                    line.iter().filter(|x| !x.is_nan()).count()
+                    // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
+                    let mut numbers = 0;
+                    for ((place, word), &x) in words.iter_mut().enumerate().zip(line) {
+                        *word = W::of(x.key(), place);
+                        numbers += usize::from(!x.is_nan());
+                    }
+                    numbers
                 },
             );
             let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
             let [low, high] = [place.floor() as usize, place.ceil() as usize];
-            let (below, &mut lower, above) = keys.select_nth_unstable(low);
-            let n_less = below.iter().filter(|key| **key < lower).count();
+            let (_, &mut lower, above) = words.select_nth_unstable(low);
             let upper = if high > low { above.iter().copied().min().unwrap_or(lower) } else { lower };
-            let before_upper = if upper == lower { high - n_less } else { 0 };
-            let places =
-                [(lower, low - n_less), (upper, before_upper)].map(|(key, before)| place_of(line, key, before));
-            *out = [places[0], places[1], numbers as i64];
+            *out = [lower.place(), upper.place(), numbers as i64];
         }
         Ok(())
     })
-}
-
-/// Where the number with this key is before which there are `nth` others with it.
-fn place_of<T: Key>(line: &[T], key: u64, nth: usize) -> i64 {
-    (0..).zip(line).filter(|(_, x)| x.key() == key).nth(nth).map_or(0, |(place, _)| place)
 }
 
 /// By one byte of the keys after another, from the lowest on. The words are in the order of their places.

@@ -411,7 +411,12 @@ fn fold_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
     for values in full {
         lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
     }
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+    if !rest.is_empty() {
+        // In lanes of their own: touched one by one, those of whole vectors would leave their registers.
+        let mut last = [F::IDENTITY; ROW_LANES];
+        last.iter_mut().zip(rest).for_each(|(last, &x)| *last = fold.lift(x));
+        lanes.iter_mut().zip(last).for_each(|(lane, last)| *lane = fold.combine(*lane, last));
+    }
     in_halves(&mut lanes, |a, b| fold.combine(a, b))
 }
 

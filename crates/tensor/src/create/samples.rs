@@ -6,9 +6,10 @@ use crate::autograd::no_grad;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int};
-use crate::random::{self, Generator};
-use crate::shape::IntoShape;
-use crate::tensor::Tensor;
+use crate::op::on_cpu;
+use crate::random::{self, Draw, Generator};
+use crate::shape::{IntoShape, Shape};
+use crate::tensor::{Raw, Tensor, by_real};
 
 impl Tensor<Int> {
     /// Whole numbers from `low` on, below `high`, from the default generator.
@@ -126,17 +127,35 @@ impl Tensor {
             weights.race(&drawn)
         };
         no_grad(|| {
-            let weights = self.detach().to_dtype(DType::F64)?;
+            let weights = || self.detach().to_dtype(DType::F64);
             if !replacement {
-                return Ok(race(&weights)?.topk(samples, -1, true)?.1);
+                return Ok(race(&weights()?)?.topk(samples, -1, true)?.1);
             }
             let mut shape = *self.shape();
             let classes = shape.remove(self.rank() - 1);
             shape.push(samples)?;
+            if self.device().is_cpu() && classes > 0 {
+                return winners(self.raw(), generator, shape, [classes, samples]);
+            }
             shape.push(classes)?;
-            race(&weights.unsqueeze(-2)?.expand(shape)?)?.argmax(-1)
+            race(&weights()?.unsqueeze(-2)?.expand(shape)?)?.argmax(-1)
         })
     }
+}
+
+/// The places that win races on the CPU, unrecorded: those of what is drawn on other devices, too.
+fn winners(weights: &Raw, generator: &Generator, shape: Shape, [classes, samples]: [usize; 2]) -> Result<Tensor<Int>> {
+    const OP: &str = "multinomial";
+    let weights = weights.gap_free()?;
+    Draw::make(generator, shape.elements().saturating_mul(classes), DType::F64, |draw| {
+        let places = on_cpu(OP, [Some(&weights)], (shape, DType::I64), &mut |inputs, out| {
+            by_real!(inputs.dtype(), R => {
+                random::winners(draw, inputs.view::<R>(0).data, [classes, samples], out.elements::<i64>());
+            });
+            Ok(())
+        })?;
+        Ok(places.typed())
+    })
 }
 
 impl Tensor {

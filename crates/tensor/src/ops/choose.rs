@@ -9,10 +9,10 @@ use crate::device::common_device;
 use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Kind, Number};
-use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, run_unrecorded, widest};
+use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, on_cpu, run_unrecorded, widest};
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::{Raw, Tensor, by_computing};
+use crate::tensor::{Raw, Tensor, by_bits, by_computing};
 
 impl<K: Kind> Tensor<K> {
     /// The elements of this tensor where `condition` is true, those of `other` elsewhere; all three broadcast. PyTorch's
@@ -61,13 +61,40 @@ pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
     common_device(op, &[condition, yes, no])?;
     let dtype = widest(op, &[yes, no])?;
     let (yes, no) = (yes.converted(dtype)?, no.converted(dtype)?);
-    chosen(op, condition.converted(dtype)?, &yes, &no)
+    chosen(op, condition, &yes, &no)
 }
 
-/// [`choose`] in one precision, which the condition has too.
-fn chosen(op: &'static str, condition: Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
+/// [`choose`] of two tensors in one precision.
+fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
+    if let Some(out) = chosen_in_place(condition, yes, no)? {
+        return Ok(record(op, Chosen { op, condition: condition.without_node() }, [Some(yes), Some(no)], out));
+    }
+    let condition = condition.converted(yes.dtype())?;
     let out = run_unrecorded(&Choose, [&condition, &yes.without_node(), &no.without_node()])?;
     Ok(record(op, Chosen { op, condition }, [Some(yes), Some(no)], out))
+}
+
+/// The same on the CPU, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
+fn chosen_in_place(condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
+    let fits = |x: &Raw| x.layout.is_contiguous() && x.shape() == condition.shape();
+    let is_number = |x: &Raw| x.shape().rank() == 0;
+    let is_simple = fits(condition) && [yes, no].iter().all(|x| fits(x) || is_number(x));
+    if !is_simple || condition.dtype() != DType::Bool || !condition.storage.device().is_cpu() {
+        return Ok(None);
+    }
+    on_cpu(
+        Choose::NAME,
+        [Some(yes), Some(condition), Some(no)],
+        (*condition.shape(), yes.dtype()),
+        &mut |inputs, out| {
+            by_bits!(inputs.dtype(), B => {
+                let sides = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
+                cpu::choose(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
+            });
+            Ok(())
+        },
+    )
+    .map(Some)
 }
 
 /// `condition ≠ 0 ? yes : no`
@@ -109,7 +136,7 @@ impl Derivative<2> for Chosen {
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let grad = grad.raw();
         let zero = number_like(self.op, grad, Scalar::Int(0))?;
-        let of = |yes, no| chosen(self.op, self.condition.converted(grad.dtype())?, yes, no).map(Raw::typed);
+        let of = |yes, no| chosen(self.op, &self.condition, yes, no).map(Raw::typed);
         Ok([saved.grad_of(0, || of(grad, &zero))?, saved.grad_of(1, || of(&zero, grad))?])
     }
 }

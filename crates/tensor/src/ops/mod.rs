@@ -70,7 +70,7 @@ pub use conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 pub use correct::add_correct_;
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
-pub(crate) use matmul::{gemm, product_on_cuda};
+pub(crate) use matmul::{Packed, gemm, product_on_cuda};
 pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;
 pub use recurrent::{Recurrence, RecurrentLayer, Steps};

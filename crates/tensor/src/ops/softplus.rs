@@ -35,7 +35,10 @@ unary! {
     "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| apply(LogSigmoidGrad, [grad, saved.input(0)])
 }
 // g / (1 + eˣ), the derivative of log_sigmoid.
-binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |grad, x| grad / (T::ONE + x.exp()),
+binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |grad, x| {
+    let e = (-x.magnitude()).exp_below();
+    grad * (if x > T::ZERO { e } else { T::ONE }) / (T::ONE + e)
+},
 "grad * sigmoid(-x)", |saved, h| [
     apply(LogSigmoidGrad, [h, saved.input(1)]),
     {

@@ -6,11 +6,18 @@ use super::Scatter;
 use crate::element::Num;
 
 /// Lines of halves that are added to side by side: in one line, each addition may have to wait for the one before to be rounded.
-const TOGETHER: usize = 4;
+const TOGETHER: usize = 2;
 
 impl Scatter<'_> {
-    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index.
-    pub(super) fn add<D, C: Num>(&self, dst: &mut [D], first: usize, values: &[C], add_one: impl Fn(&mut D, C)) {
+    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index; `rounds`
+    /// says whether each sum is rounded to a half type.
+    pub(super) fn add<D, C: Num>(
+        &self,
+        dst: &mut [D],
+        (first, rounds): (usize, bool),
+        values: &[C],
+        add_one: impl Fn(&mut D, C),
+    ) {
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..self.index.shape.len()];
         shape.copy_from_slice(self.index.shape);
@@ -22,12 +29,17 @@ impl Scatter<'_> {
         let mut rest = values;
         Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
             let mut done = 0;
-            let are_apart = size_of::<D>() == size_of::<u16>() && lines.distances[1] >= size;
+            let are_apart = rounds && lines.distances[1] >= size;
             if let ([1, 0], 1, true) = (lines.steps, stride, are_apart) {
                 while done + TOGETHER <= lines.count {
                     let ([index_start, base], [index_distance, distance]) = (lines.beginnings(done), lines.distances);
                     let (values, others) = rest.split_at(TOGETHER * lines.len);
-                    add_lines((&mut dst[base..], distance), (&index[index_start..], index_distance), values, &add_one);
+                    add_lines(
+                        (&mut dst[base..], distance, size),
+                        (&index[index_start..], index_distance),
+                        values,
+                        &add_one,
+                    );
                     (rest, done) = (others, done + TOGETHER);
                 }
             }
@@ -54,21 +66,20 @@ impl Scatter<'_> {
     }
 }
 
-/// Adds [`TOGETHER`] lines of values to as many lines of the destination, which begin at these distances.
+/// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances.
+#[inline(never)] // the loop over single lines is slower beside it
 fn add_lines<D, C: Num>(
-    (dst, distance): (&mut [D], usize),
+    (dst, distance, size): (&mut [D], usize, usize),
     (index, index_distance): (&[i64], usize),
     values: &[C],
     add_one: impl Fn(&mut D, C),
 ) {
-    let (len, mut lines) = (values.len() / TOGETHER, dst.chunks_mut(distance));
-    let mut lines: [&mut [D]; TOGETHER] =
-        std::array::from_fn(|_| lines.next().unwrap_or_else(|| unreachable!("there is a line for each")));
-    let index: [&[i64]; TOGETHER] = std::array::from_fn(|line| &index[line * index_distance..][..len]);
-    let values: [&[C]; TOGETHER] = std::array::from_fn(|line| &values[line * len..][..len]);
-    for i in 0..len {
-        for ((dst, index), values) in lines.iter_mut().zip(index).zip(values) {
-            add_one(&mut dst[index[i] as usize], values[i]);
-        }
+    let (len, (to_a, to_b)) = (values.len() / TOGETHER, dst.split_at_mut(distance));
+    let (to_a, to_b) = (&mut to_a[..size], &mut to_b[..size]);
+    let (index_a, index_b) = (&index[..len], &index[index_distance..][..len]);
+    let (a, b) = values.split_at(len);
+    for ((a, i), (b, j)) in a.iter().zip(index_a).zip(b.iter().zip(index_b)) {
+        add_one(&mut to_a[*i as usize], *a);
+        add_one(&mut to_b[*j as usize], *b);
     }
 }

@@ -4,8 +4,8 @@
 //!   computes the same bits. A right side whose rows are not contiguous is transposed once for all blocks.
 //! - Narrow and small ones have loops of their own (`narrow.rs`), that allocate nothing and pack nothing: with ten
 //!   columns, as in the last layer of a classifier of digits, they are several times faster.
-//! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`); else the half types are computed in
-//!   `f32`. Integers have plain loops that wrap.
+//! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`), for steps of recurrent layers with a right
+//!   side that is packed once (`packed.rs`); else the half types are computed in `f32`. Integers have plain loops that wrap.
 //!
 //! Unsafe: one call of `gemm`, in `large.rs`.
 
@@ -14,10 +14,13 @@ mod bf16;
 mod integers;
 mod large;
 mod narrow;
+mod packed;
 #[cfg(test)]
 mod tests;
 
 use pagelock_memory::Result;
+
+pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;

@@ -8,7 +8,7 @@ mod cuda;
 mod library;
 mod linear;
 
-pub(crate) use self::cpu::gemm;
+pub(crate) use self::cpu::{Packed, gemm};
 pub(crate) use self::cuda::run as product_on_cuda;
 use crate::autocast::prepared_raw;
 use crate::autograd::Saved;

@@ -134,7 +134,8 @@ impl<'a> RecurrentLayer<'a> {
         let [bias_ih, bias_hh] = self.bias.map_or([None; 2], |bias| bias.map(Some));
         let inputs = [Some(x), Some(self.weight_ih), Some(self.weight_hh), bias_ih, bias_hh, h0, c0];
         let inputs = prepared(OP, Precision::HalfUnderAutocast, inputs.map(|input| input.map(Tensor::raw)))?;
-        let op = Recurrent { kind: self.kind, reverse: self.reverse, steps: steps.clone(), kept: None };
+        let (kind, reverse, steps) = (self.kind, self.reverse, steps.clone());
+        let op = Recurrent { kind, reverse, steps, is_bf16: false, kept: None };
         if let Some(weight_hr) = self.weight_hr {
             let weight_hr = prepared(OP, Precision::HalfUnderAutocast, [Some(weight_hr.raw())])?;
             let inputs = inputs.map(|input| input.map(Raw::typed));
@@ -200,6 +201,8 @@ struct Recurrent {
     kind: Recurrence,
     reverse: bool,
     steps: Steps,
+    /// Whether inputs are widened `bf16`: then the factors of products are rounded to it, as PyTorch rounds them.
+    is_bf16: bool,
     /// The result, and what steps leave for the gradient: gates of all rows, and behind them of a GRU b(h)ₙ of all rows.
     kept: Option<(Kept, Option<Raw>)>,
 }
@@ -215,13 +218,19 @@ impl Recurrent {
         Ok((out.get(OP)?, kept.as_ref()))
     }
 
+    /// A factor of a product.
+    fn factor(&self, x: &Tensor) -> Result<Tensor> {
+        if self.is_bf16 { x.to_dtype(DType::BF16) } else { Ok(x.clone()) }
+    }
+
     fn run(self, inputs: [Option<Raw>; 7]) -> Result<(Tensor, Option<Tensor>)> {
         let dtype = inputs[X].as_ref().map_or(DType::F32, Raw::dtype);
         let is_on_cpu = inputs[X].as_ref().is_some_and(|x| x.storage.device().is_cpu());
         if is_on_cpu && dtype != dtype.computing() {
             let widen = |input: Option<Raw>| input.map(|input| cast(&input, dtype.computing())).transpose();
             let [x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0] = inputs.map(widen);
-            let (h, c) = self.run([x?, weight_ih?, weight_hh?, bias_ih?, bias_hh?, h0?, c0?])?;
+            let op = Recurrent { is_bf16: dtype == DType::BF16, ..self };
+            let (h, c) = op.run([x?, weight_ih?, weight_hh?, bias_ih?, bias_hh?, h0?, c0?])?;
             return Ok((h.to_dtype(dtype)?, c.map(|c| c.to_dtype(dtype)).transpose()?));
         }
         let is_lstm = self.is_lstm();
@@ -238,7 +247,8 @@ impl Recurrent {
             (Some(bias_ih), Some(bias_hh)) if !is_gru => Some(bias_ih.add(&bias_hh)?),
             (bias_ih, _) => bias_ih,
         };
-        let gates = x.linear(&weight_ih, bias.as_ref())?;
+        let bias = bias.map(|bias| self.factor(&bias)).transpose()?;
+        let gates = self.factor(&x)?.linear(&self.factor(&weight_ih)?, bias.as_ref())?.to_dtype(x.dtype())?;
         let bias_hh = inputs[BIAS_HH].filter(|_| is_gru);
         let inputs_of_steps = [Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]];
         let (out, kept) = match gates.device() {
@@ -300,6 +310,7 @@ impl Derivative<7> for Recurrent {
             Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
         };
         let of_x: Tensor = of_x.typed();
+        let product = |a: &Tensor, b: &Tensor| self.factor(a)?.matmul(&self.factor(b)?)?.to_dtype(a.dtype());
         let bias_ih = saved.grad_of(BIAS_IH, || of_x.sum([0]))?;
         let (of_h, bias_hh) = match of_h.map(Raw::typed) {
             Some(of_h) => (of_h.clone(), saved.grad_of(BIAS_HH, || of_h.sum([0]))?),
@@ -308,11 +319,11 @@ impl Derivative<7> for Recurrent {
         let of_weight_hh = || {
             let (out, _) = self.left_behind()?;
             let (of_h, before) = self.pairs(&of_h, &out.typed(), saved.optional(H0))?;
-            of_h.t()?.matmul(&before)
+            product(&of_h.t()?, &before)
         };
         Ok([
-            saved.grad_of(X, || of_x.matmul(saved.input(WEIGHT_IH)))?,
-            saved.grad_of(WEIGHT_IH, || of_x.t()?.matmul(saved.input(X)))?,
+            saved.grad_of(X, || product(&of_x, saved.input(WEIGHT_IH)))?,
+            saved.grad_of(WEIGHT_IH, || product(&of_x.t()?, saved.input(X)))?,
             saved.grad_of(WEIGHT_HH, of_weight_hh)?,
             bias_ih,
             bias_hh,

@@ -49,7 +49,7 @@ impl Recurrent {
         let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
         let keeps = keeps && kept_shape.elements() > 0;
         let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
-        let parts = cpu::Parts::forward(hidden, self.kind.gates());
+        let parts = cpu::Parts::forward(hidden, self.kind.gates(), self.is_bf16);
         let weight = inputs[1].map(|weight| parts.of_state(&weight.without_node().typed())).transpose()?;
         let inputs = [inputs[0], weight.as_ref().map(Tensor::raw), inputs[2], inputs[3], inputs[4]];
         let out = on_cpu(OP, inputs, (shape, dtype), &mut |inputs, out| {
@@ -96,7 +96,7 @@ impl Recurrent {
     /// The way back through all steps.
     pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
-        let parts = cpu::Parts::backward(saved.input(WEIGHT_HH).shape()[1], self.kind.gates());
+        let parts = cpu::Parts::backward(saved.input(WEIGHT_HH).shape()[1], self.kind.gates(), self.is_bf16);
         let weight = parts.of_gates(saved.input(WEIGHT_HH))?;
         let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
         let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();

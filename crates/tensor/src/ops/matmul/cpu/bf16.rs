@@ -59,6 +59,15 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     }))
 }
 
+/// Computes the sums of `a · b`, for numbers given as their bits and pairs of a right side that is packed in panels of all its
+/// rows. The processor has the instruction; the rows of `a` lie without gaps, and `k` is even.
+pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
+    let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };
+    let b = Matrix { numbers: &[], strides: [0; 2] };
+    let place = Place { n: sizes.n, row: sizes.n, panel: COLUMNS };
+    Product { bf16, sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
+}
+
 /// A product whose left side is ready.
 struct Product<'a> {
     bf16: Bf16,
@@ -133,7 +142,7 @@ impl Product<'_> {
     }
 
     /// Multiplies rows from number `first_row` on, as many as `c` has, with packed panels.
-    fn multiply(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [u16]) {
+    fn multiply<C: OfSums>(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [C]) {
         let multiplier = PairsOfBf16(self.bf16);
         let (left, m, pairs) = (self.left, self.sizes.m, self.pairs());
         multiplier.vectorize(Tiles { multiplier, left, first_row, m, pairs, right, place, c });
@@ -159,7 +168,7 @@ struct Place {
 }
 
 /// The products of some rows with some panels.
-struct Tiles<'a> {
+struct Tiles<'a, C> {
     multiplier: PairsOfBf16,
     left: Left<'a>,
     /// A multiple of [`ROWS`].
@@ -169,10 +178,10 @@ struct Tiles<'a> {
     pairs: usize,
     right: &'a [[Pair; COLUMNS]],
     place: Place,
-    c: &'a mut [u16],
+    c: &'a mut [C],
 }
 
-impl WithSimd for Tiles<'_> {
+impl<C: OfSums> WithSimd for Tiles<'_, C> {
     type Output = ();
 
     #[inline(always)]
@@ -203,17 +212,17 @@ impl WithSimd for Tiles<'_> {
     }
 }
 
-/// Rounds and writes the rows of a tile.
+/// Writes the rows of a tile.
 #[inline(always)]
-fn write(sums: &[[f32; COLUMNS]], c: &mut [u16], (distance, width): (usize, usize)) {
+fn write<C: OfSums>(sums: &[[f32; COLUMNS]], c: &mut [C], (distance, width): (usize, usize)) {
     // In two loops, or the compiler writes whole rows by a call of `memcpy`, too.
     if width == COLUMNS {
         for (i, sums) in sums.iter().enumerate() {
-            *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = rounded(sums);
+            *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = C::of(sums);
         }
     } else {
         for (i, sums) in sums.iter().enumerate() {
-            c[i * distance..][..width].copy_from_slice(&rounded(sums)[..width]);
+            c[i * distance..][..width].copy_from_slice(&C::of(sums)[..width]);
         }
     }
 }
@@ -262,11 +271,26 @@ fn sums(multiplier: PairsOfBf16, left: &impl Rows, right: &[[Pair; COLUMNS]]) ->
     bytemuck::cast(sums)
 }
 
-#[inline(always)]
-fn rounded(sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
-    let mut rounded = [0; COLUMNS];
-    rounded.iter_mut().zip(sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
-    rounded
+/// What sums become.
+trait OfSums: Copy {
+    fn of(sums: &[f32; COLUMNS]) -> [Self; COLUMNS];
+}
+
+impl OfSums for f32 {
+    #[inline(always)]
+    fn of(sums: &[f32; COLUMNS]) -> [f32; COLUMNS] {
+        *sums
+    }
+}
+
+/// The bits of rounded numbers.
+impl OfSums for u16 {
+    #[inline(always)]
+    fn of(sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
+        let mut rounded = [0; COLUMNS];
+        rounded.iter_mut().zip(sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
+        rounded
+    }
 }
 
 /// Packs `lines` lines of `len` numbers, which are `strides` apart from line to line and from number to number, in panels of

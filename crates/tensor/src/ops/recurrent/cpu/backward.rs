@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::products::Parts;
+use super::products::{Parts, Weight};
 use super::{
     MOST_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
     times,
@@ -54,7 +54,19 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
     outs: Outs<'_, R>,
     wants_h0: bool,
 ) -> Result<()> {
-    let [Some(grad), Some(weight), Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
+    let [_, Some(weight), ..] = inputs else { unreachable!("there is a weight") };
+    parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (inputs, weight), outs, wants_h0))
+}
+
+/// [`backward`], given the weight as products take it.
+fn all_steps<R: Real>(
+    op: &Recurrent,
+    (hidden, parts): (usize, Parts),
+    (inputs, weight): ([Option<&[R]>; 6], Weight<'_, R>),
+    outs: Outs<'_, R>,
+    wants_h0: bool,
+) -> Result<()> {
+    let [Some(grad), _, Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
     let (batch, all_rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let Outs { of_x, of_h, h, c } = outs;
     h.fill(R::ZERO);
@@ -128,7 +140,7 @@ impl<'a, R: Real> Back<'a, R> {
         tasks
     }
 
-    fn run(&mut self, kind: Recurrence, hidden: usize, product: Option<(Parts, &[R])>) -> Result<()> {
+    fn run(&mut self, kind: Recurrence, hidden: usize, product: Option<(Parts, Weight<'_, R>)>) -> Result<()> {
         vectorized_widely(
             #[inline(always)]
             || match kind {

@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::products::{Parts, Products};
+use super::products::{Parts, Products, Weight};
 use super::{
     MOST_TASKS, WIDTH, load, load_gates, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store, tanh, task_rows,
     times,
@@ -41,6 +41,18 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
     kept: Option<&mut [R]>,
 ) -> Result<()> {
     let [Some(of_x), Some(weight), bias, h0, c0] = inputs else { unreachable!("there are gates and a weight") };
+    parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (of_x, weight, bias), [h0, c0], out, kept))
+}
+
+/// [`forward`], given the weight as products take it.
+fn all_steps<R: Real>(
+    op: &Recurrent,
+    (hidden, parts): (usize, Parts),
+    (of_x, weight, bias): (&[R], Weight<'_, R>, Option<&[R]>),
+    [h0, c0]: [Option<&[R]>; 2],
+    out: &mut [R],
+    kept: Option<&mut [R]>,
+) -> Result<()> {
     let (batch, rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let (out_h, out_c) = out.split_at_mut(rows * hidden);
     let (gates, inner) = kept.unwrap_or_default().split_at_mut_checked(rows * width).unwrap_or_default();
@@ -97,7 +109,7 @@ impl<'a, R: Real> Forward<'a, R> {
         &mut self,
         kind: Recurrence,
         (hidden, parts): (usize, Parts),
-        weight: &[R],
+        weight: Weight<'_, R>,
         bias: Option<&[R]>,
     ) -> Result<()> {
         let of_h = match self.of_h {

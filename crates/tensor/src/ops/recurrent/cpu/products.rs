@@ -4,14 +4,17 @@ use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
 use super::{LEAST_ROWS, WIDTH};
+use crate::cpu::Stored;
+use crate::cpu::math::half::Half;
 use crate::element::Real;
 use crate::error::Result as Made;
-use crate::ops::gemm;
+use crate::ops::{Packed, gemm};
 use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
 use crate::tensor::Tensor;
 
-/// Numbers of a part of a weight: half of a core's second cache in `f32`.
-const MOST_NUMBERS: usize = 64 << 10;
+/// Bytes of a part of a weight, with four for each number: half of a core's second cache in `f32`.
+const MOST_BYTES: usize = 256 << 10;
 
 /// Parts of a weight and groups of rows that are multiplied apart, at most.
 const MOST_PIECES: usize = 256;
@@ -26,30 +29,41 @@ pub(in crate::ops::recurrent) struct Parts {
     gates: usize,
     units: usize,
     count: usize,
+    /// Whether products are those of `bf16`, if the processor multiplies such.
+    is_bf16: bool,
+}
+
+/// The weight of all steps, part by part.
+#[derive(Clone, Copy)]
+pub(super) enum Weight<'a, R> {
+    Numbers(&'a [R]),
+    Packed(Packed<'a>),
 }
 
 impl Parts {
     /// Of the product with the state.
-    pub(in crate::ops::recurrent) fn forward(hidden: usize, gates: usize) -> Parts {
-        Parts::new(hidden, hidden, gates)
+    pub(in crate::ops::recurrent) fn forward(hidden: usize, gates: usize, is_bf16: bool) -> Parts {
+        Parts::new([hidden, hidden, gates], is_bf16)
     }
 
     /// Of the product with the gradients of gates.
-    pub(in crate::ops::recurrent) fn backward(hidden: usize, gates: usize) -> Parts {
-        Parts::new(gates * hidden, hidden, 1)
+    pub(in crate::ops::recurrent) fn backward(hidden: usize, gates: usize, is_bf16: bool) -> Parts {
+        Parts::new([gates * hidden, hidden, 1], is_bf16)
     }
 
     /// The fewest parts that are small enough and of whole vectors; one, if there is no such way to cut.
-    fn new(inner: usize, hidden: usize, gates: usize) -> Parts {
-        let is_small = |units: usize| units * gates * inner <= MOST_NUMBERS;
+    fn new([inner, hidden, gates]: [usize; 3], is_bf16: bool) -> Parts {
+        let is_bf16 = is_bf16 && Packed::can_multiply(inner);
+        let number_bytes = if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
+        let is_small = |units: usize| units * gates * inner * number_bytes <= MOST_BYTES;
         let mut counts = (1..=hidden / WIDTH).filter(|count| hidden.is_multiple_of(count * WIDTH));
         let count = counts.find(|count| is_small(hidden / count)).unwrap_or(1);
-        Parts { inner, gates, units: hidden / count, count }
+        Parts { inner, gates, units: hidden / count, count, is_bf16 }
     }
 
     /// The weight `[gates · hidden, inner]` of a product with the state, part by part.
     pub(in crate::ops::recurrent) fn of_state(&self, weight: &Tensor) -> Made<Tensor> {
-        let Parts { inner, gates, units, count } = *self;
+        let Parts { inner, gates, units, count, .. } = *self;
         weight.reshape([gates, count, units, inner])?.permute([1, 3, 0, 2])?.contiguous()
     }
 
@@ -57,6 +71,32 @@ impl Parts {
     pub(in crate::ops::recurrent) fn of_gates(&self, weight: &Tensor) -> Made<Tensor> {
         let Parts { inner, units, count, .. } = *self;
         weight.reshape([inner, count, units])?.transpose(0, 1)?.contiguous()
+    }
+
+    /// Calls `body` with the weight as products take it.
+    pub(super) fn with_weight<R: Real>(
+        &self,
+        weight: &[R],
+        body: impl FnOnce(Weight<'_, R>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.is_bf16 {
+            return body(Weight::Numbers(weight));
+        }
+        let sizes = [self.inner, self.columns()];
+        scratch::with(self.count * Packed::room(sizes), |pairs| {
+            body(Weight::Packed(Packed::new(sizes, R::as_f32s(weight), pairs)))
+        })
+    }
+
+    /// Calls `body` with rows as products take them.
+    fn with_left<R: Real>(&self, left: &[R], body: impl FnOnce(Stored<'_, R>) -> Result<()>) -> Result<()> {
+        if !self.is_bf16 {
+            return body(left.into());
+        }
+        scratch::with(left.len(), |bits: &mut [u16]| {
+            Half::BF16.narrow(R::as_f32s(left), bits);
+            body(Stored::Halves(bits, Half::BF16))
+        })
     }
 
     pub(super) fn units(&self) -> usize {
@@ -77,11 +117,17 @@ impl Parts {
     }
 
     /// The products of rows, `[rows, inner]`, with the weight, part by part, into `room`, which has a place for each.
-    pub(super) fn products<'a, R: Real>(&self, left: &[R], weight: &[R], room: &'a mut [R]) -> Result<Products<'a, R>> {
-        let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
-        for (sums, weight) in room.chunks_mut(rows * columns).zip(weight.chunks(inner * columns)) {
-            self.product(left, weight, sums)?;
-        }
+    pub(super) fn products<'a, R: Real>(
+        &self,
+        left: &[R],
+        weight: Weight<'_, R>,
+        room: &'a mut [R],
+    ) -> Result<Products<'a, R>> {
+        let rows = left.len() / self.inner;
+        self.with_left(left, |left| {
+            let mut parts = room.chunks_mut(rows * self.columns()).enumerate();
+            parts.try_for_each(|(part, sums)| self.product(left, (weight, part), sums))
+        })?;
         Ok(Products { parts: *self, first: 0, rows, numbers: room })
     }
 
@@ -89,29 +135,48 @@ impl Parts {
     pub(super) fn products_at_once<'a, R: Real>(
         &self,
         left: &[R],
-        weight: &[R],
+        weight: Weight<'_, R>,
         room: &'a mut [R],
     ) -> Result<Products<'a, R>> {
         let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
         let groups = (MOST_PIECES / self.count).min(rows.div_ceil(ROWS)).max(1);
         let of_group = rows.div_ceil(groups);
-        let mut pieces = ArrayVec::<_, MOST_PIECES>::new();
-        for (sums, weight) in room.chunks_mut(rows * columns).zip(weight.chunks(inner * columns)) {
-            let groups = left.chunks(of_group * inner).zip(sums.chunks_mut(of_group * columns));
-            pieces.extend(groups.map(|(left, sums)| (left, weight, sums)));
-        }
-        try_for_each_chunk_mut(&mut pieces, 1, |_, piece| {
-            let (left, weight, sums) = &mut piece[0];
-            self.product(left, weight, sums)
+        self.with_left(left, |left| {
+            let mut pieces = ArrayVec::<_, MOST_PIECES>::new();
+            for (part, sums) in room.chunks_mut(rows * columns).enumerate() {
+                let groups = sums.chunks_mut(of_group * columns).enumerate();
+                pieces.extend(groups.map(|(group, sums)| {
+                    let left = left.part(group * of_group * inner, sums.len() / columns * inner);
+                    (left, part, sums)
+                }));
+            }
+            try_for_each_chunk_mut(&mut pieces, 1, |_, piece| {
+                let (left, part, sums) = &mut piece[0];
+                self.product(*left, (weight, *part), sums)
+            })
         })?;
-        drop(pieces); // they borrow `room`
         Ok(Products { parts: *self, first: 0, rows, numbers: room })
     }
 
     /// Of rows with one part.
-    fn product<R: Real>(&self, left: &[R], weight: &[R], sums: &mut [R]) -> Result<()> {
+    fn product<R: Real>(
+        &self,
+        left: Stored<'_, R>,
+        (weight, part): (Weight<'_, R>, usize),
+        sums: &mut [R],
+    ) -> Result<()> {
         let (inner, columns) = (self.inner, self.columns());
-        gemm(left.len() / inner, inner, columns, left.into(), [inner, 1], weight.into(), [columns, 1], sums.into())
+        match weight {
+            Weight::Numbers(weight) => {
+                let weight = &weight[part * inner * columns..][..inner * columns];
+                let rows = left.len() / inner;
+                gemm(rows, inner, columns, left, [inner, 1], weight.into(), [columns, 1], sums.into())
+            }
+            Weight::Packed(weight) => {
+                weight.multiply(left.halves(), part, R::f32s(sums));
+                Ok(())
+            }
+        }
     }
 }
 

@@ -1,0 +1,43 @@
+//! Choosing between elements by truth values, whatever the elements are.
+
+use bytemuck::{NoUninit, Zeroable};
+
+use super::{CHUNK, PIECE, Value, simd};
+use crate::non_temporal::{self, NonTemporal};
+use crate::parallel::for_each_chunk_mut;
+
+/// `out[i] = condition[i] ≠ 0 ? yes[i] : no[i]`, where either side may be a single element instead.
+pub(crate) fn choose<B: Value + NoUninit + Zeroable>(condition: &[u8], sides: [&[B]; 2], out: &mut [B]) {
+    let is_large = non_temporal::is_large(out);
+    for_each_chunk_mut(out, CHUNK, |i, out| {
+        let stream = is_large.then(NonTemporal::new);
+        let rooms = sides.map(|side| [side.first().copied().unwrap_or(B::zeroed()); PIECE]);
+        let mut room = [B::zeroed(); PIECE];
+        for (j, out) in out.chunks_mut(PIECE).enumerate() {
+            let (start, len) = (i * CHUNK + j * PIECE, out.len());
+            let part = |side: usize| match sides[side].len() {
+                1 => &rooms[side][..len],
+                _ => &sides[side][start..][..len],
+            };
+            let (condition, yes, no) = (&condition[start..][..len], part(0), part(1));
+            match &stream {
+                Some(stream) => {
+                    choose_piece(condition, yes, no, &mut room[..len]);
+                    stream.copy(out, &room[..len]);
+                }
+                None => choose_piece(condition, yes, no, out),
+            }
+        }
+    });
+}
+
+fn choose_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [B]) {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for (((out, &condition), &yes), &no) in out.iter_mut().zip(condition).zip(yes).zip(no) {
+                *out = if condition != 0 { yes } else { no };
+            }
+        },
+    );
+}
