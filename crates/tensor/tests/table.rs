@@ -36,6 +36,7 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
     ("from_vec", "keeps numbers of the caller"),
     ("build", "is filled by the caller"),
     ("scalar", "copies a number of the caller"),
+    ("fused_attention", "is none on the CPU; tests/cuda/attention.rs has it"),
     ("bias", "an option of recurrent layers"),
     ("projection", "an option of recurrent layers, composed of other operations"),
     ("reverse", "an option of recurrent layers"),
