@@ -289,7 +289,7 @@ impl Adding<f32> for AddBf16 {
         *bits = if sum.is_nan() {
             bits_of_nan(sum)
         } else {
-            (sum.to_bits() + 0x7fff + (sum.to_bits() >> 16 & 1) >> 16) as u16
+            ((sum.to_bits() + 0x7fff + ((sum.to_bits() >> 16) & 1)) >> 16) as u16
         };
     }
 }

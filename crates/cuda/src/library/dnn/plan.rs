@@ -15,6 +15,7 @@ use crate::library::{DataType, Exactness};
 
 /// What can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::large_enum_variant, reason = "it is copied once or twice a call")]
 pub(super) enum Asked {
     /// With alignments of the addresses of image, weight and result.
     Convolution(Convolution, [u32; 3]),
