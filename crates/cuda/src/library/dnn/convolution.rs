@@ -77,8 +77,9 @@ impl Dnn {
     /// is the third.
     ///
     /// # Errors
-    /// [`Error::Library`] if the library has no plan for it. [`Error::Range`] if a tensor reaches beyond its buffer,
-    /// [`Error::OtherDevice`], [`Error::OutOfMemory`] for scratch memory, [`Error::Driver`].
+    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it. [`Error::Range`](crate::Error::Range) if a
+    /// tensor reaches beyond its buffer, [`Error::OtherDevice`](crate::Error::OtherDevice),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn convolve(
         &self,
         stream: &Stream,
