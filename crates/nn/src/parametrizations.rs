@@ -67,6 +67,15 @@ pub trait Parametrization: Module {
     /// What the operations inside refuse.
     fn weight(&self, original: &Tensor) -> Result<Tensor>;
 
+    /// What the layer's `forward` makes of the weight. A parametrization whose buffers move with each forward moves them after
+    /// it, so that one that fails changes nothing.
+    ///
+    /// # Errors
+    /// As [`weight`](Self::weight), and those of `forward`.
+    fn forward_with(&self, original: &Tensor, forward: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        forward(&self.weight(original)?)
+    }
+
     /// A second parameter that takes part, saved as `original0`; `original` is then `original1`.
     fn original0(&self) -> Option<&Parameter> {
         None
@@ -117,7 +126,8 @@ impl<L: Weighted, P: Parametrization> Parametrized<L, P> {
 impl<L: Weighted, P: Parametrization> Forward for Parametrized<L, P> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
-        self.layer.forward_with_weight(x, &self.weight()?)
+        let forward = |weight: &Tensor| self.layer.forward_with_weight(x, weight);
+        self.parametrization.forward_with(self.layer.weight(), &forward)
     }
 }
 
@@ -310,16 +320,34 @@ impl SpectralNorm {
         weight.transpose(0, dim)?.flatten(1, -1)
     }
 
-    /// Some steps of the power method.
-    fn iterate(&self, matrix: &Tensor, steps: usize) -> Result<()> {
+    /// The vectors after some steps of the power method.
+    fn iterated(&self, matrix: &Tensor, steps: usize) -> Result<[Tensor; 2]> {
         let unit = |x: Tensor| functional::normalize(&x, 2.0, 0, self.options.eps);
         no_grad(|| {
+            let (mut left, mut right) = (self.left.mul_scalar(1.0)?, self.right.mul_scalar(1.0)?);
             for _ in 0..steps {
-                self.left.copy_(&unit(times(matrix, &self.right)?)?)?;
-                self.right.copy_(&unit(times(&matrix.t()?, &self.left)?)?)?;
+                left = unit(times(matrix, &right)?)?;
+                right = unit(times(&matrix.t()?, &left)?)?;
             }
-            Ok(())
+            Ok([left, right])
         })
+    }
+
+    /// The weight, and the vectors that it was computed with: copies, as the next forward changes the buffers, and this one's
+    /// backward needs them as they are.
+    fn computed(&self, original: &Tensor) -> Result<(Tensor, [Tensor; 2])> {
+        let matrix = Self::matrix(original, self.dim)?;
+        let steps = if self.mode.is_training() { self.options.n_power_iterations } else { 0 };
+        let [left, right] = self.iterated(&matrix.detach(), steps)?;
+        let largest = left.mul(&times(&matrix, &right)?)?.sum(..)?;
+        Ok((original.div(&largest)?, [left, right]))
+    }
+
+    fn keep(&self, [left, right]: &[Tensor; 2]) -> Result<()> {
+        match self.mode.is_training() {
+            true => no_grad(|| self.left.copy_(left).and_then(|()| self.right.copy_(right))),
+            false => Ok(()),
+        }
     }
 }
 
@@ -330,14 +358,16 @@ fn times(matrix: &Tensor, vector: &Tensor) -> Result<Tensor> {
 
 impl Parametrization for SpectralNorm {
     fn weight(&self, original: &Tensor) -> Result<Tensor> {
-        let matrix = Self::matrix(original, self.dim)?;
-        if self.mode.is_training() {
-            self.iterate(&matrix.detach(), self.options.n_power_iterations)?;
-        }
-        // Copies: the next forward changes the buffers, and this one's backward needs them as they are.
-        let [left, right] = [&*self.left, &*self.right].map(|vector| vector.mul_scalar(1.0));
-        let largest = left?.mul(&times(&matrix, &right?)?)?.sum(..)?;
-        original.div(&largest)
+        let (weight, vectors) = self.computed(original)?;
+        self.keep(&vectors)?;
+        Ok(weight)
+    }
+
+    fn forward_with(&self, original: &Tensor, forward: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+        let (weight, vectors) = self.computed(original)?;
+        let y = forward(&weight)?;
+        self.keep(&vectors)?;
+        Ok(y)
     }
 }
 
@@ -377,6 +407,6 @@ fn largest_of(
     };
     let (left, right) = (vector(matrix.dims()[0])?, vector(matrix.dims()[1])?);
     let norm = SpectralNorm { left, right, mode: Mode::default(), options, dim };
-    norm.iterate(&matrix, 15)?; // as PyTorch begins
+    norm.keep(&norm.iterated(&matrix, 15)?)?; // as PyTorch begins
     Ok(norm)
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
+use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict};
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
@@ -283,4 +284,15 @@ fn refusals_name_holders() {
     let error = train_step(&model, &mut opt, &x).unwrap_err().to_string();
     assert!(error.contains("`teacher` 512 KiB") && !error.contains("`activations`"), "{error}");
     drop(limited);
+}
+
+#[test]
+fn a_forward_that_fails_moves_no_vectors_of_a_spectral_norm() {
+    let layer = spectral_norm(Linear::new(3, 4).unwrap(), SpectralNormOptions::default()).unwrap();
+    let vectors = || saved(&layer);
+    let before = vectors();
+    assert!(layer.forward(&Tensor::zeros([2, 5]).unwrap()).is_err());
+    assert_eq!(vectors(), before);
+    layer.forward(&Tensor::zeros([2, 3]).unwrap()).unwrap();
+    assert_ne!(vectors(), before, "one that works moves them");
 }
