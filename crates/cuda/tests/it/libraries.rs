@@ -25,11 +25,6 @@ fn product([m, k, n]: [usize; 3]) -> Product {
     }
 }
 
-fn without_gaps(sizes: [usize; 4]) -> Layout4 {
-    let [_, channels, height, width] = sizes;
-    Layout4 { sizes, strides: [channels * height * width, height * width, width, 1] }
-}
-
 #[test]
 fn a_product_has_a_bias_in_each_row() {
     let Some((device, blas)) = there(Blas::new) else { return };
@@ -92,9 +87,9 @@ fn a_convolution_of_ones_counts_what_it_sees_and_sizes_have_to_belong_together()
         data_type: DataType::F32,
         exactness: Exactness::Exact,
         choice: Choice::First,
-        image: without_gaps([1, 8, 4, 4]),
-        weight: without_gaps([8, 8, 3, 3]),
-        result: without_gaps([1, 8, 4, 4]),
+        image: Layout4::without_gaps([1, 8, 4, 4]),
+        weight: Layout4::without_gaps([8, 8, 3, 3]),
+        result: Layout4::without_gaps([1, 8, 4, 4]),
         stride: [1, 1],
         padding: [1, 1],
         dilation: [1, 1],
@@ -131,7 +126,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     };
     let (zeros, words, ones) = (halves(|_| 0.0), halves(|word| word as f32), halves(|_| 1.0));
     let (mut out, mut log_sums) = (halves(|_| f32::NAN), stream.zeros::<f32>(WORDS).unwrap());
-    let layout = without_gaps([1, 1, WORDS, 64]);
+    let layout = Layout4::without_gaps([1, 1, WORDS, 64]);
     let attention = Attention {
         data_type: DataType::Bf16,
         is_causal: true,
@@ -152,7 +147,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     let kept = [out.view().bytes(), log_sums.view().bytes(), ones.view().bytes()];
     let made = [&mut query_grad, &mut key_grad, &mut value_grad].map(|grad| grad.view_mut().bytes());
     dnn.attend_grads(&stream, &grads, 1.0, inputs, kept, made).unwrap();
-    let unfit = Attention { key: without_gaps([1, 1, WORDS - 1, 64]), ..attention };
+    let unfit = Attention { key: Layout4::without_gaps([1, 1, WORDS - 1, 64]), ..attention };
     let (to, sums) = (out.view_mut().bytes(), log_sums.view_mut().bytes());
     let error = dnn.attend(&stream, &unfit, 1.0, inputs, to, sums).unwrap_err();
 

@@ -27,9 +27,11 @@ const MOST_FEATURES: usize = 128;
 
 impl Tensor {
     /// softmax(`self` · `key`ᵀ · scale) · `value` by one kernel, which keeps no scores in memory; none where there is no such
-    /// kernel: it needs a Hopper GPU, cuDNN 9.15.1 or later (9.10.2 if the number of keys is a multiple of 128), half precision
-    /// (under [`autocast`](crate::autocast), too), up to 128 features, a multiple of 8, and so many words that it is worth it. With `is_causal`, query `i` attends to keys up to `i`
-    /// alone. Gradients have the same bits each time; of their scores, up to 2 GiB is in memory at once.
+    /// kernel. With `is_causal`, query `i` attends to keys up to `i` alone.
+    ///
+    /// The kernel needs a Hopper GPU and cuDNN 9.15.1, or 9.10.2 if the number of keys is a multiple of 128. It takes half
+    /// precision, under [`autocast`](crate::autocast) too, and up to 128 features, a multiple of 8. Few words are not worth it.
+    /// Gradients have the same bits each time; of the scores' gradients, up to 2 GiB are in memory at once.
     ///
     /// `pagelock_nn::functional::scaled_dot_product_attention` uses it, and does without where it has to.
     ///
@@ -227,10 +229,10 @@ fn with_last(shape: &Shape, last: usize) -> Result<Shape> {
 
 /// The tensor, copied if the library could not read it where it is.
 fn laid(tensor: Raw) -> Result<Raw> {
-    let (sizes, strides, rank) = (tensor.shape(), tensor.layout.strides(), tensor.shape().rank());
-    let is_outer = |dim: usize| sizes[dim] == 1 || strides[dim].is_multiple_of(8);
-    let is_read = strides[rank - 1] == 1 && (0..rank - 1).all(is_outer) && tensor.layout.offset().is_multiple_of(8);
-    if is_read { Ok(tensor) } else { tensor.gap_free_in_graph() }
+    if Asked::takes(&layout4(&tensor.layout)) && tensor.layout.offset().is_multiple_of(8) {
+        return Ok(tensor);
+    }
+    Ok(Raw { node: tensor.node.clone(), ..tensor.deep_copy(OP)? })
 }
 
 /// Without gaps; the heads of a word next to each other, if they are in `layout`.

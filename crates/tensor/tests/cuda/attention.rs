@@ -123,6 +123,22 @@ fn heads_may_be_views_of_one_projection() {
 }
 
 #[test]
+fn tensors_may_begin_anywhere() {
+    let Some((gpu, _)) = capable() else { return };
+    let all = random(DType::BF16, &[1 + 2 * 128 * 32], 1).mul_scalar(0.25).unwrap().to(&gpu).unwrap();
+    let here = |start: usize| all.narrow(0, start, 2 * 128 * 32).and_then(|x| x.reshape([1, 2, 128, 32])).unwrap();
+    let x = here(1);
+    let run = |x: &Tensor| {
+        let inputs = [x.clone(), x.clone(), x.clone()];
+        with_kernels(Kernels::Library, || with_gradients(&inputs, |x| fused(x, true, 0.2))).unwrap()
+    };
+    let aligned = x.deep_clone().unwrap();
+    for (found, expected) in run(&x).iter().zip(&run(&aligned)) {
+        same(found, expected, 0.0, "two bytes behind");
+    }
+}
+
+#[test]
 fn a_captured_step_attends_with_the_same_bits() {
     let Some((gpu, _)) = capable() else { return };
     let case = Case { name: "captured", sizes: [[4, 8, 256, 64]; 3], is_causal: true };

@@ -9,7 +9,7 @@ use std::{ffi::c_void, fmt};
 
 use super::{
     Api, Call, Dnn, Layout4,
-    graph::{ADD, DIVIDE, EXP, FLOAT, GraphBuilder, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
+    graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
     plan::{Asked, Parts, code},
     refused,
 };
@@ -48,7 +48,7 @@ const KEY_GRAD: i64 = 12;
 const VALUE_GRAD: i64 = 13;
 
 /// softmax(query · keyᵀ · scale) · value of each head, on Hopper; sums are `f32`. Strides of features are 1, all others multiples
-/// of 8.
+/// of 8; addresses are multiples of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// The type of all numbers: `f16` or `bf16`.
@@ -102,20 +102,15 @@ impl Dnn {
         attention: &Attention,
         scale: f32,
         inputs: [DeviceView<'_, u8>; 3],
-        out: DeviceViewMut<'_, u8>,
-        log_sums: DeviceViewMut<'_, u8>,
+        mut out: DeviceViewMut<'_, u8>,
+        mut log_sums: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
         work::check(&self.device, stream)?;
         attention.check(self.version)?;
         let layouts = [attention.query, attention.key, attention.value];
-        for (layout, view) in layouts.iter().zip(&inputs) {
-            layout.check(attention.data_type, view.len())?;
-            view.check_beside(stream.core())?;
-        }
-        attention.result.check(attention.data_type, out.len())?;
-        attention.rows().check(DataType::F32, log_sums.len())?;
-        out.check_beside(stream.core())?;
-        log_sums.check_beside(stream.core())?;
+        layouts.iter().zip(inputs).try_for_each(|(layout, view)| attention.check_view(stream, layout, view))?;
+        attention.check_view(stream, &attention.result, out.reborrow().into())?;
+        attention.check_rows(stream, log_sums.reborrow().into())?;
         let numbers = Numbers::new(scale);
         let [query, key, value] = inputs.map(|view| view.address().0);
         let tensors = [
@@ -173,26 +168,22 @@ impl Dnn {
         Ok(())
     }
 
-    /// The gradients of so many heads that their scores fit into scratch memory; `given`: query, key, value, result, the
-    /// result's gradient, and the logarithms.
+    /// The gradients of one part of the heads. `given` is query, key, value, result, the result's gradient, and the logarithms.
     fn grads_of_part(
         &self,
         stream: &Stream,
         grads: &AttentionGrads,
         scale: f32,
         given: [DeviceView<'_, u8>; 6],
-        made: [DeviceViewMut<'_, u8>; 3],
+        mut made: [DeviceViewMut<'_, u8>; 3],
     ) -> Result<()> {
         let of = &grads.of;
-        for (layout, view) in [of.query, of.key, of.value, of.result, grads.result].iter().zip(&given) {
-            layout.check(of.data_type, view.len())?;
-        }
-        of.rows().check(DataType::F32, given[5].len())?;
-        given.iter().try_for_each(|view| view.check_beside(stream.core()))?;
-        for (layout, view) in [grads.query, grads.key, grads.value].iter().zip(&made) {
-            layout.check(of.data_type, view.len())?;
-            view.check_beside(stream.core())?;
-        }
+        let layouts = [of.query, of.key, of.value, of.result, grads.result];
+        layouts.iter().zip(given).try_for_each(|(layout, view)| of.check_view(stream, layout, view))?;
+        of.check_rows(stream, given[5])?;
+        let layouts = [grads.query, grads.key, grads.value];
+        let mut views = layouts.iter().zip(&mut made);
+        views.try_for_each(|(layout, view)| of.check_view(stream, layout, view.reborrow().into()))?;
         let mut dots = stream.allocate::<f32>(of.rows().sizes.iter().product())?;
         let dots = dots.view_mut();
         let numbers = Numbers::new(scale);
@@ -285,20 +276,43 @@ impl Attention {
             && !is_one
             && is_half
             && sizes_fit
-            && layouts.into_iter().all(strides_fit);
+            && layouts.into_iter().all(Attention::takes);
         if fits { Ok(()) } else { Err(self.refused()) }
+    }
+
+    /// Whether the library reads and writes tensors that lie so.
+    pub fn takes(layout: &Layout4) -> bool {
+        let is_outer = |dim: usize| layout.sizes[dim] == 1 || layout.strides[dim].is_multiple_of(8);
+        layout.strides[3] == 1 && (0..3).all(is_outer)
+    }
+
+    /// An error unless such a tensor is inside its buffer, beside the stream, and where kernels may read whole vectors.
+    fn check_view(&self, stream: &Stream, layout: &Layout4, view: DeviceView<'_, u8>) -> Result<()> {
+        layout.check(self.data_type, view.len())?;
+        self.check_place(stream, view)
+    }
+
+    /// The same of one `f32` for each query of each head.
+    fn check_rows(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
+        self.rows().check(DataType::F32, view.len())?;
+        self.check_place(stream, view)
+    }
+
+    fn check_place(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
+        view.check_beside(stream.core())?;
+        if view.address().0.is_multiple_of(ALIGNMENT.into()) { Ok(()) } else { Err(self.refused()) }
     }
 
     /// One number for each query of each head.
     fn rows(&self) -> Layout4 {
         let [batch, heads, queries, _] = self.query.sizes;
-        packed([batch, heads, queries, 1])
+        Layout4::without_gaps([batch, heads, queries, 1])
     }
 
     /// A number for each query and key of each head.
     fn scores(&self) -> Layout4 {
         let [batch, heads, queries, _] = self.query.sizes;
-        packed([batch, heads, queries, self.key.sizes[2]])
+        Layout4::without_gaps([batch, heads, queries, self.key.sizes[2]])
     }
 
     /// Which dimension is computed part by part, how long it is, and how long a part.
@@ -318,7 +332,7 @@ impl AttentionGrads {
         let layouts = [self.result, self.query, self.key, self.value];
         let of = [self.of.result, self.of.query, self.of.key, self.of.value];
         let sizes_fit = layouts.iter().zip(&of).all(|(layout, of)| layout.sizes == of.sizes);
-        if sizes_fit && layouts.iter().all(strides_fit) { Ok(()) } else { Err(self.of.refused()) }
+        if sizes_fit && layouts.iter().all(Attention::takes) { Ok(()) } else { Err(self.of.refused()) }
     }
 
     fn part(&self, part: Part) -> AttentionGrads {
@@ -333,17 +347,6 @@ impl AttentionGrads {
             [self.result, self.query, self.key, self.value].map(|layout| part.of(&layout));
         AttentionGrads { of, result, query, key, value }
     }
-}
-
-fn strides_fit(layout: &Layout4) -> bool {
-    let is_outer = |dim: usize| layout.sizes[dim] == 1 || layout.strides[dim].is_multiple_of(8);
-    layout.strides[3] == 1 && (0..3).all(is_outer)
-}
-
-/// Without gaps.
-fn packed(sizes: [usize; 4]) -> Layout4 {
-    let [_, heads, rows, columns] = sizes;
-    Layout4 { sizes, strides: [heads * rows * columns, rows * columns, columns, 1] }
 }
 
 /// With the last two dimensions swapped.
@@ -410,7 +413,7 @@ pub(super) fn graph_of_grads(
     let (value, result) = (b.given(VALUE, half, &turned(&of.value))?, b.given(RESULT, half, &of.result)?);
     let (grad, log_sums) = (b.given(GRAD, half, &grads.result)?, b.given(LOG_SUMS, FLOAT, &rows)?);
     // The product of each row's result and its gradient.
-    let (products, sums) = (b.inner(FLOAT, &packed(of.result.sizes))?, b.inner(FLOAT, &rows)?);
+    let (products, sums) = (b.inner(FLOAT, &Layout4::without_gaps(of.result.sizes))?, b.inner(FLOAT, &rows)?);
     b.pointwise(MULTIPLY, grad, &[result], products)?;
     b.reduction(SUM, products, sums)?;
     let (one, dots) = (b.number(ONE)?, b.given(DOTS, FLOAT, &rows)?);
@@ -443,7 +446,7 @@ mod tests {
     use super::*;
 
     fn attention(batch: usize, heads: usize, words: usize) -> Attention {
-        let layout = packed([batch, heads, words, 64]);
+        let layout = Layout4::without_gaps([batch, heads, words, 64]);
         Attention {
             data_type: DataType::Bf16,
             is_causal: true,
@@ -471,13 +474,13 @@ mod tests {
         assert!(attention(2, 3, 256).check(LEAST_VERSION - 1).is_err());
         let wrong = [
             Attention { data_type: DataType::F32, ..right },
-            Attention { key: packed([2, 3, 99, 64]), ..right },
+            Attention { key: Layout4::without_gaps([2, 3, 99, 64]), ..right },
             attention(2, 3, 1),
-            Attention { result: packed([2, 3, 100, 32]), ..right },
+            Attention { result: Layout4::without_gaps([2, 3, 100, 32]), ..right },
             Attention { query: turned(&right.query), ..right },
         ];
         assert!(wrong.iter().all(|wrong| wrong.check(now).is_err()));
-        let odd = packed([2, 3, 100, 12]);
+        let odd = Layout4::without_gaps([2, 3, 100, 12]);
         assert!(Attention { query: odd, key: odd, ..right }.check(now).is_err());
     }
 }

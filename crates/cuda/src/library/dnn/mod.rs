@@ -214,6 +214,12 @@ fn refused(what: &impl fmt::Display, call: &'static str, status: c_int) -> Error
 }
 
 impl Layout4 {
+    /// Elements of these sizes one behind the other, the last dimension innermost.
+    pub fn without_gaps(sizes: [usize; 4]) -> Layout4 {
+        let [_, channels, height, width] = sizes;
+        Layout4 { sizes, strides: [channels * height * width, height * width, width, 1] }
+    }
+
     /// An error unless such numbers are inside a buffer of `len_bytes`.
     fn check(&self, data_type: DataType, len_bytes: usize) -> Result<()> {
         let last = self
