@@ -145,44 +145,54 @@ fn first_best<'a, T: Value + 'a>(mut x: impl Iterator<Item = &'a T>, better: imp
     x.enumerate().fold((0, first), |best, (i, &x)| if better(x, best.1) { (i + 1, x) } else { best })
 }
 
-/// The result for contiguous elements: a search per lane, then the earliest of the lanes' best.
+/// The result for contiguous elements.
 fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
-    // Numbers of blocks as wide as elements: the compiler makes vectors of no others.
-    let (best, best_block) = match size_of::<T>() {
-        8 => best_of_lanes(x, better, 1_u64),
+    // Places as wide as elements: the compiler makes vectors of no others.
+    let best = match size_of::<T>() {
+        8 => {
+            let (place, best) = best_of_lanes::<T, u64>(x, better);
+            (place as usize, best)
+        }
         _ => {
-            let (best, best_block) = best_of_lanes(x, better, 1_u32);
-            (best, best_block.map(u64::from))
+            let (place, best) = best_of_lanes::<T, u32>(x, better);
+            (place as usize, best)
         }
     };
     let (blocks, rest) = x.as_chunks::<LANES>();
-    let in_blocks = (0..LANES).map(|lane| (best_block[lane] as usize * LANES + lane, best[lane]));
     let in_rest = rest.iter().enumerate().map(|(i, &x)| (blocks.len() * LANES + i, x));
-    let beats = |(i, x): (usize, T), (j, y): (usize, T)| better(x, y) || (!better(y, x) && i < j);
-    let first = (best_block[0] as usize * LANES, best[0]);
-    in_blocks.chain(in_rest).fold(first, |best, next| if beats(next, best) { next } else { best }).0
+    in_rest.fold(best, |best, next| if better(next.1, best.1) { next } else { best }).0
 }
 
-/// The best of each lane and the number of its block.
-fn best_of_lanes<T: Value, I: Copy + Default + std::ops::AddAssign>(
+/// The first best of whole blocks, and where it is: a search per lane, then among the lanes by halves.
+fn best_of_lanes<T: Value, I: Copy + PartialOrd + From<u8> + std::ops::AddAssign>(
     x: &[T],
     better: impl Fn(T, T) -> bool + Copy,
-    one: I,
-) -> ([T; LANES], [I; LANES]) {
+) -> (I, T) {
     let (blocks, _) = x.as_chunks::<LANES>();
     simd::vectorized_widely(
         #[inline(always)]
         move || {
-            let (mut best, mut best_block, mut number) = (blocks[0], [I::default(); LANES], I::default());
+            let mut here: [I; LANES] = std::array::from_fn(|lane| I::from(lane as u8));
+            let (mut best, mut place) = (blocks[0], here);
             for block in &blocks[1..] {
-                number += one;
-                for ((best, best_block), &x) in best.iter_mut().zip(&mut best_block).zip(block) {
-                    let wins = better(x, *best);
-                    *best = if wins { x } else { *best };
-                    *best_block = if wins { number } else { *best_block };
+                for lane in 0..LANES {
+                    here[lane] += I::from(LANES as u8);
+                    let wins = better(block[lane], best[lane]);
+                    best[lane] = if wins { block[lane] } else { best[lane] };
+                    place[lane] = if wins { here[lane] } else { place[lane] };
                 }
             }
-            (best, best_block)
+            let mut lanes = LANES;
+            while lanes > 1 {
+                lanes /= 2;
+                for a in 0..lanes {
+                    let b = a + lanes;
+                    let wins = better(best[b], best[a]) | (!better(best[a], best[b]) & (place[b] < place[a]));
+                    best[a] = if wins { best[b] } else { best[a] };
+                    place[a] = if wins { place[b] } else { place[a] };
+                }
+            }
+            (place[0], best[0])
         },
     )
 }

@@ -495,6 +495,16 @@ impl AddRows<'_> {
             return;
         }
         let rows = PIECE / self.row_len;
+        if self.row_len == 1 {
+            for (n, index) in self.index.chunks(rows).enumerate() {
+                let values = src.part(first + n * rows, index.len(), room);
+                for (&j, &value) in index.iter().zip(values) {
+                    let dst = &mut slab[j as usize];
+                    *dst = adding.plus(*dst, value);
+                }
+            }
+            return;
+        }
         for (n, index) in self.index.chunks(rows).enumerate() {
             let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
             for (&j, values) in index.iter().zip(values.chunks_exact(self.row_len)) {

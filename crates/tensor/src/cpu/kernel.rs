@@ -172,9 +172,9 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
     for (i, dst) in dst.iter_mut().enumerate() {
         let mut widened = [[A::ZERO; BLOCK]; N];
         for (widened, source) in widened.iter_mut().zip(&sources) {
-            *widened = A::widened(registers, &source[i]);
+            *widened = A::widened_in_any_order(registers, &source[i]);
         }
-        let (before, mut after) = (T::widened(registers, dst), [T::ZERO; BLOCK]);
+        let (before, mut after) = (T::widened_in_any_order(registers, dst), [T::ZERO; BLOCK]);
         for lane in 0..BLOCK {
             let (mut number, mut of_lane) = (before[lane], [A::ZERO; N]);
             for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
@@ -183,7 +183,7 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
             f(&mut number, of_lane);
             after[lane] = number;
         }
-        *dst = T::narrowed(registers, &after);
+        *dst = T::narrowed_in_that_order(registers, &after);
     }
 }
 

@@ -45,6 +45,7 @@ mod spaced_rows;
 mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
+mod triangle;
 mod view;
 mod walk;
 
@@ -69,6 +70,7 @@ pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softma
 pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use sums::total;
+pub(crate) use triangle::triangle;
 pub(crate) use view::{CpuView, MAX_RANK};
 
 /// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.

@@ -84,6 +84,14 @@ fn write<T: Value>(
             }
             continue;
         }
+        if lines.steps == [1; 3] {
+            let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
+            for ((column, &number), &value) in (to..).zip(numbers).zip(values) {
+                let place = &mut dst[column + number as usize * stride];
+                *place = combine(*place, value);
+            }
+            continue;
+        }
         for _ in 0..lines.len {
             let place = &mut dst[to + numbers[at] as usize * stride];
             *place = combine(*place, values[value]);

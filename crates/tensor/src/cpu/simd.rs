@@ -10,7 +10,8 @@ use pulp::{Arch, Simd};
 /// Runs `work` compiled for AVX2, NEON or the baseline.
 ///
 /// Only what is inlined into `work` gets them: mark helpers `#[inline(always)]`, and closures that are longer than a
-/// few operations too. Loops must give the same bits for every instruction set, so no fused multiply-add.
+/// few operations too. Loops must give the same bits for every instruction set: `a * b + c` is rounded twice on all of them,
+/// `a.mul_add(b, c)` once.
 #[inline(always)]
 pub(crate) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     // One relaxed load: pulp remembers what it detected.

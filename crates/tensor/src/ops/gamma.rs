@@ -142,19 +142,17 @@ fn is_outside<R: Real>(x: R, least: f64) -> bool {
 fn lgamma(x: f64) -> f64 {
     const HALF_LN_TAU: f64 = 0.918_938_533_204_672_8;
     let is_large = x >= 13.0;
-    let (mut above, mut below, mut u) = (1.0, 1.0, if is_large { 2.0 } else { x });
-    let mut more = -1.0;
-    for _ in 0..11 {
-        let step = if u >= 2.5 { 1.0 } else { 0.0 };
-        (u, more) = (u - step, more - step);
-        above *= if step > 0.0 { u } else { 1.0 };
+    // Steps down to below 2.5, or up to 1.5: nothing waits for the step before.
+    let down = if is_large { 0.0 } else { (x - 1.5).floor() };
+    let mut above = 1.0;
+    for i in 1..=11 {
+        let i = f64::from(i);
+        above *= if i <= down { x - i } else { 1.0 };
     }
-    for _ in 0..2 {
-        let step = if u < 1.5 { 1.0 } else { 0.0 };
-        below *= if step > 0.0 { u } else { 1.0 };
-        (u, more) = (u + step, more + step);
-    }
-    let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // u − 2 without its errors near 1
+    let below = (if x < 1.5 { x } else { 1.0 }) * if x < 0.5 { x + 1.0 } else { 1.0 };
+    let up = (if x < 1.5 { 1.0 } else { 0.0 }) + if x < 0.5 { 1.0 } else { 0.0 };
+    let more = if down > 0.0 { -1.0 - down } else { up - 1.0 };
+    let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // what is left of x, less 2, without its errors near 1
     let ln = Real::ln(if is_large { x } else { above * below }); // one of them is 1
     let ln = if x < 1.5 { -ln } else { ln };
     let near = polynomial(
@@ -181,9 +179,9 @@ fn lgamma(x: f64) -> f64 {
             4.227_843_350_984_671_3e-1,
         ],
     );
-    let z = 1.0 / (x * x);
+    let inverse = 1.0 / x;
     let series = polynomial(
-        z,
+        inverse * inverse,
         [
             8.116_141_674_705_085e-4,
             -5.950_619_042_843_014e-4,
@@ -192,8 +190,8 @@ fn lgamma(x: f64) -> f64 {
             8.333_333_333_333_319e-2,
         ],
     );
-    let stirling = (x - 0.5) * ln - x + HALF_LN_TAU + series / x;
-    if is_large { stirling } else { ln + v * near }
+    let stirling = (x - 0.5) * ln - x + HALF_LN_TAU + series * inverse;
+    if is_large { stirling } else { v.mul_add(near, ln) }
 }
 
 /// The series of digamma for x ≥ 10 without the logarithm.

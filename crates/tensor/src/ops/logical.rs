@@ -2,10 +2,14 @@
 
 use super::compare::IsZero;
 use super::number_like;
+use crate::cpu;
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Kind, Number};
-use crate::op::run_unrecorded;
+use crate::op::{Inputs, LockedInputs, Op, PerType, run_unrecorded};
+use crate::shape::Shape;
+use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor};
 
 /// `with_number! { method, the same of tensors, doc }`
@@ -43,25 +47,60 @@ fn compare(op: &'static str, with: fn(&Raw, &Raw) -> Result<Raw>, x: &Raw, value
     with(x, &number_like(op, x, value)?)
 }
 
-/// `logical! { method, the same of truth values, doc }`
+/// `logical! { method, its operation on truth values and bytes, its operator, doc }`
 macro_rules! logical {
-    ($method:ident, $of_truths:ident, $doc:literal) => {
+    ($method:ident, $op:ident, $operator:tt, $doc:literal) => {
         impl<K: Kind> Tensor<K> {
             #[doc = $doc]
             ///
             /// # Errors
             /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
             pub fn $method<L: Kind>(&self, other: &Tensor<L>) -> Result<Tensor<Bool>> {
-                let [a, b] = [self.raw(), other.raw()].map(|x| x.converted(DType::Bool));
-                a?.$of_truths(&b?).map(Raw::typed)
+                let are_bytes = [self.dtype(), other.dtype()] == [DType::U8; 2];
+                let [a, b] = [self.raw(), other.raw()].map(|x| if are_bytes { Ok(x.clone()) } else { x.converted(DType::Bool) });
+                run_unrecorded(&$op, [&a?, &b?]).map(Raw::typed)
+            }
+        }
+
+        struct $op;
+
+        impl PerType<2> for $op {
+            fn out_dtype(&self, _: DType) -> DType {
+                DType::Bool
+            }
+
+            fn run_on_cpu(&self, inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                let [a, b] = inputs.views::<u8>();
+                cpu::map2(a, b, out.stored::<u8>(), |a: u8, b: u8| u8::from((a != 0) $operator (b != 0)));
+                Ok(())
+            }
+        }
+
+        impl Op<2> for $op {
+            const NAME: &'static str = stringify!($method);
+            const INPUTS: Inputs = Inputs::Broadcast;
+
+            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
+                Shape::broadcast(stringify!($method), a, b)
+            }
+
+            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+                static FORMULA: Formula = Formula {
+                    name: stringify!($method),
+                    inputs: &["a", "b"],
+                    constants: &[],
+                    text: concat!("(a != R(0)) ", stringify!($operator), " (b != R(0))"),
+                    changes: false,
+                };
+                FORMULA.run(device, stringify!($method), &inputs, &[], out)
             }
         }
     };
 }
 
-logical!(logical_and, mul, "Where both are true (of numbers: not 0), elementwise, broadcasting.");
-logical!(logical_or, add, "Where at least one is true (of numbers: not 0), elementwise, broadcasting.");
-logical!(logical_xor, ne, "Where one is true (of numbers: not 0) and the other is not, elementwise, broadcasting.");
+logical!(logical_and, And, &, "Where both are true (of numbers: not 0), elementwise, broadcasting.");
+logical!(logical_or, Or, |, "Where at least one is true (of numbers: not 0), elementwise, broadcasting.");
+logical!(logical_xor, Xor, ^, "Where one is true (of numbers: not 0) and the other is not, elementwise, broadcasting.");
 
 impl<K: Kind> Tensor<K> {
     /// Where an element is not true (of numbers: 0).

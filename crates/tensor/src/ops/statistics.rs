@@ -372,6 +372,9 @@ fn truth(op: &'static str, x: &Raw, reduced: Reduced, any: bool) -> Result<Tenso
         let value = Scalar::Int(i64::from(!any));
         return filled(x.storage.device(), op, reduced.shape(x.shape()), DType::Bool, value).map(Raw::typed);
     }
-    let bytes = x.without_node().converted(DType::Bool)?.converted(DType::U8)?;
+    let bytes = match x.dtype() {
+        DType::U8 => x.without_node(),
+        _ => x.without_node().converted(DType::Bool)?.converted(DType::U8)?,
+    };
     extreme_of(&bytes, reduced, any)?.converted(DType::Bool).map(Raw::typed)
 }

@@ -57,8 +57,13 @@ impl Scatter<'_> {
                     add_one(&mut dst[base + number as usize * stride], value);
                     base += step;
                 };
-                match index_step {
-                    1 => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
+                match (index_step, step) {
+                    (1, 1) => {
+                        for ((column, &value), &number) in (base..).zip(values).zip(index) {
+                            add_one(&mut dst[column + number as usize * stride], value);
+                        }
+                    }
+                    (1, _) => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
                     _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
                 }
             }

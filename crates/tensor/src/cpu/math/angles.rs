@@ -13,12 +13,12 @@ pub(super) const FAR: f64 = 1e6;
 /// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ [`FAR`].
 #[inline(always)]
 fn sin_cos(x: f64) -> (f64, f64, u64) {
-    let shifted = x * FRAC_2_PI + ROUND;
+    let shifted = x.mul_add(FRAC_2_PI, ROUND);
     let n = shifted - ROUND;
-    let first = x - n * 1.570_796_326_734_125_6;
+    let first = (-n).mul_add(1.570_796_326_734_125_6, x);
     let second = n * 6.077_100_506_303_966e-11;
     let high = first - second;
-    let low = n * 2.022_266_248_795_950_6e-21 - ((first - high) - second);
+    let low = n.mul_add(2.022_266_248_795_950_6e-21, second - (first - high));
     let r = high - low;
     let rest = (high - r) - low;
     let z = r * r;
@@ -46,8 +46,8 @@ fn sin_cos(x: f64) -> (f64, f64, u64) {
     );
     let half = 0.5 * z;
     let whole = 1.0 - half;
-    let cos = whole + (((1.0 - whole) - half) + (z * z * c - r * rest));
-    (r + (r * (z * s) + rest * whole), cos, shifted.to_bits())
+    let cos = whole + (((1.0 - whole) - half) + (z * z).mul_add(c, -r * rest));
+    (r + (z * s).mul_add(r, rest * whole), cos, shifted.to_bits())
 }
 
 /// The sine, unless the number is far.
@@ -135,6 +135,6 @@ pub(super) fn angle((y, x): (f64, f64), rest: impl Fn(f64) -> f64) -> f64 {
     let start = if is_small { 0.0 } else { start };
     let u = above / below;
     let z = u * u;
-    let angle = start + (u + u * (z * rest(z)));
+    let angle = start + (u * z).mul_add(rest(z), u);
     (if x.is_sign_negative() { PI - angle } else { angle }).copysign(y)
 }

@@ -1,7 +1,6 @@
 //! Remainders and quotients that are rounded down. Integers wrap; divided by 0 they give 0, because a device cannot report it.
 
 use super::Functions;
-use super::f64::upper;
 
 /// Division of integers and floats.
 pub(crate) trait Division: Sized {
@@ -119,13 +118,8 @@ float! { f32, |a, b| !(a < b * 268_435_456.0 && b < f32::INFINITY), {
     let (a, b) = (f64::from(a), f64::from(b));
     (a - (a / b).trunc() * b) as f32
 } }
-// Below 2⁵⁰ the product in two parts is exact (Dekker 1971, <https://doi.org/10.1007/BF01397083>); a quotient that was rounded up leaves a remainder
-// below 0.
+// Below 2⁵⁰ the remainder is a number that `f64` has, so it is not rounded; a quotient that was rounded up leaves one below 0.
 float! { f64, |a, b| !(a < b * 1_125_899_906_842_624.0 && a < 1e290 && b < 1e290 && b > 1e-280), {
-    let quotient = (a / b).trunc();
-    let product = quotient * b;
-    let (q, d) = (upper(quotient), upper(b));
-    let lost = ((q * d - product) + q * (b - d) + (quotient - q) * d) + (quotient - q) * (b - d);
-    let rest = (a - product) - lost;
+    let rest = (-(a / b).trunc()).mul_add(b, a);
     if rest < 0.0 { rest + b } else { rest }
 } }

@@ -6,14 +6,14 @@
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
-use super::f64::{exp_below, exp_of_sum, ln, polynomial, upper};
+use super::f64::{exp_below, exp_of_sum, ln, polynomial};
 
 /// erfc(a) and e^(−a²), for a ≥ 0.
 #[inline(always)]
 fn erfc_parts(a: f64) -> (f64, f64) {
     let a = if a > 27.5 { 27.5 } else { a }; // erfc(27.5) rounds to 0
-    let high = upper(a);
-    let bell = exp_of_sum(-high * high, -(a - high) * (a + high));
+    let square = a * a;
+    let bell = exp_of_sum(-square, -a.mul_add(a, -square));
     let t = (a - 3.5) / (a + 3.5);
     let q = polynomial(
         t,
@@ -66,7 +66,7 @@ pub(crate) fn erf(x: f64) -> f64 {
             -3.761_263_890_318_352e-1,
         ],
     );
-    let near = a + a * (1.283_791_670_955_125_7e-1 + z * p);
+    let near = a.mul_add(z.mul_add(p, 1.283_791_670_955_125_7e-1), a);
     let far = 1.0 - erfc_to_sum(if a > 6.0 { 6.0 } else { a });
     (if a >= 1.0 { far } else { near }).copysign(x)
 }
@@ -117,7 +117,7 @@ pub(crate) fn erfinv(x: f64) -> f64 {
     let (is_near, is_middle) = (a <= 0.85, root <= 5.0);
     let r = if is_middle { root - 1.6 } else { root - 5.0 };
     let r = if is_near { 0.180625 - 0.25 * (x * x) } else { r };
-    let (mut above, mut below) = (0.0, 0.0);
+    let (mut above, mut below) = (0.0_f64, 0.0_f64);
     for [near, middle, far] in WICHURA {
         let of = |i: usize| {
             if is_near {
@@ -128,7 +128,7 @@ pub(crate) fn erfinv(x: f64) -> f64 {
                 far[i]
             }
         };
-        (above, below) = (above * r + of(0), below * r + of(1));
+        (above, below) = (above.mul_add(r, of(0)), below.mul_add(r, of(1)));
     }
     let y = above / below * FRAC_1_SQRT_2;
     let y = if is_near { x * (0.5 * y) } else { y.copysign(x) };

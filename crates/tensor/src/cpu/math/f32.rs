@@ -34,15 +34,11 @@ pub(crate) fn exp_below(x: f32) -> f32 {
 /// eʳ and n in the low bits, such that eˣ = 2ⁿ·eʳ with |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_parts(x: f32) -> (f32, u32) {
-    let shifted = x * std::f32::consts::LOG2_E + ROUND;
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let r = (x - n * LN_2_HIGH) - n * LN_2_LOW;
-    let q = 1.381_446_7e-3;
-    let q = q * r + 8.368_781e-3;
-    let q = q * r + 4.166_839_3e-2;
-    let q = q * r + 1.666_652e-1;
-    let q = q * r + 4.999_999_4e-1;
-    (1.0 + (r + r * r * q), shifted.to_bits())
+    let r = (-n).mul_add(LN_2_LOW, (-n).mul_add(LN_2_HIGH, x));
+    let q = polynomial(r, [1.381_446_7e-3, 8.368_781e-3, 4.166_839_3e-2, 1.666_652e-1, 4.999_999_4e-1]);
+    (1.0 + (r * r).mul_add(q, r), shifted.to_bits())
 }
 
 /// 2ⁿ for n from −126 to 127 in the low bits.
@@ -55,7 +51,7 @@ fn two_to(n: u32) -> f32 {
 #[inline(always)]
 pub(crate) fn ln(x: f32) -> f32 {
     let (k, f) = ln_parts(x);
-    log_at_edges(x, k * LN_2_HIGH - ((less_than(f) - k * LN_2_LOW) - f))
+    log_at_edges(x, k.mul_add(LN_2_HIGH, f - (-k).mul_add(LN_2_LOW, less_than(f))))
 }
 
 /// ln(1 + x), as in `f64.rs`.
@@ -64,22 +60,19 @@ pub(crate) fn ln_1p(x: f32) -> f32 {
     let sum = 1.0 + x;
     let lost = if x > 1.0 { 1.0 - (sum - x) } else { x - (sum - 1.0) };
     let (k, f) = ln_parts(sum);
-    let y = k * LN_2_HIGH - ((less_than(f) - (k * LN_2_LOW + lost / sum)) - f);
+    let y = k.mul_add(LN_2_HIGH, f - (less_than(f) - k.mul_add(LN_2_LOW, lost / sum)));
     let y = if x == 0.0 || x == f32::INFINITY { x } else { y };
     let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
     if x >= -1.0 { y } else { f32::NAN }
 }
 
-/// The logarithm to base 2: ln f · log₂e with 12 bits of either multiplied exactly.
+/// The logarithm to base 2: k + ln(1 + f) · log₂e, with log₂e in two parts.
 #[inline(always)]
 pub(crate) fn log2(x: f32) -> f32 {
-    const HIGH: f32 = 1.442_382_8;
-    const LOW: f32 = 3.122_284e-4;
+    const LOW: f32 = 1.925_963e-8;
     let (k, f) = ln_parts(x);
-    let less = less_than(f);
-    let high = upper(f - less);
-    let low = (f - high) - less;
-    log_at_edges(x, (k + high * HIGH) + (high * LOW + low * (HIGH + LOW)))
+    let rest = f - less_than(f);
+    log_at_edges(x, rest.mul_add(std::f32::consts::LOG2_E, rest.mul_add(LOW, k)))
 }
 
 /// The logarithm to base 10, with log₁₀2 in two parts.
@@ -88,7 +81,7 @@ pub(crate) fn log10(x: f32) -> f32 {
     const HIGH: f32 = 3.010_254e-1;
     const LOW: f32 = 4.605_039e-6;
     let (k, f) = ln_parts(x);
-    log_at_edges(x, k * HIGH + (k * LOW + (f - less_than(f)) * std::f32::consts::LOG10_E))
+    log_at_edges(x, k.mul_add(HIGH, k.mul_add(LOW, (f - less_than(f)) * std::f32::consts::LOG10_E)))
 }
 
 /// k and f such that x = 2ᵏ·(1 + f) with 1 + f in [√½, √2).
@@ -107,7 +100,7 @@ fn ln_parts(x: f32) -> (f32, f32) {
 fn less_than(f: f32) -> f32 {
     let s = f / (2.0 + f);
     let z = s * s;
-    s * (f - z * ((2.987_442e-1 * z + 3.997_745e-1) * z + 6.666_677_6e-1))
+    s * (-z).mul_add(polynomial(z, [2.987_442e-1, 3.997_745e-1, 6.666_677_6e-1]), f)
 }
 
 /// The logarithm, which is `y` of positive finite numbers.
@@ -118,12 +111,6 @@ fn log_at_edges(x: f32, y: f32) -> f32 {
     if x >= 0.0 { y } else { f32::NAN }
 }
 
-/// The number cut off behind 12 bits.
-#[inline(always)]
-fn upper(x: f32) -> f32 {
-    f32::from_bits(x.to_bits() & !0xfff)
-}
-
 /// ln(1 + eˣ) for x ≤ 0: 2·artanh(s) with s = eˣ / (2 + eˣ) ≤ ⅓.
 #[inline(always)]
 pub(crate) fn log1p_exp(x: f32) -> f32 {
@@ -131,7 +118,7 @@ pub(crate) fn log1p_exp(x: f32) -> f32 {
     let s = e / (2.0 + e);
     let z = s * s;
     let r = polynomial(z, [2.801_267e-1, 2.800_167_9e-1, 4.002_153_4e-1, 6.666_642e-1]);
-    e - s * (e - z * r)
+    (-s).mul_add((-z).mul_add(r, e), e)
 }
 
 /// 2ˣ
@@ -142,7 +129,7 @@ pub(crate) fn exp2(x: f32) -> f32 {
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);
     let (n, half) = (shifted.to_bits(), shifted.to_bits() >> 1);
-    (1.0 + r * polynomial(r, EXP2)) * two_to(half) * two_to(n.wrapping_sub(half))
+    r.mul_add(polynomial(r, EXP2), 1.0) * two_to(half) * two_to(n.wrapping_sub(half))
 }
 
 /// Coefficients of (2^r − 1) / r, of relative errors of 2^r below 2⁻²⁸.
@@ -156,7 +143,7 @@ const EXP2_SHORT: [f32; 5] = [1.326_471_3e-3, 9.671_524e-3, 5.550_734e-2, 2.402_
 fn exp2_of_few(x: f32) -> f32 {
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);
-    f32::from_bits((1.0 + r * polynomial(r, EXP2_SHORT)).to_bits().wrapping_add(shifted.to_bits() << 23))
+    f32::from_bits(r.mul_add(polynomial(r, EXP2_SHORT), 1.0).to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
 /// A polynomial, by its coefficients from the last to the first.
@@ -164,7 +151,7 @@ fn exp2_of_few(x: f32) -> f32 {
 fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut y = coefficients[0];
     for c in &coefficients[1..] {
-        y = y * x + c;
+        y = y.mul_add(x, *c);
     }
     y
 }
@@ -175,7 +162,7 @@ pub(crate) fn erf(x: f32) -> f32 {
     let a = x.abs();
     let z = a * a;
     let p = polynomial(z, [-6.315_13e-4, 5.051_095e-3, -2.680_254_8e-2, 1.128_271_74e-1, -3.761_257_2e-1]);
-    let near = a + a * (1.283_791_6e-1 + z * p);
+    let near = a.mul_add(z.mul_add(p, 1.283_791_6e-1), a);
     let b = if a > 4.0 { 4.0 } else { a }; // erf(4) rounds to 1
     // The coefficients of ln(erfc(b)), times log₂e.
     let q = polynomial(
@@ -241,7 +228,7 @@ pub(crate) fn erfinv(x: f32) -> f32 {
         ],
     );
     let factor = if w < 6.0 { middle } else { far };
-    let y = a + a * if a < 0.6 { near } else { factor };
+    let y = a.mul_add(if a < 0.6 { near } else { factor }, a);
     (if a == 1.0 { f32::INFINITY } else { y }).copysign(x)
 }
 
@@ -265,6 +252,8 @@ pub(crate) fn acos(x: f32) -> f32 {
 
 const FRAC_PI_2_HIGH: f32 = std::f32::consts::FRAC_PI_2;
 const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
+/// π/2 less its nearest `f64`.
+pub(super) const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
 
 /// Whether a number that is not negative is above ½, and half of acos of it then, else asin, as a sum of two.
 #[inline(always)]
@@ -280,15 +269,16 @@ fn asin_parts(a: f32) -> (bool, f32, f32) {
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32, u32) {
     let x = f64::from(x);
-    let shifted = x * std::f64::consts::FRAC_2_PI + wide::ROUND;
+    let shifted = x.mul_add(std::f64::consts::FRAC_2_PI, wide::ROUND);
     let n = shifted - wide::ROUND;
-    let exact = (x - n * 1.570_796_310_901_641_8) - n * 1.589_325_477_352_819_6e-8;
+    let exact = (-n).mul_add(FRAC_PI_2_REST, (-n).mul_add(std::f64::consts::FRAC_PI_2, x));
     let r = exact as f32;
     let rest = (exact - f64::from(r)) as f32;
     let z = r * r;
     let s = polynomial(z, [-1.951_463_2e-4, 8.332_156e-3, -1.666_665_5e-1]);
     let c = polynomial(z, [2.443_241_2e-5, -1.388_731e-3, 4.166_664_6e-2]);
-    (r + (r * (z * s) + rest), 1.0 - ((0.5 * z - z * z * c) + r * rest), shifted.to_bits() as u32)
+    let less = r.mul_add(rest, (-z * z).mul_add(c, 0.5 * z));
+    (r + (z * s).mul_add(r, rest), 1.0 - less, shifted.to_bits() as u32)
 }
 
 /// The sine, unless the number is far.
@@ -318,15 +308,10 @@ pub(crate) fn tanh(x: f32) -> f32 {
     let a = x.abs();
     let a = if a > 10.0 { 10.0 } else { a }; // tanh(10) rounds to 1
     let z = a * a;
-    let p = 2.141_915_3e-3;
-    let p = p * z - 8.176_29e-3;
-    let p = p * z + 2.170_027e-2;
-    let p = p * z - 5.394_669e-2;
-    let p = p * z + 1.333_320_6e-1;
-    let p = p * z - 3.333_333e-1;
-    let small = a + a * z * p;
+    let p = polynomial(z, [2.141_915_3e-3, -8.176_29e-3, 2.170_027e-2, -5.394_669e-2, 1.333_320_6e-1, -3.333_333e-1]);
+    let small = (a * z).mul_add(p, a);
     let (power, n) = exp_parts(a + a);
-    let large = 1.0 - 2.0 / (power * two_to(n) + 1.0);
+    let large = 1.0 - 2.0 / power.mul_add(two_to(n), 1.0);
     (if a < 0.625 { small } else { large }).copysign(x)
 }
 
@@ -336,7 +321,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
     let e = exp_below(-x.abs());
     let sum = 1.0 + e;
     let y = e / sum;
-    let y = y + y * ((sum - 1.0) - e); // what was lost in the sum
+    let y = y.mul_add((sum - 1.0) - e, y); // what was lost in the sum
     if x < 0.0 { y } else { 1.0 - y }
 }
 
@@ -344,7 +329,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn pow(x: f32, y: f32) -> f32 {
     let (k, rest) = ln_in_f64(f64::from(x.abs()));
-    let magnitude = exp_in_f64(f64::from(y) * (k * std::f64::consts::LN_2 + rest)) as f32;
+    let magnitude = exp_in_f64(f64::from(y) * k.mul_add(std::f64::consts::LN_2, rest)) as f32;
     power_at_edges(x, y, magnitude)
 }
 
@@ -354,18 +339,18 @@ pub(super) fn ln_in_f64(x: f64) -> (f64, f64) {
     let (k, f) = wide::ln_parts(x);
     let s = f / (2.0 + f);
     let z = s * s;
-    let q = 2.358_219_024_324_3e-1;
-    let q = q * z + 2.853_730_658_084_26e-1;
-    let q = q * z + 4.000_033_522_036_43e-1;
-    let q = q * z + 6.666_666_564_533_13e-1;
-    (k, s + s + s * z * q)
+    let q = wide::polynomial(
+        z,
+        [2.358_219_024_324_3e-1, 2.853_730_658_084_26e-1, 4.000_033_522_036_43e-1, 6.666_666_564_533_13e-1],
+    );
+    (k, (s * z).mul_add(q, s + s))
 }
 
 /// eᵗ to more than 24 bits, if that is neither 0 nor infinite in `f32`.
 #[inline(always)]
 pub(super) fn exp_in_f64(t: f64) -> f64 {
     let (rest, power) = exp_parts_in_f64(t);
-    power + power * rest
+    power.mul_add(rest, power)
 }
 
 /// eʳ − 1 and 2ⁿ such that eᵗ = 2ⁿ·eʳ; see [`exp_in_f64`].
@@ -373,20 +358,25 @@ pub(super) fn exp_in_f64(t: f64) -> f64 {
 pub(super) fn exp_parts_in_f64(t: f64) -> (f64, f64) {
     let t = if t > 200.0 { 200.0 } else { t };
     let t = if t < -200.0 { -200.0 } else { t };
-    let (r, _, n) = wide::reduced(t, 0.0);
+    let (r, n) = wide::reduced(t, 0.0);
     (exp_m1_of_small(r), wide::two_to(n))
 }
 
 /// eʳ − 1 for |r| ≤ ln 2 / 2.
 #[inline(always)]
 pub(super) fn exp_m1_of_small(r: f64) -> f64 {
-    let q = 1.979_022_358_942e-4;
-    let q = q * r + 1.394_478_449_366_12e-3;
-    let q = q * r + 8.333_497_822_191_02e-3;
-    let q = q * r + 4.166_629_328_842_28e-2;
-    let q = q * r + 1.666_666_586_348_03e-1;
-    let q = q * r + 5.000_000_068_131_94e-1;
-    r + r * r * q
+    let q = wide::polynomial(
+        r,
+        [
+            1.979_022_358_942e-4,
+            1.394_478_449_366_12e-3,
+            8.333_497_822_191_02e-3,
+            4.166_629_328_842_28e-2,
+            1.666_666_586_348_03e-1,
+            5.000_000_068_131_94e-1,
+        ],
+    );
+    (r * r).mul_add(q, r)
 }
 
 /// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.

@@ -18,8 +18,8 @@ pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
     // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -746.0 { -746.0 } else { x };
-    let (r, p, n) = exp_parts(x, rest);
-    scaled(1.0 + (r + p), n)
+    let (r, n) = reduced(x, rest);
+    scaled(1.0 + exp_m1_of_small(r), n)
 }
 
 /// 2ⁿ·x, in two steps, so that neither factor is too large or too small.
@@ -36,7 +36,7 @@ pub(crate) fn exp2(x: f64) -> f64 {
     let x = if x < -1076.0 { -1076.0 } else { x };
     let shifted = x + ROUND;
     let r = (x - (shifted - ROUND)) * std::f64::consts::LN_2;
-    scaled(1.0 + (r + r * r * exp_rest(r)), shifted.to_bits())
+    scaled(1.0 + exp_m1_of_small(r), shifted.to_bits())
 }
 
 /// eˣ − 1
@@ -51,9 +51,9 @@ pub(crate) fn exp_m1(x: f64) -> f64 {
 fn half_exp_m1(x: f64) -> f64 {
     let x = if x > 710.5 { 710.5 } else { x };
     let x = if x < -60.0 { -60.0 } else { x };
-    let (r, p, n) = exp_parts(x, 0.0);
+    let (r, n) = reduced(x, 0.0);
     let quarter = two_to(n.wrapping_sub(2));
-    2.0 * (quarter * (r + p) + (quarter - 0.25))
+    2.0 * quarter.mul_add(exp_m1_of_small(r), quarter - 0.25)
 }
 
 /// (eˣ − e⁻ˣ) / 2, of m = e^|x| − 1: (m + m / (m + 1)) / 2.
@@ -80,40 +80,42 @@ const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
 #[inline(always)]
 pub(crate) fn exp_below(x: f64) -> f64 {
     let x = if x < -746.0 { -746.0 } else { x };
-    let (r, p, n) = exp_parts(x, 0.0);
-    (1.0 + (r + p)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)
+    let (r, n) = reduced(x, 0.0);
+    (1.0 + exp_m1_of_small(r)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)
 }
 
-/// r, eʳ − 1 − r and n in the low bits, such that e^(x + rest) = 2ⁿ·eʳ with |r| ≤ ln 2 / 2.
+/// eʳ − 1 for |r| ≤ ln 2 / 2.
 #[inline(always)]
-fn exp_parts(x: f64, rest: f64) -> (f64, f64, u64) {
-    let (r, lost, n) = reduced(x, rest);
-    (r, r * r * exp_rest(r) + lost, n)
+fn exp_m1_of_small(r: f64) -> f64 {
+    (r * r).mul_add(exp_rest(r), r)
 }
 
 /// (eʳ − 1 − r) / r² for |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_rest(r: f64) -> f64 {
-    let q = 2.4999962752161227e-8;
-    let q = q * r + 2.7630378614888184e-7;
-    let q = q * r + 2.7557587350023017e-6;
-    let q = q * r + 2.4801492762837084e-5;
-    let q = q * r + 1.9841269504757152e-4;
-    let q = q * r + 1.3888888943922556e-3;
-    let q = q * r + 8.333333333495627e-3;
-    let q = q * r + 4.166666666652919e-2;
-    let q = q * r + 1.666666666666641e-1;
-    q * r + 5.000000000000011e-1
+    polynomial(
+        r,
+        [
+            2.4999962752161227e-8,
+            2.7630378614888184e-7,
+            2.7557587350023017e-6,
+            2.4801492762837084e-5,
+            1.9841269504757152e-4,
+            1.3888888943922556e-3,
+            8.333333333495627e-3,
+            4.166666666652919e-2,
+            1.666666666666641e-1,
+            5.000000000000011e-1,
+        ],
+    )
 }
 
-/// r, what rounding took from it, and n in the low bits, such that x + rest = n·ln 2 + r with |r| ≤ ln 2 / 2.
+/// r and n in the low bits, such that x + rest = n·ln 2 + r with |r| ≤ ln 2 / 2.
 #[inline(always)]
-pub(super) fn reduced(x: f64, rest: f64) -> (f64, f64, u64) {
-    let shifted = x * std::f64::consts::LOG2_E + ROUND;
+pub(super) fn reduced(x: f64, rest: f64) -> (f64, u64) {
+    let shifted = x.mul_add(std::f64::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
-    let (high, low) = (x - n * LN_2_HIGH, n * LN_2_LOW - rest);
-    let r = high - low;
-    (r, (high - r) - low, shifted.to_bits())
+    ((-n).mul_add(LN_2_HIGH, x) - n.mul_add(LN_2_LOW, -rest), shifted.to_bits())
 }
 
 /// 2ⁿ for n from −1022 to 1023 in the low bits.
@@ -128,7 +130,8 @@ pub(crate) fn ln(x: f64) -> f64 {
     let (k, f) = ln_parts(x);
     let s = f / (2.0 + f);
     let z = s * s;
-    log_at_edges(x, k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - k * LN_2_LOW) - f))
+    let less = s.mul_add((-z).mul_add(artanh_rest(z), f), -k * LN_2_LOW);
+    log_at_edges(x, k.mul_add(LN_2_HIGH, f - less))
 }
 
 /// The logarithm, which is `y` of positive finite numbers.
@@ -145,14 +148,14 @@ fn log_parts(x: f64) -> (f64, f64) {
     let (k, f) = ln_parts(x);
     let s = f / (2.0 + f);
     let z = s * s;
-    (k, f - s * (f - z * artanh_rest(z)))
+    (k, (-s).mul_add((-z).mul_add(artanh_rest(z), f), f))
 }
 
 /// The logarithm to base 2.
 #[inline(always)]
 pub(crate) fn log2(x: f64) -> f64 {
     let (k, rest) = log_parts(x);
-    log_at_edges(x, k + rest * std::f64::consts::LOG2_E)
+    log_at_edges(x, rest.mul_add(std::f64::consts::LOG2_E, k))
 }
 
 /// The logarithm to base 10, with log₁₀2 in two parts.
@@ -161,7 +164,7 @@ pub(crate) fn log10(x: f64) -> f64 {
     const HIGH: f64 = 0.3010299955494702;
     const LOW: f64 = 1.1451100898021838e-10;
     let (k, rest) = log_parts(x);
-    log_at_edges(x, k * HIGH + (k * LOW + rest * std::f64::consts::LOG10_E))
+    log_at_edges(x, k.mul_add(HIGH, k.mul_add(LOW, rest * std::f64::consts::LOG10_E)))
 }
 
 /// ln(1 + x): the logarithm of the rounded sum, and to first order of what rounding took from it, as in FreeBSD's `s_log1p.c`.
@@ -172,7 +175,8 @@ pub(crate) fn ln_1p(x: f64) -> f64 {
     let (k, f) = ln_parts(sum);
     let s = f / (2.0 + f);
     let z = s * s;
-    let y = k * LN_2_HIGH - ((s * (f - z * artanh_rest(z)) - (k * LN_2_LOW + lost / sum)) - f);
+    let less = s.mul_add((-z).mul_add(artanh_rest(z), f), -k.mul_add(LN_2_LOW, lost / sum));
+    let y = k.mul_add(LN_2_HIGH, f - less);
     let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
     let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
     if x >= -1.0 { y } else { f64::NAN }
@@ -199,7 +203,7 @@ pub(crate) fn log1p_exp(x: f64) -> f64 {
             6.666_666_666_666_631e-1,
         ],
     );
-    e - s * (e - z * r)
+    (-s).mul_add((-z).mul_add(r, e), e)
 }
 
 /// A polynomial, by its coefficients from the last to the first: those of even and of odd powers beside each other, because each
@@ -210,9 +214,9 @@ pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 
     let (mut even, mut odd) = (0.0, 0.0);
     for (i, c) in coefficients.iter().enumerate() {
         let part = if (N - i) % 2 == 1 { &mut even } else { &mut odd };
-        *part = if i < 2 { *c } else { *part * z + c };
+        *part = if i < 2 { *c } else { part.mul_add(z, *c) };
     }
-    even + x * odd
+    odd.mul_add(x, even)
 }
 
 /// The number whose hyperbolic cosine this is; NaN below 1.
@@ -250,13 +254,18 @@ pub(super) fn ln_parts(x: f64) -> (f64, f64) {
 /// (2·artanh(s) − 2s) / s³ for z = s².
 #[inline(always)]
 fn artanh_rest(z: f64) -> f64 {
-    let r = 1.4799066108059503e-1;
-    let r = r * z + 1.5313755752712596e-1;
-    let r = r * z + 1.8183575166059565e-1;
-    let r = r * z + 2.2222198378459493e-1;
-    let r = r * z + 2.857142874414164e-1;
-    let r = r * z + 3.999999999940749e-1;
-    r * z + 6.666666666666735e-1
+    polynomial(
+        z,
+        [
+            1.4799066108059503e-1,
+            1.5313755752712596e-1,
+            1.8183575166059565e-1,
+            2.2222198378459493e-1,
+            2.857142874414164e-1,
+            3.999999999940749e-1,
+            6.666666666666735e-1,
+        ],
+    )
 }
 
 /// xʸ for y ≠ 0: e^(y·ln x) with about 60 bits of the logarithm.
@@ -264,11 +273,9 @@ fn artanh_rest(z: f64) -> f64 {
 pub(crate) fn pow(x: f64, y: f64) -> f64 {
     const MOST: f64 = 18_446_744_073_709_551_616.0; // greater exponents give 0, 1 or ∞ as this does
     let (high, low) = ln_exactly(x.abs());
-    // The product with y in two parts: halves of 26 bits multiply without rounding.
     let bounded = y.clamp(-MOST, MOST);
-    let (y_high, log_high) = (upper(bounded), upper(high));
-    let product = y_high * log_high;
-    let rest = (bounded - y_high) * log_high + bounded * ((high - log_high) + low);
+    let product = bounded * high;
+    let rest = bounded.mul_add(low, bounded.mul_add(high, -product)); // what rounding took is exact
     let magnitude = exp_of_sum(product, if product.abs() < 800.0 { rest } else { 0.0 });
     power_at_edges(x, y, magnitude)
 }
@@ -293,23 +300,15 @@ fn power_at_edges(x: f64, y: f64, magnitude: f64) -> f64 {
 fn ln_exactly(x: f64) -> (f64, f64) {
     let (k, f) = ln_parts(x);
     let sum = 2.0 + f;
-    let (sum_high, inverse) = (upper(sum), 1.0 / sum);
-    let sum_low = f - (sum_high - 2.0);
+    let (inverse, sum_low) = (1.0 / sum, f - (sum - 2.0));
     let s = f * inverse;
-    let s_high = upper(s);
-    let s_low = ((f - s_high * sum_high) - s_high * sum_low) * inverse;
+    let s_low = (-s).mul_add(sum_low, (-s).mul_add(sum, f)) * inverse;
     let z = s * s;
-    let (main, two) = (k * LN_2_HIGH, s_high + s_high);
+    let (main, two) = (k * LN_2_HIGH, s + s);
     let high = main + two;
-    let low = (main - high + two) + (k * LN_2_LOW + (s_low + s_low + s * z * artanh_rest(z)));
+    let low = (main - high + two) + k.mul_add(LN_2_LOW, (s * z).mul_add(artanh_rest(z), s_low + s_low));
     let sum = high + low;
     (sum, (high - sum) + low)
-}
-
-/// The number cut off behind 26 bits.
-#[inline(always)]
-pub(super) fn upper(x: f64) -> f64 {
-    f64::from_bits(x.to_bits() & !0x7ff_ffff)
 }
 
 /// The hyperbolic tangent.
@@ -317,9 +316,9 @@ pub(super) fn upper(x: f64) -> f64 {
 pub(crate) fn tanh(x: f64) -> f64 {
     let a = x.abs();
     let a = if a > 20.0 { 20.0 } else { a }; // tanh(20) rounds to 1
-    let (r, p, n) = exp_parts(a + a, 0.0);
+    let (r, n) = reduced(a + a, 0.0);
     let power = two_to(n);
-    let m = (power - 1.0) + power * r + power * p;
+    let m = power.mul_add(exp_m1_of_small(r), power - 1.0);
     (m / (m + 2.0)).copysign(x)
 }
 

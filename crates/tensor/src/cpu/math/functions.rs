@@ -5,7 +5,7 @@
 //! Those of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`. What only the `libm` crate has is computed number by number.
 //!
 //! # How, in `f32`
-//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in parts, the first exactly for |x| < 2²⁶; polynomials
+//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in two parts, for |x| < 2²⁶; polynomials
 //!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
 //! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
 //! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
@@ -13,7 +13,7 @@
 //!
 //! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
 
-use std::f64::consts::{FRAC_2_PI, LN_2};
+use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
 use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64};
 use super::f64::{ROUND, polynomial};
@@ -151,19 +151,19 @@ functions! {{
 /// Sine and cosine of x − n·π/2, and n in the low bits.
 #[inline(always)]
 fn sin_cos(x: f64) -> (f64, f64, u64) {
-    let shifted = x * FRAC_2_PI + ROUND;
+    let shifted = x.mul_add(FRAC_2_PI, ROUND);
     let n = shifted - ROUND;
-    let r = ((x - n * 1.570_796_310_901_641_8) - n * 1.589_325_471_229_585_7e-8) - n * 6.123_233_995_736_766e-17;
+    let r = (-n).mul_add(single::FRAC_PI_2_REST, (-n).mul_add(FRAC_PI_2, x));
     let z = r * r;
-    let s = 2.717_564_232_673_03e-6;
-    let s = s * z - 1.983_925_660_998_414e-4;
-    let s = s * z + 8.333_329_143_845_136e-3;
-    let s = s * z - 1.666_666_663_955_744e-1;
-    let c = -2.720_330_451_899_634e-7;
-    let c = c * z + 2.479_943_642_137_038e-5;
-    let c = c * z - 1.388_888_343_849_686_2e-3;
-    let c = c * z + 4.166_666_661_920_551e-2;
-    (r * (1.0 + z * s), 1.0 - 0.5 * z + z * z * c, shifted.to_bits())
+    let s = polynomial(
+        z,
+        [2.717_564_232_673_03e-6, -1.983_925_660_998_414e-4, 8.333_329_143_845_136e-3, -1.666_666_663_955_744e-1],
+    );
+    let c = polynomial(
+        z,
+        [-2.720_330_451_899_634e-7, 2.479_943_642_137_038e-5, -1.388_888_343_849_686_2e-3, 4.166_666_661_920_551e-2],
+    );
+    (r * z.mul_add(s, 1.0), (z * z).mul_add(c, 1.0 - 0.5 * z), shifted.to_bits())
 }
 
 /// The angle of the point (x, y).
@@ -173,12 +173,17 @@ fn angle(y: f64, x: f64) -> f64 {
         (y, x),
         #[inline(always)]
         |z| {
-            let q = 4.747_375_063_108_318e-2;
-            let q = q * z - 8.477_990_053_857_846e-2;
-            let q = q * z + 1.104_502_261_667_388_7e-1;
-            let q = q * z - 1.428_203_664_749_63e-1;
-            let q = q * z + 1.999_990_500_809_876_7e-1;
-            q * z - 3.333_333_251_286_273e-1
+            polynomial(
+                z,
+                [
+                    4.747_375_063_108_318e-2,
+                    -8.477_990_053_857_846e-2,
+                    1.104_502_261_667_388_7e-1,
+                    -1.428_203_664_749_63e-1,
+                    1.999_990_500_809_876_7e-1,
+                    -3.333_333_251_286_273e-1,
+                ],
+            )
         },
     )
 }
@@ -194,7 +199,7 @@ fn asinh(x: f64) -> f64 {
 fn ln_1p(x: f64) -> f64 {
     let sum = 1.0 + x;
     let (k, rest) = ln_in_f64(sum);
-    let y = k * LN_2 + rest + (x - (sum - 1.0)) / sum;
+    let y = k.mul_add(LN_2, rest) + (x - (sum - 1.0)) / sum;
     let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
     let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
     if x >= -1.0 { y } else { f64::NAN }
@@ -203,7 +208,7 @@ fn ln_1p(x: f64) -> f64 {
 #[inline(always)]
 fn exp_m1(x: f64) -> f64 {
     let (rest, power) = exp_parts_in_f64(x);
-    let y = (power - 1.0) + power * rest;
+    let y = power.mul_add(rest, power - 1.0);
     if x == 0.0 { x } else { y }
 }
 
@@ -224,7 +229,7 @@ fn erf_near_zero(x: f64) -> f64 {
             -3.761_263_889_010_022e-1,
         ],
     );
-    x * (q * z + 1.128_379_167_094_713_2)
+    x * q.mul_add(z, 1.128_379_167_094_713_2)
 }
 
 /// erfc for 1 ≤ a; beyond 10.1 a number that is 0 in `f32`.

@@ -117,6 +117,16 @@ pub(crate) trait Registers: Copy {
     fn widen(self, bits: &Block) -> [f32; BLOCK];
     /// A block, rounded to the nearest, ties to even.
     fn narrow(self, numbers: &[f32; BLOCK]) -> Block;
+    /// A block, widened, in whatever order is fastest.
+    #[inline(always)]
+    fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
+        self.widen(bits)
+    }
+    /// [`narrow`](Registers::narrow) of numbers in the order of [`widen_in_any_order`](Registers::widen_in_any_order).
+    #[inline(always)]
+    fn narrow_in_that_order(self, numbers: &[f32; BLOCK]) -> Block {
+        self.narrow(numbers)
+    }
 }
 
 /// The conversions that the machine has registers for: those of AVX-512.
@@ -146,7 +156,7 @@ mod wide {
     use pulp::Simd;
     use pulp::x86::V4;
 
-    use super::{BLOCK, Block, Registers, bf16, bf16_to_f32, each, f32_to_bf16};
+    use super::{BLOCK, Block, Registers, bf16, bf16_to_f32, each, f32_to_bf16, rounded_above};
 
     /// By the instructions that AVX-512 has: three times as fast as the arithmetic below, and the same but for the bits of
     /// NaN.
@@ -201,6 +211,28 @@ mod wide {
                 #[inline(always)]
                 |x| f32_to_bf16(x).to_bits(),
             )
+        }
+
+        /// First the second halves of pairs, which lie where `f32` has its upper bits, then the first ones: nothing moves to
+        /// another register.
+        #[inline(always)]
+        fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
+            let pairs: [u32; BLOCK / 2] = bytemuck::cast(*bits);
+            let mut numbers = [[0.0; BLOCK / 2]; 2];
+            for (i, pair) in pairs.into_iter().enumerate() {
+                (numbers[0][i], numbers[1][i]) = (f32::from_bits(pair & 0xffff_0000), f32::from_bits(pair << 16));
+            }
+            bytemuck::cast(numbers)
+        }
+
+        #[inline(always)]
+        fn narrow_in_that_order(self, numbers: &[f32; BLOCK]) -> Block {
+            let [second, first]: [[f32; BLOCK / 2]; 2] = bytemuck::cast(*numbers);
+            let mut pairs = [0; BLOCK / 2];
+            for (i, pair) in pairs.iter_mut().enumerate() {
+                *pair = rounded_above(second[i]) & 0xffff_0000 | rounded_above(first[i]) >> 16;
+            }
+            bytemuck::cast(pairs)
         }
     }
 }
@@ -276,10 +308,16 @@ pub(crate) fn bf16_to_f32(x: bf16) -> f32 {
 /// To the nearest, ties to even; NaN stays NaN.
 #[inline(always)]
 pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
+    bf16::from_bits((rounded_above(x) >> 16) as u16)
+}
+
+/// Bits whose upper half is the number as a `bf16`.
+#[inline(always)]
+fn rounded_above(x: f32) -> u32 {
     let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
-    let nan = bits >> 16 | 0x40;
-    bf16::from_bits(if x.is_nan() { nan } else { rounded } as u16)
+    // What a tie adds makes the last place even.
+    let rounded = bits.wrapping_add(if bits & 1 << 16 == 0 { 0x7fff } else { 0x8000 });
+    if x.is_nan() { bits | 0x40_0000 } else { rounded }
 }
 
 /// So that rounding the result to a half type gives what rounding `x` once would: 14 places of the fraction, towards zero,

@@ -2,14 +2,13 @@
 
 mod cuda;
 
-use super::{choose, number_like};
 use crate::autograd::{Saved, record};
+use crate::cpu;
 use crate::device::Device;
-use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::Kind;
-use crate::op::{Derivative, on_cuda};
-use crate::tensor::{Raw, Tensor};
+use crate::op::{Derivative, on_cpu, on_cuda};
+use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
     /// The elements on and below diagonal number `diagonal` of each matrix, 0 above. Diagonal 0 is the main one, those above
@@ -53,20 +52,28 @@ impl Side {
 }
 
 fn triangle(x: &Raw, side: Side, diagonal: isize) -> Result<Raw> {
-    let keep = match side {
-        Side::Lower => Raw::le,
-        Side::Upper => Raw::ge,
+    let &[.., rows, columns] = &x.shape()[..] else {
+        return Err(Error::wrong_shape(
+            side.name(),
+            "the tensor",
+            x.shape(),
+            "it must have two dimensions; reshape it",
+        ));
     };
-    let Device::Cuda(device) = x.storage.device() else {
-        return kept(side.name(), x, diagonal, keep);
+    let (input, like) = (x.gap_free()?, (*x.shape(), x.dtype()));
+    let out = match x.storage.device() {
+        Device::Cuda(device) => on_cuda(side.name(), device, [Some(&input)], like, &mut |inputs, out| {
+            let [x] = inputs.cuda_views();
+            cuda::triangle(device, x, (side, diagonal), out)
+        })?,
+        _ => on_cpu(side.name(), [Some(&input)], like, &mut |inputs, out| {
+            by_bits!(inputs.dtype(), B => {
+                let x = inputs.bits_of::<B>(0).data.plain();
+                cpu::triangle(x, (rows, columns), (diagonal, side == Side::Upper), out.bits());
+            });
+            Ok(())
+        })?,
     };
-    if x.rank() < 2 {
-        return Err(needs_two(side.name(), x));
-    }
-    let out = on_cuda(side.name(), device, [Some(&x.gap_free()?)], (*x.shape(), x.dtype()), &mut |inputs, out| {
-        let [x] = inputs.cuda_views();
-        cuda::triangle(device, x, (side, diagonal), out)
-    })?;
     Ok(record(side.name(), Triangle { side, diagonal }, [Some(x)], out))
 }
 
@@ -80,19 +87,4 @@ impl Derivative<1> for Triangle {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(triangle(grad.raw(), self.side, self.diagonal)?.typed())])
     }
-}
-
-fn needs_two(op: &'static str, x: &Raw) -> Error {
-    Error::wrong_shape(op, "the tensor", x.shape(), "it must have two dimensions; reshape it")
-}
-
-/// The elements whose column number and row number plus `diagonal` `keep` says yes to, 0 elsewhere.
-fn kept(op: &'static str, x: &Raw, diagonal: isize, keep: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
-    let &[.., rows, columns] = &x.shape()[..] else {
-        return Err(needs_two(op, x));
-    };
-    let numbers = |n: usize| Tensor::arange(0, n as i64, 1)?.to(x.storage.device());
-    let [row, column] = [numbers(rows)?.unsqueeze(1)?, numbers(columns)?];
-    let first = row.add_scalar(diagonal as i64)?;
-    choose(op, &keep(column.raw(), first.raw())?, x, &number_like(op, x, Scalar::Int(0))?)
 }
