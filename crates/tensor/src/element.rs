@@ -257,14 +257,6 @@ pub(crate) trait Computing: Element {
     fn narrowed(_: impl Registers, _: &[Self; BLOCK]) -> Block {
         unreachable!("halves compute in f32")
     }
-    /// A block of halves, widened, in whatever order is fastest.
-    fn widened_in_any_order(_: impl Registers, _: &Block) -> [Self; BLOCK] {
-        unreachable!("halves compute in f32")
-    }
-    /// [`narrowed`](Computing::narrowed) of numbers in that order.
-    fn narrowed_in_that_order(_: impl Registers, _: &[Self; BLOCK]) -> Block {
-        unreachable!("halves compute in f32")
-    }
 }
 
 /// Numbers. Integer arithmetic wraps.
@@ -561,14 +553,6 @@ real! {
     #[inline(always)]
     fn narrowed(registers: impl Registers, numbers: &[f32; BLOCK]) -> Block {
         registers.narrow(numbers)
-    }
-    #[inline(always)]
-    fn widened_in_any_order(registers: impl Registers, bits: &Block) -> [f32; BLOCK] {
-        registers.widen_in_any_order(bits)
-    }
-    #[inline(always)]
-    fn narrowed_in_that_order(registers: impl Registers, numbers: &[f32; BLOCK]) -> Block {
-        registers.narrow_in_that_order(numbers)
     }
 }
 real! { f64, f64, }

@@ -2,7 +2,7 @@
 //! in registers.
 
 use super::elements::rows_in;
-use super::math::half::{BLOCK, Block, Half, Registers, Wide};
+use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 
@@ -168,13 +168,13 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
     sources: [&[Block]; N],
     f: impl Fn(&mut T, [A; N]),
 ) {
-    let sources = sources.map(|source| &source[..dst.len()]);
+    let (registers, sources) = (InAnyOrder(registers), sources.map(|source| &source[..dst.len()]));
     for (i, dst) in dst.iter_mut().enumerate() {
         let mut widened = [[A::ZERO; BLOCK]; N];
         for (widened, source) in widened.iter_mut().zip(&sources) {
-            *widened = A::widened_in_any_order(registers, &source[i]);
+            *widened = A::widened(registers, &source[i]);
         }
-        let (before, mut after) = (T::widened_in_any_order(registers, dst), [T::ZERO; BLOCK]);
+        let (before, mut after) = (T::widened(registers, dst), [T::ZERO; BLOCK]);
         for lane in 0..BLOCK {
             let (mut number, mut of_lane) = (before[lane], [A::ZERO; N]);
             for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
@@ -183,7 +183,7 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
             f(&mut number, of_lane);
             after[lane] = number;
         }
-        *dst = T::narrowed_in_that_order(registers, &after);
+        *dst = T::narrowed(registers, &after);
     }
 }
 

@@ -145,9 +145,9 @@ fn lgamma(x: f64) -> f64 {
     // Steps down to below 2.5, or up to 1.5: nothing waits for the step before.
     let down = if is_large { 0.0 } else { (x - 1.5).floor() };
     let mut above = 1.0;
-    for i in 1..=11 {
-        let i = f64::from(i);
-        above *= if i <= down { x - i } else { 1.0 };
+    for i in 0..11 {
+        let step = f64::from(i) + 1.0;
+        above *= if step <= down { x - step } else { 1.0 };
     }
     let below = (if x < 1.5 { x } else { 1.0 }) * if x < 0.5 { x + 1.0 } else { 1.0 };
     let up = (if x < 1.5 { 1.0 } else { 0.0 }) + if x < 0.5 { 1.0 } else { 0.0 };

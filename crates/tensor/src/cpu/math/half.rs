@@ -129,6 +129,25 @@ pub(crate) trait Registers: Copy {
     }
 }
 
+/// The same conversions where the order of a block does not matter, so that it may be the fastest.
+#[derive(Clone, Copy)]
+pub(crate) struct InAnyOrder<R>(pub(crate) R);
+
+impl<R: Registers> Registers for InAnyOrder<R> {
+    #[inline(always)]
+    fn vectorized(self, work: impl FnOnce()) {
+        self.0.vectorized(work);
+    }
+    #[inline(always)]
+    fn widen(self, bits: &Block) -> [f32; BLOCK] {
+        self.0.widen_in_any_order(bits)
+    }
+    #[inline(always)]
+    fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
+        self.0.narrow_in_that_order(numbers)
+    }
+}
+
 /// The conversions that the machine has registers for: those of AVX-512.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are none"))]
