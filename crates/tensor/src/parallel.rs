@@ -9,7 +9,7 @@
 //! joining two tasks of 20 µs after a gap of 20 to 1000 µs took 65 to 100 µs, one after the other takes 40).
 //!
 //! Read `gate.rs` next, the protocol by which helpers enter and leave a job, then `pool.rs`.
-//! Unsafe: one dereference in `pool.rs` and the slices of [`for_each_chunk_mut`].
+//! Unsafe: one dereference in `pool.rs`, the slices of [`for_each_chunk_mut`] and the elements of [`Columns`].
 
 mod gate;
 mod pool;
@@ -135,14 +135,61 @@ pub(crate) fn try_for_each_chunk_mut<T: Send, E: Send>(
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
+/// Calls `f(i, columns)` for every `width` columns (of the last there may be fewer) of the matrix with rows of `row_len` elements;
+/// see [`run`].
+pub(crate) fn for_each_columns_mut<T: Send>(
+    matrix: &mut [T],
+    row_len: usize,
+    width: usize,
+    f: impl Fn(usize, &mut Columns<'_, T>) + Sync,
+) {
+    let Some(rows) = matrix.len().checked_div(row_len) else { return };
+    let (whole, width) = (Shared { start: matrix.as_mut_ptr(), len: matrix.len() }, width.max(1));
+    run_all(row_len.div_ceil(width), &|i| {
+        let first = i * width;
+        let width = width.min(row_len - first);
+        // The parts are disjoint: `run` hands out each index once.
+        f(i, &mut Columns { whole: &whole, first, rows, row_len, width });
+    });
+}
+
+/// Neighboring columns of a matrix, which no other task has.
+pub(crate) struct Columns<'a, T> {
+    whole: &'a Shared<T>,
+    first: usize,
+    rows: usize,
+    row_len: usize,
+    width: usize,
+}
+
+impl<T> Columns<'_, T> {
+    /// How many columns there are.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// An element, if there is one.
+    #[inline(always)]
+    pub(crate) fn get_mut(&mut self, row: usize, column: usize) -> Option<&mut T> {
+        if row >= self.rows || column >= self.width {
+            return None;
+        }
+        // SAFETY: the row and the column are inside of the slice, which has `rows * row_len` elements and is borrowed until all
+        // tasks are done.
+        let element = unsafe { self.whole.start.add(row * self.row_len + self.first + column) };
+        // SAFETY: the element is in this part alone, of which nobody else has an element while `self` is borrowed.
+        Some(unsafe { &mut *element })
+    }
+}
+
 /// A mutable slice whose disjoint parts go to different tasks.
 struct Shared<T> {
     start: *mut T,
     len: usize,
 }
 
-// SAFETY: all access is through `chunk`, whose caller answers for the parts being disjoint; they move to other threads,
-// which `T: Send` allows.
+// SAFETY: all access is through `chunk`, whose caller answers for the parts being disjoint, and through `Columns`, which are;
+// parts move to other threads, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
@@ -213,6 +260,31 @@ mod tests {
             for_each_chunk_mut(&mut numbers, 100, |i, chunk| chunk.fill(i));
 
             assert!(numbers.iter().enumerate().all(|(at, &i)| i == at / 100));
+        });
+    }
+
+    #[test]
+    fn columns_cover_the_matrix() {
+        with_threads(2, || {
+            for (rows, row_len, width) in [(7, 10, 3), (1, 5, 5), (4, 1, 1), (3, 8, 100)] {
+                let mut numbers = vec![0; rows * row_len];
+                for_each_columns_mut(&mut numbers, row_len, width, |i, columns| {
+                    for (row, column) in (0..rows).flat_map(|row| (0..columns.width()).map(move |column| (row, column)))
+                    {
+                        *columns.get_mut(row, column).unwrap() += i * width + column + 1;
+                    }
+                });
+                assert!(numbers.iter().enumerate().all(|(at, &number)| number == at % row_len + 1), "{numbers:?}");
+            }
+            for_each_columns_mut(&mut [0_u8; 0], 0, 1, |_, _| unreachable!("no columns"));
+        });
+    }
+
+    #[test]
+    fn other_columns_are_out_of_reach() {
+        for_each_columns_mut(&mut [0; 12], 4, 2, |_, columns| {
+            assert!(columns.get_mut(2, 1).is_some());
+            assert!(columns.get_mut(2, 2).is_none() && columns.get_mut(3, 0).is_none());
         });
     }
 

@@ -178,6 +178,11 @@ impl<'a> Checked<'a> {
         is_inside
     }
 
+    /// One of numbers that nobody checked before they were used is outside.
+    fn found_outside(&self) {
+        self.any_outside.store(true, Ordering::Relaxed);
+    }
+
     /// Whether all were.
     pub(super) fn are_inside(&self) -> bool {
         !self.any_outside.load(Ordering::Relaxed)
@@ -201,7 +206,12 @@ pub(crate) fn scatter_add<C: Num>(
     checks: bool,
 ) -> Result<bool> {
     let strides = contiguous_strides(dst_shape);
-    let checked = if checks { Checked::new(index, dim, dst_shape[dim]) } else { Checked::already() };
+    // Along the first dimension, the loop itself finds what is outside.
+    let checked = if checks && (dim > 0 || dst.len() == 0) {
+        Checked::new(index, dim, dst_shape[dim])
+    } else {
+        Checked::already()
+    };
     if checked.are_inside() {
         let (base_strides, stride) = (without(dim, &strides), strides[dim]);
         let scatter = Scatter { dst_shape, dim, index, base: base_strides, stride, checked: &checked };
@@ -315,17 +325,17 @@ fn summing<C: Num>(
         }
         return Ok(());
     }
-    let dims = Dims::of(src.shape, src.strides);
+    let (strides, dims) = (src.strides, Dims::of(src.shape, src.strides));
     match (dst, src.data) {
         (StoredMut::Halves(dst, Half::F16), Stored::Halves(bits, half)) => {
-            let src = Source { data: Stored::Halves(bits, half), dims };
+            let src = Source { data: Stored::Halves(bits, half), strides, dims };
             how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddF16)
         }
         (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
-            let src = Source { data: Stored::Halves(bits, half), dims };
+            let src = Source { data: Stored::Halves(bits, half), strides, dims };
             how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddBf16)
         }
-        (dst, data) => how.sum(dst, Source { data, dims }, base, AddNumbers),
+        (dst, data) => how.sum(dst, Source { data, strides, dims }, base, AddNumbers),
     }
 }
 
@@ -334,6 +344,14 @@ fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
     match base {
         None => fill(dst, C::ZERO),
         Some(base) => base.part(start, dst.len()).copy_to(dst),
+    }
+}
+
+/// The same of halves, as their bits.
+fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize) {
+    match base {
+        None => fill(dst, 0),
+        Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
     }
 }
 
@@ -349,6 +367,7 @@ fn rounded_to_f16(x: f32) -> f32 {
 /// What is added, in row-major order.
 struct Source<'a, C> {
     data: Stored<'a, C>,
+    strides: &'a [usize],
     dims: Dims,
 }
 
@@ -401,38 +420,45 @@ impl Summing for Scatter<'_> {
         base: Option<Stored<'_, C>>,
         adding: impl Adding<C>,
     ) -> Result<()> {
-        // The outermost dimension cuts source and destination alike, unless it is the one that the index names.
-        let (rows, src_rows) = match self.dim {
-            0 => (1, 1),
-            _ => (self.dst_shape[0], self.index.shape[0]),
-        };
+        let is_sparse = SPARSE * src.dims.len() <= dst.len();
+        let is_added_in_bits = |half| is_sparse || half == Half::BF16;
+        let add_to_bits = |dst: &mut u16, value| adding.add_to_bits(dst, value);
+        let add_to = |dst: &mut C, value| *dst = adding.plus(*dst, value);
+        if self.dim == 0 {
+            return match dst {
+                StoredMut::Halves(dst, half) if is_added_in_bits(half) => {
+                    for_each_chunk_mut(dst, CHUNK, |i, dst| begin_bits(dst, base, i * CHUNK));
+                    self.add_to_columns(dst, &src, add_to_bits)
+                }
+                dst => scratch::reals_mut(dst, |dst| {
+                    for_each_chunk_mut(dst, CHUNK, |i, dst| begin(dst, base, i * CHUNK));
+                    self.add_to_columns(dst, &src, add_to)
+                }),
+            };
+        }
+        // The outermost dimension cuts source and destination alike.
+        let (rows, src_rows) = (self.dst_shape[0], self.index.shape[0]);
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
         let chunk_rows = (CHUNK / row_len.max(src_row_len)).max(1);
-        let is_sparse = SPARSE * src.dims.len() <= dst.len();
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
             if !self.checked.part(first, n) {
                 return Ok(());
             }
-            let add_to = |add: &mut dyn FnMut(&[C])| match n {
+            let with_values = |add: &mut dyn FnMut(&[C])| match n {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
             };
             let (start, rounds) = (first * row_len, matches!(dst, StoredMut::Halves(..)));
             match dst {
-                StoredMut::Halves(dst, half) if is_sparse || half == Half::BF16 => {
-                    match base {
-                        None => dst.fill(0),
-                        Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
-                    }
-                    let add_one = |dst: &mut u16, value| adding.add_to_bits(dst, value);
-                    add_to(&mut |values| self.add(dst, (first, true), values, add_one))
+                StoredMut::Halves(dst, half) if is_added_in_bits(half) => {
+                    begin_bits(dst, base, start);
+                    with_values(&mut |values| self.add(dst, (first, true), values, add_to_bits))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
                     begin(dst, base, start);
-                    let add_one = |dst: &mut C, value| *dst = adding.plus(*dst, value);
-                    add_to(&mut |values| self.add(dst, (first, rounds), values, add_one))
+                    with_values(&mut |values| self.add(dst, (first, rounds), values, add_to))
                 }),
             }
         })

@@ -19,6 +19,7 @@
 mod arg;
 mod channels;
 mod choose;
+mod column_blocks;
 mod columns;
 mod copy;
 mod distances;

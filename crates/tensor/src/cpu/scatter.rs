@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 
+use super::column_blocks::{entries_of, for_each_block};
 use super::index::{Checked, all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
@@ -32,14 +33,17 @@ pub(crate) fn scatter<T: Value>(
         }
         return are_inside;
     }
-    let checked = Checked::new(index, dim, size);
-    if dst.is_empty() || !checked.are_inside() {
+    if dst.is_empty() {
         return false;
     }
+    if dim == 0 {
+        return scatter_in_columns(dst, dst_shape, index, src, combine);
+    }
+    let checked = Checked::new(index, dim, size);
     let strides = contiguous_strides(dst_shape);
-    let (base, stride) = (without(dim, &strides), strides.get(dim).copied().unwrap_or(0));
-    // The outermost dimension cuts all tensors alike, unless it is the one that the index names.
-    let (rows, src_rows) = if dim == 0 { (1, 1) } else { (dst_shape[0], index.shape[0]) };
+    let (base, stride) = (without(dim, &strides), strides[dim]);
+    // The outermost dimension cuts all tensors alike.
+    let (rows, src_rows) = (dst_shape[0], index.shape[0]);
     let row_len = dst.len() / rows;
     let chunk_rows = (CHUNK / row_len).max(1);
     let (numbers, values) = (index.data.plain(), src.data.plain());
@@ -53,15 +57,45 @@ pub(crate) fn scatter<T: Value>(
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..index.shape.len()];
         shape.copy_from_slice(index.shape);
-        let from = |strides: &[usize]| if dim == 0 { 0 } else { first * strides[0] };
-        if dim != 0 {
-            shape[0] = n;
-        }
-        let (numbers, values) = (&numbers[from(index.strides)..], &values[from(src.strides)..]);
+        shape[0] = n;
+        let (numbers, values) = (&numbers[first * index.strides[0]..], &values[first * src.strides[0]..]);
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
         sides.each(|lines| write(lines, dst, (numbers, stride), values, own_combine));
     });
     checked.are_inside()
+}
+
+/// [`scatter`] along the first dimension.
+fn scatter_in_columns<T: Value>(
+    dst: &mut [T],
+    dst_shape: &[usize],
+    index: CpuView<'_, i64>,
+    src: CpuView<'_, T>,
+    combine: impl Fn(T, T) -> T + Sync + Copy,
+) -> bool {
+    let (numbers, values) = (index.data.plain(), src.data.plain());
+    let base = without(0, &contiguous_strides(dst_shape));
+    for_each_block(dst, dst_shape, index.shape.iter().product(), |dst, entries| {
+        let own_combine = combine; // a local, so that no store to `dst` makes the loop read what it has
+        let Some((start, shape)) = entries_of(index, &entries) else { return true };
+        let numbers = &numbers[start..];
+        let values = &values[entries.start * src.strides.get(1).unwrap_or(&0)..];
+        let mut are_inside = true;
+        Sides::of(&shape[..dst_shape.len()], [index.strides, src.strides, &base]).each(|lines| {
+            let [index_step, value_step, step] = lines.steps;
+            for line in 0..lines.count {
+                let [mut at, mut value, mut column] = lines.beginnings(line);
+                for _ in 0..lines.len {
+                    match dst.get_mut(numbers[at] as usize, column) {
+                        Some(place) => *place = own_combine(*place, values[value]),
+                        None => are_inside = false,
+                    }
+                    (at, value, column) = (at + index_step, value + value_step, column + step);
+                }
+            }
+        });
+        are_inside
+    })
 }
 
 /// Lines of the index, of the source, and of where they go without what the index says.
@@ -80,14 +114,6 @@ fn write<T: Value>(
             let (dst, numbers, values) = (&mut dst[to..], &numbers[at..][..lines.len], &values[value..][..lines.len]);
             for (&number, &value) in numbers.iter().zip(values) {
                 let place = &mut dst[number as usize];
-                *place = combine(*place, value);
-            }
-            continue;
-        }
-        if lines.steps == [1; 3] {
-            let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
-            for ((column, &number), &value) in (to..).zip(numbers).zip(values) {
-                let place = &mut dst[column + number as usize * stride];
                 *place = combine(*place, value);
             }
             continue;

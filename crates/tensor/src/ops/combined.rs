@@ -4,10 +4,11 @@ use super::cross;
 use super::join::join;
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared, prepared_raw};
+use crate::autograd::{Saved, no_grad, record};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
-use crate::op::{Precision, widest};
+use crate::op::{Derivative, Precision, Saves, widest};
 use crate::shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
 
@@ -159,7 +160,31 @@ fn addr(x: &Raw, vectors: [&Raw; 2], [beta, alpha]: [f64; 2]) -> Result<Raw> {
     let dtype = widest("addr", &[x, vectors[0], vectors[1]])?;
     let [left, right] = vectors.map(|vector| vector.converted(dtype));
     let (left, right): (Tensor<Float>, Tensor<Float>) = (left?.typed(), right?.typed());
-    scaled_sum(&x.converted(dtype)?, left.outer(&right)?.raw(), beta, alpha)
+    let x = x.converted(dtype)?;
+    if beta != 1.0 || left.rank() != 1 || right.rank() != 1 || *x.shape() != Shape::new(&[left.len(), right.len()])? {
+        return scaled_sum(&x, left.outer(&right)?.raw(), beta, alpha);
+    }
+    let column = left.detach().unsqueeze(1)?;
+    let out = no_grad(|| x.without_node().typed::<Float>().addcmul(&column, &right.detach(), alpha))?;
+    Ok(record("addr", Addr { alpha }, [Some(&x), Some(left.raw()), Some(right.raw())], out.raw().clone()))
+}
+
+/// The derivative of [`addr`] with `beta` 1.
+struct Addr {
+    alpha: f64,
+}
+
+impl Derivative<3> for Addr {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let scaled = |x: Tensor| if self.alpha == 1.0 { Ok(x) } else { x.mul_scalar(self.alpha) };
+        Ok([
+            saved.grad_of(0, || Ok(grad.clone()))?,
+            saved.grad_of(1, || scaled(grad.mv(saved.input(2))?))?,
+            saved.grad_of(2, || scaled(grad.t()?.mv(saved.input(1))?))?,
+        ])
+    }
 }
 
 fn scaled_sum(x: &Raw, product: &Raw, beta: f64, alpha: f64) -> Result<Raw> {

@@ -3,14 +3,14 @@
 
 use super::quantile::Tally;
 use crate::autograd::{Kept, Saved, no_grad, record};
-use crate::cpu::{self, Stored};
+use crate::cpu::{self, Key, PIECE, Stored, vectorized};
 use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
 use crate::op::{Derivative, on_cpu, with_locked};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor, by_bits};
+use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
 impl<K: Kind> Tensor<K> {
     /// The indices of all elements that are true (of numbers: not 0), one row for each, in row-major order: `[n, rank]`.
@@ -235,12 +235,11 @@ impl Tensor {
     /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; as [`Tensor::nonzero`].
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
         let flat = self.detach_raw().reshape(&[-1])?.typed::<Float>();
-        let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
-        each_piece(&flat, |numbers| {
-            least = numbers.iter().copied().fold(least, f64::min);
-            most = numbers.iter().copied().fold(most, f64::max);
-        })?;
-        let (mut min, mut max) = if min == max && !flat.is_empty() { (least, most) } else { (min, max) };
+        let (mut min, mut max) = (min, max);
+        if min == max && !flat.is_empty() {
+            let (least, most) = flat.aminmax(0)?;
+            (min, max) = (least.item()?, most.item()?);
+        }
         if min == max {
             (min, max) = (min - 1.0, max + 1.0);
         }
@@ -249,16 +248,27 @@ impl Tensor {
             return Err(Error::bad_argument("histc", "bins", bins, expected));
         }
         let mut counted = Ok(());
-        let counts = Tensor::build(bins, |counts: &mut [f64]| {
-            counts.fill(0.0);
+        // Behind the bins, one more for what is outside.
+        let counts = Tensor::build(bins + 1, |counts: &mut [i64]| {
+            counts.fill(0);
+            let mut places = [0; PIECE];
             counted = each_piece(&flat, |numbers| {
-                for number in numbers.iter().filter(|number| (min..=max).contains(*number)) {
-                    counts[(((number - min) / (max - min) * bins as f64) as usize).min(bins - 1)] += 1.0;
+                for numbers in numbers.chunks(PIECE) {
+                    vectorized(
+                        #[inline(always)]
+                        || {
+                            for (place, &number) in places.iter_mut().zip(numbers) {
+                                let bin = ((number - min) / (max - min) * bins as f64).min((bins - 1) as f64);
+                                *place = if number >= min && number <= max { bin } else { bins as f64 } as i64;
+                            }
+                        },
+                    );
+                    count_places(&places[..numbers.len()], |place| place as usize, counts);
                 }
             });
         })?;
         counted?;
-        counts.to_dtype(self.dtype())?.to(&self.device())
+        counts.narrow(0, 0, bins)?.to_float_of(self.dtype())?.to(&self.device())
     }
 }
 
@@ -277,7 +287,7 @@ impl Tensor<Int> {
         if self.rank() != 1 {
             return Err(Error::wrong_shape("bincount", "the tensor", self.shape(), "it must be a vector; flatten it"));
         }
-        let numbers = self.to(&Device::Cpu)?.to_dtype(DType::I64)?.contiguous()?;
+        let numbers = self.to(&Device::Cpu)?.contiguous()?;
         let (least, most) = if numbers.is_empty() { (0, -1) } else { extremes(&numbers)? };
         if least < 0 {
             return Err(Error::bad_argument("bincount", "an element", least, "it must not be negative"));
@@ -289,13 +299,34 @@ impl Tensor<Int> {
         let counts = on_cpu("bincount", [Some(numbers.raw())], (shape, DType::I64), &mut |inputs, out| {
             let counts = out.bits::<i64>();
             counts.fill(0);
-            if let Some(Stored::Plain(numbers)) = inputs.data::<i64>(0) {
-                numbers.iter().for_each(|&number| counts[number as usize] += 1);
-            }
+            by_num!(inputs.dtype(), T => if let Some(Stored::Plain(numbers)) = inputs.data::<T>(0) {
+                let zero = T::default().key();
+                count_places(numbers, |number: T| (number.key() - zero) as usize, counts);
+            });
             Ok(())
         })?;
         let counts: Tensor<Int> = counts.typed();
         counts.to(&self.device())
+    }
+}
+
+/// Adds to `counts[place]` how many of the numbers have this place.
+fn count_places<T: Copy>(numbers: &[T], place: impl Fn(T) -> usize, counts: &mut [i64]) {
+    /// So few counters are kept four times: a number need not wait until the counter of the one before it is written.
+    const FEW: usize = 256;
+    let (fours, rest) = numbers.as_chunks::<4>();
+    if counts.len() > FEW || fours.len() < FEW {
+        return numbers.iter().for_each(|&number| counts[place(number)] += 1);
+    }
+    let mut tables = [[0; FEW]; 4];
+    for four in fours {
+        for (table, &number) in tables.iter_mut().zip(four) {
+            table[place(number)] += 1;
+        }
+    }
+    rest.iter().for_each(|&number| counts[place(number)] += 1);
+    for table in tables {
+        counts.iter_mut().zip(table).for_each(|(count, more)| *count += more);
     }
 }
 

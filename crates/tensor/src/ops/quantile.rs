@@ -1,5 +1,7 @@
 //! Quantiles, places in sorted sequences, and the different elements with how often they occur.
 
+use std::hint::select_unpredictable;
+
 use super::host::extremes;
 use super::{choose, number_like};
 use crate::autograd::no_grad;
@@ -187,16 +189,18 @@ fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, 
                 let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
                 all[..values.len()].copy_from_slice(values);
                 let mut rest = sorted.len();
-                while rest > 0 {
-                    let half = rest.div_ceil(2);
-                    // First all elements, then all comparisons: vectors compare, and nothing is predicted.
-                    let elements = places.map(|place: usize| sorted[place + half - 1]);
-                    for ((place, &element), &value) in places.iter_mut().zip(&elements).zip(&all) {
-                        *place += if is_behind(element, value) { 0 } else { half };
+                while rest > 1 {
+                    let half = rest / 2;
+                    for (place, &value) in places.iter_mut().zip(&all) {
+                        let next = *place + half;
+                        let is_behind = is_behind(sorted[next - 1], value);
+                        *place = select_unpredictable(is_behind, *place, next);
                     }
                     rest -= half;
                 }
-                out.iter_mut().zip(places).for_each(|(out, place)| *out = place as i64);
+                for ((out, &value), place) in out.iter_mut().zip(&all).zip(places) {
+                    *out = place as i64 + i64::from(!is_behind(sorted[place], value));
+                }
             }
         },
     );

@@ -43,6 +43,11 @@ struct Sizes {
     n: usize,
 }
 
+/// With fewer columns than these, the left side is read about once.
+const FEW_COLUMNS: usize = 8;
+/// Halves that a task widens then.
+const HALVES: usize = 32 << 10;
+
 /// `c = a · b`, for `a`: `[m, k]` and `b`: `[k, n]` with these strides, and `c`: `[m, n]`, contiguous.
 #[allow(clippy::too_many_arguments)] // the usual signature of this function
 pub(crate) fn gemm<T: Num>(
@@ -66,6 +71,22 @@ pub(crate) fn gemm<T: Num>(
     #[cfg(target_arch = "x86_64")]
     if let Some(computed) = of_bf16(Sizes { m, k, n }, (a, a_strides), (b, b_strides), &mut c) {
         return computed;
+    }
+    if matches!(a, Stored::Halves(..)) && n < FEW_COLUMNS && m * k > HALVES && a_strides == [k, 1] {
+        // Each task widens its own rows, which then are in the caches.
+        let rows = (HALVES / k).max(1);
+        return scratch::reals(b, |b| {
+            c.try_for_each_chunk(rows * n, &|task, c| {
+                let m = c.len() / n;
+                scratch::reals(a.part(task * rows * k, m * k), |a| {
+                    scratch::reals_mut(c, |c| {
+                        let (a, b) =
+                            (Matrix { numbers: a, strides: a_strides }, Matrix { numbers: b, strides: b_strides });
+                        product(Sizes { m, k, n }, a, b, c)
+                    })
+                })
+            })
+        });
     }
     scratch::reals(a, |a| {
         scratch::reals(b, |b| {

@@ -12,7 +12,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
 use crate::cpu::math::half::f32_to_bf16;
-use crate::lanes::{Bf16, Multiplier, PairsOfBf16};
+use crate::lanes::{Bf16, Dots, Multiplier, PairsOfBf16, StridedRows};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
@@ -43,8 +43,11 @@ type Pair = u32;
 /// enough; else none.
 pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
-    let is_large = n >= MIN_COLUMNS && m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
+    let is_large = m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
     let bf16 = Bf16::new().filter(|_| is_large)?;
+    if n < MIN_COLUMNS {
+        return (a.strides[1] == 1 && b.strides[0] == 1).then(|| few_columns(bf16, sizes, [a, b], c));
+    }
     if a.strides[1] == 1 && k.is_multiple_of(2) {
         return Some(Product { bf16, sizes, left: Left::InRows(a), b }.compute(c));
     }
@@ -57,6 +60,24 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
         });
         Product { bf16, sizes, left: Left::Packed(left), b }.compute(c)
     }))
+}
+
+/// The product where both sides are contiguous along `k`, and the right one has fewer than [`MIN_COLUMNS`] columns: every element is
+/// a dot product.
+fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Result<()> {
+    let Sizes { k, n, .. } = sizes;
+    let mut starts = [0; MIN_COLUMNS];
+    starts.iter_mut().enumerate().for_each(|(j, start)| *start = j * b.strides[1]);
+    let rows = (TASK_LEN / k).max(1);
+    try_for_each_chunk_mut(c, rows * n, |task, c| {
+        scratch::with(c.len(), |sums: &mut [f32]| {
+            sums.fill(0.0);
+            let left = StridedRows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
+            Dots { multiplier: bf16, left, right: b.numbers, starts: &starts[..n], len: k, sums }.run();
+            c.iter_mut().zip(&*sums).for_each(|(c, &sum)| *c = f32_to_bf16(sum).to_bits());
+            Ok(())
+        })
+    })
 }
 
 /// Computes the sums of `a · b`, for numbers given as their bits and pairs of a right side that is packed in panels of all its
