@@ -269,8 +269,8 @@ mod tests {
             for (rows, row_len, width) in [(7, 10, 3), (1, 5, 5), (4, 1, 1), (3, 8, 100)] {
                 let mut numbers = vec![0; rows * row_len];
                 for_each_columns_mut(&mut numbers, row_len, width, |i, columns| {
-                    for (row, column) in (0..rows).flat_map(|row| (0..columns.width()).map(move |column| (row, column)))
-                    {
+                    let width_here = columns.width();
+                    for (row, column) in (0..rows).flat_map(|row| (0..width_here).map(move |column| (row, column))) {
                         *columns.get_mut(row, column).unwrap() += i * width + column + 1;
                     }
                 });

@@ -146,54 +146,11 @@ pub(crate) fn all_below(index: &[i64], size: usize) -> bool {
     !any_outside.into_inner()
 }
 
-/// The numbers of an index, for those who read them in parts: what a part has is in the caches when it is checked.
-pub(super) struct Checked<'a> {
-    index: &'a [i64],
-    /// What all have to be below.
-    size: usize,
-    /// Numbers for each entry of the first dimension, if they are checked in parts.
-    row_len: Option<usize>,
-    any_outside: AtomicBool,
-}
-
-impl<'a> Checked<'a> {
-    /// Of numbers along `dim` of a destination. All at once, unless parts are whole entries of the first dimension, without gaps.
-    pub(super) fn new(index: CpuView<'a, i64>, dim: usize, size: usize) -> Self {
-        let (numbers, n) = (index.data.plain(), index.shape.iter().product::<usize>());
-        let in_parts = dim > 0 && n > 0 && size > 0 && Dims::of(index.shape, index.strides).is_contiguous();
-        let any_outside = !in_parts && !all_below(numbers, size);
-        let row_len = in_parts.then(|| n / index.shape[0]);
-        Checked { index: numbers, size, row_len, any_outside: any_outside.into() }
-    }
-
-    /// Of numbers that were checked.
-    fn already() -> Self {
-        Checked { index: &[], size: 0, row_len: None, any_outside: false.into() }
-    }
-
-    /// Whether those of `n` entries of the first dimension, from number `first` on, are inside.
-    pub(super) fn part(&self, first: usize, n: usize) -> bool {
-        let is_inside = self.row_len.is_none_or(|len| all_below(&self.index[first * len..][..n * len], self.size));
-        self.any_outside.fetch_or(!is_inside, Ordering::Relaxed);
-        is_inside
-    }
-
-    /// One of numbers that nobody checked before they were used is outside.
-    fn found_outside(&self) {
-        self.any_outside.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether all were.
-    pub(super) fn are_inside(&self) -> bool {
-        !self.any_outside.load(Ordering::Relaxed)
-    }
-}
-
 /// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from the elements of `base`, which is contiguous, or from zeros; halves
 /// are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
-/// dimension but `dim`. Returns whether all indices were in range, if it `checks` that; if not, `dst` is unspecified.
+/// dimension but `dim`. Returns whether all indices were in range; if not, `dst` is unspecified.
 ///
 /// # Errors
 /// The budget's refusal.
@@ -203,21 +160,13 @@ pub(crate) fn scatter_add<C: Num>(
     index: CpuView<'_, i64>,
     src: CpuView<'_, C>,
     base: Option<Stored<'_, C>>,
-    checks: bool,
 ) -> Result<bool> {
     let strides = contiguous_strides(dst_shape);
-    // Along the first dimension, the loop itself finds what is outside.
-    let checked = if checks && (dim > 0 || dst.len() == 0) {
-        Checked::new(index, dim, dst_shape[dim])
-    } else {
-        Checked::already()
-    };
-    if checked.are_inside() {
-        let (base_strides, stride) = (without(dim, &strides), strides[dim]);
-        let scatter = Scatter { dst_shape, dim, index, base: base_strides, stride, checked: &checked };
-        summing(dst, src, base, scatter)?;
-    }
-    Ok(checked.are_inside())
+    let (base_strides, stride) = (without(dim, &strides), strides[dim]);
+    let any_outside = AtomicBool::new(dst.len() == 0 && !index.shape.contains(&0));
+    let scatter = Scatter { dst_shape, dim, index, base: base_strides, stride, any_outside: &any_outside };
+    summing(dst, src, base, scatter)?;
+    Ok(!any_outside.into_inner())
 }
 
 /// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from `base` or zeros; halves are rounded after each
@@ -405,7 +354,7 @@ struct Scatter<'a> {
     base: [usize; MAX_RANK],
     /// The destination's distance along `dim`.
     stride: usize,
-    checked: &'a Checked<'a>,
+    any_outside: &'a AtomicBool,
 }
 
 /// Where at least this many elements are zero for each one that is added, `f16` is not widened to be added to. `bf16`, which is
@@ -443,9 +392,6 @@ impl Summing for Scatter<'_> {
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
-            if !self.checked.part(first, n) {
-                return Ok(());
-            }
             let with_values = |add: &mut dyn FnMut(&[C])| match n {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),

@@ -1,9 +1,11 @@
 //! Writing at places that an index tensor names, over what is there.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytemuck::Pod;
 
 use super::column_blocks::{entries_of, for_each_block};
-use super::index::{Checked, all_below, without};
+use super::index::{all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
@@ -39,7 +41,7 @@ pub(crate) fn scatter<T: Value>(
     if dim == 0 {
         return scatter_in_columns(dst, dst_shape, index, src, combine);
     }
-    let checked = Checked::new(index, dim, size);
+    let any_outside = AtomicBool::new(false);
     let strides = contiguous_strides(dst_shape);
     let (base, stride) = (without(dim, &strides), strides[dim]);
     // The outermost dimension cuts all tensors alike.
@@ -51,7 +53,7 @@ pub(crate) fn scatter<T: Value>(
         let own_combine = combine; // a local, so that no store to `dst` makes the loop read what it has
         let first = i * chunk_rows;
         let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
-        if n == 0 || !checked.part(first, n) {
+        if n == 0 {
             return;
         }
         let mut shape = [1; MAX_RANK];
@@ -60,9 +62,11 @@ pub(crate) fn scatter<T: Value>(
         shape[0] = n;
         let (numbers, values) = (&numbers[first * index.strides[0]..], &values[first * src.strides[0]..]);
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
-        sides.each(|lines| write(lines, dst, (numbers, stride), values, own_combine));
+        let mut are_inside = true;
+        sides.each(|lines| are_inside &= write(lines, dst, (numbers, stride, size), values, own_combine));
+        any_outside.fetch_or(!are_inside, Ordering::Relaxed); // who reads it waits for all
     });
-    checked.are_inside()
+    !any_outside.into_inner()
 }
 
 /// [`scatter`] along the first dimension.
@@ -98,32 +102,42 @@ fn scatter_in_columns<T: Value>(
     })
 }
 
-/// Lines of the index, of the source, and of where they go without what the index says.
+/// Lines of the index, of the source, and of where they go without what the index says; indices are below `size`. Returns whether
+/// all are.
 #[inline]
 fn write<T: Value>(
     lines: Lines<3>,
     dst: &mut [T],
-    (numbers, stride): (&[i64], usize),
+    (numbers, stride, size): (&[i64], usize, usize),
     values: &[T],
     combine: impl Fn(T, T) -> T,
-) {
+) -> bool {
+    let mut are_inside = true;
     for line in 0..lines.count {
         let [mut at, mut value, mut to] = lines.beginnings(line);
         let [index_step, value_step, step] = lines.steps;
         if let ([1, 1, 0], 1) = (lines.steps, stride) {
-            let (dst, numbers, values) = (&mut dst[to..], &numbers[at..][..lines.len], &values[value..][..lines.len]);
+            let dst = &mut dst[to..][..size];
+            let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
             for (&number, &value) in numbers.iter().zip(values) {
-                let place = &mut dst[number as usize];
-                *place = combine(*place, value);
+                match dst.get_mut(number as usize) {
+                    Some(place) => *place = combine(*place, value),
+                    None => are_inside = false,
+                }
             }
             continue;
         }
         for _ in 0..lines.len {
-            let place = &mut dst[to + numbers[at] as usize * stride];
-            *place = combine(*place, values[value]);
+            if (numbers[at] as usize) < size {
+                let place = &mut dst[to + numbers[at] as usize * stride];
+                *place = combine(*place, values[value]);
+            } else {
+                are_inside = false;
+            }
             (at, value, to) = (at + index_step, value + value_step, to + step);
         }
     }
+    are_inside
 }
 
 /// Whole entries of a dimension, where one number says where an entry goes.

@@ -1,5 +1,6 @@
 //! The loops of [`scatter_add`](super::scatter_add).
 
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use pagelock_memory::Result;
@@ -33,7 +34,7 @@ impl Scatter<'_> {
         }
         let (stride, size) = (self.stride, self.dst_shape.get(self.dim).copied().unwrap_or(1));
         let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
-        let mut rest = values;
+        let (mut rest, mut are_inside) = (values, true);
         Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
             let mut done = 0;
             let are_apart = rounds && lines.distances[1] >= size;
@@ -41,7 +42,7 @@ impl Scatter<'_> {
                 while done + TOGETHER <= lines.count {
                     let ([index_start, base], [index_distance, distance]) = (lines.beginnings(done), lines.distances);
                     let (values, others) = rest.split_at(TOGETHER * lines.len);
-                    add_lines(
+                    are_inside &= add_lines(
                         (&mut dst[base..], distance, size),
                         (&index[index_start..], index_distance),
                         values,
@@ -56,12 +57,20 @@ impl Scatter<'_> {
                 let (values, others) = rest.split_at(lines.len);
                 rest = others;
                 if let (1, 0, 1) = (index_step, step, stride) {
-                    let dst = &mut dst[base..];
-                    values.iter().zip(index).for_each(|(&value, &j)| add_one(&mut dst[j as usize], value));
+                    let dst = &mut dst[base..][..size];
+                    for (&value, &j) in values.iter().zip(index) {
+                        match dst.get_mut(j as usize) {
+                            Some(place) => add_one(place, value),
+                            None => are_inside = false,
+                        }
+                    }
                     continue;
                 }
                 let mut add = |value: C, number: i64| {
-                    add_one(&mut dst[base + number as usize * stride], value);
+                    match (number as usize) < size {
+                        true => add_one(&mut dst[base + number as usize * stride], value),
+                        false => are_inside = false,
+                    }
                     base += step;
                 };
                 match index_step {
@@ -70,6 +79,7 @@ impl Scatter<'_> {
                 }
             }
         });
+        self.any_outside.fetch_or(!are_inside, Ordering::Relaxed);
     }
 }
 
@@ -106,9 +116,7 @@ impl Scatter<'_> {
             }
             are_inside
         });
-        if !are_inside {
-            self.checked.found_outside();
-        }
+        self.any_outside.fetch_or(!are_inside, Ordering::Relaxed);
         failure.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,20 +147,27 @@ fn add_sides<D, C: Num>(
     are_inside
 }
 
-/// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances.
+/// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances. Returns
+/// whether all indices were in range.
 #[inline(never)] // the loop over single lines is slower beside it
 fn add_lines<D, C: Num>(
     (dst, distance, size): (&mut [D], usize, usize),
     (index, index_distance): (&[i64], usize),
     values: &[C],
     add_one: impl Fn(&mut D, C),
-) {
+) -> bool {
     let (len, (to_a, to_b)) = (values.len() / TOGETHER, dst.split_at_mut(distance));
     let (to_a, to_b) = (&mut to_a[..size], &mut to_b[..size]);
     let (index_a, index_b) = (&index[..len], &index[index_distance..][..len]);
-    let (a, b) = values.split_at(len);
+    let ((a, b), mut are_inside) = (values.split_at(len), true);
     for ((a, i), (b, j)) in a.iter().zip(index_a).zip(b.iter().zip(index_b)) {
-        add_one(&mut to_a[*i as usize], *a);
-        add_one(&mut to_b[*j as usize], *b);
+        match (to_a.get_mut(*i as usize), to_b.get_mut(*j as usize)) {
+            (Some(to_a), Some(to_b)) => {
+                add_one(to_a, *a);
+                add_one(to_b, *b);
+            }
+            _ => are_inside = false,
+        }
     }
+    are_inside
 }

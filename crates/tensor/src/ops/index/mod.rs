@@ -131,6 +131,13 @@ impl Raw {
         let dim = self.shape().dim("gather", dim)?;
         Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?.pick(self)
     }
+
+    /// The same with an index that names no element twice, so that there is nothing to add up in the derivative.
+    pub(crate) fn gather_once(&self, dim: isize, index: &Raw) -> Result<Raw> {
+        let dim = self.shape().dim("gather", dim)?;
+        let picks = Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?;
+        Picks { is_once: true, ..picks }.pick(self)
+    }
 }
 
 /// [`scatter_add`] of any kind, which checks the shapes and the index.
@@ -194,7 +201,7 @@ fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Pi
 /// Zeros of shape `into`, with each element of `source` added at its index along `dim`: the transpose of `gather`.
 pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) -> Result<Tensor> {
     let shapes = [into, *index.shape()];
-    Picks { way: Way::Elements, dim, index, shapes }.add(source.raw()).map(Raw::typed)
+    Picks { way: Way::Elements, dim, index, shapes, is_once: false }.add(source.raw()).map(Raw::typed)
 }
 
 /// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share.
@@ -234,6 +241,8 @@ struct Picks {
     index: Raw,
     /// Of the tensor, and of what is picked from it.
     shapes: [Shape; 2],
+    /// Whether no element is picked twice.
+    is_once: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -251,7 +260,7 @@ impl Picks {
             return Err(Error::wrong_shape("index_select", "the index", index.shape(), expected));
         }
         let shapes = [*x, x.with(dim, index.shape()[0])];
-        Ok(Picks { way: Way::Entries, dim, index, shapes })
+        Ok(Picks { way: Way::Entries, dim, index, shapes, is_once: false })
     }
 
     fn of_elements(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {
@@ -261,7 +270,7 @@ impl Picks {
             return Err(Error::wrong_shape("gather", "the index", index.shape(), expected));
         }
         let shapes = [*x, *index.shape()];
-        Ok(Picks { way: Way::Elements, dim, index, shapes })
+        Ok(Picks { way: Way::Elements, dim, index, shapes, is_once: false })
     }
 
     fn pick(self, x: &Raw) -> Result<Raw> {
@@ -326,7 +335,7 @@ impl Picks {
                 }
                 cpu::index_add(out, whole, dim, numbers, x, base).map_err(Error::scratch(op))
             }
-            Way::Elements => match cpu::scatter_add(out, (whole, dim), index, x, base, checks) {
+            Way::Elements => match cpu::scatter_add(out, (whole, dim), index, x, base) {
                 Ok(true) => Ok(()),
                 Ok(false) => check_range(op, numbers, dim, whole),
                 Err(error) => Err(Error::scratch(op)(error)),
@@ -350,6 +359,14 @@ impl Picks {
         let op = self.name_of_add();
         let (inputs, whole) = ([Some(x), Some(&self.index)], &self.shapes[0]);
         let out = match x.storage.device() {
+            Device::Cpu if self.is_once => on_cpu(op, inputs, (*whole, x.dtype()), &mut |inputs, out| {
+                let index = inputs.view::<i64>(1);
+                let are_inside = by_bits!(inputs.dtype(), B => {
+                    cpu::fill(out.bits::<B>(), 0);
+                    cpu::scatter(out.bits(), whole, self.dim, index, inputs.bits_of::<B>(0), |_, new| new)
+                });
+                if are_inside { Ok(()) } else { check_range(op, index.data.plain(), self.dim, whole) }
+            }),
             Device::Cpu => on_cpu(
                 op,
                 inputs,

@@ -102,7 +102,7 @@ fn ordered(x: &Raw, order: Order) -> Result<Raw> {
 }
 
 fn taken<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
-    Ok((x.gather(dim, &order)?.typed(), order.typed()))
+    Ok((x.gather_once(dim, &order)?.typed(), order.typed()))
 }
 
 fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
@@ -116,7 +116,7 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
     };
     let mut shape = *place.shape();
     shape.remove(at);
-    Ok((x.gather(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
+    Ok((x.gather_once(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
 }
 
 /// [`cpu::neighbors`] along a dimension of floats, on the CPU: the three numbers lie in it.
