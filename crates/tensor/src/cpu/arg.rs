@@ -1,7 +1,7 @@
 //! Where the best element along a dimension is.
 
 use super::walk::{Dims, Walk, read_line_widened};
-use super::{CHUNK, CpuView, Stored, Value, simd};
+use super::{CHUNK, CpuView, PIECE, Stored, Value, simd};
 use crate::element::Computing;
 use crate::parallel::for_each_chunk_mut;
 
@@ -53,6 +53,15 @@ impl<T: Computing> Search<'_, T> {
     fn chunk(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
         let in_columns = self.in_columns();
         let mut kept = Walk::starting_at(self.kept, start);
+        if self.stride == 1 && self.len >= 4 * LANES {
+            match self.data {
+                Stored::Plain(data) => return long_lines(data, self.len, kept, out, better),
+                Stored::Halves(..) if self.len <= PIECE && self.kept.is_one_after_another(self.len) => {
+                    return self.widened_lines(start, out, better);
+                }
+                Stored::Halves(..) => {}
+            }
+        }
         let mut rest = out;
         while !rest.is_empty() {
             let data = self.data.from(kept.offset());
@@ -65,6 +74,17 @@ impl<T: Computing> Search<'_, T> {
             }
             kept.advance(n);
             rest = others;
+        }
+    }
+
+    /// The results of lines of halves that lie one behind the other, from number `start` on: as many at a time as there is room for.
+    fn widened_lines(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+        let (mut room, lines) = ([T::ZERO; PIECE], PIECE / self.len);
+        for (i, out) in out.chunks_mut(lines).enumerate() {
+            let first = (start + i * lines) * self.len;
+            let x = self.data.part(first, out.len() * self.len).widened(&mut room);
+            let rows = Dims::of(&[out.len()], &[self.len]);
+            long_lines(x, self.len, Walk::starting_at(rows, 0), out, better);
         }
     }
 
@@ -134,7 +154,10 @@ fn best_of<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> (usize, T
     if x.len() < 4 * LANES {
         return first_best(x.iter(), better);
     }
-    let i = long_line(x, better);
+    let i = simd::vectorized_widely(
+        #[inline(always)]
+        || long_line(x, better),
+    );
     (i, x[i])
 }
 
@@ -145,7 +168,22 @@ fn first_best<'a, T: Value + 'a>(mut x: impl Iterator<Item = &'a T>, better: imp
     x.enumerate().fold((0, first), |best, (i, &x)| if better(x, best.1) { (i + 1, x) } else { best })
 }
 
+/// The results of lines of `len` contiguous elements, at least four times [`LANES`].
+fn long_lines<T: Value>(x: &[T], len: usize, starts: Walk, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+    simd::vectorized_widely(
+        #[inline(always)]
+        move || {
+            let mut starts = starts;
+            for out in out {
+                *out = long_line(&x[starts.offset()..][..len], better) as i64;
+                starts.advance(1);
+            }
+        },
+    );
+}
+
 /// The result for contiguous elements.
+#[inline(always)]
 fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
     // Places as wide as elements: the compiler makes vectors of no others.
     let best = match size_of::<T>() {
@@ -164,37 +202,33 @@ fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
 }
 
 /// The first best of whole blocks, and where it is: a search per lane, then among the lanes by halves.
+#[inline(always)]
 fn best_of_lanes<T: Value, I: Copy + PartialOrd + From<u8> + std::ops::AddAssign>(
     x: &[T],
     better: impl Fn(T, T) -> bool + Copy,
 ) -> (I, T) {
     let (blocks, _) = x.as_chunks::<LANES>();
-    simd::vectorized_widely(
-        #[inline(always)]
-        move || {
-            let mut here: [I; LANES] = std::array::from_fn(|lane| I::from(lane as u8));
-            let (mut best, mut place) = (blocks[0], here);
-            for block in &blocks[1..] {
-                for lane in 0..LANES {
-                    here[lane] += I::from(LANES as u8);
-                    let wins = better(block[lane], best[lane]);
-                    best[lane] = if wins { block[lane] } else { best[lane] };
-                    place[lane] = if wins { here[lane] } else { place[lane] };
-                }
-            }
-            let mut lanes = LANES;
-            while lanes > 1 {
-                lanes /= 2;
-                for a in 0..lanes {
-                    let b = a + lanes;
-                    let wins = better(best[b], best[a]) | (!better(best[a], best[b]) & (place[b] < place[a]));
-                    best[a] = if wins { best[b] } else { best[a] };
-                    place[a] = if wins { place[b] } else { place[a] };
-                }
-            }
-            (place[0], best[0])
-        },
-    )
+    let mut here: [I; LANES] = std::array::from_fn(|lane| I::from(lane as u8));
+    let (mut best, mut place) = (blocks[0], here);
+    for block in &blocks[1..] {
+        for lane in 0..LANES {
+            here[lane] += I::from(LANES as u8);
+            let wins = better(block[lane], best[lane]);
+            best[lane] = if wins { block[lane] } else { best[lane] };
+            place[lane] = if wins { here[lane] } else { place[lane] };
+        }
+    }
+    let mut lanes = LANES;
+    while lanes > 1 {
+        lanes /= 2;
+        for a in 0..lanes {
+            let b = a + lanes;
+            let wins = better(best[b], best[a]) | (!better(best[a], best[b]) & (place[b] < place[a]));
+            best[a] = if wins { best[b] } else { best[a] };
+            place[a] = if wins { place[b] } else { place[a] };
+        }
+    }
+    (place[0], best[0])
 }
 
 #[cfg(test)]

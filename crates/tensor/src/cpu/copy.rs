@@ -4,17 +4,17 @@
 //! are not its neighbours in the output (a transposed matrix), the copy goes tile by tile, so that both sides use whole
 //! cache lines. Everything else is copied line by line.
 
-use bytemuck::NoUninit;
+use bytemuck::{NoUninit, Pod};
 
 use super::fill::fill;
 use super::sides::{Lines, Sides};
 use super::walk::{Dims, Walk, contiguous_strides};
-use super::{CHUNK, CpuView, Value, simd};
+use super::{CHUNK, CpuView, PIECE, Value, simd};
 use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
 
 /// Elements that are worth handing to another thread: as many bytes of short elements as of `f32`.
-const fn chunk_of<T>() -> usize {
+pub(super) const fn chunk_of<T>() -> usize {
     match size_of::<T>() {
         bytes @ 1..4 => CHUNK * 4 / bytes,
         _ => CHUNK,
@@ -36,6 +36,29 @@ pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
     } else {
         place_lines(out, &contiguous_strides(x.shape), x);
     }
+}
+
+/// `out[2 · i] = a[i]` and `out[2 · i + 1] = b[i]`, of two views with one shape.
+pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T>, out: &mut [T]) {
+    let sources = [a, b].map(|view| (view.data.plain(), Dims::of(view.shape, view.strides)));
+    for_each_chunk_mut(out, 2 * CHUNK, |i, out| {
+        let [mut a, mut b] = [[T::zeroed(); PIECE]; 2];
+        let mut walks = sources.map(|(_, dims)| Walk::starting_at(dims, i * CHUNK));
+        for out in out.chunks_mut(2 * PIECE) {
+            let (pairs, _) = out.as_chunks_mut::<2>();
+            let (a, b) = (&mut a[..pairs.len()], &mut b[..pairs.len()]);
+            walks[0].read(sources[0].0, a);
+            walks[1].read(sources[1].0, b);
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for ((pair, &a), &b) in pairs.iter_mut().zip(&*a).zip(&*b) {
+                        *pair = [a, b];
+                    }
+                },
+            );
+        }
+    });
 }
 
 /// `dst[i] = x[i]`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a place.

@@ -10,6 +10,7 @@
 
 use bytemuck::NoUninit;
 
+use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
 use super::kernel::{Kernel, loop_over, of_halves, to_halves};
 use super::math::half::Wide;
@@ -289,9 +290,10 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
     let operands = with_repeated(operands, segment.min(dst.len()), &mut repeated);
-    dst.for_each_chunk(CHUNK, &|i, chunk| {
+    let chunk_len = if size_of::<T>() == 1 { chunk_of::<T>() } else { CHUNK };
+    dst.for_each_chunk(chunk_len, &|i, chunk| {
         let mut rooms = std::array::from_fn(|_| Scratch::new());
-        let mut sources = opened(&operands, i * CHUNK, &mut rooms);
+        let mut sources = opened(&operands, i * chunk_len, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
             work(piece, &next(&mut sources, len));

@@ -53,7 +53,7 @@ mod walk;
 pub(crate) use arg::arg_reduce;
 pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
 pub(crate) use choose::choose;
-pub(crate) use copy::{copy, place};
+pub(crate) use copy::{copy, interleave_two, place};
 pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
@@ -65,7 +65,7 @@ pub(crate) use map::{
 pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
 pub(crate) use order::{Key, neighbors, order};
-pub(crate) use outer::map2_product;
+pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};

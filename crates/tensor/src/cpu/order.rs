@@ -111,12 +111,52 @@ impl Word for u128 {
 /// # Errors
 /// The budget's refusal of room for keys.
 pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending: bool, out: &mut [i64]) -> Result<()> {
+    if wanted.len() == 1 && wanted.end > FEW && !descending {
+        return match T::BITS <= u32::BITS {
+            true => places_of(x, n, wanted.start, |x| x.key() as u32, out),
+            false => places_of(x, n, wanted.start, T::key, out),
+        };
+    }
     let are_near = || wanted.end > FEW && x.chunks_exact(n).all(|line| span(line) <= u64::from(u32::MAX));
     if u32::try_from(n).is_ok() && (T::BITS <= u64::KEY_BITS || are_near()) {
         order_words::<T, u64>(x, n, wanted, descending, out)
     } else {
         order_words::<T, u128>(x, n, wanted, descending, out)
     }
+}
+
+/// Of every line, the place of the number that has as many before it in order as `before`. Keys alone are moved, half as many
+/// bytes as words.
+fn places_of<T: Key, K: Pod + Ord>(
+    x: &[T],
+    n: usize,
+    before: usize,
+    key: impl Fn(T) -> K + Copy,
+    out: &mut [i64],
+) -> Result<()> {
+    scratch::with(2 * n, |room: &mut [K]| {
+        let (keys, moved) = room.split_at_mut(n);
+        for (line, out) in x.chunks_exact(n).zip(out) {
+            simd::vectorized_widely(
+                #[inline(always)]
+                || {
+                    for (to, &x) in keys.iter_mut().zip(line) {
+                        *to = key(x);
+                    }
+                },
+            );
+            moved.copy_from_slice(keys);
+            let (_, &mut wanted, _) = moved.select_nth_unstable(before);
+            // Equal ones are in the order of their places.
+            let smaller = simd::vectorized(
+                #[inline(always)]
+                || keys.iter().fold(0, |n, &key| n + usize::from(key < wanted)),
+            );
+            let mut equal = keys.iter().enumerate().filter(|&(_, &key)| key == wanted);
+            *out = equal.nth(before - smaller).map_or(0, |(place, _)| place as i64);
+        }
+        Ok(())
+    })
 }
 
 /// How far the keys of a line lie apart.

@@ -2,7 +2,7 @@
 //!
 //! [`map2`] would write each number to memory as often as there are elements in a line, which takes as long as the product.
 
-use super::map::map2;
+use super::map::{map2, map3};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
@@ -47,6 +47,71 @@ fn scale_lines<T: Num>(
     }
     sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
         sides.each(|lines| scale(out, (&a_data[a_start..], &b_data[b_start..]), lines, &times));
+    });
+    true
+}
+
+/// [`map3`] of a sum with a product of the last two.
+pub(crate) fn map3_product<T: Num>(
+    x: CpuView<'_, T>,
+    a: CpuView<'_, T>,
+    b: CpuView<'_, T>,
+    mut out: StoredMut<'_, T>,
+    f: impl Fn(T, T, T) -> T + Sync + Copy,
+) {
+    if !add_scaled_lines([x, a, b], &mut out, f) {
+        map3(x, a, b, out, f);
+    }
+}
+
+/// `out[i] = f(x[i], a[i], b[i])`, if `a` repeats one number along each line, in which the others lie without gaps. Else `false`,
+/// and nothing is done; so also for halves.
+fn add_scaled_lines<T: Num>(
+    [x, a, b]: [CpuView<'_, T>; 3],
+    out: &mut StoredMut<'_, T>,
+    f: impl Fn(T, T, T) -> T + Sync,
+) -> bool {
+    let ([Stored::Plain(x_data), Stored::Plain(a_data), Stored::Plain(b_data)], StoredMut::Plain(out)) =
+        ([x, a, b].map(|view| view.data), out)
+    else {
+        return false;
+    };
+    if out.is_empty() || non_temporal::is_large(out) {
+        return false;
+    }
+    let sides = Sides::of(x.shape, [&contiguous_strides(x.shape), x.strides, a.strides, b.strides]);
+    let (len, steps) = sides.line();
+    if steps != [1, 1, 0, 1] || len < SHORT || len == out.len() {
+        return false;
+    }
+    sides.in_parts(out, CHUNK, |out, [_, x_start, a_start, b_start], sides| {
+        let (x, a, b) = (&x_data[x_start..], &a_data[a_start..], &b_data[b_start..]);
+        sides.each(|lines| {
+            simd::vectorized(
+                #[inline(always)]
+                || {
+                    for line in 0..lines.count {
+                        let [to, from, number, other] = lines.beginnings(line);
+                        let (number, out) = (a[number], &mut out[to..][..lines.len]);
+                        let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
+                        let (blocks, rest) = out.as_chunks_mut::<SHORT>();
+                        let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
+                        let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
+                        for ((out, x), b) in blocks.iter_mut().zip(x_blocks).zip(b_blocks) {
+                            // Of a copy: the compiler does not know here that `out` is no part of `b`.
+                            let mut sum = *x;
+                            for (sum, &b) in sum.iter_mut().zip(b) {
+                                *sum = f(*sum, number, b);
+                            }
+                            *out = sum;
+                        }
+                        for ((out, &x), &b) in rest.iter_mut().zip(x_rest).zip(b_rest) {
+                            *out = f(x, number, b);
+                        }
+                    }
+                },
+            );
+        });
     });
     true
 }

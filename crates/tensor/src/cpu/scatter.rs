@@ -89,6 +89,16 @@ fn scatter_in_columns<T: Value>(
             let [index_step, value_step, step] = lines.steps;
             for line in 0..lines.count {
                 let [mut at, mut value, mut column] = lines.beginnings(line);
+                if lines.steps == [1; 3] {
+                    let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
+                    for ((column, &number), &value) in (column..).zip(numbers).zip(values) {
+                        match dst.get_mut(number as usize, column) {
+                            Some(place) => *place = own_combine(*place, value),
+                            None => are_inside = false,
+                        }
+                    }
+                    continue;
+                }
                 for _ in 0..lines.len {
                     match dst.get_mut(numbers[at] as usize, column) {
                         Some(place) => *place = own_combine(*place, values[value]),

@@ -50,6 +50,11 @@ impl Dims {
         Dims::merged(std::iter::zip(shape, strides).map(|(&size, &stride)| (size, stride)))
     }
 
+    /// Whether neighbours lie `distance` apart throughout.
+    pub(super) fn is_one_after_another(&self, distance: usize) -> bool {
+        self.rank <= 1 && self.strides[0] == distance
+    }
+
     /// Elements per dimension.
     #[inline]
     pub(super) fn shape(&self) -> &[usize] {

@@ -21,6 +21,8 @@ pub(crate) trait Whole:
     fn up(self, by: Self) -> Self;
     /// The bits moved down, filled up with the sign.
     fn down(self, by: Self) -> Self;
+    /// The largest number that divides both, not negative; 0 of zeros.
+    fn gcd(self, other: Self) -> Self;
 }
 
 macro_rules! whole {
@@ -38,20 +40,28 @@ macro_rules! whole {
                 let filled = if self < 0 { (0 as $type).wrapping_sub(1) } else { 0 };
                 if is_within { self >> (by as $bits & (<$bits>::BITS - 1) as $bits) } else { filled }
             }
+            #[inline(always)]
+            #[allow(unused_comparisons, reason = "of bytes none is below 0")]
+            fn gcd(self, other: $type) -> $type {
+                let magnitude = |x: $type| if x < 0 { (0 as $bits).wrapping_sub(x as $bits) } else { x as $bits };
+                let (mut a, mut b) = (magnitude(self), magnitude(other));
+                // Most numbers are small, and small ones are divided in less time.
+                if <$bits>::BITS == u64::BITS && (a as u64 | b as u64) >> u32::BITS == 0 {
+                    let (mut small, mut divisor) = (a as u32, b as u32);
+                    while divisor != 0 {
+                        (small, divisor) = (divisor, small % divisor);
+                    }
+                    return small as $type;
+                }
+                while b != 0 {
+                    (a, b) = (b, a % b);
+                }
+                a as $type
+            }
         }
     )*};
 }
 whole! { i64, u64; i32, u32; u8, u8 }
-
-/// The largest number that divides both, not negative.
-#[inline(always)]
-fn gcd<T: Whole>(a: T, b: T) -> T {
-    let (mut a, mut b) = (a, b);
-    while b != T::ZERO {
-        (a, b) = (b, a.fmod(b));
-    }
-    a.magnitude()
-}
 
 macro_rules! of_bits {
     ($name:ident, $op_name:literal, |$a:ident, $b:ident| $formula:expr, $cuda:literal) => {
@@ -66,8 +76,8 @@ of_bits! { Or, "bitwise_or", |a, b| a | b, "a | b" }
 of_bits! { Xor, "bitwise_xor", |a, b| a ^ b, "a ^ b" }
 of_bits! { Up, "bitwise_left_shift", |a, b| a.up(b), "b < 0 || b >= R(8 * sizeof(R)) ? R(0) : R(u64(a) << u64(b))" }
 of_bits! { Down, "bitwise_right_shift", |a, b| a.down(b), "b < 0 || b >= R(8 * sizeof(R)) ? (a < 0 ? R(-1) : R(0)) : R(a >> b)" }
-of_bits! { Gcd, "gcd", |a, b| gcd(a, b), "[](R a, R b) -> R { while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return magnitude(a); }(a, b)" }
-of_bits! { Lcm, "lcm", |a, b| { let d = gcd(a, b); if d == T::ZERO { d } else { a.floor_div(d).times(b).magnitude() } },
+of_bits! { Gcd, "gcd", |a, b| a.gcd(b), "[](R a, R b) -> R { while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return magnitude(a); }(a, b)" }
+of_bits! { Lcm, "lcm", |a, b| { let d = a.gcd(b); if d == T::ZERO { d } else { a.floor_div(d).times(b).magnitude() } },
 "[](R x, R y) -> R { R a = x, b = y; while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return a == R(0) ? a : magnitude(times(floor_div(x, a), y)); }(a, b)" }
 
 macro_rules! method {

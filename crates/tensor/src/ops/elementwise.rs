@@ -499,7 +499,7 @@ scalar! { DivScalar: Real, "div", Nothing, Same, |op| [divisor = op.0], |x| x / 
 
 struct ScalarOver(Scalar);
 scalar! { ScalarOver: Real, "div", Inputs, F32UnderAutocast, |op| [dividend = op.0],
-|x| dividend / x, "dividend / x",
+|x| dividend / x, by map1_long, "dividend / x",
 |saved, grad| apply(ScalarOverGrad(op.0), [grad, saved.input(0)]) }
 
 struct Neg;
@@ -577,9 +577,9 @@ impl<R: Real> CpuKernel<R, 1> for Pow {
             2.0 => cpu::map1(x, out, |x: R| x * x),
             3.0 => cpu::map1(x, out, |x: R| x * x * x),
             0.5 => cpu::map1(x, out, |x: R| x.sqrt()),
-            -0.5 => cpu::map1(x, out, |x: R| R::ONE / x.sqrt()),
-            -1.0 => cpu::map1(x, out, |x: R| R::ONE / x),
-            -2.0 => cpu::map1(x, out, |x: R| R::ONE / (x * x)),
+            -0.5 => cpu::map1_long(x, out, |x: R| R::ONE / x.sqrt()),
+            -1.0 => cpu::map1_long(x, out, |x: R| R::ONE / x),
+            -2.0 => cpu::map1_long(x, out, |x: R| R::ONE / (x * x)),
             exponent => {
                 let exponent = R::from_f64(exponent);
                 cpu::map1_longest(

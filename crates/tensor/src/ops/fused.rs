@@ -155,8 +155,22 @@ impl Derivative<3> for LerpTensor {
     }
 }
 
+/// −grad · ⌊a / b⌋ toward zero: the derivative of `fmod(a, b)` with respect to `b`.
+pub(super) struct FmodGrad;
+mixed! { FmodGrad[3]: "fmod's gradient", [grad, a, b], |_op| [], |R| -(grad * (a / b).trunc()), map3, "-(grad * trunc(a / b))" }
+
+impl Derivative<3> for FmodGrad {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let (a, b) = (saved.input(1), saved.input(2));
+        let of_grad = || apply(FmodGrad, [h, a, b]);
+        Ok([saved.grad_of(0, of_grad)?, saved.grad_of(1, || a.zeros_like())?, saved.grad_of(2, || b.zeros_like())?])
+    }
+}
+
 struct AddCMul(Scalar);
-mixed! { AddCMul[3]: "addcmul", [x, a, b], |op| [value = op.0], |R| x + value * a * b, map3, "x + value * a * b" }
+mixed! { AddCMul[3]: "addcmul", [x, a, b], |op| [value = op.0], |R| x + value * a * b, map3_product, "x + value * a * b" }
 
 impl Derivative<3> for AddCMul {
     const SAVES: Saves = Saves::Inputs;

@@ -110,6 +110,13 @@ fn fill<B: Pod + Send + Sync>(op: &'static str, out: &mut Fresh, tensors: &[&Raw
     if elements(windows) < out.len() {
         cpu::fill(out, B::zeroed());
     }
+    if let ([a, b], [_, behind]) = (tensors, windows)
+        && behind.offset() == 1
+        && 2 * a.shape().elements() == out.len()
+    {
+        cpu::interleave_two(a.host(op)?.bits(&a.layout), b.host(op)?.bits(&b.layout), out);
+        return Ok(());
+    }
     for (window, tensor) in windows.iter().zip(tensors) {
         let to = &mut out[window.offset()..][..window.span()];
         cpu::place(to, window.strides(), tensor.host(op)?.bits(&tensor.layout));

@@ -3,6 +3,7 @@
 //! Integers are divided as Python divides them; what would divide by 0 gives 0, because a device cannot report it in time.
 
 use super::elementwise::{ShareOfLarger, binary, formula};
+use super::fused::FmodGrad;
 use super::number_like;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
@@ -25,7 +26,7 @@ binary! { Atan2: Real, "atan2", Inputs, map2_longest: |y, x| y.atan2(x), "atan2(
 ] }
 binary! { Fmod: Num, "fmod", Inputs, map2_but((T::needs_long_division, T::fmod)): |a, b| a.near_fmod(b), "fmod_of(a, b)", |saved, grad| [
     Ok(grad.clone()),
-    grad.mul(&saved.input(0).div(saved.input(1))?.trunc()?)?.neg(),
+    apply(FmodGrad, [grad, saved.input(0), saved.input(1)]),
 ] }
 binary! { Remainder: Num, "remainder", Inputs, map2_but((T::needs_long_division, |a: T, b: T| remainder(a.fmod(b), b))): |a, b| remainder(a.near_fmod(b), b), "remainder_of(a, b)", |saved, grad| [
     Ok(grad.clone()),

@@ -45,6 +45,12 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     let Sizes { m, k, n } = sizes;
     let is_large = m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
     let bf16 = Bf16::new().filter(|_| is_large)?;
+    if n == 1 && m >= MIN_COLUMNS && a.strides[0] == 1 {
+        // The same as a row times the transposed left side.
+        let [row, right] =
+            [b, a].map(|Matrix { numbers, strides: [step, next] }| Matrix { numbers, strides: [next, step] });
+        return product(Sizes { m: 1, k, n: m }, [row, right], c);
+    }
     if n < MIN_COLUMNS {
         return (a.strides[1] == 1 && b.strides[0] == 1).then(|| few_columns(bf16, sizes, [a, b], c));
     }
