@@ -201,8 +201,13 @@ trait Summing {
 
 /// How elements are added.
 trait Adding<C>: Sync + Copy {
-    /// `a + b`, as the elements are rounded.
+    /// `a + b`, as the elements are rounded: in loops that become vectors.
     fn plus(self, a: C, b: C) -> C;
+    /// The same in loops over single elements, where a branch that is never taken costs less than what it avoids.
+    #[inline(always)]
+    fn plus_one(self, a: C, b: C) -> C {
+        self.plus(a, b)
+    }
     /// Adds to an element that is stored as the bits of a half.
     fn add_to_bits(self, bits: &mut u16, b: C);
 }
@@ -229,6 +234,13 @@ impl Adding<f32> for AddF16 {
         rounded_to_f16(a + b)
     }
     #[inline(always)]
+    fn plus_one(self, a: f32, b: f32) -> f32 {
+        let bits = (a + b).to_bits();
+        let is_normal = (0x3880_0000..0x477f_e000).contains(&(bits & 0x7fff_ffff));
+        let normal = f32::from_bits(bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
+        if is_normal { normal } else { rounded_to_f16(a + b) }
+    }
+    #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
         *bits = f32_to_f16(f16_to_f32(f16::from_bits(*bits)) + b).to_bits();
     }
@@ -243,21 +255,28 @@ impl Adding<f32> for AddBf16 {
         bf16_to_f32(f32_to_bf16(a + b))
     }
     #[inline(always)]
+    fn plus_one(self, a: f32, b: f32) -> f32 {
+        let sum = a + b;
+        if sum.is_nan() { of_nan(sum) } else { f32::from_bits(bits_of_number(sum) & 0xffff_0000) }
+    }
+    #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
         let sum = bf16_to_f32(bf16::from_bits(*bits)) + b;
-        *bits = if sum.is_nan() {
-            bits_of_nan(sum)
-        } else {
-            ((sum.to_bits() + 0x7fff + ((sum.to_bits() >> 16) & 1)) >> 16) as u16
-        };
+        *bits = ((if sum.is_nan() { of_nan(sum).to_bits() } else { bits_of_number(sum) }) >> 16) as u16;
     }
+}
+
+/// Bits whose upper half is the number as a `bf16`, but of NaN.
+#[inline(always)]
+fn bits_of_number(x: f32) -> u32 {
+    x.to_bits().wrapping_add(0x7fff + ((x.to_bits() >> 16) & 1))
 }
 
 /// A call, so that other sums need not wait for what is computed of NaN.
 #[cold]
 #[inline(never)]
-fn bits_of_nan(nan: f32) -> u16 {
-    f32_to_bf16(nan).to_bits()
+fn of_nan(nan: f32) -> f32 {
+    bf16_to_f32(f32_to_bf16(nan))
 }
 
 fn summing<C: Num>(
@@ -288,6 +307,14 @@ fn summing<C: Num>(
     }
 }
 
+/// Elements that a thread adds to at a time: widened halves stay in the first-level cache.
+fn chunk_of<C: Num>(dst: &StoredMut<'_, C>) -> usize {
+    match dst {
+        StoredMut::Plain(_) => CHUNK,
+        StoredMut::Halves(..) => CHUNK / 4,
+    }
+}
+
 /// What part of a destination holds before anything is added to it.
 fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
     match base {
@@ -304,13 +331,18 @@ fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize
     }
 }
 
-/// The nearest number that `f16` has.
+/// The nearest number that `f16` has, ties to even.
 #[inline(always)]
 fn rounded_to_f16(x: f32) -> f32 {
     let bits = x.to_bits();
-    let is_normal = (0x3880_0000..0x477f_e000).contains(&(bits & 0x7fff_ffff));
-    let normal = f32::from_bits(bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
-    if is_normal { normal } else { f16_to_f32(f32_to_f16(x)) }
+    let magnitude = bits & 0x7fff_ffff;
+    let normal = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)) & !0x1fff;
+    // One half has its last place where subnormals have theirs, so adding it rounds.
+    let subnormal = (f32::from_bits(magnitude) + 0.5 - 0.5).to_bits();
+    let value = if magnitude < 0x3880_0000 { subnormal } else { normal };
+    let value = if value >= 0x4780_0000 { f32::INFINITY.to_bits() } else { value };
+    let value = if magnitude > f32::INFINITY.to_bits() { magnitude } else { value };
+    f32::from_bits(value | bits & 0x8000_0000)
 }
 
 /// What is added, in row-major order.
@@ -357,8 +389,7 @@ struct Scatter<'a> {
     any_outside: &'a AtomicBool,
 }
 
-/// Where at least this many elements are zero for each one that is added, `f16` is not widened to be added to. `bf16`, which is
-/// the upper half of an `f32`, never is.
+/// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
@@ -370,12 +401,11 @@ impl Summing for Scatter<'_> {
         adding: impl Adding<C>,
     ) -> Result<()> {
         let is_sparse = SPARSE * src.dims.len() <= dst.len();
-        let is_added_in_bits = |half| is_sparse || half == Half::BF16;
         let add_to_bits = |dst: &mut u16, value| adding.add_to_bits(dst, value);
-        let add_to = |dst: &mut C, value| *dst = adding.plus(*dst, value);
+        let add_to = |dst: &mut C, value| *dst = adding.plus_one(*dst, value);
         if self.dim == 0 {
             return match dst {
-                StoredMut::Halves(dst, half) if is_added_in_bits(half) => {
+                StoredMut::Halves(dst, _) if is_sparse => {
                     for_each_chunk_mut(dst, CHUNK, |i, dst| begin_bits(dst, base, i * CHUNK));
                     self.add_to_columns(dst, &src, add_to_bits)
                 }
@@ -388,7 +418,7 @@ impl Summing for Scatter<'_> {
         // The outermost dimension cuts source and destination alike.
         let (rows, src_rows) = (self.dst_shape[0], self.index.shape[0]);
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
-        let chunk_rows = (CHUNK / row_len.max(src_row_len)).max(1);
+        let chunk_rows = (chunk_of(&dst) / row_len.max(src_row_len)).max(1);
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
@@ -398,7 +428,7 @@ impl Summing for Scatter<'_> {
             };
             let (start, rounds) = (first * row_len, matches!(dst, StoredMut::Halves(..)));
             match dst {
-                StoredMut::Halves(dst, half) if is_added_in_bits(half) => {
+                StoredMut::Halves(dst, _) if is_sparse => {
                     begin_bits(dst, base, start);
                     with_values(&mut |values| self.add(dst, (first, true), values, add_to_bits))
                 }
@@ -434,7 +464,7 @@ impl Summing for AddRows<'_> {
         if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
             return self.sum_in_bands(dst, &src, base, adding);
         }
-        let chunk_slabs = (CHUNK / self.slab_len.max(added)).max(1);
+        let chunk_slabs = (chunk_of(&dst) / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
             scratch::reals_mut(dst, |dst| {
                 let mut room = [C::ZERO; PIECE];
@@ -472,7 +502,7 @@ impl AddRows<'_> {
                 let values = src.part(first + n * rows, index.len(), room);
                 for (&j, &value) in index.iter().zip(values) {
                     let dst = &mut slab[j as usize];
-                    *dst = adding.plus(*dst, value);
+                    *dst = adding.plus_one(*dst, value);
                 }
             }
             return;

@@ -357,17 +357,19 @@ fn pair(first: u16, second: u16) -> Pair {
 #[inline(always)]
 fn pack_across<const W: usize>((numbers, step): (&[u16], usize), [lines, len]: [usize; 2], to: &mut [[Pair; W]]) {
     let pairs = len.div_ceil(2);
-    for p in 0..pairs {
-        let first = &numbers[2 * p * step..][..lines];
-        let second = numbers.get((2 * p + 1) * step..).filter(|_| 2 * p + 1 < len);
-        for (panel, to) in to[p..].iter_mut().step_by(pairs).enumerate() {
-            let places = panel * W..(panel * W + W).min(lines);
-            let (first, second) = (&first[places.clone()], second.map(|second| &second[places]));
-            match (first.first_chunk(), second.map(|second| second.first_chunk())) {
-                (Some(first), Some(Some(second))) => *to = joined::<W>(first, second),
-                _ => {
-                    let second = second.unwrap_or_default().iter().chain(std::iter::repeat(&0));
-                    to.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&a, &b))| *to = pair(a, b));
+    // Some pairs of a panel before the next panel: panels are so far apart that their pairs would drive each other out of the caches.
+    for block in (0..pairs).step_by(SQUARE) {
+        for (panel, to) in to.chunks_exact_mut(pairs).enumerate() {
+            let (start, end) = (panel * W, (panel * W + W).min(lines));
+            for p in block..pairs.min(block + SQUARE) {
+                let row = |number: usize| &numbers[number * step..][start..end];
+                let (first, second) = (row(2 * p), (2 * p + 1 < len).then(|| row(2 * p + 1)));
+                match (first.first_chunk(), second.map(|second| second.first_chunk())) {
+                    (Some(first), Some(Some(second))) => to[p] = joined::<W>(first, second),
+                    _ => {
+                        let second = second.unwrap_or_default().iter().chain(std::iter::repeat(&0));
+                        to[p].iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&a, &b))| *to = pair(a, b));
+                    }
                 }
             }
         }
