@@ -34,15 +34,16 @@ INLINE void units(const Words& words, f64 (&x)[2]) {
         x[i] = f64((u64(words.at[2 * i + 1]) << 32 | words.at[2 * i]) >> 11) / 9007199254740992.0;
 }
 
-// The natural logarithm as in `math/f32.rs` and `math/f64.rs`, for normal numbers up to 1.
+// The natural logarithm as in `math/f32.rs` and `math/f64.rs`, for normal numbers up to 1: `fma` where they have `mul_add`.
 INLINE f32 ln(f32 x) {
     u32 bits = __float_as_uint(x) - 0x3f3504f3u;
     f32 k = f32(i32(bits) >> 23);
     f32 f = __uint_as_float((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
     f32 s = f / (2.0f + f);
     f32 z = s * s;
-    f32 r = z * ((2.987442e-1f * z + 3.997745e-1f) * z + 6.6666776e-1f);
-    return k * 0.6933594f - ((s * (f - r) - k * -2.1219444e-4f) - f);
+    f32 r = __fmaf_rn(__fmaf_rn(2.987442e-1f, z, 3.997745e-1f), z, 6.6666776e-1f);
+    f32 less = s * __fmaf_rn(-z, r, f);
+    return __fmaf_rn(k, 0.6933594f, f - __fmaf_rn(-k, -2.1219444e-4f, less));
 }
 INLINE f64 ln(f64 x) {
     u64 bits = u64(__double_as_longlong(x)) - 0x3fe6a09e667f3bcdull;
@@ -50,14 +51,15 @@ INLINE f64 ln(f64 x) {
     f64 f = __longlong_as_double(i64((bits & 0x000fffffffffffffull) + 0x3fe6a09e667f3bcdull)) - 1.0;
     f64 s = f / (2.0 + f);
     f64 z = s * s;
-    f64 r = 1.4799066108059503e-1;
-    r = r * z + 1.5313755752712596e-1;
-    r = r * z + 1.8183575166059565e-1;
-    r = r * z + 2.2222198378459493e-1;
-    r = r * z + 2.857142874414164e-1;
-    r = r * z + 3.999999999940749e-1;
-    r = r * z + 6.666666666666735e-1;
-    return k * 0.6931471803691238 - ((s * (f - z * r) - k * 1.9082149292705877e-10) - f);
+    f64 w = z * z, even = 1.4799066108059503e-1, odd = 1.5313755752712596e-1;
+    even = __fma_rn(even, w, 1.8183575166059565e-1);
+    odd = __fma_rn(odd, w, 2.2222198378459493e-1);
+    even = __fma_rn(even, w, 2.857142874414164e-1);
+    odd = __fma_rn(odd, w, 3.999999999940749e-1);
+    even = __fma_rn(even, w, 6.666666666666735e-1);
+    f64 r = __fma_rn(odd, z, even);
+    f64 less = __fma_rn(s, __fma_rn(-z, r, f), -k * 1.9082149292705877e-10);
+    return __fma_rn(k, 0.6931471803691238, f - less);
 }
 
 // sin(2πt) and cos(2πt) for t from −½ to ½.
