@@ -1,14 +1,14 @@
 //! Running products along a dimension, and the recurrence that their derivative is.
 
 use super::{Lines, combine, cuda, follow, running};
-use crate::autograd::Saved;
-use crate::cpu::{CpuView, StoredMut};
+use crate::autograd::{Saved, is_grad_enabled};
+use crate::cpu::{CpuView, StoredMut, vectorized};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{Computing, Num, Real};
 use crate::error::{Error, Result};
-use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, on_cpu, per_type};
 use crate::scratch;
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor, by_real};
 
 /// Running products from the start.
 pub(super) struct Cumprod {
@@ -41,10 +41,56 @@ impl Derivative<1> for Cumprod {
     /// nothing is divided by, so that zeros need no care.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let x = saved.input(0);
+        if x.device().is_cpu() && !is_grad_enabled() {
+            return Ok([Some(product_grad(grad.raw(), x.raw(), self.dim)?.typed())]);
+        }
         let before = shifted(&apply(Cumprod { ..*self }, [x])?, self.dim, 1.0)?;
         let sums = apply(Recurrence { dim: self.dim, reverse: true }, [grad, x])?;
         Ok([Some(before.mul(&sums)?)])
     }
+}
+
+/// The derivative of [`Cumprod`] in one pass on the CPU, unrecorded.
+fn product_grad(grad: &Raw, x: &Raw, dim: usize) -> Result<Raw> {
+    const NAME: &str = "cumprod's gradient";
+    let (grad, x) = (grad.gap_free()?, x.gap_free()?);
+    let lines = Lines::along(dim, x.shape());
+    on_cpu(NAME, [Some(&grad), Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+        let Some([_, piece]) = lines.pieces() else { return Ok(()) };
+        by_real!(inputs.dtype(), R => {
+            let [grad, x] = [0, 1].map(|i| inputs.view::<R>(i).data);
+            out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
+                let (start, len) = (i * piece, out.len());
+                scratch::reals_mut(out, |out| {
+                    scratch::reals(grad.part(start, len), |grad| {
+                        scratch::reals(x.part(start, len), |x| {
+                            scratch::with(len, |y: &mut [R]| {
+                                follow(y, lines, false, |at| x[at], |at, _, y| x[at] * y);
+                                follow(out, lines, true, |at| grad[at], |at, before, sum| grad[at] + x[before] * sum);
+                                times_before(out, y, lines);
+                                Ok(())
+                            })
+                        })
+                    })
+                })
+            })
+        })
+        .map_err(Error::scratch(NAME))
+    })
+}
+
+/// Multiplies each element with that of `y` one place earlier along its line, but the first.
+fn times_before<R: Real>(out: &mut [R], y: &[R], Lines { n, inner, .. }: Lines) {
+    vectorized(
+        #[inline(always)]
+        || {
+            for (out, y) in out.chunks_exact_mut(n * inner).zip(y.chunks_exact(n * inner)) {
+                for (out, &y) in out[inner..].iter_mut().zip(y) {
+                    *out = *out * y;
+                }
+            }
+        },
+    );
 }
 
 impl<T: Num> CpuKernel<T, 1> for Cumprod {
