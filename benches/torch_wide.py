@@ -60,7 +60,7 @@ def attention():
 def vocabulary():
     weight, words = tensor(50304, 768), index(50304, 16, 1024)
     pair("embedding.50304x768.16x1024", (weight,), lambda: F.embedding(words, weight))
-    for dtype, name in ((torch.float32, "f32"), (BF16, "bf16")):
+    for dtype, name in ((torch.float32, "float32"), (BF16, "bfloat16")):
         scores, classes = tensor(16384, 50304, dtype=dtype), index(50304, 16384)
         pair(f"cross_entropy.16384x50304.{name}", (scores,), lambda: F.cross_entropy(scores, classes))
 
