@@ -177,7 +177,7 @@ impl<T> Columns<'_, T> {
         // SAFETY: the row and the column are inside of the slice, which has `rows * row_len` elements and is borrowed until all
         // tasks are done.
         let element = unsafe { self.whole.start.add(row * self.row_len + self.first + column) };
-        // SAFETY: the element is in this part alone, of which nobody else has an element while `self` is borrowed.
+        // SAFETY: no other task has these columns, and `self` is borrowed mutably for as long as the element is used.
         Some(unsafe { &mut *element })
     }
 }

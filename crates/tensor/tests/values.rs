@@ -429,3 +429,10 @@ fn quantiles_of_equal_elements_and_nan_take_those_of_the_stable_order() {
         assert_eq!(quarter(&[1.0, nan, 0.0]), [0.0, 1.0, 0.0]);
     }
 }
+
+#[test]
+fn a_histogram_of_more_bins_than_there_is_room_for_is_refused() {
+    let x = Tensor::new([1.0, 2.0]).unwrap();
+    assert!(x.histc(usize::MAX, 0.0, 3.0).is_err());
+    assert!(x.histc(usize::MAX - 1, 0.0, 3.0).is_err());
+}

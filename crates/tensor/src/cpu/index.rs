@@ -1,7 +1,8 @@
 //! Reading and adding at places that an index tensor names.
 //!
-//! [`gather`] checks its indices. Those of the others were checked against the dimension's size by the caller; one that was
-//! not makes these loops panic, or touch another element of the same view. Where several sources add to one place they do so in row-major order of the source.
+//! [`gather`] and [`scatter_add`] check their indices. Those of the others were checked against the dimension's size by the caller; one
+//! that was not makes these loops panic, or touch another element of the same view. Where several sources add to one place they
+//! do so in row-major order of the source.
 
 mod adding;
 #[cfg(test)]
@@ -308,7 +309,7 @@ fn summing<C: Num>(
 }
 
 /// Elements that a thread adds to at a time: widened halves stay in the first-level cache.
-fn chunk_of<C: Num>(dst: &StoredMut<'_, C>) -> usize {
+fn added_together<C: Num>(dst: &StoredMut<'_, C>) -> usize {
     match dst {
         StoredMut::Plain(_) => CHUNK,
         StoredMut::Halves(..) => CHUNK / 4,
@@ -418,7 +419,7 @@ impl Summing for Scatter<'_> {
         // The outermost dimension cuts source and destination alike.
         let (rows, src_rows) = (self.dst_shape[0], self.index.shape[0]);
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
-        let chunk_rows = (chunk_of(&dst) / row_len.max(src_row_len)).max(1);
+        let chunk_rows = (added_together(&dst) / row_len.max(src_row_len)).max(1);
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
@@ -464,7 +465,7 @@ impl Summing for AddRows<'_> {
         if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
             return self.sum_in_bands(dst, &src, base, adding);
         }
-        let chunk_slabs = (chunk_of(&dst) / self.slab_len.max(added)).max(1);
+        let chunk_slabs = (added_together(&dst) / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
             scratch::reals_mut(dst, |dst| {
                 let mut room = [C::ZERO; PIECE];

@@ -290,7 +290,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
     let mut repeated = std::array::from_fn(|_| Repeated::new());
     let operands = with_repeated(operands, segment.min(dst.len()), &mut repeated);
-    let chunk_len = if size_of::<T>() == 1 { chunk_of::<T>() } else { CHUNK };
+    let chunk_len = chunk_of::<T>();
     dst.for_each_chunk(chunk_len, &|i, chunk| {
         let mut rooms = std::array::from_fn(|_| Scratch::new());
         let mut sources = opened(&operands, i * chunk_len, &mut rooms);

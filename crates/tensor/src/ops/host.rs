@@ -249,7 +249,7 @@ impl Tensor {
         }
         let mut counted = Ok(());
         // Behind the bins, one more for what is outside.
-        let counts = Tensor::build(bins + 1, |counts: &mut [i64]| {
+        let counts = Tensor::build(bins.saturating_add(1), |counts: &mut [i64]| {
             counts.fill(0);
             let mut places = [0; PIECE];
             counted = each_piece(&flat, |numbers| {
