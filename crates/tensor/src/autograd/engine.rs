@@ -7,14 +7,16 @@ use std::cell::RefCell;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
+use arrayvec::ArrayVec;
 use pagelock_memory::Holder;
 
 use super::audit::unheard;
 use super::mode::{is_grad_enabled, with_grad_enabled};
-use super::node::{GradFn, Node, NodeRef};
+use super::node::{GradFn, NodeRef};
 use crate::autocast;
 use crate::error::Result;
 use crate::kind::Float;
+use crate::ops::{MOST_PAIRS, Pairs, pair_sums};
 use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -97,7 +99,7 @@ fn propagate(
 ) -> Result<()> {
     as_derivative(walk, || {
         begin(pending)?;
-        while let Some((node, grad)) = pending.pop_latest() {
+        while let Some((node, grad)) = pending.pop_latest()? {
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
@@ -123,24 +125,38 @@ fn as_derivative<R>(walk: Options, f: impl FnOnce() -> R) -> R {
 struct Pending {
     numbers: BinaryHeap<u64>, // of the nodes in `grads`
     grads: HashMap<u64, (NodeRef, Raw)>,
+    /// Gradients that are still to be added to those in `grads`, each node's at most once.
+    unadded: ArrayVec<(u64, Raw), MOST_PAIRS>,
 }
 
 impl Pending {
-    /// Adds to what has reached the node, in the node's precision.
+    /// Keeps the gradient with the node, or beside what has reached it before.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
         node.check_shape("backward", &grad)?;
         let grad = node.acceptable(grad)?;
         let seq = node.seq();
-        match self.grads.remove(&seq) {
-            Some((node, earlier)) => {
-                let sum = add(node.converted(earlier)?, node.converted(grad)?)?;
-                self.grads.insert(seq, (node, sum))
-            }
-            None => {
-                self.numbers.push(seq);
-                self.grads.insert(seq, (node.clone(), grad))
-            }
-        };
+        if !self.grads.contains_key(&seq) {
+            self.numbers.push(seq);
+            self.grads.insert(seq, (node.clone(), grad));
+            return Ok(());
+        }
+        if self.unadded.is_full() || self.unadded.iter().any(|(other, _)| *other == seq) {
+            self.add_up()?;
+        }
+        self.unadded.push((seq, grad));
+        Ok(())
+    }
+
+    /// Adds what has reached nodes to what had before, in each node's precision: the gradients of an operation's inputs at once.
+    fn add_up(&mut self) -> Result<()> {
+        let (mut nodes, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
+        for (seq, grad) in self.unadded.drain(..) {
+            let Some((node, earlier)) = self.grads.remove(&seq) else { unreachable!("something has reached the node") };
+            pairs.push([node.converted(earlier)?, node.converted(grad)?]);
+            nodes.push(node);
+        }
+        let sums = pair_sums(&pairs)?;
+        self.grads.extend(nodes.into_iter().zip(sums).map(|(node, sum)| (node.seq(), (node, sum))));
         Ok(())
     }
 
@@ -166,15 +182,16 @@ impl Pending {
     }
 
     /// The latest node and its gradient, which is complete.
-    fn pop_latest(&mut self) -> Option<(NodeRef, Raw)> {
-        self.grads.remove(&self.numbers.pop()?)
+    fn pop_latest(&mut self) -> Result<Option<(NodeRef, Raw)>> {
+        self.add_up()?;
+        Ok(self.numbers.pop().and_then(|seq| self.grads.remove(&seq)))
     }
 }
 
 impl Default for Pending {
     /// With places to spare, so that a map that is nearly full need not grow in the middle of a training.
     fn default() -> Pending {
-        Pending { numbers: BinaryHeap::new(), grads: HashMap::with_capacity(64) }
+        Pending { numbers: BinaryHeap::new(), grads: HashMap::with_capacity(64), unadded: ArrayVec::new() }
     }
 }
 
@@ -208,7 +225,8 @@ fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
 
 impl Buffers {
     fn clear(&mut self) {
-        let Buffers { pending: Pending { numbers, grads }, leaves } = self;
+        let Buffers { pending: Pending { numbers, grads, unadded }, leaves } = self;
+        unadded.clear();
         numbers.clear();
         numbers.shrink_to(MOST_ROOM);
         grads.clear();
@@ -224,12 +242,7 @@ static ACCUMULATING: Mutex<()> = Mutex::new(());
 /// Adds to the gradients of leaves: to all of them, or to none if there is no memory for one.
 fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
-    as_derivative(walk, || {
-        kept.iter_mut().try_for_each(|(leaf, grad)| {
-            *grad = grad.take().map(|grad| accumulated(leaf, grad)).transpose()?;
-            Ok(())
-        })
-    })?;
+    as_derivative(walk, || kept.chunks_mut(MOST_PAIRS).try_for_each(accumulate_some))?;
     for (leaf, grad) in kept {
         *grad = leaf.replace_grad(grad.take());
     }
@@ -237,15 +250,27 @@ fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> 
     Ok(()) // the old gradients, and graphs behind them, are freed after the lock
 }
 
-/// What a leaf's gradient becomes. A gradient that shares memory with another tensor is copied, so that changing one in
+/// What the gradients of some leaves become. A gradient that shares memory with another tensor is copied, so that changing one in
 /// place never changes the other; so is one that lies neither in rows nor with the channels of a pixel together.
-fn accumulated(leaf: &Node, grad: Raw) -> Result<Raw> {
-    match leaf.grad() {
-        Some(earlier) => add(earlier, grad),
-        None if is_grad_enabled() => Ok(grad),
-        None if grad.storage.is_unique() && (grad.layout.is_contiguous() || grad.layout.is_channels_last()) => Ok(grad),
-        None => copy(grad),
+fn accumulate_some(kept: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
+    let (mut added, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
+    for (leaf, place) in kept {
+        let Some(grad) = place.take() else { continue };
+        match leaf.grad() {
+            Some(earlier) => {
+                pairs.push([earlier, grad]);
+                added.push(place);
+            }
+            None if is_grad_enabled() || has_own_memory(&grad) => *place = Some(grad),
+            None => *place = Some(grad.deep_copy("backward")?),
+        }
     }
+    added.into_iter().zip(pair_sums(&pairs)?).for_each(|(place, sum)| *place = Some(sum));
+    Ok(())
+}
+
+fn has_own_memory(grad: &Raw) -> bool {
+    grad.storage.is_unique() && (grad.layout.is_contiguous() || grad.layout.is_channels_last())
 }
 
 /// Sums over the dimensions along which an input of shape `to` was broadcast; the only place where this is done.
@@ -254,12 +279,4 @@ fn sum_down(grad: Raw, to: &Shape) -> Result<Raw> {
         return Ok(grad);
     }
     Ok(grad.typed::<Float>().sum_to(to)?.into_raw())
-}
-
-fn add(left: Raw, right: Raw) -> Result<Raw> {
-    Ok(left.typed::<Float>().add(&right.typed())?.into_raw())
-}
-
-fn copy(grad: Raw) -> Result<Raw> {
-    grad.deep_copy("backward")
 }
