@@ -95,7 +95,7 @@ pub(super) fn optional(bytes: Option<DeviceView<'_, u8>>) -> Argument<'_> {
     bytes.map_or(Argument::Value(&[0; 8]), Argument::Read)
 }
 
-/// All steps; `inputs`: a(x), the weight, `bias_hh` of a GRU, and the first states.
+/// All steps; `inputs`: a(x), the weight, `bias_hh` where a(x) does not have it, and the first states.
 pub(super) fn forward(
     device: &CudaDevice,
     op: &Recurrent,
@@ -121,7 +121,8 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// What follows the products of one step, of `begin` sequences; `inputs`: a(x), `bias_hh` of a GRU, and the first states.
+/// What follows the products of one step, of `begin` sequences; `inputs`: a(x), `bias_hh` where a(x) does not have it,
+/// and the first states.
 fn forward_step(
     device: &CudaDevice,
     op: &Recurrent,

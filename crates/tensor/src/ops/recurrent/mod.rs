@@ -242,14 +242,16 @@ impl Recurrent {
         let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
         let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<Float>());
         let (Some(x), Some(weight_ih)) = (of(X), of(WEIGHT_IH)) else { unreachable!("there are input and weights") };
-        let is_gru = self.kind == Recurrence::Gru;
+        // A GRU's b(h) is not only added. Elsewhere one sum serves all steps, but a kernel adds it to one step as it goes.
+        let is_one_of_device = self.steps.count() == 1 && !x.device().is_cpu();
+        let adds_in_step = self.kind == Recurrence::Gru || is_one_of_device;
         let bias = match (of(BIAS_IH), of(BIAS_HH)) {
-            (Some(bias_ih), Some(bias_hh)) if !is_gru => Some(bias_ih.add(&bias_hh)?),
+            (Some(bias_ih), Some(bias_hh)) if !adds_in_step => Some(bias_ih.add(&bias_hh)?),
             (bias_ih, _) => bias_ih,
         };
         let bias = bias.map(|bias| self.factor(&bias)).transpose()?;
         let gates = self.factor(&x)?.linear(&self.factor(&weight_ih)?, bias.as_ref())?.to_dtype(x.dtype())?;
-        let bias_hh = inputs[BIAS_HH].filter(|_| is_gru);
+        let bias_hh = inputs[BIAS_HH].filter(|_| adds_in_step);
         let inputs_of_steps = [Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]];
         let (out, kept) = match gates.device() {
             Device::Cpu => self.on_cpu(inputs_of_steps, is_recorded)?,
@@ -305,16 +307,16 @@ impl Derivative<7> for Recurrent {
             return self.composed_gradients(saved, grad);
         }
         let grad = grad.raw().gap_free()?;
-        let Gradients { of_x, of_h, h0, c0 } = match grad.storage.device() {
+        let Gradients { of_gates, h0, c0 } = match grad.storage.device() {
             Device::Cpu => self.back_on_cpu(saved, &grad)?,
             Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
         };
-        let of_x: Tensor = of_x.typed();
+        let (of_x, of_h) = (of_gates.select(0, 0)?, of_gates.select(0, -1)?);
         let product = |a: &Tensor, b: &Tensor| self.factor(a)?.matmul(&self.factor(b)?)?.to_dtype(a.dtype());
-        let bias_ih = saved.grad_of(BIAS_IH, || of_x.sum([0]))?;
-        let (of_h, bias_hh) = match of_h.map(Raw::typed) {
-            Some(of_h) => (of_h.clone(), saved.grad_of(BIAS_HH, || of_h.sum([0]))?),
-            None => (of_x.clone(), saved.grad_of(BIAS_HH, || bias_ih.clone().map_or_else(|| of_x.sum([0]), Ok))?),
+        let needs_biases = saved.needs(BIAS_IH) || saved.needs(BIAS_HH);
+        let biases = needs_biases.then(|| of_gates.sum([1])).transpose()?;
+        let bias = |input: usize, at: isize| {
+            biases.as_ref().filter(|_| saved.needs(input)).map(|biases| biases.select(0, at)).transpose()
         };
         let of_weight_hh = || {
             let (out, _) = self.left_behind()?;
@@ -325,8 +327,8 @@ impl Derivative<7> for Recurrent {
             saved.grad_of(X, || product(&of_x, saved.input(WEIGHT_IH)))?,
             saved.grad_of(WEIGHT_IH, || product(&of_x.t()?, saved.input(X)))?,
             saved.grad_of(WEIGHT_HH, of_weight_hh)?,
-            bias_ih,
-            bias_hh,
+            bias(BIAS_IH, 0)?,
+            bias(BIAS_HH, -1)?,
             h0.filter(|_| saved.needs(H0)),
             c0.filter(|_| saved.needs(C0)),
         ])

@@ -28,7 +28,7 @@ extern "C" __global__ void recurrent_step(
     for (int g = 0; g < G; g++) {
         x[g] = real(of_x[((s.at + row) * G + g) * s.hidden + j]);
         h[g] = row < s.products ? real(of_h[(u64(row) * G + g) * s.hidden + j]) : R(0);
-        if (KIND == 3 && bias) h[g] += real(bias[g * s.hidden + j]);
+        if (bias) h[g] += real(bias[g * s.hidden + j]);
     }
     u64 place = (s.at + row) * s.hidden + j;
     R state;

@@ -3,18 +3,19 @@
 use super::persistent::Plan;
 use super::{C0, GRADIENT, H0, OP, Recurrence, Recurrent, WEIGHT_HH, cpu, cuda};
 use crate::autograd::Saved;
-use crate::cuda::CudaDevice;
+use crate::cuda::{CudaDevice, CudaOut};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::layout::Layout;
 use crate::op::{on_cpu, on_cuda};
 use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
 
-/// The gradients of what is added up in gates: of a(x), and of b(h) where they differ; and of the first states.
+/// The gradients of what is added up in gates, and of the first states.
 pub(super) struct Gradients {
-    pub(super) of_x: Raw,
-    pub(super) of_h: Option<Raw>,
+    /// `[1, rows, gates · hidden]`, of a(x) and b(h); of a GRU, where they differ, `[2, rows, gates · hidden]`.
+    pub(super) of_gates: Tensor,
     pub(super) h0: Option<Tensor>,
     pub(super) c0: Option<Tensor>,
 }
@@ -24,7 +25,7 @@ struct Back<'a> {
     inputs: [Option<&'a Raw>; 6],
     hidden: usize,
     dtype: DType,
-    /// Of the gradient of a(x), and of a state.
+    /// Of the gradients of gates, and of a state.
     made: Shape,
     state: Shape,
 }
@@ -89,7 +90,7 @@ impl Recurrent {
         let (width, hidden) = (saved.input(WEIGHT_HH).shape()[0], saved.input(WEIGHT_HH).shape()[1]);
         let [h0, c0] = [H0, C0].map(|i| saved.optional(i).map(Tensor::raw));
         let inputs = [Some(grad), Some(weight), Some(out), kept, h0, c0];
-        let made = Shape::new(&[self.steps.rows(), width])?;
+        let made = Shape::new(&[if self.kind == Recurrence::Gru { 2 } else { 1 }, self.steps.rows(), width])?;
         Ok(Back { inputs, hidden, dtype: out.dtype(), made, state: Shape::new(&[self.steps.batch(), hidden])? })
     }
 
@@ -100,22 +101,23 @@ impl Recurrent {
         let weight = parts.of_gates(saved.input(WEIGHT_HH))?;
         let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
         let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
-        let mut of_h = fresh(self.kind == Recurrence::Gru, made)?;
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
-        let of_x = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_x| {
+        let of_one = made.elements() / made[0];
+        let of_gates = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_gates| {
             by_real!(dtype, R => {
                 let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
-                let [of_h, h, c] = [&mut of_h, &mut h, &mut c].map(|out| match out {
+                let [h, c] = [&mut h, &mut c].map(|out| match out {
                     Some(out) => out.stored::<R>().plain(),
                     None => &mut [],
                 });
-                let outs = cpu::Outs { of_x: of_x.stored::<R>().plain(), of_h, h, c };
+                let (of_x, of_h) = of_gates.stored::<R>().plain().split_at_mut(of_one);
+                let outs = cpu::Outs { of_x, of_h, h, c };
                 cpu::backward(self, (hidden, parts), std::array::from_fn(plain), outs, saved.needs(H0))
                     .map_err(Error::scratch(GRADIENT))
             })
         })?;
         let share = |state: Option<Fresh>| state.map(|state| state.share().typed());
-        Ok(Gradients { of_x, of_h: of_h.map(Fresh::share), h0: share(h), c0: share(c) })
+        Ok(Gradients { of_gates: of_gates.typed(), h0: share(h), c0: share(c) })
     }
 
     /// The same on a device.
@@ -128,17 +130,24 @@ impl Recurrent {
             there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
         };
         let (plan, is_gru) = (Plan::of(device, self, hidden, dtype), self.kind == Recurrence::Gru);
-        let (mut of_h, mut direct) = (fresh(is_gru, made)?, fresh(is_gru && plan.is_none(), state)?);
+        let mut direct = fresh(is_gru && plan.is_none(), state)?;
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
-        let of_x = on_cuda(GRADIENT, device, inputs, (made, dtype), &mut |inputs, of_x| {
-            let outs = [of_h.as_mut(), h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
-            cuda::backward(device, self, hidden, inputs.cuda_views_found(), (of_x, outs), (plan, saved.needs(H0)))
+        let of_one = Layout::contiguous(Shape::new(&made[1..])?);
+        let of_gates = on_cuda(GRADIENT, device, inputs, (made, dtype), &mut |inputs, of_gates| {
+            let (of_x, of_h) = of_gates
+                .into_bytes()
+                .split_at(of_one.span() * dtype.size())
+                .map_err(|source| Error::cuda(GRADIENT, source))?;
+            let of = |bytes| CudaOut::new(bytes, &of_one, dtype);
+            let [h, c, direct] = [h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
+            let outs = (of(of_x), [is_gru.then(|| of(of_h)), h, c, direct]);
+            cuda::backward(device, self, hidden, inputs.cuda_views_found(), outs, (plan, saved.needs(H0)))
         })?;
         let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed());
         let (mut h0, direct): (Option<Tensor>, Option<Tensor>) = (share(h), share(direct));
         if let (Some(h), Some(direct), true) = (&mut h0, &direct, saved.needs(H0)) {
             *h = h.add(direct)?;
         }
-        Ok(Gradients { of_x, of_h: of_h.map(FreshCuda::share), h0, c0: share(c) })
+        Ok(Gradients { of_gates: of_gates.typed(), h0, c0: share(c) })
     }
 }
