@@ -1,7 +1,7 @@
 //! Tensors on devices.
 //!
 //! `transfers.rs`, `maps.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
-//! `table.rs`, `agreement.rs`, `networks.rs`, `recurrent.rs` and `sorting.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
+//! `table.rs`, `agreement.rs`, `networks.rs`, `products.rs`, `recurrent.rs` and `sorting.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
 //! captured with steps that are not; `autocast.rs` has halves beside `f32`; `libraries.rs` and `attention.rs` have NVIDIA's libraries in place of this project's kernels.
 
 #[path = "../common/mod.rs"]
@@ -18,6 +18,7 @@ mod maps;
 mod networks;
 #[path = "../operations/mod.rs"]
 mod operations;
+mod products;
 mod recurrent;
 mod sorting;
 mod table;

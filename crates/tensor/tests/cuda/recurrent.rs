@@ -66,6 +66,10 @@ fn layers() -> Vec<Layer> {
         (Gru, 33, 70, 4),
         (Gru, 256, 17, 4),
         (Gru, 320, 2, 3),
+        (Tanh, 40, 9, 1), // one step, as cells take it
+        (Lstm, 40, 9, 1),
+        (Gru, 64, 70, 1),
+        (Lstm, 256, 64, 1),
     ];
     let layer = |(i, (kind, hidden, batch, steps))| {
         let plain = Layer { kind, hidden, batch, steps, reverse: i % 2 == 1, starts: i % 3 == 0 };

@@ -6,6 +6,7 @@ use pagelock_cuda::{Argument, Launch};
 
 use super::library;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MOST_BLOCKS, count};
+use crate::element::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 
@@ -17,11 +18,17 @@ const BATCH_RANK: usize = 6;
 const SIDE: usize = 4;
 const TILE: usize = 64;
 const TILE_THREADS: u32 = 256;
+const SPLIT_THREADS: u32 = 256;
 
 /// The most threads of a dot product.
 const DOT_THREADS: usize = 512;
 /// As many large tiles keep a good part of any GPU busy.
 const ENOUGH_TILES: usize = 64;
+/// From as many multiplications, and tiles, on sharing k between groups of threads pays.
+const WORTH_SPLITTING: usize = 1 << 20;
+const ENOUGH_SPLIT_TILES: usize = 48;
+/// Up to this k, larger tiles of fewer groups are faster.
+const SHORT: usize = 128;
 
 /// `Product` of `matmul.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -54,7 +61,7 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
     let op = OP;
     let product = Product::new(op, batches, a, b)?;
     let [m, n, _] = product.sizes.map(|size| size as usize);
-    if tiles_of(m, n) * product.batches as usize <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS {
+    if tiles_of(m, n).saturating_mul(product.batches as usize) <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS {
         return dots(device, op, &product, Bias::None, [a, b], out);
     }
     let (tile, threads) = (TILE, TILE_THREADS);
@@ -76,7 +83,16 @@ pub(super) fn has_few_results(m: usize, n: usize) -> bool {
 }
 
 fn tiles_of(m: usize, n: usize) -> usize {
-    m.div_ceil(TILE) * n.div_ceil(TILE)
+    m.div_ceil(TILE).saturating_mul(n.div_ceil(TILE))
+}
+
+/// The side of tiles whose groups of threads share k, if a product of these sizes, `[m, n, k, batches]`, is computed so.
+pub(super) fn split_side([m, n, k, batches]: [usize; 4], dtype: DType) -> Option<usize> {
+    let side = if k <= SHORT { 32 } else { 16 };
+    let all = |sizes: &[usize]| sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
+    let (tiles, results) = (all(&[m.div_ceil(16), n.div_ceil(16), batches]), all(&[tiles_of(m, n), batches]));
+    let is_worth_it = all(&[m, n, k, batches]) >= WORTH_SPLITTING && tiles >= ENOUGH_SPLIT_TILES && m.min(n) >= side;
+    (dtype.computing() == DType::F32 && is_worth_it && results <= ENOUGH_TILES).then_some(side)
 }
 
 /// `x · weightᵀ + bias` of matrices.
@@ -130,7 +146,7 @@ enum Bias<'a> {
     Summed,
 }
 
-/// The kernel for few results.
+/// The kernels for few results.
 fn dots(
     device: &CudaDevice,
     op: &'static str,
@@ -143,20 +159,23 @@ fn dots(
         return Ok(());
     }
     let [m, n, k] = product.sizes.map(|size| size as usize);
-    let columns = (n + usize::from(matches!(bias, Bias::Summed))).div_ceil(SIDE);
-    let grid = [m.div_ceil(SIDE), count(op, columns)? as usize, (product.batches as usize).min(MOST_BLOCKS)];
-    let threads = k.next_multiple_of(32).clamp(32, DOT_THREADS) as u32;
-    let launch = Launch { grid: grid.map(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
-    let constants = Constants::of(&[
+    let bias_constants = Constants::of(&[
         ("ADDS_BIAS", matches!(bias, Bias::Added(_)).into()),
         ("SUMS_ROWS", matches!(bias, Bias::Summed).into()),
     ]);
+    let (kernel, side, threads, constants) = match split_side([m, n, k, product.batches as usize], a.dtype()) {
+        Some(side) => ("split_tiles", side, SPLIT_THREADS, bias_constants.and(&[("TILE", side as i32)])),
+        None => ("dots", SIDE, k.next_multiple_of(32).clamp(32, DOT_THREADS) as u32, bias_constants),
+    };
+    let columns = (n + usize::from(matches!(bias, Bias::Summed))).div_ceil(side);
+    let grid = [m.div_ceil(side), count(op, columns)? as usize, (product.batches as usize).min(MOST_BLOCKS)];
+    let launch = Launch { grid: grid.map(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let added = if let Bias::Added(bias) = bias { bias } else { b };
     let product = Argument::Value(bytemuck::bytes_of(product));
     let arguments = [out.argument(), a.argument(), b.argument(), added.argument(), product];
     // SAFETY: the kernel takes these; places are inside of the views, whose sizes and strides these are, and each element
     // of `out` is written once.
-    unsafe { CODE.launch_for(device, op, ([a.dtype(); 2], "dots"), constants, launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, ([a.dtype(); 2], kernel), constants, launch, &arguments) }
 }
 
 impl Product {
@@ -192,5 +211,40 @@ fn batch_stride(operand: CudaView<'_>, back: usize) -> u64 {
     match (operand.shape().rank() - 2).checked_sub(back + 1) {
         Some(dim) if operand.shape()[dim] != 1 => operand.strides()[dim] as u64,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_compile() {
+        if let Err(missing) = pagelock_cuda::compiler_version() {
+            eprintln!("SKIPPED: {missing}");
+            return;
+        }
+        let bias = |adds, sums| Constants::of(&[("ADDS_BIAS", adds), ("SUMS_ROWS", sums)]);
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            CODE.compile([dtype; 2], "tiles", Constants::of(&[])).unwrap();
+            for bias in [bias(0, 0), bias(1, 0), bias(0, 1)] {
+                CODE.compile([dtype; 2], "dots", bias).unwrap();
+                for side in [16, 32] {
+                    CODE.compile([dtype; 2], "split_tiles", bias.and(&[("TILE", side)])).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_shared_k_is_for_more_than_a_few_results() {
+        let side = |sizes| split_side(sizes, DType::F32);
+        assert_eq!(side([64, 1024, 256, 1]), Some(16));
+        assert_eq!(side([1024, 256, 64, 1]), Some(32));
+        assert_eq!(side([64, 10, 784, 1]), None);
+        assert_eq!(side([64, 128, 784, 1]), None);
+        assert_eq!(side([4096, 4096, 64, 1]), None);
+        assert_eq!(side([usize::MAX / 2, usize::MAX / 2, usize::MAX, usize::MAX]), None);
+        assert_eq!(split_side([64, 1024, 256, 1], DType::F64), None);
     }
 }

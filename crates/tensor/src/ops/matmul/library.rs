@@ -3,19 +3,24 @@
 use pagelock_cuda::DeviceView;
 use pagelock_cuda::library::{Matrices, Product};
 
+use super::cuda;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, data_type, kernels};
+use crate::element::DType;
 use crate::error::Result;
 use crate::ops::transposed;
 use crate::precision::exactness;
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
-/// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`).
+/// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`); where groups of threads
+/// share k, from `LARGE_SPLIT` on.
 const LARGE: usize = 5 << 20;
+const LARGE_SPLIT: usize = 24 << 20;
 
 /// Whether products of these sizes, `[m, n, k, batches]`, are large enough for the library.
-pub(super) fn is_large(sizes: [usize; 4]) -> bool {
-    sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) >= LARGE
+pub(super) fn is_large(sizes: [usize; 4], dtype: DType) -> bool {
+    let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
+    multiplications >= if cuda::split_side(sizes, dtype).is_some() { LARGE_SPLIT } else { LARGE }
 }
 
 /// Computes every element of `out`, `[batches…, m, n]`, and of a row that is added to each of its rows; false if the
@@ -39,7 +44,7 @@ pub(super) fn product(
         return Ok(false);
     };
     let sizes = || format!("{} · {} of {}", a.shape(), b.shape(), a.dtype());
-    let work = Work { op, is_large: is_large([m, n, k, count]), sizes: &sizes };
+    let work = Work { op, is_large: is_large([m, n, k, count], a.dtype()), sizes: &sizes };
     let Some(blas) = device.blas_for(&work)? else { return Ok(false) };
     let product = Product {
         sizes: [m, n, k],
@@ -74,7 +79,7 @@ pub(super) fn evenly_spaced(factors: [&Raw; 2]) -> Result<[Raw; 2]> {
     let is_for_library = match kernels() {
         Kernels::Own => false,
         Kernels::Library => true,
-        Kernels::Fastest | Kernels::Measured => is_large(sizes),
+        Kernels::Fastest | Kernels::Measured => is_large(sizes, factors[0].dtype()),
     };
     let spaced = |x: &Raw| {
         let is_even = batch_distance(&batches, x.shape(), x.layout.strides()).is_some();

@@ -88,7 +88,7 @@ impl Derivative<3> for Linear {
         let x_grad = saved.grad_of(0, || apply(MatMul, [grad, weight]))?;
         let few = || {
             let [m, n, k] = [weight.shape()[0], weight.shape()[1], x.shape()[0]];
-            cuda::has_few_results(m, n) && !library::is_large([m, n, k, 1])
+            cuda::has_few_results(m, n) && !library::is_large([m, n, k, 1], x.dtype())
         };
         if let Device::Cuda(device) = grad.storage().device()
             && saved.needs(1)

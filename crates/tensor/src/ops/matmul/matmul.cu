@@ -1,8 +1,9 @@
 // y[i, m, n] = Σ_k a[i, m, k] · b[i, k, n] for every batch i.   y: contiguous; a, b: any strides, batches may repeat.
 //
-// `dots` is for few results: one block per tile of 4 × 4, its threads share k. Where ADDS_BIAS, there is + bias[n]; where
-// SUMS_ROWS, behind y there is Σ_k a[m, k], as if b had one more column, of ones. `tiles` is for many: one block per tile of
-// 64 × 64, which it computes from slices of 16 k in shared memory, 4 × 4 results per thread.
+// `dots` is for few results: one block per tile of 4 × 4, its threads share k. `split_tiles` is for more: one block per tile of
+// TILE × TILE (16 or 32), whose groups of threads share k. Where ADDS_BIAS, both add bias[n]; where SUMS_ROWS, behind y there is Σ_k a[m, k], as
+// if b had one more column, of ones. `tiles` is for many: one block per tile of 64 × 64, which it computes from slices of 16 k in
+// shared memory, 4 × 4 results per thread.
 // Halves are added up in f32; the order of each sum depends on the sizes alone.
 
 #define BATCH_RANK 6
@@ -32,6 +33,13 @@ INLINE Start start_of(const Product& p, u32 batch) {
 INLINE void write(O* y, const Product& p, u32 batch, u32 m, u32 n, R sum) {
     if (m < p.m && n < p.n) y[(u64(batch) * p.m + m) * p.n + n] = to<O>(sum);
 }
+// A result of a kernel that knows of biases.
+#if defined(KERNEL_dots) || defined(KERNEL_split_tiles)
+INLINE void write_with_bias(O* y, const T* bias, const Product& p, u32 batch, u32 m, u32 n, R sum) {
+    if (SUMS_ROWS && n == p.n && m < p.m) y[u64(p.m) * p.n + m] = to<O>(sum);
+    else write(y, p, batch, m, n, ADDS_BIAS && n < p.n ? sum + real(bias[n * p.bias_stride]) : sum);
+}
+#endif
 // Grid: tiles along m, tiles along n, batches (each block takes every gridDim.z-th).
 #define FOR_EACH_BATCH(batch) for (u32 batch = blockIdx.z; batch < p.batches; batch += gridDim.z)
 
@@ -59,13 +67,149 @@ INLINE void tile_of_dots(O* y, const T* a, const T* b, const T* bias, const Prod
     sums_of_block(sums, results);
     u32 i = threadIdx.x, m = row + i / SIDE, n = column + i % SIDE;
     if (i >= SIDE * SIDE) return;
-    if (SUMS_ROWS && n == p.n && m < p.m) y[u64(p.m) * p.n + m] = to<O>(results[i]);
-    else write(y, p, batch, m, n, ADDS_BIAS && n < p.n ? results[i] + real(bias[n * p.bias_stride]) : results[i]);
+    write_with_bias(y, bias, p, batch, m, n, results[i]);
 }
 
 extern "C" __global__ void __launch_bounds__(512) dots(O* y, const T* a, const T* b, const T* bias, Product p) {
     begin();
     FOR_EACH_BATCH(batch) tile_of_dots(y, a, b, bias, p, batch, blockIdx.x * SIDE, blockIdx.y * SIDE);
+}
+
+#endif
+
+// ---- more results ---------------------------------------------------------------------------------------------------
+
+#ifdef KERNEL_split_tiles
+
+#define THREADS 256
+#define STEP (4 * THREADS / TILE) // columns of a slice that the threads copy at once, four elements each
+#define DEPTH (2 * STEP)
+#define ROWS 8
+#define COLUMNS 4
+#define GROUP (TILE / ROWS * TILE / COLUMNS) // threads that compute a tile for some k
+#define GROUPS (THREADS / GROUP)
+#define EACH (TILE * DEPTH / THREADS) // elements of a slice that a thread copies
+
+// A matrix with `rows` rows and `depth` columns; where `ones`, one more row, of ones.
+struct Side {
+    const T* x;
+    u64 row_stride, stride;
+    u32 first, rows, depth;
+    bool ones;
+};
+
+INLINE R element(const Side& side, u32 row, u32 k) {
+    if (k >= side.depth) return R(0);
+    if (row < side.rows) return real(side.x[row * side.row_stride + k * side.stride]);
+    return side.ones && row == side.rows ? R(1) : R(0);
+}
+
+// Where elements i to i + 3 of a thread begin in a slice: they are next to each other in memory, and those of neighboring threads.
+struct Place { u32 row, k; };
+INLINE Place place_of(bool along_k, u32 i) {
+    u32 t = threadIdx.x, k = i / 4 * STEP;
+    if (along_k) return {t / 4 % TILE, k + t / (4 * TILE) * 16 + t % 4 * 4};
+    return {t % (TILE / 4) * 4, k + t / (TILE / 4)};
+}
+
+INLINE void fetch(R (&values)[EACH], const Side& side, u32 k) {
+    bool along_k = side.stride == 1;
+    u64 far = along_k ? side.row_stride : side.stride;
+    bool in_fours = (along_k || side.row_stride == 1) && far % 4 == 0 && u64(side.x) % (4 * sizeof(T)) == 0;
+    #pragma unroll
+    for (int i = 0; i < EACH; i += 4) {
+        Place at = place_of(along_k, i);
+        u32 row = side.first + at.row, column = k + at.k;
+        bool is_inside = along_k ? row < side.rows && column + 3 < side.depth : row + 3 < side.rows && column < side.depth;
+        if (in_fours && is_inside) {
+            Pack<T, 4> pack = *reinterpret_cast<const Pack<T, 4>*>(side.x + row * side.row_stride + column * side.stride);
+            for (int j = 0; j < 4; j++) values[i + j] = real(pack.at[j]);
+        } else {
+            for (int j = 0; j < 4; j++) values[i + j] = along_k ? element(side, row, column + j) : element(side, row + j, column);
+        }
+    }
+}
+
+INLINE void store(R (&slice)[DEPTH][TILE + 4], const R (&values)[EACH], bool along_k) {
+    #pragma unroll
+    for (int i = 0; i < EACH; i += 4) {
+        Place at = place_of(along_k, i);
+        if (along_k) {
+            for (int j = 0; j < 4; j++) slice[at.k + j][at.row] = values[i + j];
+        } else {
+            *reinterpret_cast<Pack<R, 4>*>(&slice[at.k][at.row]) = {values[i], values[i + 1], values[i + 2], values[i + 3]};
+        }
+    }
+}
+
+// Of N values, adds the half that this lane keeps to that of the lane which keeps the other half.
+template <int N> INLINE void exchange(R* x, u32 lane, u32 step) {
+    bool upper = lane & step;
+    #pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        R low = x[i], high = x[N / 2 + i];
+        x[i] = plus(upper ? high : low, from_lane(upper ? low : high, step));
+    }
+}
+
+INLINE void split_tile(O* y, const T* a, const T* b, const T* bias, const Product& p, u32 batch, u32 row, u32 column) {
+    __shared__ __align__(16) union {
+        struct { R left[DEPTH][TILE + 4], right[DEPTH][TILE + 4]; };
+        R parts[THREADS / WARP][TILE][TILE];
+    } at;
+    Start start = start_of(p, batch);
+    Side a_side = {a + start.a, p.a_stride[0], p.a_stride[1], row, p.m, p.k, false};
+    Side b_side = {b + start.b, p.b_stride[1], p.b_stride[0], column, p.n, p.k, bool(SUMS_ROWS)};
+    u32 group = threadIdx.x / GROUP, lane = threadIdx.x % WARP;
+    u32 m = threadIdx.x % GROUP / (TILE / COLUMNS) * ROWS, n = threadIdx.x % (TILE / COLUMNS) * COLUMNS;
+    R a_values[EACH], b_values[EACH], sums[ROWS * COLUMNS] = {};
+    fetch(a_values, a_side, 0);
+    fetch(b_values, b_side, 0);
+    for (u32 k = 0; k < p.k; k += DEPTH) {
+        __syncthreads(); // the slices before were read
+        store(at.left, a_values, a_side.stride == 1);
+        store(at.right, b_values, b_side.stride == 1);
+        __syncthreads();
+        if (k + DEPTH < p.k) {
+            fetch(a_values, a_side, k + DEPTH);
+            fetch(b_values, b_side, k + DEPTH);
+        }
+        u32 depth = p.k - k < DEPTH ? p.k - k : DEPTH;
+        #pragma unroll 4
+        for (u32 c = group; c < depth; c += GROUPS) {
+            Pack<R, 4> upper = *reinterpret_cast<Pack<R, 4>*>(&at.left[c][m]), lower = *reinterpret_cast<Pack<R, 4>*>(&at.left[c][m + 4]);
+            Pack<R, 4> r = *reinterpret_cast<Pack<R, 4>*>(&at.right[c][n]);
+            #pragma unroll
+            for (int i = 0; i < ROWS * COLUMNS; i++) {
+                R l = i / COLUMNS < 4 ? upper.at[i / COLUMNS % 4] : lower.at[i / COLUMNS % 4];
+                sums[i] = multiply_add(l, r.at[i % COLUMNS], sums[i]);
+            }
+        }
+    }
+    // The groups of a warp, then the warps.
+    constexpr int KEPT = ROWS * GROUP / WARP; // rows of those of a thread
+    if (GROUP < WARP) {
+        exchange<ROWS * COLUMNS>(sums, lane, 8);
+        exchange<ROWS * COLUMNS / 2>(sums, lane, 16);
+        m += (lane & 8 ? 4 : 0) + (lane & 16 ? 2 : 0);
+    }
+    __syncthreads(); // the slices were read
+    #pragma unroll
+    for (int i = 0; i < KEPT * COLUMNS; i++) at.parts[threadIdx.x / WARP][m + i / COLUMNS][n + i % COLUMNS] = sums[i];
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < TILE * TILE; i += THREADS) {
+        u32 r = i / TILE, c = i % TILE;
+        R sum = at.parts[0][r][c];
+        #pragma unroll
+        for (u32 warp = 1; warp < THREADS / WARP; warp++) sum = plus(sum, at.parts[warp][r][c]);
+        write_with_bias(y, bias, p, batch, row + r, column + c, sum);
+    }
+    __syncthreads(); // the parts were read
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) split_tiles(O* y, const T* a, const T* b, const T* bias, Product p) {
+    begin();
+    FOR_EACH_BATCH(batch) split_tile(y, a, b, bias, p, batch, blockIdx.x * TILE, blockIdx.y * TILE);
 }
 
 #endif
