@@ -3,6 +3,7 @@
 //! [`map2`] would write each number to memory as often as there are elements in a line, which takes as long as the product.
 
 use super::map::{map2, map3};
+use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
@@ -27,17 +28,14 @@ pub(crate) fn map2_product<T: Num>(
 }
 
 /// `out[i] = times(a[i], b[i])`, if `a` repeats one number along each line, in which `b` lies without gaps. Else `false`, and
-/// nothing is done; so also for halves.
+/// nothing is done.
 fn scale_lines<T: Num>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
     out: &mut StoredMut<'_, T>,
-    times: impl Fn(T, T) -> T + Sync,
+    times: impl Fn(T, T) -> T + Sync + Copy,
 ) -> bool {
-    let (Stored::Plain(a_data), Stored::Plain(b_data), StoredMut::Plain(out)) = (a.data, b.data, out) else {
-        return false;
-    };
-    if out.is_empty() || non_temporal::is_large(out) {
+    if a.shape.contains(&0) {
         return false;
     }
     let sides = Sides::of(a.shape, [&contiguous_strides(a.shape), a.strides, b.strides]);
@@ -45,10 +43,77 @@ fn scale_lines<T: Num>(
     if steps != [1, 0, 1] || len < SHORT || len == out.len() {
         return false;
     }
+    match (a.data, b.data, out) {
+        (Stored::Plain(a), Stored::Plain(b), StoredMut::Plain(out)) if !non_temporal::is_large(out) => {
+            sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
+                sides.each(|lines| scale(out, (&a[a_start..], &b[b_start..]), lines, &times));
+            });
+            true
+        }
+        (Stored::Halves(a, of_a), Stored::Halves(b, of_b), StoredMut::Halves(out, half))
+            if T::HAS_HALVES && [of_a, of_b] == [*half; 2] && len >= BLOCK && !non_temporal::is_large(out) =>
+        {
+            match Wide::new(*half) {
+                None => return false,
+                Some(Wide::F16(registers)) => scale_halves(registers, out, (a, b), &sides, times),
+                Some(Wide::BF16(registers)) => scale_halves(registers, out, (a, b), &sides, times),
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+/// [`scale_lines`] of halves, whose lines are no shorter than a block.
+fn scale_halves<T: Num>(
+    registers: impl Registers + Sync,
+    out: &mut [u16],
+    (a, b): (&[u16], &[u16]),
+    sides: &Sides<3>,
+    times: impl Fn(T, T) -> T + Sync + Copy,
+) {
+    if const { !T::HAS_HALVES } {
+        unreachable!("halves compute in f32");
+    }
     sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
-        sides.each(|lines| scale(out, (&a_data[a_start..], &b_data[b_start..]), lines, &times));
+        let (a, b) = (&a[a_start..], &b[b_start..]);
+        sides.each(|lines| {
+            registers.vectorized(
+                #[inline(always)]
+                || {
+                    for line in 0..lines.count {
+                        let [to, number, from] = lines.beginnings(line);
+                        let numbers = T::widened(InAnyOrder(registers), &[a[number]; BLOCK]);
+                        let (out, b) = (&mut out[to..][..lines.len], &b[from..][..lines.len]);
+                        for (out, b) in out.as_chunks_mut().0.iter_mut().zip(b.as_chunks().0) {
+                            *out = scaled_block(registers, &numbers, b, times);
+                        }
+                        // What no block is left for is in the last one, of which some elements are computed twice.
+                        if let (Some(out), Some(b), false) =
+                            (out.last_chunk_mut(), b.last_chunk(), lines.len.is_multiple_of(BLOCK))
+                        {
+                            *out = scaled_block(registers, &numbers, b, times);
+                        }
+                    }
+                },
+            );
+        });
     });
-    true
+}
+
+#[inline(always)]
+fn scaled_block<T: Num>(
+    registers: impl Registers,
+    numbers: &[T; BLOCK],
+    block: &Block,
+    times: impl Fn(T, T) -> T,
+) -> Block {
+    let registers = InAnyOrder(registers);
+    let mut product = T::widened(registers, block);
+    for (x, &number) in product.iter_mut().zip(numbers) {
+        *x = times(number, *x);
+    }
+    T::narrowed(registers, &product)
 }
 
 /// [`map3`] of a sum with a product of the last two.

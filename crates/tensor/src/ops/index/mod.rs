@@ -269,8 +269,8 @@ impl Picks {
             let expected = format!("it must have the rank of {x} and be no larger but for dimension {dim}");
             return Err(Error::wrong_shape("gather", "the index", index.shape(), expected));
         }
-        let shapes = [*x, *index.shape()];
-        Ok(Picks { way: Way::Elements, dim, index, shapes, is_once: false })
+        let (shapes, is_once) = ([*x, *index.shape()], index.shape()[dim] <= 1);
+        Ok(Picks { way: Way::Elements, dim, index, shapes, is_once })
     }
 
     fn pick(self, x: &Raw) -> Result<Raw> {

@@ -138,16 +138,49 @@ fn combine<T: Num>(
     reverse: bool,
     with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
 ) {
-    if lines.inner > 1 || reverse || T::DTYPE.is_float() {
+    if lines.inner > 1 {
         return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
     }
     // Integers are added within a cycle: nothing is gained by several rows at once.
-    for (x, out) in x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)) {
-        let mut before = None;
-        for (out, &x) in out.iter_mut().zip(x) {
-            *out = before.map_or(x.to_total(), |before| with(before, x.to_total()));
-            before = Some(*out);
+    let together = if T::DTYPE.is_float() { SIDE_BY_SIDE * lines.n } else { lines.n };
+    for (x, out) in x.chunks(together).zip(out.chunks_mut(together)) {
+        match out.len() == SIDE_BY_SIDE * lines.n {
+            true => combine_rows::<T, SIDE_BY_SIDE>(x, out, reverse, with),
+            false => x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)).for_each(|(x, out)| {
+                combine_rows::<T, 1>(x, out, reverse, with);
+            }),
         }
+    }
+}
+
+/// `ROWS` rows, each combined along itself.
+#[inline(always)]
+fn combine_rows<T: Num, const ROWS: usize>(
+    x: &[T],
+    out: &mut [T::Total],
+    reverse: bool,
+    with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
+) {
+    let n = out.len() / ROWS;
+    let x: [&[T]; ROWS] = std::array::from_fn(|row| &x[row * n..][..n]);
+    let mut rest = out;
+    let mut out: [&mut [T::Total]; ROWS] = std::array::from_fn(|_| {
+        let (row, others) = std::mem::take(&mut rest).split_at_mut(n);
+        rest = others;
+        row
+    });
+    let mut last: Option<[T::Total; ROWS]> = None;
+    let mut step = |at: usize| {
+        let now: [T::Total; ROWS] = std::array::from_fn(|row| {
+            let x = x[row][at].to_total();
+            last.map_or(x, |last| with(last[row], x))
+        });
+        out.iter_mut().zip(now).for_each(|(out, now)| out[at] = now);
+        last = Some(now);
+    };
+    match reverse {
+        false => (0..n).for_each(&mut step),
+        true => (0..n).rev().for_each(&mut step),
     }
 }
 
