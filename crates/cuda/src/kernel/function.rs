@@ -83,6 +83,13 @@ impl Argument<'_> {
     }
 }
 
+/// What is queued before a launch.
+#[derive(Clone, Copy)]
+enum Behind {
+    Anything,
+    LongWork,
+}
+
 impl KernelModule {
     /// One of its kernels, to be launched with arguments of any types.
     ///
@@ -140,6 +147,34 @@ impl KernelFunction {
     /// The kernel's parameters are what the arguments say, in this order. Launched with these, in this grid, it reads
     /// only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
     pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(stream, launch, arguments, Behind::Anything) }
+    }
+
+    /// [`launch`](Self::launch) where what is queued before it keeps the device busy for longer than a call takes the
+    /// processor: then it is never made a graph, which would save time of the processor, and start later on the device.
+    ///
+    /// # Errors
+    /// As [`launch`](Self::launch).
+    ///
+    /// # Panics
+    /// As [`launch`](Self::launch).
+    ///
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    pub unsafe fn launch_behind_long_work(
+        &self,
+        stream: &Stream,
+        launch: Launch,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue(stream, launch, arguments, Behind::LongWork) }
+    }
+
+    /// # Safety
+    /// As [`launch`](Self::launch).
+    unsafe fn queue(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>], behind: Behind) -> Result<()> {
         assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
         self.check_sizes(arguments.iter().map(Argument::size))?;
         self.check_launch(stream, &launch)?;
@@ -156,7 +191,11 @@ impl KernelFunction {
             Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
         }));
         accesses.extend(arguments.iter().filter_map(Argument::access));
-        let (start, number) = (self.start(&launch), stream.core().number_unless_capturing());
+        let number = match behind {
+            Behind::Anything => stream.core().number_unless_capturing(),
+            Behind::LongWork => None,
+        };
+        let start = self.start(&launch);
         let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
             // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
             // the arguments; `enqueue` orders the buffers.

@@ -161,16 +161,45 @@ impl Code {
         &'static self,
         device: &CudaDevice,
         op: &'static str,
-        (types, kernel): ([DType; 2], &'static str),
+        kernel: ([DType; 2], &'static str),
         constants: Constants,
         launch: Launch,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
-        let address = std::ptr::from_ref(self).addr();
-        let source = || self.source(types, kernel, constants);
-        let function = device.kernel(op, address, types, (kernel, &constants), source)?;
+        let function = self.function(device, op, kernel, constants)?;
         // SAFETY: the caller's promise.
         unsafe { function.launch(&device.stream(), launch, arguments) }.map_err(|source| Error::cuda(op, source))
+    }
+
+    /// [`launch_for`](Self::launch_for) where what is queued before takes longer than a call
+    /// ([`KernelFunction::launch_behind_long_work`]).
+    ///
+    /// # Safety
+    /// As [`KernelFunction::launch`].
+    pub(crate) unsafe fn launch_behind_long_work(
+        &'static self,
+        device: &CudaDevice,
+        op: &'static str,
+        kernel: ([DType; 2], &'static str),
+        constants: Constants,
+        launch: Launch,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        let function = self.function(device, op, kernel, constants)?;
+        // SAFETY: the caller's promise.
+        let queued = unsafe { function.launch_behind_long_work(&device.stream(), launch, arguments) };
+        queued.map_err(|source| Error::cuda(op, source))
+    }
+
+    fn function(
+        &'static self,
+        device: &CudaDevice,
+        op: &'static str,
+        (types, kernel): ([DType; 2], &'static str),
+        constants: Constants,
+    ) -> Result<Arc<KernelFunction>> {
+        let source = || self.source(types, kernel, constants);
+        device.kernel(op, std::ptr::from_ref(self).addr(), types, (kernel, &constants), source)
     }
 
     fn source(&self, types: [DType; 2], kernel: &str, constants: Constants) -> KernelSource {

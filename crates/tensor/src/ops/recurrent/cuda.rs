@@ -17,6 +17,8 @@ use crate::shape::Shape;
 static CODE: Code = Code { name: "recurrent", text: include_str!("recurrent.cu") };
 
 const THREADS: u32 = 256;
+/// From as many multiplications on a product keeps the device busy for longer than two calls take the processor.
+const LONG: usize = 128 << 20;
 
 /// `Step` of `recurrent.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -53,6 +55,28 @@ pub(super) struct Left<'a> {
 impl Recurrent {
     fn constants(&self) -> Constants {
         Constants::of(&[("KIND", self.kind.number())])
+    }
+
+    /// Launches a kernel of one step, which comes after a product.
+    ///
+    /// # Safety
+    /// As [`KernelFunction::launch`](pagelock_cuda::KernelFunction::launch).
+    unsafe fn launch(
+        &self,
+        device: &CudaDevice,
+        (op, dtype, kernel): (&'static str, DType, &'static str),
+        (step, hidden): (&Step, usize),
+        launch: Launch,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        let is_behind_long_work = step.rows.saturating_mul(self.kind.gates() * hidden * hidden) >= LONG;
+        let kernel = ([dtype; 2], kernel);
+        match is_behind_long_work {
+            // SAFETY: the caller's promise.
+            true => unsafe { CODE.launch_behind_long_work(device, op, kernel, self.constants(), launch, arguments) },
+            // SAFETY: the caller's promise.
+            false => unsafe { CODE.launch_for(device, op, kernel, self.constants(), launch, arguments) },
+        }
     }
 
     /// Where steps leave gates, and b(h)ₙ.
@@ -133,8 +157,9 @@ fn forward_step(
 ) -> Result<()> {
     let [Some(of_x), bias, h0, c0] = inputs else { unreachable!("there are gates") };
     let (dtype, width) = (out.dtype(), of_x.shape()[1]);
-    let (numbers, launch) = op.numbers(OP, width / op.kind.gates(), step, begin)?;
-    let [gates, inner] = op.left_by_steps(width / op.kind.gates(), kept);
+    let hidden = width / op.kind.gates();
+    let (numbers, launch) = op.numbers(OP, hidden, step, begin)?;
+    let [gates, inner] = op.left_by_steps(hidden, kept);
     let arguments = [
         out.argument(),
         gates,
@@ -146,10 +171,9 @@ fn forward_step(
         optional(c0.map(|c0| c0.bytes())),
         Argument::Value(bytemuck::bytes_of(&numbers)),
     ];
-    let kernel = ([dtype; 2], "recurrent_step");
     // SAFETY: the kernel takes these; the rows of the step and those before it are inside of the tensors, as `steps`
     // says, whose shapes `RecurrentLayer::check` has compared with it.
-    unsafe { CODE.launch_for(device, OP, kernel, op.constants(), launch, &arguments) }
+    unsafe { op.launch(device, (OP, dtype, "recurrent_step"), (step, hidden), launch, &arguments) }
 }
 
 /// The products of the weight with the states before a step, of `begin` sequences: those that go on, whose states are in `out`, and
@@ -248,9 +272,8 @@ fn backward_step(
         optional(c0.map(|c0| c0.bytes())),
         Argument::Value(bytemuck::bytes_of(&numbers)),
     ];
-    let kernel = ([dtype; 2], "recurrent_step_grad");
     // SAFETY: as in `forward_step`; the gradients have the shapes of what they are gradients of.
-    unsafe { CODE.launch_for(device, GRADIENT, kernel, op.constants(), launch, &arguments) }
+    unsafe { op.launch(device, (GRADIENT, dtype, "recurrent_step_grad"), (step, hidden), launch, &arguments) }
 }
 
 /// The gradient of the states before a step, into `of_state`: of that of b(h), times the weight.
@@ -269,4 +292,25 @@ fn product_back(
     let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
     let factors = [CudaView::new(gates, &left, dtype), weight];
     product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(room, &made, dtype))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_of_steps_compile() {
+        if let Err(missing) = pagelock_cuda::compiler_version() {
+            eprintln!("SKIPPED: {missing}");
+            return;
+        }
+        for kind in [Recurrence::Tanh, Recurrence::Relu, Recurrence::Lstm, Recurrence::Gru] {
+            for dtype in [DType::F32, DType::F64, DType::BF16] {
+                let constants = Constants::of(&[("KIND", kind.number())]);
+                for kernel in ["recurrent_step", "recurrent_step_grad"] {
+                    CODE.compile([dtype; 2], kernel, constants).unwrap();
+                }
+            }
+        }
+    }
 }
