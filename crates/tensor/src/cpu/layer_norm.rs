@@ -111,12 +111,19 @@ pub(super) fn centered<R: Real>(mean: R, scale: R) -> (R, R) {
     (if overflows { R::ZERO } else { mean }, scale)
 }
 
-/// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements.
+/// Whether the statistics of rows are kept for the gradient, which finds those of longer rows again in no more time.
+pub(crate) fn keeps_statistics(n: usize) -> bool {
+    n <= PIECE
+}
+
+/// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements; `statistics`: mean and scale of each row, if they
+/// [are kept](keeps_statistics).
 pub(crate) fn layer_norm<R: Real>(
     x: Stored<'_, R>,
     [weight, bias]: [Option<Stored<'_, R>>; 2],
     rows: Normalized<R>,
     mut out: StoredMut<'_, R>,
+    mut statistics: Option<&mut [[R; 2]]>,
 ) -> Result<()> {
     let n = rows.n;
     if let (Stored::Halves(..), true) = (x, n > PIECE) {
@@ -129,12 +136,12 @@ pub(crate) fn layer_norm<R: Real>(
     }
     with_parameter((weight, R::ONE), n, &mut |weight| {
         with_parameter((bias, R::ZERO), n, &mut |bias| {
-            by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| {
+            let normalize = |x: &[R], out: &mut [R], mut statistics: Option<&mut [[R; 2]]>| {
                 simd::vectorized(
                     #[inline(always)]
                     move || {
-                        let group = rows_together(n) * n;
-                        for (x, out) in x.chunks(group).zip(out.chunks_mut(group)) {
+                        let together = rows_together(n);
+                        for (k, (x, out)) in x.chunks(together * n).zip(out.chunks_mut(together * n)).enumerate() {
                             let [means, scales] = scales_of(x, rows);
                             for (i, out) in out.chunks_exact_mut(n).enumerate() {
                                 let (mean, scale) = (means[i], scales[i]);
@@ -145,12 +152,34 @@ pub(crate) fn layer_norm<R: Real>(
                                     move |[x, weight, bias]| (x - mean) * scale * weight + bias,
                                 );
                             }
+                            if let Some(statistics) = &mut statistics {
+                                let of_group = statistics[k * together..].iter_mut().zip(means.iter().zip(&scales));
+                                for (kept, (&mean, &scale)) in of_group.take(x.len() / n) {
+                                    *kept = [mean, scale];
+                                }
+                            }
                         }
                     },
                 );
+            };
+            let Some(statistics) = statistics.as_deref_mut() else {
+                return by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| normalize(x, out, None));
+            };
+            let chunk = rows_of_part(statistics.len(), n);
+            // Each part is that of one task: nobody waits for its lock.
+            let parts: ArrayVec<_, PARTS> = statistics.chunks_mut(chunk).map(Mutex::new).collect();
+            by_rows([x], (n, chunk * n), out.all(), &|first, [x], out| {
+                let mut part = parts[first / chunk].lock().unwrap_or_else(PoisonError::into_inner);
+                normalize(x, out, Some(&mut part[first % chunk..]));
             })
         })
     })
+}
+
+/// Rows of each of at most [`PARTS`] parts, as `by_rows` takes them.
+fn rows_of_part(n_rows: usize, n: usize) -> usize {
+    let chunk = n_rows.div_ceil(PARTS).max(CHUNK / n).max(1);
+    if chunk > 16 { chunk.next_multiple_of(16) } else { chunk } // else `by_rows` would round it down
 }
 
 /// The same of halves in long rows.
@@ -199,10 +228,11 @@ fn with_parameter<R: Real>(
 }
 
 /// The gradient of the input, from the input and the gradient of the result, and those of weight and bias, one after the
-/// other, where they are wanted; without room for that of the bias, of the weight alone.
+/// other, where they are wanted; without room for that of the bias, of the weight alone. `statistics`: what
+/// [`layer_norm`] left.
 pub(crate) fn layer_norm_grad<R: Real>(
     inputs: [Stored<'_, R>; 2],
-    weight: Option<Stored<'_, R>>,
+    (weight, statistics): (Option<Stored<'_, R>>, Option<&[[R; 2]]>),
     rows: Normalized<R>,
     mut out: StoredMut<'_, R>,
     mut sums: Option<StoredMut<'_, R>>,
@@ -212,7 +242,9 @@ pub(crate) fn layer_norm_grad<R: Real>(
         true => {
             with_default(weight, n, &mut |weight| grad_of_long_rows(inputs, weight, rows, out.all(), sums.as_mut()))
         }
-        false => with_parameter(weight, n, &mut |weight| grad_of_rows(inputs, weight, rows, out.all(), sums.as_mut())),
+        false => with_parameter(weight, n, &mut |weight| {
+            grad_of_rows(inputs, (weight, statistics), rows, out.all(), sums.as_mut())
+        }),
     }
 }
 
@@ -240,18 +272,20 @@ impl<R: Real> Part<'_, R> {
 /// Rows of which some are in the first-level cache together: statistics, gradient and sums find them there.
 fn grad_of_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
-    weight: &[R],
+    (weight, statistics): (&[R], Option<&[[R; 2]]>),
     rows: Normalized<R>,
     out: StoredMut<'_, R>,
     sums: Option<&mut StoredMut<'_, R>>,
 ) -> Result<()> {
     let n = rows.n;
+    let from = |first: usize| statistics.map(|statistics| &statistics[first..]);
     let Some(sums) = sums else {
-        return by_rows(inputs, (n, CHUNK), out, &|_, inputs, out| grad_of_group(inputs, weight, rows, out, None));
+        return by_rows(inputs, (n, CHUNK), out, &|first, inputs, out| {
+            grad_of_group(inputs, (weight, from(first)), rows, out, None);
+        });
     };
     let n_rows = inputs[0].len() / n;
-    let chunk = n_rows.div_ceil(PARTS).max(CHUNK / n).max(1);
-    let chunk = if chunk > 16 { chunk.next_multiple_of(16) } else { chunk }; // else `by_rows` would round it down
+    let chunk = rows_of_part(n_rows, n);
     let n_parts = n_rows.div_ceil(chunk);
     scratch::with(n_parts * 2 * n, |totals: &mut [f64]| {
         scratch::with(n_parts * 2 * n, |room: &mut [R]| {
@@ -263,7 +297,7 @@ fn grad_of_rows<R: Real>(
                 parts.map(|(totals, sums)| Mutex::new(Part { totals, sums, rows: 0 })).collect();
             by_rows(inputs, (n, chunk * n), out, &|first, inputs, out| {
                 let mut part = parts[first / chunk].lock().unwrap_or_else(PoisonError::into_inner);
-                grad_of_group(inputs, weight, rows, out, Some(&mut part));
+                grad_of_group(inputs, (weight, from(first)), rows, out, Some(&mut part));
             })?;
             for part in parts {
                 part.into_inner().unwrap_or_else(PoisonError::into_inner).settle();
@@ -286,19 +320,29 @@ fn write_totals<R: Real>(totals: &[f64], sums: &mut StoredMut<'_, R>) {
 /// The same for some rows, which are added to the part.
 fn grad_of_group<R: Real>(
     inputs: [&[R]; 2],
-    weight: &[R],
+    (weight, statistics): (&[R], Option<&[[R; 2]]>),
     rows: Normalized<R>,
     out: &mut [R],
     mut part: Option<&mut Part<'_, R>>,
 ) {
     let (n, group) = (rows.n, rows_together(rows.n) * rows.n);
     for (i, out) in out.chunks_mut(group).enumerate() {
+        let statistics = statistics.map(|statistics| &statistics[i * (group / n)..][..out.len() / n]);
         let [x, grad] = rows_of(inputs, i * group, out.len());
         let part = part.as_deref_mut();
         simd::vectorized(
             #[inline(always)]
             move || {
-                let [means, scales] = scales_of(x, rows);
+                let [means, scales] = match statistics {
+                    Some(statistics) => {
+                        let mut both = [[R::ZERO; LANES]; 2];
+                        for (i, &[mean, scale]) in statistics.iter().enumerate() {
+                            (both[0][i], both[1][i]) = (mean, scale);
+                        }
+                        both
+                    }
+                    None => scales_of(x, rows),
+                };
                 let mut found = [[R::ZERO; 2]; LANES];
                 for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
                     *found = sums(
@@ -436,10 +480,10 @@ mod tests {
         let n = row.len();
         let (mut out, mut grad) = (vec![R::ONE; n], vec![R::ONE; n]);
         let rows = Normalized { n, eps: R::from_f64(1e-5), is_centered: true };
-        layer_norm(row[..].into(), [None; 2], rows, (&mut out[..]).into()).unwrap();
+        layer_norm(row[..].into(), [None; 2], rows, (&mut out[..]).into(), None).unwrap();
         let ones = vec![R::ONE; n];
         let inputs = [row[..].into(), ones[..].into()];
-        layer_norm_grad(inputs, None, rows, (&mut grad[..]).into(), None).unwrap();
+        layer_norm_grad(inputs, (None, None), rows, (&mut grad[..]).into(), None).unwrap();
         assert!(out.iter().all(|&y| y == R::ZERO || is_constant && !y.is_nan()), "{out:?}");
         assert!(grad.iter().all(|grad| !grad.is_nan()), "{grad:?}");
     }

@@ -58,7 +58,7 @@ pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
-pub(crate) use layer_norm::{Normalized, layer_norm, layer_norm_grad};
+pub(crate) use layer_norm::{Normalized, keeps_statistics, layer_norm, layer_norm_grad};
 pub(crate) use map::{
     convert, map1, map1_long, map1_longest, map1_to_halves, map2, map2_long, map2_longest, map3, update,
 };

@@ -41,7 +41,8 @@ impl Tensor {
         bias: Option<&Tensor>,
         eps: f64,
     ) -> Result<Tensor> {
-        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: true }.run(self, [weight, bias])
+        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: true, statistics: None }
+            .run(self, [weight, bias])
     }
 
     /// x / √(mean of x² + eps) · weight, where the mean is that of the last dimensions, which have the sizes `normalized`.
@@ -65,17 +66,20 @@ impl Tensor {
     /// As [`Tensor::layer_norm`].
     pub fn rms_norm(&self, normalized: impl IntoShape, weight: Option<&Tensor>, eps: Option<f64>) -> Result<Tensor> {
         let eps = eps.unwrap_or(if self.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() });
-        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: false }.run(self, [weight, None])
+        LayerNorm { normalized: normalized.into_shape()?, eps, is_centered: false, statistics: None }
+            .run(self, [weight, None])
     }
 }
 
 /// Of the input, and of weight and bias, as far as there are any.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct LayerNorm {
     normalized: Shape,
     eps: f64,
     /// Whether the mean is subtracted; otherwise it is `rms_norm`.
     is_centered: bool,
+    /// What the CPU leaves for the gradient: of each row, the mean and what deviations are multiplied by.
+    statistics: Option<Raw>,
 }
 
 impl LayerNorm {
@@ -131,20 +135,29 @@ impl LayerNorm {
         Ok(())
     }
 
-    fn forward(self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
+    fn forward(mut self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
         let [Some(x), ..] = inputs else { unreachable!("there is an input") };
         let (op, like) = (self.name(), (*x.shape(), x.dtype()));
+        let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
+        let keeps = is_recorded
+            && x.storage.device().is_cpu()
+            && cpu::keeps_statistics(self.row_len())
+            && !x.shape().contains(&0);
+        let kept_shape = Shape::new(&[x.shape().elements() / self.row_len().max(1), 2])?;
+        let mut kept = keeps.then(|| Fresh::allocate(op, kept_shape, x.dtype().computing())).transpose()?;
         let out = match x.storage.device() {
             Device::Cpu => on_cpu(op, inputs, like, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let (x, parameters) = (inputs.view::<R>(0).data, [inputs.data(1), inputs.data(2)]);
-                    cpu::layer_norm(x, parameters, self.rows(), out.stored()).map_err(Error::scratch(op))
+                    let kept = kept.as_mut().map(|kept| kept.stored::<R>().plain().as_chunks_mut().0);
+                    cpu::layer_norm(x, parameters, self.rows(), out.stored(), kept).map_err(Error::scratch(op))
                 })
             }),
             Device::Cuda(device) => on_cuda(op, device, inputs, like, &mut |inputs, out| {
                 cuda::forward(device, &self, inputs.cuda_views_found(), out)
             }),
         }?;
+        self.statistics = kept.map(Fresh::share);
         Ok(record(op, self, inputs, out))
     }
 
@@ -171,16 +184,19 @@ impl LayerNorm {
     /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted, from one walk over the
     /// rows.
     fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
-        let (op, inputs, like) = (self.name_of_gradient(), [Some(x), Some(grad), weight], (*x.shape(), x.dtype()));
+        let (op, like) = (self.name_of_gradient(), (*x.shape(), x.dtype()));
+        let inputs = [Some(x), Some(grad), weight];
         let parameters = (self.parameters_shape()?, x.dtype());
         let Device::Cuda(device) = x.storage.device() else {
             let allocate = || Fresh::allocate(op, parameters.0, parameters.1);
             let mut sums = wanted[1].then(allocate).transpose()?;
+            let inputs = [Some(x), Some(grad), weight, self.statistics.as_ref()];
             let x_grad = on_cpu(op, inputs, like, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let both = [inputs.view::<R>(0).data, inputs.view(1).data];
                     let sums = sums.as_mut().map(Fresh::stored);
-                    cpu::layer_norm_grad(both, inputs.data(2), self.rows(), out.stored(), sums)
+                    let statistics = inputs.data::<R>(3).map(|statistics| statistics.plain().as_chunks().0);
+                    cpu::layer_norm_grad(both, (inputs.data(2), statistics), self.rows(), out.stored(), sums)
                         .map_err(Error::scratch(op))
                 })
             })?;

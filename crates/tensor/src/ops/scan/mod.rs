@@ -141,15 +141,29 @@ fn combine<T: Num>(
     if lines.inner > 1 {
         return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
     }
-    // Integers are added within a cycle: nothing is gained by several rows at once.
-    let together = if T::DTYPE.is_float() { SIDE_BY_SIDE * lines.n } else { lines.n };
+    let together = SIDE_BY_SIDE * lines.n;
     for (x, out) in x.chunks(together).zip(out.chunks_mut(together)) {
-        match out.len() == SIDE_BY_SIDE * lines.n {
+        match out.len() == together && T::DTYPE.is_float() {
             true => combine_rows::<T, SIDE_BY_SIDE>(x, out, reverse, with),
-            false => x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)).for_each(|(x, out)| {
-                combine_rows::<T, 1>(x, out, reverse, with);
+            // Integers are added within a cycle: nothing is gained by several rows at once.
+            false => x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)).for_each(|(x, out)| match reverse {
+                true => combine_row(x.iter().zip(out).rev(), with),
+                false => combine_row(x.iter().zip(out), with),
             }),
         }
+    }
+}
+
+/// One row, in the order of the pairs.
+#[inline(always)]
+fn combine_row<'a, T: Num>(
+    row: impl Iterator<Item = (&'a T, &'a mut T::Total)>,
+    with: impl Fn(T::Total, T::Total) -> T::Total,
+) {
+    let mut before = None;
+    for (&x, out) in row {
+        *out = before.map_or(x.to_total(), |before| with(before, x.to_total()));
+        before = Some(*out);
     }
 }
 
