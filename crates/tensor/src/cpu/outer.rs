@@ -46,7 +46,7 @@ fn scale_lines<T: Num>(
     match (a.data, b.data, out) {
         (Stored::Plain(a), Stored::Plain(b), StoredMut::Plain(out)) if !non_temporal::is_large(out) => {
             sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
-                sides.each(|lines| scale(out, (&a[a_start..], &b[b_start..]), lines, &times));
+                sides.each(|lines| scale(out, (&a[a_start..], &b[b_start..]), lines, times));
             });
             true
         }
