@@ -5,6 +5,7 @@
 
 #[path = "../networks/mod.rs"]
 mod networks;
+mod nlp;
 #[expect(dead_code, reason = "other tests read other files with it")]
 #[path = "../suite/pytorch.rs"]
 mod pytorch;
