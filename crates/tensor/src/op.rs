@@ -362,8 +362,12 @@ pub(crate) fn on_cuda_laid<const N: usize>(
 
 /// Charges the memory of a result that a gradient may be asked of, until the scope drops.
 fn charged(inputs: &[Option<&Raw>]) -> Option<HolderScope> {
-    let is_tracked = inputs.iter().flatten().any(|input| input.node.is_some());
-    (is_tracked && autograd::is_grad_enabled()).then(|| Holder::ACTIVATIONS.by_default())
+    keeps_for_gradient(inputs).then(|| Holder::ACTIVATIONS.by_default())
+}
+
+/// Whether a gradient may be asked of a result of these.
+pub(crate) fn keeps_for_gradient(inputs: &[Option<&Raw>]) -> bool {
+    autograd::is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some())
 }
 
 fn queue<const N: usize>(

@@ -166,7 +166,7 @@ pub(crate) fn layer_norm<R: Real>(
                 return by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| normalize(x, out, None));
             };
             let chunk = rows_of_part(statistics.len(), n);
-            // Each part is that of one task: nobody waits for its lock.
+            // Only one task locks each part.
             let parts: ArrayVec<_, PARTS> = statistics.chunks_mut(chunk).map(Mutex::new).collect();
             by_rows([x], (n, chunk * n), out.all(), &|first, [x], out| {
                 let mut part = parts[first / chunk].lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,7 +292,7 @@ fn grad_of_rows<R: Real>(
             totals.fill(0.0);
             room.fill(R::ZERO);
             let parts = totals.chunks_mut(2 * n).zip(room.chunks_mut(2 * n));
-            // Each part is that of one task: nobody waits for its lock.
+            // Only one task locks each part.
             let parts: ArrayVec<_, PARTS> =
                 parts.map(|(totals, sums)| Mutex::new(Part { totals, sums, rows: 0 })).collect();
             by_rows(inputs, (n, chunk * n), out, &|first, inputs, out| {

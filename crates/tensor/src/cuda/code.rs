@@ -171,27 +171,8 @@ impl Code {
         unsafe { function.launch(&device.stream(), launch, arguments) }.map_err(|source| Error::cuda(op, source))
     }
 
-    /// [`launch_for`](Self::launch_for) where what is queued before takes longer than a call
-    /// ([`KernelFunction::launch_behind_long_work`]).
-    ///
-    /// # Safety
-    /// As [`KernelFunction::launch`].
-    pub(crate) unsafe fn launch_behind_long_work(
-        &'static self,
-        device: &CudaDevice,
-        op: &'static str,
-        kernel: ([DType; 2], &'static str),
-        constants: Constants,
-        launch: Launch,
-        arguments: &[Argument<'_>],
-    ) -> Result<()> {
-        let function = self.function(device, op, kernel, constants)?;
-        // SAFETY: the caller's promise.
-        let queued = unsafe { function.launch_behind_long_work(&device.stream(), launch, arguments) };
-        queued.map_err(|source| Error::cuda(op, source))
-    }
-
-    fn function(
+    /// A kernel, compiled for inputs of one type, an output of another, and `constants`.
+    pub(crate) fn function(
         &'static self,
         device: &CudaDevice,
         op: &'static str,

@@ -10,7 +10,7 @@ use crate::cpu;
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
+use crate::op::{Derivative, Precision, Saves, keeps_for_gradient, on_cpu, on_cuda, prepared};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
@@ -138,8 +138,7 @@ impl LayerNorm {
     fn forward(mut self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
         let [Some(x), ..] = inputs else { unreachable!("there is an input") };
         let (op, like) = (self.name(), (*x.shape(), x.dtype()));
-        let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
-        let keeps = is_recorded
+        let keeps = keeps_for_gradient(&inputs)
             && x.storage.device().is_cpu()
             && cpu::keeps_statistics(self.row_len())
             && !x.shape().contains(&0);

@@ -4,10 +4,9 @@ use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
 
 use crate::autograd::is_grad_enabled;
-use crate::cuda::{Code, CudaDevice, CudaOut};
+use crate::cuda::{Code, CudaDevice, CudaOut, optional};
 use crate::device::Device;
 use crate::error::Result;
-use crate::kind::Float;
 use crate::op::{LockedInputs, on_cuda_laid};
 use crate::storage::FreshCuda;
 use crate::tensor::Raw;
@@ -28,12 +27,8 @@ pub(crate) type Pairs = ArrayVec<[Raw; 2], MOST_PAIRS>;
 pub(crate) fn pair_sums(pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PAIRS>> {
     match device_of(pairs) {
         Some(device) if !is_grad_enabled() => on_device(device, pairs),
-        _ => pairs.iter().map(sum).collect(),
+        _ => pairs.iter().map(|[left, right]| left.add(right)).collect(),
     }
-}
-
-fn sum([left, right]: &[Raw; 2]) -> Result<Raw> {
-    Ok(left.clone().typed::<Float>().add(&right.clone().typed())?.into_raw())
 }
 
 /// The device of all, if there are several pairs and the kernel takes them.
@@ -69,12 +64,11 @@ fn launch(
     let (dtype, views) = (out.dtype(), inputs.cuda_views_found());
     let lengths: [u64; MOST_PAIRS] =
         std::array::from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
-    let null = || Argument::Value(&[0; 8]);
     let n_pairs = 1 + others.len();
     let outs = std::iter::once(out).chain(others.iter_mut().map(FreshCuda::out)).map(CudaOut::into_argument);
-    let outs = outs.chain(std::iter::repeat_with(null)).take(MOST_PAIRS);
+    let outs = outs.chain(std::iter::repeat_with(|| optional(None))).take(MOST_PAIRS);
     let sides = [0, 1].into_iter().flat_map(|side| views.iter().skip(side).step_by(2));
-    let sides = sides.map(|view| view.map_or_else(null, |view| view.argument()));
+    let sides = sides.map(|&view| optional(view));
     let arguments: ArrayVec<Argument<'_>, { 3 * MOST_PAIRS + 1 }> =
         outs.chain(sides).chain([Argument::Value(bytemuck::bytes_of(&lengths))]).collect();
     let longest = lengths.iter().max().copied().unwrap_or(0) as usize;

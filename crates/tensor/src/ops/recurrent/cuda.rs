@@ -70,13 +70,15 @@ impl Recurrent {
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         let is_behind_long_work = step.rows.saturating_mul(self.kind.gates() * hidden * hidden) >= LONG;
-        let kernel = ([dtype; 2], kernel);
-        match is_behind_long_work {
+        let function = CODE.function(device, op, ([dtype; 2], kernel), self.constants())?;
+        let stream = device.stream();
+        let queued = match is_behind_long_work {
             // SAFETY: the caller's promise.
-            true => unsafe { CODE.launch_behind_long_work(device, op, kernel, self.constants(), launch, arguments) },
+            true => unsafe { function.launch_behind_long_work(&stream, launch, arguments) },
             // SAFETY: the caller's promise.
-            false => unsafe { CODE.launch_for(device, op, kernel, self.constants(), launch, arguments) },
-        }
+            false => unsafe { function.launch(&stream, launch, arguments) },
+        };
+        queued.map_err(|source| Error::cuda(op, source))
     }
 
     /// Where steps leave gates, and b(h)ₙ.

@@ -21,7 +21,7 @@ use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::Float;
-use crate::op::{Derivative, Precision, Saves, prepared};
+use crate::op::{Derivative, Precision, Saves, keeps_for_gradient, prepared};
 use crate::ops::cast;
 use crate::tensor::{Raw, Tensor};
 
@@ -239,7 +239,7 @@ impl Recurrent {
     }
 
     fn forward(mut self, inputs: [Option<&Raw>; 7]) -> Result<Raw> {
-        let is_recorded = is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some());
+        let is_recorded = keeps_for_gradient(&inputs);
         let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<Float>());
         let (Some(x), Some(weight_ih)) = (of(X), of(WEIGHT_IH)) else { unreachable!("there are input and weights") };
         // A GRU's b(h) is not only added. Elsewhere one sum serves all steps, but a kernel adds it to one step as it goes.
