@@ -54,7 +54,11 @@ def attention():
         for causal in (True, False):
             q, k, v = (tensor(b, h, t, d, dtype=BF16) for _ in range(3))
             name = f"attention.{b}x{h}x{t}x{d}.{'causal' if causal else 'full'}"
-            pair(name, (q, k, v), lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal))
+            attend = lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            pair(name, (q, k, v), attend)
+            torch.use_deterministic_algorithms(True)
+            pair(f"{name}.deterministic", (q, k, v), attend)
+            torch.use_deterministic_algorithms(False)
 
 
 def vocabulary():

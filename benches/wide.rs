@@ -15,7 +15,9 @@ use pagelock::nn::functional::{self as F, *};
 use pagelock::nn::optim::Adagrad;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{Backward, grad};
-use pagelock::tensor::{ConvTranspose2dOptions, Float32MatmulPrecision, Result, set_float32_matmul_precision};
+use pagelock::tensor::{
+    ConvTranspose2dOptions, Float32MatmulPrecision, Result, set_float32_matmul_precision, with_deterministic_algorithms,
+};
 
 /// Times operations on a GPU
 #[derive(Parser)]
@@ -101,7 +103,9 @@ fn attention(bench: &Bench) -> anyhow::Result<()> {
             let [q, k, v] = [(); 3].map(|()| bench.tensor(DType::BF16, &[b, h, t, d]));
             let (q, k, v) = (q?, k?, v?);
             let options = || AttentionOptions::new().is_causal(causal);
-            bench.pair(&name, &[&q, &k, &v], &|| F::scaled_dot_product_attention(&q, &k, &v, options()))?;
+            let attend = || F::scaled_dot_product_attention(&q, &k, &v, options());
+            bench.pair(&name, &[&q, &k, &v], &|| with_deterministic_algorithms(false, attend))?;
+            bench.pair(&format!("{name}.deterministic"), &[&q, &k, &v], &attend)?;
         }
     }
     Ok(())

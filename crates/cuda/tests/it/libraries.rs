@@ -142,7 +142,9 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
         Err(Error::Library { status: 0, .. }) => return eprintln!("SKIPPED: cuDNN is older than 9.10.2"),
         done => done.unwrap(),
     }
-    let grads = AttentionGrads { of: attention, result: layout, query: layout, key: layout, value: layout };
+    let of = attention;
+    let grads =
+        AttentionGrads { of, result: layout, query: layout, key: layout, value: layout, is_deterministic: true };
     let [mut query_grad, mut key_grad, mut value_grad] = [0; 3].map(|_| halves(|_| f32::NAN));
     let kept = [out.view().bytes(), log_sums.view().bytes(), ones.view().bytes()];
     let made = [&mut query_grad, &mut key_grad, &mut value_grad].map(|grad| grad.view_mut().bytes());

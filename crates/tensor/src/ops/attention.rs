@@ -5,6 +5,7 @@ use pagelock_cuda::library::{Attention as Asked, AttentionGrads, Layout4};
 use crate::autocast;
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::cuda::{CudaDevice, CudaOut, Work, data_type};
+use crate::deterministic::are_deterministic_algorithms_enabled;
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
@@ -31,7 +32,8 @@ impl Tensor {
     ///
     /// The kernel needs a Hopper GPU and cuDNN 9.15.1, or 9.10.2 if the number of keys is a multiple of 128. It takes half
     /// precision, under [`autocast`](crate::autocast) too, and up to 128 features, a multiple of 8. Few words are not worth it.
-    /// Gradients have the same bits each time; of the scores' gradients, up to 2 GiB are in memory at once.
+    /// Gradients have the same bits each time, and of the scores' gradients up to 2 GiB are in memory at once; see
+    /// [`with_deterministic_algorithms`](crate::with_deterministic_algorithms) for faster ones.
     ///
     /// `pagelock_nn::functional::scaled_dot_product_attention` uses it, and does without where it has to.
     ///
@@ -57,7 +59,8 @@ impl Tensor {
         let wanted = autocast::wanted(precision, &given);
         let dtype = wanted.unwrap_or(self.dtype());
         let is_one = wanted.is_some() || given.iter().all(|input| input.dtype() == dtype);
-        let attention = Attention { is_causal, scale, kept: None };
+        let is_deterministic = are_deterministic_algorithms_enabled();
+        let attention = Attention { is_causal, scale, is_deterministic, kept: None };
         if !is_one || !attention.suits(given, dtype) || !attention.is_wanted(device, given, dtype)? {
             return Ok(None);
         }
@@ -70,6 +73,8 @@ impl Tensor {
 struct Attention {
     is_causal: bool,
     scale: f64,
+    /// Whether gradients have the same bits each time.
+    is_deterministic: bool,
     /// The result, and the logarithm of each row's sum of exponentials, for the gradients.
     kept: Option<(Kept, Raw)>,
 }
@@ -163,8 +168,14 @@ impl Attention {
             let outs = [query_grad, key_grad.out(), value_grad.out()];
             let of = self.asked([query.layout(), key.layout(), value.layout()], result.layout(), dtype);
             let [query_at, key_at, value_at] = outs.each_ref().map(|out| layout4(out.layout()));
-            let result_at = layout4(grad.layout());
-            let grads = AttentionGrads { of, result: result_at, query: query_at, key: key_at, value: value_at };
+            let grads = AttentionGrads {
+                of,
+                result: layout4(grad.layout()),
+                query: query_at,
+                key: key_at,
+                value: value_at,
+                is_deterministic: self.is_deterministic,
+            };
             let sizes = || of.to_string();
             let work = Work { op: GRADIENT, is_large: true, sizes: &sizes };
             let Some(dnn) = device.dnn_for(&work)? else { return Ok(()) };

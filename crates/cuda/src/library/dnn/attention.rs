@@ -1,20 +1,21 @@
 //! Attention: what is asked for, and its graphs.
 //!
-//! The scores of a head are never in memory on the way forward. On the way back they are made again from what the way forward
-//! leaves of each row, the logarithm of its sum of exponentials; the library keeps their gradients in scratch memory, from which
-//! the gradients of the queries are added up in one order. Without that they would be added up as they come, in other
-//! bits each time. Dao et al. 2022, "FlashAttention", <https://arxiv.org/abs/2205.14135>.
+//! The forward pass never writes a head's scores to memory. The backward pass computes them again from the logarithm of each
+//! row's sum of exponentials, which the forward pass leaves. The gradients of the queries are sums over keys: for the same bits
+//! each time, the library writes the gradients of the scores to scratch memory and adds them up from there in one order; else
+//! it adds them up with atomic operations, which is faster. Dao et al. 2022, "FlashAttention",
+//! <https://arxiv.org/abs/2205.14135>.
 
 use std::{ffi::c_void, fmt};
 
 use super::{
     Api, Call, Dnn, Layout4,
-    graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
+    graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, IDENTITY, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
     plan::{Asked, Parts, code},
     refused,
 };
 use crate::{
-    buffer::{DeviceView, DeviceViewMut},
+    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     error::Result,
     library::{
         DataType,
@@ -46,6 +47,7 @@ const DOTS: i64 = 10;
 const QUERY_GRAD: i64 = 11;
 const KEY_GRAD: i64 = 12;
 const VALUE_GRAD: i64 = 13;
+const QUERY_SUMS: i64 = 14;
 
 /// softmax(query · keyᵀ · scale) · value of each head, on Hopper; sums are `f32`. Strides of features are 1, all others multiples
 /// of 8; addresses are multiples of 16.
@@ -78,6 +80,8 @@ pub struct AttentionGrads {
     pub key: Layout4,
     /// Where the values' will be.
     pub value: Layout4,
+    /// Whether they have the same bits each time.
+    pub is_deterministic: bool,
 }
 
 impl fmt::Display for Attention {
@@ -144,7 +148,8 @@ impl Dnn {
     ) -> Result<()> {
         work::check(&self.device, stream)?;
         grads.check(self.version)?;
-        let (dim, len, longest) = grads.of.parts();
+        let (dim, len, fitting) = grads.of.parts();
+        let longest = if grads.is_deterministic { fitting } else { len };
         for start in (0..len).step_by(longest) {
             let part = Part { dim, start, len: longest.min(len - start) };
             let (of, size) = (&grads.of, grads.of.data_type.size_bytes());
@@ -186,10 +191,12 @@ impl Dnn {
         views.try_for_each(|(layout, view)| of.check_view(stream, layout, view.reborrow().into()))?;
         let mut dots = stream.allocate::<f32>(of.rows().sizes.iter().product())?;
         let dots = dots.view_mut();
+        let mut sums = if grads.is_deterministic { None } else { Some(stream.zeros::<f32>(of.sums_len())?) };
+        let sums = sums.as_mut().map(DeviceBuffer::view_mut);
         let numbers = Numbers::new(scale);
         let [query, key, value, result, grad, log_sums] = given.map(|view| view.address().0);
         let [query_grad, key_grad, value_grad] = made.each_ref().map(|view| view.address().0);
-        let tensors = [
+        let mut tensors = vec![
             (QUERY, query),
             (KEY, key),
             (VALUE, value),
@@ -202,13 +209,14 @@ impl Dnn {
             (VALUE_GRAD, value_grad),
             (SCALE, address(&numbers.scale)),
             (ONE, address(&numbers.one)),
-            (FORBIDDEN, address(&numbers.forbidden)),
         ];
-        let tensors = if of.is_causal { &tensors[..] } else { &tensors[..12] };
+        tensors.extend(of.is_causal.then(|| (FORBIDDEN, address(&numbers.forbidden))));
+        tensors.extend(sums.as_ref().map(|sums| (QUERY_SUMS, sums.address().0)));
         let read = given.map(|view| view.access());
         let written = made.each_ref().map(|view| view.access());
-        let accesses: Vec<_> = read.into_iter().chain(written).chain([dots.access()]).collect();
-        self.compute(stream, Asked::AttentionGrads(*grads), &Call { tensors, accesses: &accesses })
+        let sums = sums.as_ref().map(|sums| sums.access());
+        let accesses: Vec<_> = read.into_iter().chain(written).chain([dots.access()]).chain(sums).collect();
+        self.compute(stream, Asked::AttentionGrads(*grads), &Call { tensors: &tensors, accesses: &accesses })
     }
 }
 
@@ -309,6 +317,12 @@ impl Attention {
         Layout4::without_gaps([batch, heads, queries, 1])
     }
 
+    /// How many numbers there are where the library adds up the queries' gradients: it may add to whole blocks.
+    fn sums_len(&self) -> usize {
+        let [batch, heads, queries, features] = self.query.sizes;
+        batch * heads * queries.next_multiple_of(128) * features.next_multiple_of(16)
+    }
+
     /// A number for each query and key of each head.
     fn scores(&self) -> Layout4 {
         let [batch, heads, queries, _] = self.query.sizes;
@@ -345,7 +359,7 @@ impl AttentionGrads {
         };
         let [result, query, key, value] =
             [self.result, self.query, self.key, self.value].map(|layout| part.of(&layout));
-        AttentionGrads { of, result, query, key, value }
+        AttentionGrads { of, result, query, key, value, ..*self }
     }
 }
 
@@ -437,7 +451,13 @@ pub(super) fn graph_of_grads(
     b.product(of_scores_t, query, key_grad)?;
     let plain_key = b.inner(half, &of.key)?;
     b.reshape(key, plain_key)?;
-    b.product(of_scores, plain_key, query_grad)?;
+    if grads.is_deterministic {
+        b.product(of_scores, plain_key, query_grad)?;
+    } else {
+        let sums = b.reordered(QUERY_SUMS, FLOAT, &Layout4::without_gaps(of.query.sizes))?;
+        b.product(of_scores, plain_key, sums)?;
+        b.pointwise(IDENTITY, sums, &[], query_grad)?;
+    }
     b.finish(library)
 }
 

@@ -21,6 +21,7 @@ pub(super) const DIVIDE: c_int = 6;
 pub(super) const SUBTRACT: c_int = 9;
 pub(super) const EXP: c_int = 13;
 pub(super) const LOG: c_int = 15;
+pub(super) const IDENTITY: c_int = 21;
 const GREATER_OR_EQUAL: c_int = 303;
 const INDEX: c_int = 501;
 const SELECT: c_int = 601;
@@ -41,6 +42,10 @@ const OPERATION_RESHAPE: c_int = 31;
 // Types of attributes: `cudnnBackendAttributeType_t`.
 const POINTWISE_MODE: c_int = 14;
 const REDUCTION_MODE: c_int = 18;
+const REORDERING: c_int = 20;
+
+/// The order in which tensor cores add to memory: of `cudnnBackendTensorReordering_t`.
+const F16X16: c_int = 2;
 
 /// What addresses have to be multiples of.
 pub(super) const ALIGNMENT: u32 = 16;
@@ -68,6 +73,13 @@ impl GraphBuilder {
     /// A tensor that a call names, in the device's memory.
     pub(super) fn given(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
         let made = given(self.api, element, layout, name, ALIGNMENT)?;
+        Ok(self.keep(made))
+    }
+
+    /// The same, where the library chooses the order of elements.
+    pub(super) fn reordered(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let order = [(909, Values::Choice(REORDERING, F16X16))];
+        let made = tensor(self.api, element, layout, name, ALIGNMENT, &order)?;
         Ok(self.keep(made))
     }
 

@@ -118,6 +118,7 @@ impl Asked {
                 Exactness::Exact => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
                 Exactness::Tf32 | Exactness::Bf16 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],
             },
+            Asked::AttentionGrads(AttentionGrads { is_deterministic: false, .. }) => &[],
             _ => &[NONDETERMINISTIC],
         }
     }

@@ -1,0 +1,35 @@
+//! Whether every operation gives the same bits each time: it does, unless a program asks for speed instead.
+
+use std::cell::Cell;
+
+thread_local! {
+    static IS_ENABLED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Runs `f`; in this thread, until it returns, operations give the same bits each time, or need not: PyTorch's
+/// `torch.use_deterministic_algorithms`, which is on here unless it is turned off.
+///
+/// One operation has something faster to offer: the gradients of
+/// [`fused_attention`](crate::Tensor::fused_attention) on a GPU. What counts is where the forward pass is computed.
+///
+/// ```
+/// use pagelock_tensor::{are_deterministic_algorithms_enabled, with_deterministic_algorithms};
+///
+/// assert!(are_deterministic_algorithms_enabled());
+/// assert!(!with_deterministic_algorithms(false, are_deterministic_algorithms_enabled));
+/// ```
+pub fn with_deterministic_algorithms<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            IS_ENABLED.set(self.0);
+        }
+    }
+    let _restore = Restore(IS_ENABLED.replace(enabled));
+    f()
+}
+
+/// Whether operations of this thread give the same bits each time: see [`with_deterministic_algorithms`].
+pub fn are_deterministic_algorithms_enabled() -> bool {
+    IS_ENABLED.get()
+}
