@@ -4,6 +4,8 @@
 //! generic over `S: Simd` and over its element type through [`Lanes`]. Plain loops need none of this: see `cpu/simd.rs`.
 //! No `unsafe` here: all of it is in `pulp`.
 
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod amx;
 mod dots;
 mod multiplier;
 mod transpose;

@@ -1,4 +1,5 @@
-//! Products of `bf16` by the instruction that x86 processors have for them since 2020 (`lanes/multiplier.rs`).
+//! Products of `bf16` by the instruction that x86 processors have for them since 2020 (`lanes/multiplier.rs`), or by the matrix
+//! units of some (`lanes/amx.rs`).
 //!
 //! It multiplies pairs of numbers that follow each other along the inner dimension. In the rows of a left side such pairs lie
 //! next to each other already; a right side, and any other left side, is packed so that they do: all of the right side once
@@ -12,6 +13,8 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
 use crate::cpu::math::half::f32_to_bf16;
+use crate::cpu::{self, CpuView};
+use crate::lanes::amx::{self, Amx};
 use crate::lanes::{Bf16, Dots, Multiplier, PairsOfBf16, StridedRows};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
@@ -25,6 +28,10 @@ const PANELS: usize = 8;
 const OWN_PAIRS: usize = 64 << 10;
 /// Multiply-adds that are worth packing.
 const MIN_WORK: usize = 1 << 15;
+/// The fewest rows for a matrix unit.
+const UNIT_ROWS: usize = 8;
+/// Numbers in 64 bytes: matrix units read rows that begin at multiples of them twice as fast.
+const ALIGNED: usize = 32;
 /// The fewest columns: fewer leave most of a tile empty.
 const MIN_COLUMNS: usize = 8;
 /// With at most this many rows, a task has all of them and some columns.
@@ -54,8 +61,17 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     if n < MIN_COLUMNS {
         return (a.strides[1] == 1 && b.strides[0] == 1).then(|| few_columns(bf16, sizes, [a, b], c));
     }
-    if a.strides[1] == 1 && k.is_multiple_of(2) {
-        return Some(Product { bf16, sizes, left: Left::InRows(a), b }.compute(c));
+    let unit = unit(sizes);
+    let is_aligned = a.strides[0].is_multiple_of(ALIGNED) && a.numbers.as_ptr().addr().is_multiple_of(2 * ALIGNED);
+    if a.strides[1] == 1 && k.is_multiple_of(2) && (unit.is_none() || is_aligned || n <= COLUMNS) {
+        return Some(Product { bf16, unit, sizes, left: Left::InRows(a), b }.compute(c));
+    }
+    if unit.is_some() {
+        return Some(scratch::with(m * k, |left: &mut [u16]| {
+            cpu::copy(CpuView { data: a.numbers.into(), shape: &[m, k], strides: &a.strides }, left);
+            let a = Matrix { numbers: left, strides: [k, 1] };
+            Product { bf16, unit, sizes, left: Left::InRows(a), b }.compute(c)
+        }));
     }
     let (pairs, panels) = (k.div_ceil(2), TASK_LEN.div_ceil(ROWS * k));
     Some(scratch::with(pairs * m.div_ceil(ROWS), |left: &mut [[Pair; ROWS]]| {
@@ -64,8 +80,13 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
             let from = Matrix { numbers: &a.numbers[first * a.strides[0]..], ..a };
             pack(bf16.simd, from, [(panels * ROWS).min(m - first), k], to);
         });
-        Product { bf16, sizes, left: Left::Packed(left), b }.compute(c)
+        Product { bf16, unit, sizes, left: Left::Packed(left), b }.compute(c)
     }))
+}
+
+/// The matrix unit, if there is one and it is to compute such a product.
+fn unit(Sizes { m, k, .. }: Sizes) -> Option<Amx> {
+    Amx::new().filter(|_| m >= UNIT_ROWS && k.is_multiple_of(2))
 }
 
 /// The product where both sides are contiguous along `k`, and the right one has fewer than [`MIN_COLUMNS`] columns: every element is
@@ -92,12 +113,17 @@ pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair
     let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };
     let b = Matrix { numbers: &[], strides: [0; 2] };
     let place = Place { n: sizes.n, row: sizes.n, panel: COLUMNS };
-    Product { bf16, sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
+    Product { bf16, unit: unit(sizes), sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
 }
+
+/// Pairs of a single panel, aligned as scratch memory is.
+#[repr(align(64))]
+struct OnStack([[Pair; COLUMNS]; FEW_PAIRS]);
 
 /// A product whose left side is ready.
 struct Product<'a> {
     bf16: Bf16,
+    unit: Option<Amx>,
     sizes: Sizes,
     left: Left<'a>,
     b: Matrix<'a, u16>,
@@ -108,8 +134,8 @@ impl Product<'_> {
         let Sizes { m, n, .. } = self.sizes;
         match (m <= FEW_ROWS, n <= COLUMNS) {
             (true, true) if self.pairs() <= FEW_PAIRS => {
-                let mut right = [[0; COLUMNS]; FEW_PAIRS];
-                let right = &mut right[..self.pairs()];
+                let mut right = OnStack([[0; COLUMNS]; FEW_PAIRS]);
+                let right = &mut right.0[..self.pairs()];
                 self.pack(0, right);
                 self.multiply(0, right, Place { n, row: n, panel: COLUMNS }, c);
                 Ok(())
@@ -122,7 +148,8 @@ impl Product<'_> {
     /// Each task has some rows; the right side is packed for all of them.
     fn by_rows(&self, c: &mut [u16]) -> Result<()> {
         let (Sizes { m, k, n }, pairs) = (self.sizes, self.pairs());
-        let rows = m.div_ceil(ENOUGH_TASKS).max(2 * ROWS).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
+        let fewest = if self.unit.is_some() { 4 * ROWS } else { 2 * ROWS };
+        let rows = m.div_ceil(ENOUGH_TASKS).max(fewest).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
         scratch::with(pairs * n.div_ceil(COLUMNS), |right: &mut [[Pair; COLUMNS]]| {
             for_each_chunk_mut(right, PANELS * pairs, |task, to| self.pack(task * PANELS, to));
             let place = Place { n, row: n, panel: COLUMNS };
@@ -171,8 +198,8 @@ impl Product<'_> {
     /// Multiplies rows from number `first_row` on, as many as `c` has, with packed panels.
     fn multiply<C: OfSums>(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [C]) {
         let multiplier = PairsOfBf16(self.bf16);
-        let (left, m, pairs) = (self.left, self.sizes.m, self.pairs());
-        multiplier.vectorize(Tiles { multiplier, left, first_row, m, pairs, right, place, c });
+        let (unit, left, m, pairs) = (self.unit, self.left, self.sizes.m, self.pairs());
+        multiplier.vectorize(Tiles { multiplier, unit, left, first_row, m, pairs, right, place, c });
     }
 }
 
@@ -197,6 +224,7 @@ struct Place {
 /// The products of some rows with some panels.
 struct Tiles<'a, C> {
     multiplier: PairsOfBf16,
+    unit: Option<Amx>,
     left: Left<'a>,
     /// A multiple of [`ROWS`].
     first_row: usize,
@@ -213,8 +241,21 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Tiles { multiplier, left, first_row, m, pairs, right, place, c } = self;
+        let Tiles { multiplier, unit, left, first_row, m, pairs, right, place, c } = self;
         let n_rows = (m - first_row).min(c.len().div_ceil(place.row));
+        if let (Some(unit), Left::InRows(a)) = (unit, left) {
+            let numbers = &a.numbers[first_row * a.strides[0]..];
+            let left = amx::Left { numbers, distance: a.strides[0], rows: n_rows };
+            return unit.multiply(
+                left,
+                (right, pairs),
+                #[inline(always)]
+                |first, j, sums| {
+                    let width = COLUMNS.min(place.n - j * COLUMNS);
+                    write(sums, &mut c[first * place.row + j * place.panel..], (place.row, width));
+                },
+            );
+        }
         for (j, right) in right.chunks_exact(pairs).enumerate() {
             let width = COLUMNS.min(place.n - j * COLUMNS);
             for first in (0..n_rows).step_by(ROWS) {
