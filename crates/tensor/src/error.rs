@@ -267,6 +267,11 @@ pub enum Error {
         /// The refusal.
         r#source: memory::Error,
     },
+    /// The processor lacks instructions that kernels are compiled for.
+    #[error(
+        "this processor has no AVX2 and FMA, which all x86-64 processors have since 2015: run this on another one; a virtual machine may have to be told to pass them on"
+    )]
+    Processor,
     /// An environment variable that says nothing sensible.
     #[error("{variable} is `{value}`, and {expected}")]
     Variable {

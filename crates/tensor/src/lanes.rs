@@ -1,6 +1,6 @@
 //! Vectors of `f32` or `f64` as wide as the machine has them, for kernels whose inner loop is written by hand.
 //!
-//! [`dispatch`] picks the instruction set at run time (AVX-512, AVX2 with FMA, NEON, or the baseline); a kernel is then
+//! [`dispatch`] picks the instruction set at run time (AVX-512, AVX2 with FMA, or NEON); a kernel is then
 //! generic over `S: Simd` and over its element type through [`Lanes`]. Plain loops need none of this: see `cpu/simd.rs`.
 //! No `unsafe` here: all of it is in `pulp`.
 
@@ -17,8 +17,10 @@ pub(crate) use dots::{Dots, StridedRows};
 #[cfg(target_arch = "x86_64")]
 pub(crate) use multiplier::{Bf16, PairsOfBf16};
 pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};
-use pulp::{Arch, Scalar128b, Simd, WithSimd};
+use pulp::{Simd, WithSimd};
 pub(crate) use transpose::{FromPlanes, ToPlanes};
+
+use crate::processor;
 
 /// Runs `kernel` compiled for the widest vectors of this machine.
 pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
@@ -26,15 +28,14 @@ pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
     if let Some(level) = testing::FORCED.get() {
         return level.run(kernel);
     }
+    vectorize(kernel)
+}
+
+fn vectorize<K: WithSimd>(kernel: K) -> K::Output {
     // Not `Arch::dispatch`, which compiles each kernel for single numbers, too.
-    match Arch::new() {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(simd) => Simd::vectorize(simd, kernel),
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(simd) => Simd::vectorize(simd, kernel),
-        #[cfg(target_arch = "aarch64")]
-        Arch::Neon(simd) => Simd::vectorize(simd, kernel),
-        _ => Scalar128b.vectorize(kernel), // the compiler makes vectors of the baseline of these
+    match processor::wide_vectors() {
+        Some(simd) => Simd::vectorize(simd, kernel),
+        None => Simd::vectorize(processor::vectors(), kernel),
     }
 }
 
@@ -44,29 +45,21 @@ pub(crate) struct Registers<S>(PhantomData<S>);
 impl<S: Simd> Registers<S> {
     /// Whether there are 32, not 16.
     pub(crate) const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
-    /// Whether this is more than the baseline, which has one size of tiles: it serves processors from before 2013.
-    ///
-    /// Not `!S::IS_SCALAR`, which is true of [`Scalar128b`], too.
-    pub(crate) const ARE_WIDE: bool = size_of::<S::f32s>() > size_of::<<Scalar128b as Simd>::f32s>() || Self::ARE_MANY;
 }
 
-/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant; not for the baseline.
+/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant.
 pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
 
 impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
-    pub(crate) const FITS: bool = Registers::<S>::ARE_WIDE && (M + 1) * P < S::REGISTER_COUNT;
+    pub(crate) const FITS: bool = (M + 1) * P < S::REGISTER_COUNT;
 }
 
 /// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
 ///
-/// One of 8, 6, 5, 4, 2 and 1; for the baseline, 4.
+/// One of 8, 6, 5, 4, 2 and 1.
 pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
     // With 16 registers, 8 rows leave room for a single column of vectors.
-    let sizes: &[usize] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
-        (true, true) => &[8, 6, 5, 4, 2, 1],
-        (true, false) => &[6, 5, 4, 2, 1],
-        (false, _) => &[4],
-    };
+    let sizes: &[usize] = if Registers::<S>::ARE_MANY { &[8, 6, 5, 4, 2, 1] } else { &[6, 5, 4, 2, 1] };
     *sizes.iter().min_by_key(|&&rows| n_rows.next_multiple_of(rows)).unwrap_or(&1)
 }
 
@@ -83,7 +76,7 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
     /// `a + b`
     fn add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
-    /// `a · b + c`, rounded once where the machine can do that at full speed, else twice.
+    /// `a · b + c`, rounded once.
     fn mul_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
     /// The sum of the lanes, in an order that depends on `S` only.
     fn sum<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self;
@@ -108,7 +101,7 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
 }
 
 macro_rules! lanes {
-    ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul:ident, $mul_add:ident, $sum:ident, $load:ident,
+    ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul_add:ident, $sum:ident, $load:ident,
      $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $at_most:ident,
      $select:ident, $unzipped:ident) => {
         impl Lanes for $type {
@@ -124,8 +117,7 @@ macro_rules! lanes {
             }
             #[inline(always)]
             fn mul_add<S: Simd>(simd: S, a: S::$vector, b: S::$vector, c: S::$vector) -> S::$vector {
-                // Without the instruction, a fused multiply-add is a call into the C library.
-                if !Registers::<S>::ARE_WIDE { simd.$add(simd.$mul(a, b), c) } else { simd.$mul_add(a, b, c) }
+                simd.$mul_add(a, b, c)
             }
             #[inline(always)]
             fn sum<S: Simd>(simd: S, vector: S::$vector) -> Self {
@@ -179,7 +171,6 @@ lanes!(
     f32s,
     splat_f32s,
     add_f32s,
-    mul_f32s,
     mul_add_e_f32s,
     reduce_sum_f32s,
     partial_load_f32s,
@@ -197,7 +188,6 @@ lanes!(
     f64s,
     splat_f64s,
     add_f64s,
-    mul_f64s,
     mul_add_e_f64s,
     reduce_sum_f64s,
     partial_load_f64s,
@@ -245,34 +235,32 @@ pub(crate) mod testing {
 
     /// Whether a test asks for an instruction set that is not this machine's best.
     pub(super) fn is_forced() -> bool {
-        matches!(FORCED.get(), Some(level) if !matches!(level, Level::Best(_)))
+        matches!(FORCED.get(), Some(level) if !matches!(level, Level::Best))
     }
 
     #[derive(Clone, Copy, Debug)]
     pub(crate) enum Level {
-        Baseline,
         #[cfg(target_arch = "x86_64")]
         Avx2(pulp::x86::V3),
-        Best(Arch),
+        Best,
     }
 
     impl Level {
         pub(super) fn run<K: WithSimd>(self, kernel: K) -> K::Output {
             match self {
-                Level::Baseline => Scalar128b.vectorize(kernel),
                 #[cfg(target_arch = "x86_64")]
                 Level::Avx2(simd) => Simd::vectorize(simd, kernel),
-                Level::Best(arch) => arch.dispatch(kernel),
+                Level::Best => vectorize(kernel),
             }
         }
     }
 
     /// The instruction sets that can be tried here.
     pub(crate) fn levels() -> Vec<Level> {
-        let mut levels = vec![Level::Baseline];
+        let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]
         levels.extend(pulp::x86::V3::try_new().map(Level::Avx2));
-        levels.push(Level::Best(Arch::new()));
+        levels.push(Level::Best);
         levels
     }
 

@@ -113,6 +113,7 @@ mod ops;
 pub mod optimizer_steps;
 mod parallel;
 mod precision;
+mod processor;
 pub mod profiler;
 mod random;
 mod scratch;

@@ -29,12 +29,32 @@ thread_local! {
 /// # Errors
 /// The budget's refusal, before `body` is called; or what `body` returns.
 pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
-    let len_bytes = len * size_of::<T>();
-    let mut buffer = take(len_bytes)?;
-    let bytes = buffer.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
-    let result = body(bytemuck::cast_slice_mut(&mut bytes[..len_bytes]));
-    give_back(buffer);
-    result
+    let mut lent = Lent::new(len * size_of::<T>())?;
+    body(bytemuck::cast_slice_mut(lent.bytes()))
+}
+
+/// A buffer in use, which goes back to its thread. (Not generic, so that it is compiled once.)
+struct Lent {
+    buffer: Option<HostBuffer>,
+    len_bytes: usize,
+}
+
+impl Lent {
+    fn new(len_bytes: usize) -> Result<Lent> {
+        Ok(Lent { buffer: Some(take(len_bytes)?), len_bytes })
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        let Some(buffer) = &mut self.buffer else { unreachable!("it is taken when this is dropped") };
+        let bytes = buffer.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
+        &mut bytes[..self.len_bytes]
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.buffer.take().into_iter().for_each(give_back);
+    }
 }
 
 /// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.

@@ -398,6 +398,7 @@ impl Fresh {
     /// Room for a contiguous tensor; its elements have unspecified values.
     pub(crate) fn allocate(op: &'static str, shape: Shape, dtype: DType) -> Result<Fresh> {
         crate::parallel::check()?;
+        crate::processor::check()?;
         shape.check_size()?; // sizes may come from expanded tensors, which take no memory
         let refused = |source| Error::Memory { op, shape, dtype, source };
         heap::check().map_err(refused)?;

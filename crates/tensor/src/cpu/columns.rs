@@ -2,6 +2,7 @@
 //!
 //! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
 
+use super::kernel::shorten;
 use super::math::half::{self, Registers, Wide};
 use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
@@ -255,8 +256,8 @@ fn add_block<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: 
 
 /// `sums[i] = combine(sums[i], lift(row[i]))` for every sum, row after row.
 #[inline(always)]
-fn add_rows<T: Computing, F: Fold<T>, const N: usize>(fold: F, rows: [&[T]; N], sums: &mut [F::Value]) {
-    let rows = rows.map(|row| &row[..sums.len()]);
+fn add_rows<T: Computing, F: Fold<T>, const N: usize>(fold: F, mut rows: [&[T]; N], sums: &mut [F::Value]) {
+    shorten(&mut rows, sums.len());
     for (i, sum) in sums.iter_mut().enumerate() {
         let mut all = *sum;
         for row in rows {

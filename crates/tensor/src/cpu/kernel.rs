@@ -34,11 +34,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
             && sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half))
             && let (Some(halves), Some(wide)) = (self.halves, Wide::new(half))
         {
-            return run_in_registers(
-                |dst, sources| halves(wide, dst, sources),
-                dst.halves(),
-                sources.map(Stored::halves),
-            );
+            return run_in_registers(|dst, sources| halves(wide, dst, sources), dst.halves(), bits_of(&sources));
         }
         self.run_in_rooms(dst, sources);
     }
@@ -75,16 +71,48 @@ fn run_in_registers<const N: usize>(
 ) {
     let in_blocks = dst.len() / BLOCK * BLOCK;
     let (blocks, last) = dst.as_chunks_mut();
-    of_blocks(blocks, sources.map(|source| source.as_chunks().0));
+    of_blocks(blocks, blocks_of(&sources));
     if !last.is_empty() {
         let (mut filled, mut last_of) = ([0; BLOCK], [[0; BLOCK]; N]);
         filled[..last.len()].copy_from_slice(last);
         for (filled, source) in last_of.iter_mut().zip(sources) {
             filled[..last.len()].copy_from_slice(&source[in_blocks..]);
         }
-        of_blocks(std::slice::from_mut(&mut filled), last_of.each_ref().map(std::slice::from_ref));
+        let mut lasts = [&[][..]; N];
+        lasts.iter_mut().zip(&last_of).for_each(|(last, filled)| *last = std::slice::from_ref(filled));
+        of_blocks(std::slice::from_mut(&mut filled), lasts);
         last.copy_from_slice(&filled[..last.len()]);
     }
+}
+
+// Not by `array::map`: each of its uses is 400 lines for the compiler, and kernels are many.
+
+/// The first `len` elements of each slice.
+#[inline(always)]
+pub(super) fn shorten<T, const N: usize>(slices: &mut [&[T]; N], len: usize) {
+    for slice in slices {
+        *slice = &slice[..len];
+    }
+}
+
+/// The whole blocks of each slice.
+#[inline(always)]
+fn blocks_of<'a, const N: usize>(slices: &[&'a [u16]; N]) -> [&'a [Block]; N] {
+    let mut blocks = [&[][..]; N];
+    for i in 0..N {
+        blocks[i] = slices[i].as_chunks().0;
+    }
+    blocks
+}
+
+/// The bits of elements that are halves.
+#[inline(always)]
+fn bits_of<'a, A: Computing, const N: usize>(elements: &[Stored<'a, A>; N]) -> [&'a [u16]; N] {
+    let mut bits = [&[][..]; N];
+    for i in 0..N {
+        bits[i] = elements[i].halves();
+    }
+    bits
 }
 
 /// The loop over numbers, to be compiled for an instruction set.
@@ -94,30 +122,29 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     sources: &[&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
-    // Iterators side by side, not an index, and no `for_each`, which would be compiled for the baseline.
+    // Iterators side by side, not an index, and no `for_each`, which would be compiled for the baseline. What is not for this
+    // number of sources is not compiled.
     #[inline(always)]
-    move || match &sources[..] {
-        [] => {
+    move || {
+        if const { N == 0 } {
             for dst in dst {
                 f(dst, array([]));
             }
-        }
-        [a] => {
-            for (dst, &a) in dst.iter_mut().zip(*a) {
+        } else if const { N == 1 } {
+            for (dst, &a) in dst.iter_mut().zip(sources[0]) {
                 f(dst, array([a]));
             }
-        }
-        [a, b] => {
-            for ((dst, &a), &b) in dst.iter_mut().zip(*a).zip(*b) {
+        } else if const { N == 2 } {
+            for ((dst, &a), &b) in dst.iter_mut().zip(sources[0]).zip(sources[1]) {
                 f(dst, array([a, b]));
             }
-        }
-        [a, b, c] => {
-            for (((dst, &a), &b), &c) in dst.iter_mut().zip(*a).zip(*b).zip(*c) {
+        } else if const { N == 3 } {
+            for (((dst, &a), &b), &c) in dst.iter_mut().zip(sources[0]).zip(sources[1]).zip(sources[2]) {
                 f(dst, array([a, b, c]));
             }
+        } else {
+            unreachable!("no formula has more sources")
         }
-        _ => unreachable!("no formula has more sources"),
     }
 }
 
@@ -165,10 +192,11 @@ fn loop_over_halves<T: Computing, A: Computing, const N: usize>(
 fn change_in_registers<T: Computing, A: Computing, const N: usize>(
     registers: impl Registers,
     dst: &mut [Block],
-    sources: [&[Block]; N],
+    mut sources: [&[Block]; N],
     f: impl Fn(&mut T, [A; N]),
 ) {
-    let (registers, sources) = (InAnyOrder(registers), sources.map(|source| &source[..dst.len()]));
+    let registers = InAnyOrder(registers);
+    shorten(&mut sources, dst.len());
     for (i, dst) in dst.iter_mut().enumerate() {
         let mut widened = [[A::ZERO; BLOCK]; N];
         for (widened, source) in widened.iter_mut().zip(&sources) {
@@ -211,7 +239,7 @@ pub(super) fn in_blocks_of_halves<'a, R: Computing, const N: usize>(
     let Stored::Halves(bits, half) = inputs[0] else { return None };
     let are_alike = inputs.iter().all(|input| matches!(input, Stored::Halves(_, of) if *of == half));
     let wide = Wide::new(half).filter(|_| are_alike && bits.len().is_multiple_of(BLOCK))?;
-    Some((wide, inputs.map(|input| input.halves().as_chunks().0)))
+    Some((wide, blocks_of(&bits_of(&inputs))))
 }
 
 /// An operation on rows of halves that is computed in registers.

@@ -288,11 +288,11 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     }
     let longest = if way == Way::NonTemporal { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
-    let mut repeated = std::array::from_fn(|_| Repeated::new());
+    let mut repeated = [const { Repeated::new() }; N];
     let operands = with_repeated(operands, segment.min(dst.len()), &mut repeated);
     let chunk_len = chunk_of::<T>();
     dst.for_each_chunk(chunk_len, &|i, chunk| {
-        let mut rooms = std::array::from_fn(|_| Scratch::new());
+        let mut rooms = [const { Scratch::new() }; N];
         let mut sources = opened(&operands, i * chunk_len, &mut rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
@@ -317,10 +317,10 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let operands = sources.map(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
-    let mut repeated = std::array::from_fn(|_| Repeated::new());
+    let mut repeated = [const { Repeated::new() }; N];
     let operands = with_repeated(operands, segment, &mut repeated);
     let update = |dst: StoredMut<'_, T>, dims: Dims, start: usize| {
-        let mut rooms = std::array::from_fn(|_| Scratch::new());
+        let mut rooms = [const { Scratch::new() }; N];
         let mut sources = opened(&operands, start, &mut rooms);
         let mut work = |piece: StoredMut<'_, T>| {
             let len = piece.len();

@@ -5,33 +5,25 @@
 //! products, comparisons and reductions of `f32` and `f64` take the same time with both, and sums of `i64` and `i32` are
 //! five times slower, because the compiler leaves their sums in memory.
 
-use pulp::{Arch, Simd};
+use pulp::Simd;
 
-/// Runs `work` compiled for AVX2, NEON or the baseline.
+use crate::processor;
+
+/// Runs `work` compiled for AVX2 or NEON.
 ///
 /// Only what is inlined into `work` gets them: mark helpers `#[inline(always)]`, and closures that are longer than a
 /// few operations too. Loops must give the same bits for every instruction set: `a * b + c` is rounded twice on all of them,
 /// `a.mul_add(b, c)` once.
 #[inline(always)]
 pub(crate) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
-    // One relaxed load: pulp remembers what it detected.
-    match Arch::new() {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(simd) => Simd::vectorize(*simd, work),
-        #[cfg(target_arch = "x86_64")]
-        Arch::V3(simd) => Simd::vectorize(simd, work),
-        #[cfg(target_arch = "aarch64")]
-        Arch::Neon(simd) => Simd::vectorize(simd, work),
-        _ => work(),
-    }
+    Simd::vectorize(processor::vectors(), work)
 }
 
 /// The same for AVX-512, too: for loops over exponentials, logarithms and what is made of them.
 #[inline(always)]
 pub(crate) fn vectorized_widely<R>(work: impl FnOnce() -> R) -> R {
-    match Arch::new() {
-        #[cfg(target_arch = "x86_64")]
-        Arch::V4(simd) => Simd::vectorize(simd, work),
-        _ => vectorized(work),
+    match processor::wide_vectors() {
+        Some(simd) => Simd::vectorize(simd, work),
+        None => vectorized(work),
     }
 }

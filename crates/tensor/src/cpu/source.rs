@@ -28,7 +28,7 @@ pub(super) struct Repeated<T> {
 
 impl<T: Computing> Repeated<T> {
     #[inline]
-    pub(super) fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Repeated { numbers: None, bits: None }
     }
 }
@@ -42,7 +42,7 @@ pub(super) struct Scratch<T> {
 
 impl<T: Computing> Scratch<T> {
     #[inline]
-    pub(super) fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Scratch { numbers: None, bits: None, walk: None }
     }
 }

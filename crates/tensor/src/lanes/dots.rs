@@ -32,11 +32,11 @@ impl<M: Multiplier> Dots<'_, M> {
         let (multiplier, n_rows) = (self.multiplier, self.sums.len() / self.starts.len());
         match tile_rows::<M::Simd>(n_rows) {
             8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Tiles::<M, 8>(self)),
-            6 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 6>(self)),
-            5 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 5>(self)),
+            6 => multiplier.vectorize(Tiles::<M, 6>(self)),
+            5 => multiplier.vectorize(Tiles::<M, 5>(self)),
             4 => multiplier.vectorize(Tiles::<M, 4>(self)),
-            2 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 2>(self)),
-            1 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Tiles::<M, 1>(self)),
+            2 => multiplier.vectorize(Tiles::<M, 2>(self)),
+            1 => multiplier.vectorize(Tiles::<M, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }

@@ -166,8 +166,13 @@ fn exchange<V: Pod, R: Pod, const L: usize, const D: usize>(rows: &mut [V; L]) {
         if D < L && i & D == 0 {
             let (upper, lower): ([R; L], [R; L]) = (bytemuck::cast(rows[i]), bytemuck::cast(rows[i + D]));
             // The compiler makes a shuffle of each, up to eight lanes.
-            rows[i] = bytemuck::cast::<[R; L], V>(from_fn(|j| if j & D == 0 { upper[j] } else { lower[j - D] }));
-            rows[i + D] = bytemuck::cast::<[R; L], V>(from_fn(|j| if j & D == 0 { upper[j + D] } else { lower[j] }));
+            let (mut new_upper, mut new_lower) = (upper, lower);
+            for j in 0..L {
+                if j & D == 0 {
+                    (new_upper[j + D], new_lower[j]) = (lower[j], upper[j + D]);
+                }
+            }
+            (rows[i], rows[i + D]) = (bytemuck::cast(new_upper), bytemuck::cast(new_lower));
         }
     }
 }

@@ -46,7 +46,7 @@ struct Sizes {
 /// With fewer columns than these, the left side is read about once.
 const FEW_COLUMNS: usize = 8;
 /// Halves that a task widens then.
-const HALVES: usize = 32 << 10;
+const HALVES: usize = 8 << 10;
 
 /// `c = a · b`, for `a`: `[m, k]` and `b`: `[k, n]` with these strides, and `c`: `[m, n]`, contiguous.
 #[allow(clippy::too_many_arguments)] // the usual signature of this function

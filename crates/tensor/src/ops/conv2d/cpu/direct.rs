@@ -20,7 +20,7 @@ pub(super) use self::weight_grad::WeightGrad;
 use super::correlate::pack_bias;
 use super::pass::{Pass, Span, Tiling};
 use crate::element::Real;
-use crate::lanes::{Lanes, Registers, ToPlanes};
+use crate::lanes::{Lanes, ToPlanes};
 use crate::scratch;
 
 /// A block of the source stays in the second-level cache, and what it is multiplied with beside it.
@@ -35,7 +35,7 @@ const BLOCK_PIXELS: usize = 512;
 /// Whether the direct pass is the faster one: more than half of the lanes have a channel.
 pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     let channels = pass.target_channels;
-    Registers::<S>::ARE_WIDE && pass.columns.advance <= 2 && 2 * channels > channels.next_multiple_of(R::lanes::<S>())
+    pass.columns.advance <= 2 && 2 * channels > channels.next_multiple_of(R::lanes::<S>())
 }
 
 /// `target = Σ weight · source + bias`

@@ -23,11 +23,11 @@ impl<M: Multiplier> Tile<'_, M> {
         let multiplier = self.multiplier;
         match self.start.len() {
             8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Fixed::<M, 8>(self)),
-            6 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 6>(self)),
-            5 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 5>(self)),
+            6 => multiplier.vectorize(Fixed::<M, 6>(self)),
+            5 => multiplier.vectorize(Fixed::<M, 5>(self)),
             4 => multiplier.vectorize(Fixed::<M, 4>(self)),
-            2 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 2>(self)),
-            1 if Registers::<M::Simd>::ARE_WIDE => multiplier.vectorize(Fixed::<M, 1>(self)),
+            2 => multiplier.vectorize(Fixed::<M, 2>(self)),
+            1 => multiplier.vectorize(Fixed::<M, 1>(self)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }

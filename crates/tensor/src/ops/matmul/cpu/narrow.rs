@@ -25,6 +25,8 @@ const MAX_TRANSPOSED: usize = 8 << 10;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
+/// Elements of the left side that are, too: with few columns, reading them takes the time.
+const TASK_LEN: usize = 128 << 10;
 
 /// Computes the product if it is a narrow or small one; else none.
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
@@ -56,7 +58,7 @@ fn times_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c
 
 /// Rows of the result per task.
 fn task_rows(Sizes { m, k, n }: Sizes) -> usize {
-    TASK_WORK.div_ceil(k * n).next_multiple_of(8).min(m)
+    TASK_WORK.div_ceil(k * n).min(TASK_LEN.div_ceil(k)).next_multiple_of(8).min(m)
 }
 
 /// Both sides are contiguous along `k`: every element is a dot product.
@@ -108,11 +110,11 @@ impl<R: Real> WithSimd for TimesRows<'_, R> {
             let sizes = Sizes { m: c.len() / sizes.n, ..sizes };
             match tile_rows::<S>(sizes.m) {
                 8 if Registers::<S>::ARE_MANY => simd.vectorize(Tiles::<R, 8> { sizes, a, b, c }),
-                6 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
-                5 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
+                6 => simd.vectorize(Tiles::<R, 6> { sizes, a, b, c }),
+                5 => simd.vectorize(Tiles::<R, 5> { sizes, a, b, c }),
                 4 => simd.vectorize(Tiles::<R, 4> { sizes, a, b, c }),
-                2 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
-                1 if Registers::<S>::ARE_WIDE => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
+                2 => simd.vectorize(Tiles::<R, 2> { sizes, a, b, c }),
+                1 => simd.vectorize(Tiles::<R, 1> { sizes, a, b, c }),
                 rows => unreachable!("`tile_rows` does not return {rows}"),
             }
         });

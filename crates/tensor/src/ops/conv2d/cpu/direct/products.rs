@@ -80,8 +80,7 @@ impl<R: Lanes, const STEP: usize, const LEN: usize> WithSimd for Fixed<'_, R, ST
 struct Together<S, const LEN: usize, const N: usize>(PhantomData<S>);
 
 impl<S: Simd, const LEN: usize, const N: usize> Together<S, LEN, N> {
-    const FIT: bool =
-        N == 1 || Registers::<S>::ARE_WIDE && N <= if Registers::<S>::ARE_MANY { 26 / LEN } else { 13 / LEN };
+    const FIT: bool = N == 1 || N <= if Registers::<S>::ARE_MANY { 26 / LEN } else { 13 / LEN };
 }
 
 impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {

@@ -58,19 +58,14 @@ impl Targets {
 /// Rows and columns of a tile.
 pub(super) type TileShape = [usize; 2];
 
-/// Shapes that there are, for machines with 32 registers, with 16, and for the baseline. Each takes long to compile: rows
+/// Shapes that there are, for machines with 32 registers and with 16. Each takes long to compile: rows
 /// are counted through all images, so two rows of seven columns do what one of fourteen would.
 const LARGE: [TileShape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
 const SMALL: [TileShape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
-const BASELINE: [TileShape; 1] = [[1, 1]];
 
 /// The shape that costs least for rows of `width`, with two vectors of channels or one.
 pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> TileShape {
-    let shapes: &[TileShape] = match (Registers::<S>::ARE_WIDE, Registers::<S>::ARE_MANY) {
-        (true, true) => &LARGE,
-        (true, false) => &SMALL,
-        (false, _) => &BASELINE,
-    };
+    let shapes: &[TileShape] = if Registers::<S>::ARE_MANY { &LARGE } else { &SMALL };
     let cost = |&[rows, columns]: &TileShape| {
         let sums = rows * columns * n_vectors;
         let targets = n_rows.next_multiple_of(rows) * width.next_multiple_of(columns);
@@ -107,9 +102,7 @@ impl<R: Lanes> Sums<'_, R> {
                 }
             };
         }
-        if !Registers::<S>::ARE_WIDE {
-            run!([1, 1])
-        } else if Registers::<S>::ARE_MANY {
+        if Registers::<S>::ARE_MANY {
             run!([2, 7][2, 6][2, 5][2, 4][4, 4][4, 3][4, 2][4, 1])
         } else {
             run!([1, 5][2, 3][2, 2][2, 1][1, 1])

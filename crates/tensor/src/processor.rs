@@ -1,0 +1,61 @@
+//! What a processor must have: on x86-64 AVX2 and FMA, as all have since 2015, and servers since 2013.
+//!
+//! Kernels are compiled for each instruction set that they choose from, so one that nobody uses would take a seventh of the
+//! compiler's time for this crate.
+
+use pulp::Arch;
+
+use crate::error::{Error, Result};
+
+/// Refuses to begin on a processor for which kernels are not compiled.
+#[inline]
+pub(crate) fn check() -> Result<()> {
+    // One relaxed load: pulp remembers what it detected.
+    let lacks_vectors = cfg!(target_arch = "x86_64") && matches!(Arch::new(), Arch::Scalar);
+    if lacks_vectors { Err(Error::Processor) } else { Ok(()) }
+}
+
+/// The instruction set that all kernels are compiled for.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn vectors() -> pulp::x86::V3 {
+    match Arch::new() {
+        Arch::V4(simd) => *simd,
+        Arch::V3(simd) => simd,
+        _ => unreachable!("`check` refuses such processors"),
+    }
+}
+
+/// The one that some kernels are compiled for besides, if the processor has it: AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn wide_vectors() -> Option<pulp::x86::V4> {
+    match Arch::new() {
+        Arch::V4(simd) => Some(simd),
+        _ => None,
+    }
+}
+
+/// The instruction set that all kernels are compiled for: 64-bit ARM always has it.
+#[cfg(target_arch = "aarch64")]
+#[inline]
+pub(crate) fn vectors() -> pulp::aarch64::Neon {
+    match Arch::new() {
+        Arch::Neon(simd) => simd,
+        _ => unreachable!("64-bit ARM has NEON"),
+    }
+}
+
+/// Of other processors, the compiler makes vectors of the baseline.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[inline]
+pub(crate) fn vectors() -> pulp::Scalar128b {
+    pulp::Scalar128b
+}
+
+/// None of other processors.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn wide_vectors() -> Option<pulp::Scalar128b> {
+    None
+}
