@@ -269,7 +269,7 @@ pub enum Error {
     },
     /// The processor lacks instructions that kernels are compiled for.
     #[error(
-        "this processor has no AVX2 and FMA, which all x86-64 processors have since 2015: run this on another one; a virtual machine may have to be told to pass them on"
+        "this processor has no AVX2 and FMA, which kernels are compiled for: use Intel's Haswell, AMD's Zen or later; a virtual machine may have to be told to pass them on"
     )]
     Processor,
     /// An environment variable that says nothing sensible.

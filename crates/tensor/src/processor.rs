@@ -1,4 +1,4 @@
-//! What a processor must have: on x86-64 AVX2 and FMA, as all have since 2015, and servers since 2013.
+//! What a processor must have: on x86-64 AVX2 and FMA, as Haswell, Zen and all later ones have.
 //!
 //! Kernels are compiled for each instruction set that they choose from, so one that nobody uses would take a seventh of the
 //! compiler's time for this crate.

@@ -34,6 +34,9 @@ const UNIT_ROWS: usize = 8;
 const ALIGNED: usize = 32;
 /// The fewest columns: fewer leave most of a tile empty.
 const MIN_COLUMNS: usize = 8;
+/// Packing columns as long as these takes longer than dot products, if they are no more than those.
+const LONG: usize = 8 << 10;
+const LONG_COLUMNS: usize = 16;
 /// With at most this many rows, a task has all of them and some columns.
 const FEW_ROWS: usize = 64;
 /// Up to this many pairs of a single panel are packed on the stack.
@@ -58,8 +61,9 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
             [b, a].map(|Matrix { numbers, strides: [step, next] }| Matrix { numbers, strides: [next, step] });
         return product(Sizes { m: 1, k, n: m }, [row, right], c);
     }
-    if n < MIN_COLUMNS {
-        return (a.strides[1] == 1 && b.strides[0] == 1).then(|| few_columns(bf16, sizes, [a, b], c));
+    let are_rows = a.strides[1] == 1 && b.strides[0] == 1;
+    if n < MIN_COLUMNS || n <= LONG_COLUMNS && k >= LONG && are_rows {
+        return are_rows.then(|| few_columns(bf16, sizes, [a, b], c));
     }
     let unit = unit(sizes);
     let is_aligned = a.strides[0].is_multiple_of(ALIGNED) && a.numbers.as_ptr().addr().is_multiple_of(2 * ALIGNED);
@@ -89,11 +93,11 @@ fn unit(Sizes { m, k, .. }: Sizes) -> Option<Amx> {
     Amx::new().filter(|_| m >= UNIT_ROWS && k.is_multiple_of(2))
 }
 
-/// The product where both sides are contiguous along `k`, and the right one has fewer than [`MIN_COLUMNS`] columns: every element is
-/// a dot product.
+/// The product where both sides are contiguous along `k`, and the right one has at most [`LONG_COLUMNS`] columns: every element
+/// is a dot product.
 fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Result<()> {
     let Sizes { k, n, .. } = sizes;
-    let mut starts = [0; MIN_COLUMNS];
+    let mut starts = [0; LONG_COLUMNS];
     starts.iter_mut().enumerate().for_each(|(j, start)| *start = j * b.strides[1]);
     let rows = (TASK_LEN / k).max(1);
     try_for_each_chunk_mut(c, rows * n, |task, c| {
