@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::thread_value::with_value;
+
 thread_local! {
     static IS_ENABLED: Cell<bool> = const { Cell::new(true) };
 }
@@ -19,14 +21,7 @@ thread_local! {
 /// assert!(!with_deterministic_algorithms(false, are_deterministic_algorithms_enabled));
 /// ```
 pub fn with_deterministic_algorithms<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            IS_ENABLED.set(self.0);
-        }
-    }
-    let _restore = Restore(IS_ENABLED.replace(enabled));
-    f()
+    with_value(&IS_ENABLED, enabled, f)
 }
 
 /// Whether operations of this thread give the same bits each time: see [`with_deterministic_algorithms`].

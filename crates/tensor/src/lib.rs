@@ -121,6 +121,7 @@ mod shape;
 mod sizes;
 mod storage;
 mod tensor;
+mod thread_value;
 mod transfer;
 
 pub use autocast::{Half, autocast, autocast_type, no_autocast};

@@ -12,6 +12,7 @@ use super::node::NodeRef;
 use crate::element::DType;
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::thread_value::with_value;
 
 /// Runs `loss` and reports every named tensor that no path from its result reaches: its gradient would stay away.
 ///
@@ -244,16 +245,7 @@ pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<It
 
 /// Runs `f` unheard by an audit: derivatives are computed outside the graph, which says nothing about the loss.
 pub(crate) fn unheard<R>(f: impl FnOnce() -> R) -> R {
-    let _restore = Listen(LISTENING.replace(false));
-    f()
-}
-
-struct Listen(bool);
-
-impl Drop for Listen {
-    fn drop(&mut self) {
-        LISTENING.set(self.0);
-    }
+    with_value(&LISTENING, false, f)
 }
 
 /// Runs `f`, in which steps from `inputs` to untracked results are no cuts.

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::thread_value::with_value;
+
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
 }
@@ -30,21 +32,5 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
 }
 
 pub(crate) fn with_grad_enabled<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
-    let _restore = Restore::after(enabled);
-    f()
-}
-
-/// Puts the mode back, also when `f` unwinds.
-struct Restore(bool);
-
-impl Restore {
-    fn after(enabled: bool) -> Self {
-        Restore(RECORDING.replace(enabled))
-    }
-}
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        RECORDING.set(self.0);
-    }
+    with_value(&RECORDING, enabled, f)
 }

@@ -14,6 +14,7 @@ use pagelock_cuda::library::{Blas, DataType, Dnn};
 use super::CudaDevice;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::thread_value::with_value;
 
 /// Whose kernels compute matrix products and convolutions on GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -49,14 +50,7 @@ thread_local! {
 /// assert_eq!(with_kernels(Kernels::Own, kernels), Kernels::Own);
 /// ```
 pub fn with_kernels<R>(kernels: Kernels, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<Kernels>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            CHOSEN.set(self.0);
-        }
-    }
-    let _restore = Restore(CHOSEN.replace(Some(kernels)));
-    f()
+    with_value(&CHOSEN, Some(kernels), f)
 }
 
 /// Whose kernels compute matrix products and convolutions on GPUs in this thread: see [`with_kernels`].

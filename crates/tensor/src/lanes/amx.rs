@@ -27,8 +27,9 @@ pub(crate) struct Left<'a> {
     pub(crate) rows: usize,
 }
 
-/// Tiles 0 to 3 are sums, 4 and 5 rows of the left side; 6 and 7 are 16 rows of the right one.
-const TILES_OF_ROWS: usize = 6;
+/// Tiles 0 to 3 are sums, 4 is rows of the left side, 5 and 6 are 16 rows of the right one.
+const TILES_OF_ROWS: usize = 5;
+const TILES: usize = 7;
 
 /// How tiles are laid out: the operand of `ldtilecfg`.
 #[repr(C, align(64))]
@@ -91,9 +92,9 @@ impl Tiles {
     fn new(side: usize) -> Tiles {
         let mut configuration =
             Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        configuration.row_bytes[..8].fill(4 * SIDE as u16);
+        configuration.row_bytes[..TILES].fill(4 * SIDE as u16);
         configuration.rows[..TILES_OF_ROWS].fill(side as u8);
-        configuration.rows[TILES_OF_ROWS..8].fill(SIDE as u8);
+        configuration.rows[TILES_OF_ROWS..TILES].fill(SIDE as u8);
         // SAFETY: called where `Amx` is; reads the 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &configuration, options(nostack, preserves_flags, readonly)) };
         Tiles { side }
@@ -104,7 +105,8 @@ impl Tiles {
     fn multiply(&self, left: Left<'_>, right: &[[u32; COLUMNS]], sums: &mut [[f32; COLUMNS]; 2 * SIDE]) {
         let Left { numbers, distance, rows } = left;
         let is_one = rows == self.side;
-        let is_inside = (is_one || rows == 2 * SIDE) && (rows - 1) * distance + 2 * right.len() <= numbers.len();
+        let needed = rows.checked_sub(1).and_then(|before| before.checked_mul(distance)?.checked_add(2 * right.len()));
+        let is_inside = (is_one || rows == 2 * SIDE) && needed.is_some_and(|needed| needed <= numbers.len());
         assert!(is_inside, "{rows} rows of {} pairs, {distance} apart, of {} numbers", right.len(), numbers.len());
         let (steps, rest) = right.as_chunks::<SIDE>();
         self.zero();
@@ -157,10 +159,10 @@ impl Tiles {
                 asm!(
                     "2:",
                     "tileloadd tmm4, [{left} + {distance} * 1]",
-                    "tileloadd tmm6, [{right} + {row} * 1]",
-                    "tdpbf16ps tmm0, tmm4, tmm6",
-                    "tileloadd tmm7, [{right} + {row} * 1 + 64]",
-                    "tdpbf16ps tmm1, tmm4, tmm7",
+                    "tileloadd tmm5, [{right} + {row} * 1]",
+                    "tdpbf16ps tmm0, tmm4, tmm5",
+                    "tileloadd tmm6, [{right} + {row} * 1 + 64]",
+                    "tdpbf16ps tmm1, tmm4, tmm6",
                     "add {left}, 64",
                     "add {right}, 2048",
                     "dec {steps}",
@@ -179,13 +181,13 @@ impl Tiles {
                 asm!(
                     "2:",
                     "tileloadd tmm4, [{upper} + {distance} * 1]",
-                    "tileloadd tmm6, [{right} + {row} * 1]",
-                    "tdpbf16ps tmm0, tmm4, tmm6",
-                    "tileloadd tmm7, [{right} + {row} * 1 + 64]",
-                    "tdpbf16ps tmm1, tmm4, tmm7",
+                    "tileloadd tmm5, [{right} + {row} * 1]",
+                    "tdpbf16ps tmm0, tmm4, tmm5",
+                    "tileloadd tmm6, [{right} + {row} * 1 + 64]",
+                    "tdpbf16ps tmm1, tmm4, tmm6",
                     "tileloadd tmm4, [{lower} + {distance} * 1]",
-                    "tdpbf16ps tmm2, tmm4, tmm6",
-                    "tdpbf16ps tmm3, tmm4, tmm7",
+                    "tdpbf16ps tmm2, tmm4, tmm5",
+                    "tdpbf16ps tmm3, tmm4, tmm6",
                     "add {upper}, 64",
                     "add {lower}, 64",
                     "add {right}, 2048",
