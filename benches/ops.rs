@@ -9,8 +9,6 @@
 //! slow: most such rows are noise. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for
 //! each other's time slices.
 
-#[path = "../crates/tensor/tests/operations/mod.rs"]
-mod operations;
 #[path = "ops/torch.rs"]
 mod torch;
 
@@ -25,9 +23,9 @@ use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{self, Backward};
 use pagelock::tensor::{AnyTensor, DType};
+use pagelock_operations::{Derivative, Operation, Sample, table};
 use serde::Serialize;
 
-use self::operations::{Derivative, Operation, Sample, table};
 use self::torch::Torch;
 
 /// Further rounds for a slow row.

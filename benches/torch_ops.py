@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.append(str(Path(__file__).parent.parent / "crates/tensor/tests/operations"))
+sys.path.append(str(Path(__file__).parent.parent / "crates/tensor/operations"))
 import in_torch
 
 

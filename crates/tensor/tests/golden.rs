@@ -18,22 +18,22 @@
 //! NaN, infinities and signs of zeros must be PyTorch's or the rounded f64's. Where PyTorch overflows and f64 does not, any
 //! finite number will do. In f64, where PyTorch's error is not known, the bound is that of the other samples.
 //!
-//! Everything runs on the CPU and on a GPU, where there is one. An operation needs no line here: see `operations/mod.rs`.
+//! Everything runs on the CPU and on a GPU, where there is one. An operation needs no line here: see
+//! the crate `pagelock-operations`.
 
 mod common;
 #[path = "golden/numbers.rs"]
 mod numbers;
-mod operations;
 
 use std::path::{Path, PathBuf};
 
+use pagelock_operations::{Bound, Fill, Inputs, Operation, Sample, numbers_like, table};
 use pagelock_tensor::autograd::{self, Backward};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Result, Tensor};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
 use self::numbers::{Numbers, allowed};
-use self::operations::{Bound, Fill, Inputs, Operation, Sample, numbers_like, table};
 
 /// Seeds of `numbers_like`, as in `make.py`.
 const UPSTREAM: usize = 10;

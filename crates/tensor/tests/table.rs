@@ -5,16 +5,13 @@
 
 #[path = "table/document.rs"]
 mod document;
-#[path = "operations/mod.rs"]
-mod operations;
 
+use pagelock_operations::{Operation, table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{ImplItem, Item, Visibility};
-
-use self::operations::{Operation, table};
 
 /// Public functions that are no operations, and why.
 const NO_OPERATIONS: &[(&str, &str)] = &[
@@ -52,7 +49,7 @@ fn every_public_operation_is_in_the_table() {
     let found = public_functions(&[sources().join("ops"), sources().join("create.rs"), sources().join("create")]);
     assert!(found.len() > 200, "only {} functions were found: {found:?}", found.len());
     let missing: Vec<_> = found.iter().filter(|(name, _)| !listed.contains(*name)).collect();
-    assert!(missing.is_empty(), "without an entry in tests/operations: {missing:#?}");
+    assert!(missing.is_empty(), "without an entry in crates/tensor/operations: {missing:#?}");
     let gone: Vec<_> = listed.iter().filter(|name| !found.contains_key(*name)).collect();
     assert!(gone.is_empty(), "listed, but no public functions: {gone:?}");
 }

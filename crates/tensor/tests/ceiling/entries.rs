@@ -1,11 +1,11 @@
 //! Every operation of the table, in every precision that it has, forward and backward, and what else takes memory by
 //! tensors: files, maps, text, optimizers.
 
+use pagelock_operations::{Derivative, Fill, Inputs, Operation, Sample, table};
 use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
 use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor, TensorMap, no_grad};
 
 use super::common::{self, FLOATS, INTS};
-use super::operations::{Derivative, Fill, Inputs, Operation, Sample, table};
 use super::{Case, MIB, unless_refused};
 
 /// Small tensors, for which there is room, and large ones.

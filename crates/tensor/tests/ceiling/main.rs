@@ -9,8 +9,6 @@
 mod common;
 mod entries;
 mod handles;
-#[path = "../operations/mod.rs"]
-mod operations;
 mod pinned;
 
 use std::process::Command;

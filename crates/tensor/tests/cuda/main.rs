@@ -16,8 +16,6 @@ mod errors;
 mod libraries;
 mod maps;
 mod networks;
-#[path = "../operations/mod.rs"]
-mod operations;
 mod products;
 mod recurrent;
 mod sorting;

@@ -2,12 +2,12 @@
 //!
 //! Where each result is rounded once, or only moved, both devices have the same bits.
 
+use pagelock_operations::{Bound, Inputs, Operation, Sample, numbers_like, table};
 use pagelock_tensor::autograd::{self, Backward};
 use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor};
 
 use crate::agreement::difference;
 use crate::common::{gpu, reversed};
-use crate::operations::{Bound, Inputs, Operation, Sample, numbers_like, table};
 
 /// How an input lies in memory.
 #[derive(Clone, Copy, Debug)]

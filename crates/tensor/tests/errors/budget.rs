@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget, ledger};
+use pagelock_operations::table;
 use pagelock_tensor::{BatchNormOptions, DType, Device, Error, Generator, Result, Tensor, no_grad};
 
-use super::table::table;
 use super::{alone, zeros};
 
 /// No more bytes until this is dropped: idle ones are given back, and the budget ends where it is.

@@ -8,8 +8,6 @@ mod budget;
 mod creation;
 mod images;
 mod operations;
-#[path = "../operations/mod.rs"]
-mod table;
 mod views;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -26,7 +26,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.append(os.path.join(HERE, "..", "operations"))
+sys.path.append(os.path.join(HERE, "..", "..", "operations"))
 from in_torch import base, function, look, spread
 
 torch.set_num_threads(1)

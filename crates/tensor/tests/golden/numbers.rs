@@ -1,12 +1,12 @@
 //! Numbers of golden files, and how ours are compared with them.
 
 use half::{bf16, f16};
+use pagelock_operations::{Bound, Operation};
 use pagelock_tensor::{AnyTensor, DType, Device, Result};
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 
 use super::common::numbers_of;
-use super::operations::{Bound, Operation};
 
 /// How many halves of a unit in the last place, or of PyTorch's error, a special sample may be off: `c` in `golden.rs`.
 ///

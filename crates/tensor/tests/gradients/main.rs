@@ -9,21 +9,19 @@ mod combined;
 #[path = "../common/mod.rs"]
 mod common;
 mod func;
-#[path = "../operations/mod.rs"]
-mod operations;
 
+use pagelock_operations::{Derivative, Fill, Input, Inputs, Operation, Sample, table};
 use pagelock_tensor::autograd::{Context, Function, Tolerance, gradcheck, gradgradcheck};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Result, Tensor};
 
 use self::common::reversed;
-use self::operations::{Derivative, Fill, Input, Inputs, Operation, Sample, table};
 
 /// Derivatives of one group of entries, so that the groups run at the same time.
 macro_rules! groups {
     ($($group:ident)+) => { $(
         #[test]
         fn $group() {
-            for operation in operations::$group::entries() {
+            for operation in pagelock_operations::$group::entries() {
                 check(&operation);
             }
         }
@@ -35,19 +33,19 @@ groups! { elementwise functions arrangements reductions products images rows rec
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
     let groups = [
-        operations::elementwise::entries(),
-        operations::functions::entries(),
-        operations::arrangements::entries(),
-        operations::reductions::entries(),
-        operations::products::entries(),
-        operations::images::entries(),
-        operations::rows::entries(),
-        operations::recurrent::entries(),
-        operations::views::entries(),
-        operations::selections::entries(),
-        operations::scattered::entries(),
-        operations::further::entries(),
-        operations::everyday::entries(),
+        pagelock_operations::elementwise::entries(),
+        pagelock_operations::functions::entries(),
+        pagelock_operations::arrangements::entries(),
+        pagelock_operations::reductions::entries(),
+        pagelock_operations::products::entries(),
+        pagelock_operations::images::entries(),
+        pagelock_operations::rows::entries(),
+        pagelock_operations::recurrent::entries(),
+        pagelock_operations::views::entries(),
+        pagelock_operations::selections::entries(),
+        pagelock_operations::scattered::entries(),
+        pagelock_operations::further::entries(),
+        pagelock_operations::everyday::entries(),
     ];
     let differentiable = |operation: &&Operation| operation.derivative == Derivative::Twice;
     let checked = groups.iter().flatten().filter(differentiable).count();

@@ -3,8 +3,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../operations/mod.rs"]
-mod operations;
 
 mod autocast;
 mod making;

@@ -1,9 +1,9 @@
 //! What operations of the table do with two precisions, and under autocast.
 
+use pagelock_operations::{Autocast, Inputs, Mixed, Operation, Sample, table};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Half, Result, autocast, autograd, no_autocast};
 
 use crate::common::{FLOATS, INTS, numbers_of};
-use crate::operations::{Autocast, Inputs, Mixed, Operation, Sample, table};
 
 /// The operations of this kind that take floats, with a sample in which several inputs have numbers.
 fn operations(mixed: Mixed) -> Vec<(Operation, Sample)> {

@@ -6,16 +6,16 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
+use pagelock_operations::{Derivative, Operation, factories, in_place, table, why_of_few_bits};
 use pagelock_tensor::{DType, Device};
 
-use crate::operations::{Derivative, Operation, factories, in_place, table, why_of_few_bits};
 use crate::{names, public_functions, sources};
 
 const HEAD: &str = "# Operations
 
 <!-- Made by the test `the_document_is_what_the_table_says` of pagelock-tensor; CONTRIBUTING.md says how it is written anew. -->
 
-Every operation of tensors, by PyTorch's name, as the table of operations has it (`crates/tensor/tests/operations`), and what is
+Every operation of tensors, by PyTorch's name, as the table of operations has it (`crates/tensor/operations`), and what is
 compared in each run of the tests. [Modules](modules.md) have a table of their own.
 
 - **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives. *on the host*: the

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// What numbers an input has. Integers are ten times as large, and cut; `bool` says whether they are above 1.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Fill {
+pub enum Fill {
     /// Between 0.2 and 1.8 (see [`spread`]).
     Positive,
     /// The same with both signs.
@@ -18,40 +18,40 @@ pub(crate) enum Fill {
 
 /// A tensor to be made, and how it is looked at: the operation is given the view, gradients are those of the tensor.
 #[derive(Debug, Clone)]
-pub(crate) struct Input {
-    pub(crate) shape: Vec<usize>,
-    pub(crate) fill: Fill,
+pub struct Input {
+    pub shape: Vec<usize>,
+    pub fill: Fill,
     /// `["narrow", dim, start, len]`, as PyTorch's methods; `["slice", dim, start, end, step]`.
-    pub(crate) view: Vec<Value>,
+    pub view: Vec<Value>,
 }
 
-pub(crate) fn signed(shape: impl Into<Vec<usize>>) -> Input {
+pub(super) fn signed(shape: impl Into<Vec<usize>>) -> Input {
     Input { shape: shape.into(), fill: Fill::Signed, view: Vec::new() }
 }
 
-pub(crate) fn positive(shape: impl Into<Vec<usize>>) -> Input {
+pub(super) fn positive(shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Positive, ..signed(shape) }
 }
 
-pub(crate) fn ones(shape: impl Into<Vec<usize>>) -> Input {
+pub(super) fn ones(shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Ones, ..signed(shape) }
 }
 
-pub(crate) fn index(high: i64, shape: impl Into<Vec<usize>>) -> Input {
+pub(super) fn index(high: i64, shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Index(high), ..signed(shape) }
 }
 
-pub(crate) fn values(shape: impl Into<Vec<usize>>, values: impl Into<Vec<f64>>) -> Input {
+pub(super) fn values(shape: impl Into<Vec<usize>>, values: impl Into<Vec<f64>>) -> Input {
     Input { fill: Fill::Values(values.into()), ..signed(shape) }
 }
 
 impl Input {
-    pub(crate) fn view(mut self, step: Value) -> Input {
+    pub fn view(mut self, step: Value) -> Input {
         self.view.push(step);
         self
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let fill = match &self.fill {
             Fill::Positive => json!("positive"),
             Fill::Signed => json!("signed"),
@@ -64,7 +64,7 @@ impl Input {
     }
 
     /// The tensor without the view; `seed` is its position among the inputs.
-    pub(crate) fn base(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
+    pub fn base(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
         let n: usize = self.shape.iter().product();
         let number = |i: usize| match &self.fill {
             Fill::Positive => spread(i, seed),
@@ -79,12 +79,12 @@ impl Input {
     }
 
     /// The input.
-    pub(crate) fn make(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
+    pub fn make(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
         self.look(self.base(dtype, device, seed)?)
     }
 
     /// The view of the tensor.
-    pub(crate) fn look(&self, base: AnyTensor) -> Result<AnyTensor> {
+    pub fn look(&self, base: AnyTensor) -> Result<AnyTensor> {
         match base.dtype() {
             DType::Bool => Ok(look(base.bool()?, &self.view)?.into()),
             dtype if dtype.is_float() => Ok(look(base.float()?, &self.view)?.into()),
@@ -94,7 +94,7 @@ impl Input {
 }
 
 /// Numbers between 0.2 and 1.8 in the shape and precision of `x`.
-pub(crate) fn numbers_like(x: &Tensor, seed: usize) -> Result<Tensor> {
+pub fn numbers_like(x: &Tensor, seed: usize) -> Result<Tensor> {
     positive(x.dims()).base(x.dtype(), &x.device(), seed)?.float()
 }
 

@@ -7,7 +7,7 @@ use super::call::{Call, run};
 use super::input::{index, positive, signed, values};
 use super::{Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [scattered(), reduced(), indexed(), put()]
         .into_iter()
         .flatten()

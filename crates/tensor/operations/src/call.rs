@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::Inputs;
 
-pub(crate) type RunOn<K> = fn(&Call<'_, K>) -> Result<AnyTensor>;
+pub(super) type RunOn<K> = fn(&Call<'_, K>) -> Result<AnyTensor>;
 
 /// How an operation is called, for the kinds that it takes.
-pub(crate) struct Run {
-    pub(crate) float: Option<RunOn<Float>>,
-    pub(crate) int: Option<RunOn<Int>>,
-    pub(crate) bool: Option<RunOn<Bool>>,
+pub struct Run {
+    pub float: Option<RunOn<Float>>,
+    pub int: Option<RunOn<Int>>,
+    pub bool: Option<RunOn<Bool>>,
 }
 
 /// `run! { numbers |c| c.x().neg() }`: the closure for floats and integers.
@@ -32,14 +32,14 @@ macro_rules! run {
 pub(super) use run;
 
 /// Inputs and arguments of one call.
-pub(crate) struct Call<'a, K: Kind> {
+pub struct Call<'a, K: Kind> {
     given: &'a Inputs,
     inputs: Vec<Tensor<K>>,
     args: &'a Value,
 }
 
 /// A kind with what its elements are in Rust, where one number is given.
-pub(crate) trait Plain: Kind + Sized {
+pub trait Plain: Kind + Sized {
     type Number: Number<Self> + Element<Kind = Self>;
     fn plain(value: &Value) -> Option<Self::Number>;
 }
@@ -59,7 +59,7 @@ impl Plain for Int {
 }
 
 impl<'a, K: Kind> Call<'a, K> {
-    pub(crate) fn new(given: &'a Inputs, args: &'a Value) -> Result<Call<'a, K>> {
+    pub fn new(given: &'a Inputs, args: &'a Value) -> Result<Call<'a, K>> {
         Ok(Call { given, inputs: given.values.iter().map(|input| input.kind()).collect::<Result<_>>()?, args })
     }
 
@@ -101,10 +101,6 @@ impl<'a, K: Kind> Call<'a, K> {
     /// For factories: on the device, of the precision.
     pub(super) fn options(&self) -> TensorOptions<'_> {
         Tensor::on(&self.given.device).of(self.given.dtype)
-    }
-
-    pub(super) fn dtype(&self) -> DType {
-        self.given.dtype
     }
 
     // ---- arguments by name ----

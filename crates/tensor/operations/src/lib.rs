@@ -1,44 +1,45 @@
 //! The table of operations: what each is called here and in PyTorch, what it takes, and what is expected of it.
 //!
 //! One entry of [`table`] makes an operation part of every test that walks the table (golden values, gradients, budget,
-//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` fails for a public operation
+//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` of the crate of tensors fails for a public operation
 //! without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's results.
 //!
 //! Read [`Operation`] first; `input.rs` says what inputs are made of; the other files are the entries.
 
-#![allow(dead_code, unused_imports, reason = "every program that walks the table uses some of it")]
+#![forbid(unsafe_code)]
+#![allow(missing_docs, reason = "never published: names and PyTorch's expressions say what an entry is")]
 
-pub(crate) mod arrangements;
+pub mod arrangements;
 mod call;
-pub(crate) mod elementwise;
-pub(crate) mod everyday;
-pub(crate) mod factories;
-pub(crate) mod functions;
-pub(crate) mod further;
-pub(crate) mod images;
-pub(crate) mod in_place;
+pub mod elementwise;
+pub mod everyday;
+pub mod factories;
+pub mod functions;
+pub mod further;
+pub mod images;
+pub mod in_place;
 mod input;
-pub(crate) mod products;
-pub(crate) mod recurrent;
-pub(crate) mod reductions;
-pub(crate) mod rows;
-pub(crate) mod scattered;
-pub(crate) mod selections;
+pub mod products;
+pub mod recurrent;
+pub mod reductions;
+pub mod rows;
+pub mod scattered;
+pub mod selections;
 mod special;
-pub(crate) mod views;
+pub mod views;
 
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Result, Tensor};
 use serde_json::{Value, json};
 
-pub(crate) use self::call::{Call, Run};
-pub(crate) use self::input::{Fill, Input, numbers_like};
-pub(crate) use self::special::why_of_few_bits;
+pub use self::call::{Call, Run};
+pub use self::input::{Fill, Input, numbers_like};
+pub use self::special::why_of_few_bits;
 
-pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
-pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
+pub const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
+pub const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 
 /// All operations.
-pub(crate) fn table() -> Vec<Operation> {
+pub fn table() -> Vec<Operation> {
     let parts = [
         elementwise::entries(),
         functions::entries(),
@@ -60,35 +61,35 @@ pub(crate) fn table() -> Vec<Operation> {
 }
 
 /// An entry of the table.
-pub(crate) struct Operation {
+pub struct Operation {
     /// PyTorch's name, which is that of our method, unless `methods` says otherwise.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// The public functions that the entry calls.
-    pub(crate) methods: &'static [&'static str],
+    pub methods: &'static [&'static str],
     /// The same in Python: an expression of the inputs `x`, `y`, `z` (all: `inputs`), and of the arguments by name.
-    pub(crate) torch: &'static str,
+    pub torch: &'static str,
     /// Calls it, for each kind that it takes.
-    pub(crate) run: Run,
+    pub run: Run,
     /// What autocast computes it in.
-    pub(crate) autocast: Autocast,
+    pub autocast: Autocast,
     /// What it does with two precisions.
-    pub(crate) mixed: Mixed,
-    pub(crate) derivative: Derivative,
+    pub mixed: Mixed,
+    pub derivative: Derivative,
     /// The error allowed beside PyTorch, and on a GPU beside the CPU.
-    pub(crate) bound: Bound,
+    pub bound: Bound,
     /// Small inputs.
-    pub(crate) samples: Vec<Sample>,
+    pub samples: Vec<Sample>,
     /// Inputs at the edges of a floating-point precision.
-    pub(crate) special: Box<dyn Fn(DType) -> Vec<Sample>>,
+    pub special: Box<dyn Fn(DType) -> Vec<Sample>>,
     /// For `special`: 0 or 1, if the numbers of a column or a row are summed, so that their errors are compared together.
-    pub(crate) together: Option<u64>,
+    pub together: Option<u64>,
     /// Inputs of about so many elements, for the benchmark and the test of the budget.
-    pub(crate) large: Box<dyn Fn(usize) -> Vec<Sample>>,
+    pub large: Box<dyn Fn(usize) -> Vec<Sample>>,
 }
 
 /// What autocast does to floating-point inputs that are narrower or wider than it wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Autocast {
+pub enum Autocast {
     /// They stay as they are; of two precisions the wider one counts.
     AsItIs,
     /// They become half.
@@ -99,7 +100,7 @@ pub(crate) enum Autocast {
 
 /// What two precisions do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mixed {
+pub enum Mixed {
     /// There are no two operands.
     One,
     /// The wider counts.
@@ -111,7 +112,7 @@ pub(crate) enum Mixed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Derivative {
+pub enum Derivative {
     /// The result has no gradient.
     None,
     /// The derivative, and that of the derivative.
@@ -120,7 +121,7 @@ pub(crate) enum Derivative {
 
 /// The relative error allowed where results are not those of PyTorch to the last bit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Bound {
+pub enum Bound {
     /// Each result is rounded once, or only moved: the CPU and a GPU have the same bits.
     Exact,
     /// Four units in the last place, and the same between CPU and GPU.
@@ -129,7 +130,7 @@ pub(crate) enum Bound {
 
 impl Bound {
     /// For results of this precision: 0 for other than floats.
-    pub(crate) fn relative(self, dtype: DType) -> f64 {
+    pub fn relative(self, dtype: DType) -> f64 {
         match (self, dtype) {
             (Bound::Exact, _) => 0.0,
             (Bound::Rounded, DType::F64) => 1e-10,
@@ -143,42 +144,42 @@ impl Bound {
 
 /// Inputs and arguments.
 #[derive(Debug, Clone)]
-pub(crate) struct Sample {
-    pub(crate) inputs: Vec<Input>,
-    pub(crate) args: Value,
+pub struct Sample {
+    pub inputs: Vec<Input>,
+    pub args: Value,
     /// Whether all precisions are tried; otherwise `float32`, `float64` and `int64`.
-    pub(crate) every_precision: bool,
+    pub every_precision: bool,
     /// Whether gradients are compared, which there are none of at kinks and in overflow.
-    pub(crate) gradients: bool,
+    pub gradients: bool,
 }
 
 /// What [`Sample::make`] made.
-pub(crate) struct Inputs {
-    pub(crate) dtype: DType,
-    pub(crate) device: Device,
-    pub(crate) values: Vec<AnyTensor>,
-    pub(crate) indices: Vec<Tensor<Int>>,
+pub struct Inputs {
+    pub dtype: DType,
+    pub device: Device,
+    pub values: Vec<AnyTensor>,
+    pub indices: Vec<Tensor<Int>>,
 }
 
-pub(crate) fn sample<const N: usize>(inputs: [Input; N]) -> Sample {
+pub fn sample<const N: usize>(inputs: [Input; N]) -> Sample {
     Sample { inputs: inputs.into(), args: json!({}), every_precision: false, gradients: true }
 }
 
 impl Sample {
-    pub(crate) fn args(self, args: Value) -> Sample {
+    pub fn args(self, args: Value) -> Sample {
         Sample { args, ..self }
     }
 
-    pub(crate) fn in_every_precision(self) -> Sample {
+    pub fn in_every_precision(self) -> Sample {
         Sample { every_precision: true, ..self }
     }
 
-    pub(crate) fn without_gradients(self) -> Sample {
+    pub fn without_gradients(self) -> Sample {
         Sample { gradients: false, ..self }
     }
 
     /// The inputs as tensors.
-    pub(crate) fn make(&self, dtype: DType, device: &Device) -> Result<Inputs> {
+    pub fn make(&self, dtype: DType, device: &Device) -> Result<Inputs> {
         let mut inputs = Inputs { dtype, device: device.clone(), values: Vec::new(), indices: Vec::new() };
         for (seed, input) in self.inputs.iter().enumerate() {
             match input.fill {
@@ -190,21 +191,21 @@ impl Sample {
     }
 
     /// Shapes and arguments.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         let shapes: Vec<_> = self.inputs.iter().map(|input| format!("{:?}", input.shape)).collect();
         let args: Vec<_> =
             self.args.as_object().unwrap().iter().map(|(name, value)| format!("{name}={value}")).collect();
         format!("{} {}", shapes.join(" "), args.join(" ")).replace(", ", "×").trim().to_owned()
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let inputs: Vec<_> = self.inputs.iter().map(Input::json).collect();
         json!({ "inputs": inputs, "args": self.args })
     }
 }
 
 impl Operation {
-    pub(crate) fn new(name: &'static str, torch: &'static str, run: Run) -> Operation {
+    pub fn new(name: &'static str, torch: &'static str, run: Run) -> Operation {
         Operation {
             name,
             methods: &[],
@@ -221,57 +222,57 @@ impl Operation {
         }
     }
 
-    pub(crate) fn methods(self, methods: &'static [&'static str]) -> Operation {
+    pub fn methods(self, methods: &'static [&'static str]) -> Operation {
         Operation { methods, ..self }
     }
 
-    pub(crate) fn autocast(self, autocast: Autocast) -> Operation {
+    pub fn autocast(self, autocast: Autocast) -> Operation {
         Operation { autocast, ..self }
     }
 
-    pub(crate) fn mixed(self, mixed: Mixed) -> Operation {
+    pub fn mixed(self, mixed: Mixed) -> Operation {
         Operation { mixed, ..self }
     }
 
-    pub(crate) fn without_derivative(self) -> Operation {
+    pub fn without_derivative(self) -> Operation {
         Operation { derivative: Derivative::None, ..self }
     }
 
-    pub(crate) fn exact(self) -> Operation {
+    pub fn exact(self) -> Operation {
         Operation { bound: Bound::Exact, ..self }
     }
 
-    pub(crate) fn samples(self, samples: impl IntoIterator<Item = Sample>) -> Operation {
+    pub fn samples(self, samples: impl IntoIterator<Item = Sample>) -> Operation {
         Operation { samples: samples.into_iter().collect(), ..self }
     }
 
-    pub(crate) fn special(self, special: impl Fn(DType) -> Vec<Sample> + 'static) -> Operation {
+    pub fn special(self, special: impl Fn(DType) -> Vec<Sample> + 'static) -> Operation {
         Operation { special: Box::new(special), ..self }
     }
 
     /// It only moves numbers: the same samples with edges.
-    pub(crate) fn moves(self) -> Operation {
+    pub fn moves(self) -> Operation {
         let samples = self.samples.clone();
         self.exact().special(move |dtype| special::moved(&samples, dtype))
     }
 
     /// Its numbers are sums over rows (1) or columns (0).
-    pub(crate) fn together(self, dim: u64) -> Operation {
+    pub fn together(self, dim: u64) -> Operation {
         Operation { together: Some(dim), ..self }
     }
 
-    pub(crate) fn large(self, large: impl Fn(usize) -> Vec<Sample> + 'static) -> Operation {
+    pub fn large(self, large: impl Fn(usize) -> Vec<Sample> + 'static) -> Operation {
         Operation { large: Box::new(large), ..self }
     }
 
     /// The precisions in which a sample is tried.
-    pub(crate) fn dtypes_of(&self, sample: &Sample) -> Vec<DType> {
+    pub fn dtypes_of(&self, sample: &Sample) -> Vec<DType> {
         let wide = [DType::F32, DType::F64, DType::I64];
         self.dtypes().into_iter().filter(|dtype| sample.every_precision || wide.contains(dtype)).collect()
     }
 
     /// What `golden/make.py` needs of it.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let name = |dtype: &DType| dtype.name();
         let with_dtypes = |sample: &Sample| {
             let mut json = sample.json();
@@ -301,12 +302,12 @@ impl Operation {
     }
 
     /// Whether gradients of the sample are compared.
-    pub(crate) fn has_gradients(&self, sample: &Sample, dtype: DType) -> bool {
+    pub fn has_gradients(&self, sample: &Sample, dtype: DType) -> bool {
         self.derivative == Derivative::Twice && self.run.float.is_some() && sample.gradients && dtype.is_float()
     }
 
     /// The precisions that it takes.
-    pub(crate) fn dtypes(&self) -> Vec<DType> {
+    pub fn dtypes(&self) -> Vec<DType> {
         let Run { float, int, bool } = &self.run;
         let floats = FLOATS.iter().filter(|_| float.is_some());
         let ints = INTS.iter().filter(|_| int.is_some());
@@ -314,7 +315,7 @@ impl Operation {
     }
 
     /// Calls it.
-    pub(crate) fn call(&self, inputs: &Inputs, args: &Value) -> Result<AnyTensor> {
+    pub fn call(&self, inputs: &Inputs, args: &Value) -> Result<AnyTensor> {
         match inputs.dtype {
             DType::Bool => self.run.bool.unwrap()(&Call::<Bool>::new(inputs, args)?),
             dtype if dtype.is_float() => self.run.float.unwrap()(&Call::<Float>::new(inputs, args)?),

@@ -7,7 +7,7 @@ use super::call::run;
 use super::input::{index, signed};
 use super::{Mixed, Operation, sample};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     let dim = |dim: isize| json!({ "dim": dim });
     let joins = |name, torch, run| {
         Operation::new(name, torch, run).mixed(Mixed::Promotes).large(|n| {

@@ -6,7 +6,7 @@ use super::call::run;
 use super::input::{Input, ones, positive};
 use super::{Mixed, Operation, Run, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     let number = || json!({ "s": 3 });
     let part = || json!({ "s": 0.25 });
     let of_numbers = |s: f64| move |dtype| special::with(special::numbers(dtype), &special::scalars(&[s]));

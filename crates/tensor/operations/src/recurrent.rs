@@ -7,7 +7,7 @@ use super::call::{Call, run};
 use super::input::{Input, signed, values};
 use super::{Autocast, Float, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     use Recurrence::{Gru, Lstm, Relu, Tanh};
     let entry = |name, torch, kind: Recurrence, run: Run| {
         Operation::new(name, torch, run)

@@ -7,7 +7,7 @@ use super::call::run;
 use super::input::{index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [parts(), rearranged(), padded(), matrices(), products(), by_index(), running(), orders(), selected()]
         .into_iter()
         .flatten()

@@ -6,7 +6,7 @@ use super::call::run;
 use super::input::{signed, values};
 use super::{Autocast, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     macro_rules! reduction {
         ($kind:ident $method:ident, $keepdim:ident, $torch:literal) => {
             over_axes(

@@ -7,7 +7,7 @@ use super::call::run;
 use super::input::{Input, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     let with_bias = "F.conv2d(x, y, inputs[2] if len(inputs) > 2 else None, stride, padding, dilation, groups)";
     let relu = "F.relu(F.conv2d(x, y, inputs[2] if len(inputs) > 2 else None, stride, padding, dilation, groups))";
     let convolution = |name, torch, run: Run| {

@@ -6,7 +6,7 @@ use super::call::run;
 use super::input::{Input, ones, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [arithmetic(), with_numbers(), functions(), comparisons(), conversions()].into_iter().flatten().collect()
 }
 

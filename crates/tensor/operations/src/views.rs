@@ -7,7 +7,7 @@ use super::input::signed;
 use super::{Operation, Run, Sample, sample};
 use pagelock_tensor::{Kind, Result, Tensor};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     vec![
         view("reshape", "x.reshape(shape)", run! { elements |c| reshape(c) }, &shapes())
             .samples([

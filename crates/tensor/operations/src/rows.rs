@@ -7,7 +7,7 @@ use super::call::run;
 use super::input::{index, ones, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [softmaxes(), norms(), losses()].into_iter().flatten().collect()
 }
 

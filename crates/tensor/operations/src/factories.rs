@@ -7,7 +7,7 @@ use super::call::run;
 use super::input::{positive, signed};
 use super::{Operation, Run, Sample, sample};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     let new = |name, torch, run: Run| {
         let shaped = |shape: &[usize]| sample([]).args(json!({ "shape": shape, "s": 3 }));
         let samples = [shaped(&[2, 3]).in_every_precision(), shaped(&[]), shaped(&[0, 2])];

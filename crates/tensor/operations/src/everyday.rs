@@ -8,7 +8,7 @@ use super::elementwise::{large_pairs, pairs, single};
 use super::input::{Input, index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [gamma(), of_pairs(), bits(), differences(), written(), combined(), counted()]
         .into_iter()
         .flatten()

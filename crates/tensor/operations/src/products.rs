@@ -6,7 +6,7 @@ use super::call::run;
 use super::input::{Input, signed, values};
 use super::{Autocast, Mixed, Operation, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     vec![
         Operation::new("matmul", "x @ y", run! { numbers |c| c.x().matmul(c.y()) })
             .autocast(Autocast::Half)

@@ -8,7 +8,7 @@ use super::elementwise::{large_pairs, pairs, single};
 use super::input::{Input, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [sums_of_products(), diagonals(), vectors(), of_values(), running(), ordered(), counted(), moved()]
         .into_iter()
         .flatten()

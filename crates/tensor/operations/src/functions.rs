@@ -7,7 +7,7 @@ use super::elementwise::{large_pairs, pairs, single};
 use super::input::{Input, index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
-pub(crate) fn entries() -> Vec<Operation> {
+pub fn entries() -> Vec<Operation> {
     [angles(), exponentials(), rounding(), of_pairs(), with_numbers(), choices(), truths()]
         .into_iter()
         .flatten()

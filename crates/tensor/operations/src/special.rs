@@ -200,7 +200,7 @@ pub(super) fn of_edges(operation: Operation) -> Operation {
 }
 
 /// Why the special numbers of an operation are ordinary ones, if they are.
-pub(crate) fn why_of_few_bits(name: &str) -> Option<&'static str> {
+pub fn why_of_few_bits(name: &str) -> Option<&'static str> {
     FEW_BITS.iter().find(|(of, _)| *of == name).map(|(_, why)| *why)
 }
 
