@@ -217,11 +217,13 @@ pub trait Element:
     fn slice_mut(bytes: &mut [u8]) -> &mut [Self];
 
     /// The nearest value to an `f64`; see [`Element::from_scalar`].
+    #[inline]
     fn from_f64(value: f64) -> Self {
         Self::from_scalar(Scalar::Float(value))
     }
 
     /// The same number in another type, as Rust's `as` has it.
+    #[inline]
     fn cast<U: Element>(self) -> U {
         U::from_scalar(self.to_scalar())
     }

@@ -30,28 +30,36 @@ thread_local! {
 /// The budget's refusal, before `body` is called; or what `body` returns.
 pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<R>) -> Result<R> {
     let mut lent = Lent::new(len * size_of::<T>())?;
-    body(bytemuck::cast_slice_mut(lent.bytes()))
+    body(lent.of())
 }
 
-/// A buffer in use, which goes back to its thread. (Not generic, so that it is compiled once.)
+/// A buffer in use, which goes back to its thread. (Its functions are not compiled into each function that borrows one.)
 struct Lent {
     buffer: Option<HostBuffer>,
     len_bytes: usize,
 }
 
 impl Lent {
+    #[inline(never)]
     fn new(len_bytes: usize) -> Result<Lent> {
         Ok(Lent { buffer: Some(take(len_bytes)?), len_bytes })
     }
 
+    #[inline(never)]
     fn bytes(&mut self) -> &mut [u8] {
         let Some(buffer) = &mut self.buffer else { unreachable!("it is taken when this is dropped") };
         let bytes = buffer.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"));
         &mut bytes[..self.len_bytes]
     }
+
+    #[inline(never)]
+    fn of<T: Pod>(&mut self) -> &mut [T] {
+        bytemuck::cast_slice_mut(self.bytes())
+    }
 }
 
 impl Drop for Lent {
+    #[inline(never)]
     fn drop(&mut self) {
         self.buffer.take().into_iter().for_each(give_back);
     }

@@ -22,7 +22,13 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     // As many bytes of long elements as of `f32`.
     let rows = (SEGMENT * 4 / size_of::<T>().max(4) / distance).max(1);
     let task_rows = (CHUNK / (rows * len)).max(1) * rows;
-    let sources = |start, span| operands.each_ref().map(|operand| operand.data().part(start, span));
+    let sources = |start, span| {
+        let mut sources = [Stored::Plain(&[][..]); N];
+        for (n, source) in sources.iter_mut().enumerate() {
+            *source = operands[n].data().part(start, span);
+        }
+        sources
+    };
     dst.for_each_chunk(task_rows * len, &|i, dst| {
         let blocks = Blocks { first: i * task_rows, rows, len, distance };
         match dst {

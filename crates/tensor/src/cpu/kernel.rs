@@ -122,38 +122,23 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     sources: &[&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
-    // Iterators side by side, not an index, and no `for_each`, which would be compiled for the baseline. What is not for this
-    // number of sources is not compiled.
+    // `while`, as in other loops that are compiled for each type and formula: of iterators the compiler makes several times as
+    // much, and it may leave calls of their functions in the loop.
     #[inline(always)]
     move || {
-        if const { N == 0 } {
-            for dst in dst {
-                f(dst, array([]));
+        let mut sources = *sources;
+        shorten(&mut sources, dst.len());
+        let mut i = 0;
+        while i < dst.len() {
+            let (mut of_place, mut n) = ([A::ZERO; N], 0);
+            while n < N {
+                of_place[n] = sources[n][i];
+                n += 1;
             }
-        } else if const { N == 1 } {
-            for (dst, &a) in dst.iter_mut().zip(sources[0]) {
-                f(dst, array([a]));
-            }
-        } else if const { N == 2 } {
-            for ((dst, &a), &b) in dst.iter_mut().zip(sources[0]).zip(sources[1]) {
-                f(dst, array([a, b]));
-            }
-        } else if const { N == 3 } {
-            for (((dst, &a), &b), &c) in dst.iter_mut().zip(sources[0]).zip(sources[1]).zip(sources[2]) {
-                f(dst, array([a, b, c]));
-            }
-        } else {
-            unreachable!("no formula has more sources")
+            f(&mut dst[i], of_place);
+            i += 1;
         }
     }
-}
-
-/// The array, whose length is `N`.
-#[inline(always)]
-pub(super) fn array<A: Computing, const M: usize, const N: usize>(values: [A; M]) -> [A; N] {
-    let mut all = [A::ZERO; N];
-    all.copy_from_slice(&values);
-    all
 }
 
 /// The loops over halves.
@@ -197,21 +182,27 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
 ) {
     let registers = InAnyOrder(registers);
     shorten(&mut sources, dst.len());
-    for (i, dst) in dst.iter_mut().enumerate() {
-        let mut widened = [[A::ZERO; BLOCK]; N];
-        for (widened, source) in widened.iter_mut().zip(&sources) {
-            *widened = A::widened(registers, &source[i]);
+    let mut i = 0;
+    while i < dst.len() {
+        let (mut widened, mut n) = ([[A::ZERO; BLOCK]; N], 0);
+        while n < N {
+            widened[n] = A::widened(registers, &sources[n][i]);
+            n += 1;
         }
-        let (before, mut after) = (T::widened(registers, dst), [T::ZERO; BLOCK]);
-        for lane in 0..BLOCK {
-            let (mut number, mut of_lane) = (before[lane], [A::ZERO; N]);
-            for (of_lane, widened) in of_lane.iter_mut().zip(&widened) {
-                *of_lane = widened[lane];
+        let (before, mut after) = (T::widened(registers, &dst[i]), [T::ZERO; BLOCK]);
+        let mut lane = 0;
+        while lane < BLOCK {
+            let (mut of_lane, mut n) = ([A::ZERO; N], 0);
+            while n < N {
+                of_lane[n] = widened[n][lane];
+                n += 1;
             }
-            f(&mut number, of_lane);
-            after[lane] = number;
+            after[lane] = before[lane];
+            f(&mut after[lane], of_lane);
+            lane += 1;
         }
-        *dst = T::narrowed(registers, &after);
+        dst[i] = T::narrowed(registers, &after);
+        i += 1;
     }
 }
 
@@ -324,12 +315,13 @@ fn narrow_in_registers<A: Computing>(
     dst: &mut [Block],
     f: impl Fn(A) -> f32,
 ) {
-    for (dst, x) in dst.iter_mut().zip(x) {
+    let dst = &mut dst[..x.len()];
+    for (i, x) in x.iter().enumerate() {
         let mut numbers = [0.0; BLOCK];
-        for (number, &x) in numbers.iter_mut().zip(x) {
-            *number = f(x);
+        for (lane, number) in numbers.iter_mut().enumerate() {
+            *number = f(x[lane]);
         }
-        *dst = registers.narrow(&numbers);
+        dst[i] = registers.narrow(&numbers);
     }
 }
 

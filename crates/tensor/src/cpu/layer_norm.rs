@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
 use super::elements::{Pieces, by_long_rows, by_rows, rows_of};
-use super::kernel::array;
+use super::kernel::loop_over;
 use super::long_rows::{map_long_row, sums_of_long_row};
 use super::moments::{Moments, sum_of};
 use super::sums::{add_rows, column_sums, sums, wide};
@@ -448,28 +448,15 @@ fn spread<R: Real>([x, grad, weight]: [R; 3], [mean, scale, sum, dot]: [R; 4]) -
     scale * (grad * weight - sum - (x - mean) * scale * dot)
 }
 
-/// `out[i] = f(inputs[..][i])`, for up to three inputs. Iterators, not indices: where a check of bounds is left in a loop,
-/// its last vector is computed element by element. No `for_each`, which may be compiled for the baseline.
+/// `out[i] = f(inputs[..][i])`.
 #[inline(always)]
 pub(super) fn map<R: Real, const N: usize>(inputs: [&[R]; N], out: &mut [R], f: impl Fn([R; N]) -> R) {
-    match inputs[..] {
-        [a] => {
-            for (out, &a) in out.iter_mut().zip(a) {
-                *out = f(array([a]));
-            }
-        }
-        [a, b] => {
-            for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-                *out = f(array([a, b]));
-            }
-        }
-        [a, b, c] => {
-            for (((out, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
-                *out = f(array([a, b, c]));
-            }
-        }
-        _ => unreachable!("no kernel has {N} inputs"),
-    }
+    loop_over(
+        out,
+        &inputs,
+        #[inline(always)]
+        |out, x| *out = f(x),
+    )();
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@
 //! Two shapes of loop: along a line in memory ([`Lines`], sums of rows), and across lines that lie next to each other
 //! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest.
 
+#[cfg(test)]
+mod tests;
+
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
 use super::spaced_rows::fold_rows;
@@ -347,27 +350,21 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
                     let at = if in_place { walk.offset() } else { len - left };
                     let (full, rest) = data[at..][..run].as_chunks::<LANES>();
                     for values in full {
-                        total
-                            .iter_mut()
-                            .zip(values)
-                            .for_each(|(total, &x)| *total = fold.combine(*total, fold.lift(x)));
+                        lift_each(fold, &mut total, values);
                     }
                     let (pieces, rest) = rest.as_chunks::<SHORT>();
                     for values in pieces {
-                        short
-                            .iter_mut()
-                            .zip(values)
-                            .for_each(|(short, &x)| *short = fold.combine(*short, fold.lift(x)));
+                        lift_each(fold, &mut short, values);
                     }
-                    ends.iter_mut().zip(rest).for_each(|(end, &x)| *end = fold.combine(*end, fold.lift(x)));
+                    lift_each(fold, &mut ends, rest);
                     walk.advance(run);
                     left -= run;
                 }
                 *lanes = total;
             },
         );
-        lanes.iter_mut().zip(short).for_each(|(lane, short)| *lane = fold.combine(*lane, short));
-        lanes.iter_mut().zip(ends).for_each(|(lane, end)| *lane = fold.combine(*lane, end));
+        combine_each(lanes, &short, |lane, short| fold.combine(lane, short));
+        combine_each(lanes, &ends, |lane, end| fold.combine(lane, end));
     }
 
     /// Folds the next `len` elements, copied to a contiguous buffer first.
@@ -384,6 +381,29 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
     }
 }
 
+/// `totals[i] = combine(totals[i], values[i])`, as far as there are both. (By index: of iterators side by side, whose
+/// functions are several hundred lines for each type and formula, the compiler would make as much as of all else here.)
+#[inline(always)]
+fn combine_each<A: Value, X: Copy>(totals: &mut [A], values: &[X], combine: impl Fn(A, X) -> A) {
+    let len = totals.len().min(values.len());
+    let mut i = 0;
+    while i < len {
+        totals[i] = combine(totals[i], values[i]);
+        i += 1;
+    }
+}
+
+/// Folds elements into as many values.
+#[inline(always)]
+fn lift_each<T: Computing, F: Fold<T>>(fold: F, totals: &mut [F::Value], elements: &[T]) {
+    combine_each(
+        totals,
+        elements,
+        #[inline(always)]
+        |total, x| fold.combine(total, fold.lift(x)),
+    );
+}
+
 /// Combines values pair by pair, overwriting them on the way. There must be at least one.
 #[inline(always)]
 pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A) -> A {
@@ -391,7 +411,7 @@ pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A)
     while len > 1 {
         let half = len.div_ceil(2);
         let (low, high) = values[..len].split_at_mut(half);
-        low.iter_mut().zip(high).for_each(|(low, high)| *low = combine(*low, *high));
+        combine_each(low, high, &combine);
         len = half;
     }
     values[0]
@@ -409,13 +429,13 @@ fn fold_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
     let (full, rest) = row.as_chunks::<ROW_LANES>();
     let mut lanes = [F::IDENTITY; ROW_LANES];
     for values in full {
-        lanes.iter_mut().zip(values).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+        lift_each(fold, &mut lanes, values);
     }
     if !rest.is_empty() {
         // In lanes of their own: touched one by one, those of whole vectors would leave their registers.
         let mut last = [F::IDENTITY; ROW_LANES];
-        last.iter_mut().zip(rest).for_each(|(last, &x)| *last = fold.lift(x));
-        lanes.iter_mut().zip(last).for_each(|(lane, last)| *lane = fold.combine(*lane, last));
+        lift_each(fold, &mut last, rest);
+        combine_each(&mut lanes, &last, |lane, last| fold.combine(lane, last));
     }
     in_halves(&mut lanes, |a, b| fold.combine(a, b))
 }
@@ -432,7 +452,7 @@ fn short_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
     let (fours, rest) = row.as_chunks::<4>();
     let mut lanes = [F::IDENTITY; 4];
     for four in fours {
-        lanes.iter_mut().zip(four).for_each(|(lane, &x)| *lane = fold.combine(*lane, fold.lift(x)));
+        lift_each(fold, &mut lanes, four);
     }
     let [a, b, c, d] = lanes;
     let most = fold.combine(fold.combine(a, b), fold.combine(c, d));
@@ -485,14 +505,13 @@ fn add_halves_to_lanes<T: Computing, F: Fold<T>>(
                 let mut sums = [F::IDENTITY; LANES];
                 for bits in full {
                     let values: [T; LANES] = T::widened(registers, bits);
-                    sums.iter_mut().zip(values).for_each(|(sum, x)| *sum = fold.combine(*sum, fold.lift(x)));
+                    lift_each(fold, &mut sums, &values);
                 }
-                total.iter_mut().zip(sums).for_each(|(total, sum)| *total = fold.combine(*total, sum));
+                combine_each(&mut total, &sums, |total, sum| fold.combine(total, sum));
                 let mut last = [0; LANES];
                 last[..rest.len()].copy_from_slice(rest);
                 let values: [T; LANES] = T::widened(registers, &last);
-                let pairs = total.iter_mut().zip(values).take(rest.len());
-                pairs.for_each(|(total, x)| *total = fold.combine(*total, fold.lift(x)));
+                lift_each(fold, &mut total, &values[..rest.len()]);
             }
             *lanes = total;
         },
@@ -509,92 +528,10 @@ fn add_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Valu
         let (full, rest) = block.as_chunks::<LANES>();
         let mut sums = [F::IDENTITY; LANES];
         for values in full {
-            sums.iter_mut().zip(values).for_each(|(sum, &x)| *sum = fold.combine(*sum, fold.lift(x)));
+            lift_each(fold, &mut sums, values);
         }
-        total.iter_mut().zip(sums).for_each(|(total, sum)| *total = fold.combine(*total, sum));
-        total.iter_mut().zip(rest).for_each(|(total, &x)| *total = fold.combine(*total, fold.lift(x)));
+        combine_each(&mut total, &sums, |total, sum| fold.combine(total, sum));
+        lift_each(fold, &mut total, rest);
     }
     *lanes = total;
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::testing::{Strided, shape, strided};
-    use super::*;
-
-    /// The elements of every result, by index arithmetic.
-    fn groups(x: &Strided, axes: u32) -> Vec<Vec<i32>> {
-        let kept = |index: &[usize]| -> Vec<usize> {
-            index.iter().enumerate().filter(|&(dim, _)| axes >> dim & 1 == 0).map(|(_, &i)| i).collect()
-        };
-        let shape = kept(&x.shape);
-        let mut groups = vec![vec![]; shape.iter().product()];
-        for (index, value) in x.indices().iter().zip(x.values()) {
-            let position = kept(index).iter().zip(&shape).fold(0, |position, (i, size)| position * size + i);
-            groups[position].push(value);
-        }
-        groups
-    }
-
-    fn check(x: &Strided, axes: u32) {
-        let groups = groups(x, axes);
-        let mut sums = vec![0_i64; groups.len()];
-        sum(x.view(), axes, sums.as_mut_slice().into());
-        let expected: Vec<i64> = groups.iter().map(|group| group.iter().map(|&x| i64::from(x)).sum()).collect();
-        assert_eq!(sums, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
-
-        let mut largest = vec![0; groups.len()];
-        reduce(x.view(), axes, largest.as_mut_slice().into(), Extreme::<true>, |x| x);
-        let expected: Vec<i32> = groups.iter().map(|group| group.iter().copied().max().unwrap_or(i32::MIN)).collect();
-        assert_eq!(largest, expected, "shape {:?}, strides {:?}, axes {axes:b}", x.shape, x.strides);
-    }
-
-    proptest! {
-        #[test]
-        fn sums_and_maxima_match_index_arithmetic(x in shape().prop_flat_map(strided), axes in 0..32_u32) {
-            check(&x, axes);
-        }
-    }
-
-    #[test]
-    fn sums_and_maxima_match_index_arithmetic_beyond_one_chunk() {
-        for (shape, strides) in [
-            (vec![150_001], vec![1]),
-            (vec![40_000, 5], vec![5, 1]),
-            (vec![5, 40_000], vec![40_000, 1]),
-            (vec![5, 40_000], vec![1, 5]),
-            (vec![5, 20_000], vec![120_000, 3]),
-            (vec![3_000, 40], vec![80, 2]),
-            (vec![20, 30, 200], vec![6_000, 200, 1]),
-            (vec![70, 1_400], vec![1_400, 1]),
-        ] {
-            let x = Strided::new(shape, strides);
-            (0..1 << x.shape.len()).for_each(|axes| check(&x, axes));
-        }
-    }
-
-    /// Sums of 10 million numbers along both kinds of loops, against the sum in `f64`.
-    #[test]
-    fn sums_of_ten_million_floats_are_accurate() {
-        let (rows, columns) = (40_000, 250);
-        let data: Vec<f32> = (0..rows * columns).map(|i| 0.1 + (i % 1_000) as f32 * 1e-3).collect();
-        let sum = |shape: &[usize], strides: &[usize], axes, out: &mut [f32]| {
-            super::sum(CpuView { data: data[..].into(), shape, strides }, axes, out.into());
-        };
-        let exact = |offset: usize, stride: usize, n: usize| -> f64 {
-            (0..n).map(|i| f64::from(data[offset + i * stride])).sum()
-        };
-        let error = |sum: f32, exact: f64| (f64::from(sum) / exact - 1.0).abs();
-
-        let (mut total, mut over_rows) = ([0.0], vec![0.0; columns]);
-        sum(&[data.len()], &[1], 1, &mut total);
-        sum(&[rows, columns], &[columns, 1], 1, &mut over_rows);
-
-        assert!(error(total[0], exact(0, 1, data.len())) < 1e-6);
-        for (column, &sum) in over_rows.iter().enumerate() {
-            assert!(error(sum, exact(column, columns, rows)) < 1e-6, "column {column}");
-        }
-    }
 }

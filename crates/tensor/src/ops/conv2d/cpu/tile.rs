@@ -84,11 +84,15 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
         let source = &source[at * lanes..];
         for (&offset, weights) in offsets.iter().zip(weights.as_chunks::<R>().0) {
             let pixels = M::vectors(&source[offset..][..P * lanes]);
-            for (row, &weight) in sums.iter_mut().zip(weights) {
-                let weight = multiplier.splat(weight);
-                for (sum, &pixels) in row.iter_mut().zip(pixels) {
-                    *sum = multiplier.add_products(pixels, weight, *sum);
+            let pixels = &pixels[..P];
+            let mut r = 0;
+            while r < R {
+                let (weight, mut v) = (multiplier.splat(weights[r]), 0);
+                while v < P {
+                    sums[r][v] = multiplier.add_products(pixels[v], weight, sums[r][v]);
+                    v += 1;
                 }
+                r += 1;
             }
         }
         let row_len = to.len() / R;

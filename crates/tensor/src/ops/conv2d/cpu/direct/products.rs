@@ -32,29 +32,21 @@ pub(super) fn run_len(width: usize, dilation: usize) -> usize {
 
 impl<R: Lanes> Products<'_, R> {
     pub(super) fn run<S: Simd>(self, simd: S) {
-        match self.targets[2].1 {
-            1 => self.with_step::<S, 1>(simd),
-            2 => self.with_step::<S, 2>(simd),
-            step => unreachable!("`suits` does not let steps of {step} pass"),
-        }
-    }
-
-    fn with_step<S: Simd, const STEP: usize>(self, simd: S) {
         match self.run_len {
-            1 => simd.vectorize(Fixed::<R, STEP, 1>(self)),
-            2 => simd.vectorize(Fixed::<R, STEP, 2>(self)),
-            3 => simd.vectorize(Fixed::<R, STEP, 3>(self)),
-            4 => simd.vectorize(Fixed::<R, STEP, 4>(self)),
-            5 => simd.vectorize(Fixed::<R, STEP, 5>(self)),
+            1 => simd.vectorize(Fixed::<R, 1>(self)),
+            2 => simd.vectorize(Fixed::<R, 2>(self)),
+            3 => simd.vectorize(Fixed::<R, 3>(self)),
+            4 => simd.vectorize(Fixed::<R, 4>(self)),
+            5 => simd.vectorize(Fixed::<R, 5>(self)),
             n => unreachable!("`run_len` does not return {n}"),
         }
     }
 }
 
-/// With the steps between columns and the length of runs known to the compiler.
-struct Fixed<'a, R, const STEP: usize, const LEN: usize>(Products<'a, R>);
+/// With the length of runs known to the compiler.
+struct Fixed<'a, R, const LEN: usize>(Products<'a, R>);
 
-impl<R: Lanes, const STEP: usize, const LEN: usize> WithSimd for Fixed<'_, R, STEP, LEN> {
+impl<R: Lanes, const LEN: usize> WithSimd for Fixed<'_, R, LEN> {
     type Output = ();
 
     /// As many runs at a time as the registers have room for.
@@ -83,7 +75,7 @@ impl<S: Simd, const LEN: usize, const N: usize> Together<S, LEN, N> {
     const FIT: bool = N == 1 || N <= if Registers::<S>::ARE_MANY { 26 / LEN } else { 13 / LEN };
 }
 
-impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {
+impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
     /// The sums of `N` runs; returns `N`.
     #[inline(always)]
     fn runs<S: Simd, const N: usize>(&mut self, simd: S, at: usize) -> usize {
@@ -94,21 +86,25 @@ impl<R: Lanes, const STEP: usize, const LEN: usize> Fixed<'_, R, STEP, LEN> {
         for (sums, to) in sums.iter_mut().zip(to.chunks_exact(LEN)) {
             sums.copy_from_slice(to);
         }
-        let row_len = (columns.0 - 1) * STEP + LEN;
+        let (n_columns, step) = columns;
+        let row_len = (n_columns - 1) * step + LEN;
         for image in 0..images.0 {
             let gradient = R::vectors::<S>(&gradient[image * image_len..]);
-            for (row, gradient) in gradient.chunks_exact(columns.0).take(rows.0).enumerate() {
+            for (row, gradient) in gradient.chunks_exact(n_columns).take(rows.0).enumerate() {
                 let entry = image * images.1 + row * rows.1;
                 let mut sources = [&source[..0]; N];
                 for (row, run) in sources.iter_mut().zip(runs) {
                     *row = &source[entry + run..][..row_len];
                 }
                 for (column, &gradient) in gradient.iter().enumerate() {
-                    for (source, sums) in sources.iter().zip(&mut sums) {
-                        let pixels = &source[column * STEP..][..LEN];
-                        for (sum, &pixel) in sums.iter_mut().zip(pixels) {
-                            *sum = R::mul_add(simd, R::splat(simd, pixel), gradient, *sum);
+                    let mut n = 0;
+                    while n < N {
+                        let (pixels, mut i) = (&sources[n][column * step..][..LEN], 0);
+                        while i < LEN {
+                            sums[n][i] = R::mul_add(simd, R::splat(simd, pixels[i]), gradient, sums[n][i]);
+                            i += 1;
                         }
+                        n += 1;
                     }
                 }
             }

@@ -212,14 +212,18 @@ impl<S: Simd, R: Lanes, const V: usize> Tile<'_, S, R, V> {
         }
         let mut sums = [[self.starts; COLUMNS]; ROWS];
         for (t, &offset) in self.offsets.iter().enumerate() {
-            for (source, sums) in sources.iter().zip(&mut sums) {
-                let pixels = &source[offset..][..(COLUMNS - 1) * STEP + 1];
-                for (i, sums) in sums.iter_mut().enumerate() {
-                    let pixel = R::splat(self.simd, pixels[i * STEP]);
-                    for (sum, weights) in sums.iter_mut().zip(&self.weights) {
-                        *sum = R::mul_add(self.simd, pixel, weights[t], *sum);
+            let mut row = 0;
+            while row < ROWS {
+                let (pixels, mut i) = (&sources[row][offset..][..(COLUMNS - 1) * STEP + 1], 0);
+                while i < COLUMNS {
+                    let (pixel, mut v) = (R::splat(self.simd, pixels[i * STEP]), 0);
+                    while v < V {
+                        sums[row][i][v] = R::mul_add(self.simd, pixel, self.weights[v][t], sums[row][i][v]);
+                        v += 1;
                     }
+                    i += 1;
                 }
+                row += 1;
             }
         }
         sums
