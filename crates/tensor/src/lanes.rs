@@ -7,6 +7,8 @@
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
 mod dots;
+#[cfg(target_arch = "x86_64")]
+mod f16c;
 mod multiplier;
 mod transpose;
 
@@ -14,6 +16,8 @@ use std::marker::PhantomData;
 
 use bytemuck::{Pod, Zeroable};
 pub(crate) use dots::{Dots, StridedRows};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use f16c::F16c;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use multiplier::{Bf16, PairsOfBf16};
 pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};

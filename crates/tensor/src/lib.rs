@@ -78,7 +78,7 @@
 //
 // # Files with `unsafe`
 // `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
-// `lanes/multiplier.rs` and `lanes/amx.rs` (instructions that the processor was found to have), `parallel.rs` (disjoint
+// `lanes/multiplier.rs`, `lanes/amx.rs` and `lanes/f16c.rs` (instructions that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels that an operation
 // has for itself: `ops/batch_norm/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross_entropy/cuda.rs`,

@@ -9,6 +9,8 @@ use pulp::Arch;
 pub(crate) use crate::autocast::Half;
 use crate::cpu::vectorized;
 use crate::element::DType;
+#[cfg(target_arch = "x86_64")]
+use crate::lanes::F16c;
 
 impl Half {
     /// The half type that elements of `dtype` are.
@@ -46,6 +48,10 @@ impl Half {
     }
 
     fn widen_each(self, bits: &[u16], to: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
+            return f16c.widen(bits, to);
+        }
         let pairs = to.iter_mut().zip(bits);
         match self {
             Half::F16 => vectorized(
@@ -60,6 +66,10 @@ impl Half {
     }
 
     fn narrow_each(self, from: &[f32], bits: &mut [u16]) {
+        #[cfg(target_arch = "x86_64")]
+        if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
+            return f16c.narrow(from, bits);
+        }
         let pairs = bits.iter_mut().zip(from);
         match self {
             Half::F16 => vectorized(
@@ -406,6 +416,31 @@ mod tests {
             let (x, y) = (f16::from_bits(bits), bf16::from_bits(bits));
             assert!(f16_to_f32(x).to_bits() == x.to_f32().to_bits() || x.is_nan() && f16_to_f32(x).is_nan());
             assert!(bf16_to_f32(y).to_bits() == y.to_f32().to_bits() || y.is_nan() && bf16_to_f32(y).is_nan());
+        }
+    }
+
+    /// Of all lengths that are not whole vectors, too.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn instructions_convert_as_the_arithmetic_does() {
+        let Some(f16c) = F16c::new() else { return println!("skipped: this processor has no F16C") };
+        let all: Vec<u16> = (0..=u16::MAX).collect();
+        for len in [0, 1, 7, 8, 9, all.len() - 3, all.len()] {
+            let (mut wide, mut bits) = (vec![0.0; len], vec![0; len]);
+            f16c.widen(&all[..len], &mut wide);
+            // Between two halves, on both sides of the middle, and itself.
+            for offset in [0, 0xfff, 0x1000, 0x1001] {
+                let numbers: Vec<f32> = wide.iter().map(|x| f32::from_bits(x.to_bits() + offset)).collect();
+                f16c.narrow(&numbers, &mut bits);
+                for (&x, &bits) in numbers.iter().zip(&bits) {
+                    let (found, expected) = (f16::from_bits(bits), f32_to_f16(x));
+                    assert!(bits == expected.to_bits() || x.is_nan() && found.is_nan(), "{x:e} became {found}");
+                }
+            }
+            for (&x, &bits) in wide.iter().zip(&all) {
+                let expected = f16_to_f32(f16::from_bits(bits));
+                assert!(x.to_bits() == expected.to_bits() || x.is_nan() && expected.is_nan(), "{bits:x} became {x:e}");
+            }
         }
     }
 
