@@ -1,7 +1,7 @@
 //! What a processor must have: on x86-64 AVX2 and FMA, as Haswell, Zen and all later ones have.
 //!
-//! Kernels are compiled for each instruction set that they choose from, so one that nobody uses would take a seventh of the
-//! compiler's time for this crate.
+//! Kernels are compiled for each instruction set that they choose from, and each instruction set takes a
+//! seventh of the compiler's time for this crate.
 
 use pulp::Arch;
 

@@ -446,14 +446,15 @@ impl Fresh {
     }
 
     pub(crate) fn share(self) -> Raw {
-        let (storage, layout) = (on_host(self.memory, self.dtype), Layout::contiguous(self.shape));
-        Raw { storage, layout, node: None }
+        let storage = StorageRef::new(Memory::Host(self.memory), self.dtype, Device::Cpu);
+        Raw { storage, layout: Layout::contiguous(self.shape), node: None }
     }
 }
 
 /// A storage of bytes that are values of the element type.
-pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> StorageRef {
-    StorageRef::new(Memory::Host(memory), dtype, Device::Cpu)
+pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> Result<StorageRef> {
+    crate::processor::check()?; // operations may change the elements in place
+    Ok(StorageRef::new(Memory::Host(memory), dtype, Device::Cpu))
 }
 
 /// A storage of bytes of a device that are values of the element type.

@@ -84,7 +84,7 @@ impl AnyTensor {
             return Err(Error::Argument(format!("from_buffer: a byte is no truth value; {fix}")));
         }
         let shape = Shape::new(&[len_bytes / size])?;
-        let storage = on_host(buffer, dtype);
+        let storage = on_host(buffer, dtype)?;
         Ok(AnyTensor { raw: Raw { storage, layout: Layout::contiguous(shape), node: None } })
     }
 

@@ -357,7 +357,7 @@ fn download(dense: &[&Raw], cuda: &CudaDevice, most_locked: usize) -> Result<Vec
         None => download_staged(dense, &buffers, cuda)?,
     };
     cuda.check_faults()?;
-    Ok(dense.iter().zip(hosts).map(|(tensor, host)| on_host(host, tensor.dtype())).collect())
+    dense.iter().zip(hosts).map(|(tensor, host)| on_host(host, tensor.dtype())).collect()
 }
 
 /// To page-locked memory, while the program goes on; none if that is short.
@@ -417,7 +417,7 @@ pub(crate) fn all_in<R: Resource>(
     }
     copy_all(tasks, threads);
     drop(locked);
-    Ok(tensors.iter().zip(parts).map(|(tensor, part)| on_host(part, tensor.dtype())).collect())
+    tensors.iter().zip(parts).map(|(tensor, part)| on_host(part, tensor.dtype())).collect()
 }
 
 /// A tensor whose elements lie in their order.

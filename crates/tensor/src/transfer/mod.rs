@@ -112,7 +112,7 @@ fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
         cpu::copy(tensor.host("pin_memory")?.bits::<B>(&tensor.layout), bytemuck::cast_slice_mut(bytes));
     });
     let layout = Layout::contiguous(*tensor.shape());
-    let out = Raw { storage: on_host(memory, tensor.dtype()), layout, node: None };
+    let out = Raw { storage: on_host(memory, tensor.dtype())?, layout, node: None };
     Ok(record("pin_memory", tensor, out))
 }
 
@@ -224,12 +224,12 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
         if let Ok(mut memory) = HostBuffer::allocate(cuda.cuda().page_locked(), source.len()) {
             profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory))
                 .map_err(failed)?;
-            return Ok(Raw { storage: on_host(memory, dtype), layout, node: None });
+            return Ok(Raw { storage: on_host(memory, dtype)?, layout, node: None });
         }
     }
     let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
     profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory)).map_err(failed)?;
-    Ok(Raw { storage: on_host(memory, dtype), layout, node: None })
+    Ok(Raw { storage: on_host(memory, dtype)?, layout, node: None })
 }
 
 fn copy_between(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {

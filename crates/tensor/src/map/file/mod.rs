@@ -261,7 +261,7 @@ impl TensorFile {
                         "another file has taken its place since it was opened; open it again",
                     ));
                 }
-                storages.push((claim.dtype, on_host(buffer, claim.dtype)));
+                storages.push((claim.dtype, on_host(buffer, claim.dtype)?));
             }
             let storage = storages.iter().find(|(dtype, _)| *dtype == claim.dtype).map(|(_, storage)| storage.clone());
             let Some(storage) = storage else { unreachable!("it was just made") };
@@ -315,7 +315,7 @@ impl TensorFile {
     fn check_names(&self) -> Result<()> {
         let place = |claim: &Claim| -> Result<Raw> {
             // Expanded from one number, so that no shape takes memory.
-            let one = on_host(HostBuffer::placed(8).map_err(|source| self.refused(claim, source))?, claim.dtype);
+            let one = on_host(HostBuffer::placed(8).map_err(|source| self.refused(claim, source))?, claim.dtype)?;
             let layout = Layout::contiguous(Shape::SCALAR).expand("open", &claim.shape)?;
             Ok(Raw { storage: one, layout, node: None })
         };
@@ -432,7 +432,7 @@ impl FileElements<'_> {
                 "it has a byte that is no truth value where there should be one; get it again",
             ));
         }
-        Ok(Raw { storage: on_host(memory, dtype), layout: Layout::contiguous(shape), node: None })
+        Ok(Raw { storage: on_host(memory, dtype)?, layout: Layout::contiguous(shape), node: None })
     }
 }
 
