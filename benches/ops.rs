@@ -9,6 +9,10 @@
 //! slow: most such rows are noise. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for
 //! each other's time slices.
 
+// Not as a crate: examples would be compiled with it, too.
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "tests use the rest")]
+#[path = "../crates/tensor/operations/src/lib.rs"]
+mod operations;
 #[path = "ops/torch.rs"]
 mod torch;
 
@@ -23,9 +27,9 @@ use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{self, Backward};
 use pagelock::tensor::{AnyTensor, DType};
-use pagelock_operations::{Derivative, Operation, Sample, table};
 use serde::Serialize;
 
+use self::operations::{Derivative, Operation, Sample, table};
 use self::torch::Torch;
 
 /// Further rounds for a slow row.

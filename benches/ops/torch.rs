@@ -6,8 +6,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use pagelock::tensor::DType;
-use pagelock_operations::{Operation, Sample};
 use serde_json::{Value, json};
+
+use super::operations::{Operation, Sample};
 
 /// Answers one line of JSON with another.
 pub(crate) struct Torch {
