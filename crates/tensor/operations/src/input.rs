@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// What numbers an input has. Integers are ten times as large, and cut; `bool` says whether they are above 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fill {
-    /// Between 0.2 and 1.8 (see [`spread`]).
+    /// Between 0.2 and 1.8 (see `spread`).
     Positive,
     /// The same with both signs.
     Signed,
