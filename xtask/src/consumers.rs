@@ -108,7 +108,7 @@ pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     let features = features.display();
     format!(
         "[package]\nname = \"{package}-consumer\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [profile.dev]\ndebug = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n\
+         [profile.dev]\ndebug = false\nincremental = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n\
          pagelock-features = {{ path = '{features}', default-features = false }}\n"
     )
 }
