@@ -1,31 +1,15 @@
 //! The rest of the everyday surface: gamma functions, bits, differences, copies with parts replaced, tensors combined.
 
-use pagelock_tensor::{DType, Error, ScatterReduce, Tensor};
+use pagelock_tensor::{Error, ScatterReduce, Tensor};
 use serde_json::{Value, json};
 
 use super::call::run;
 use super::elementwise::{large_pairs, pairs, single};
-use super::input::{Input, index, positive, signed, values};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
+use super::input::{Input, any, index, positive, signed, values};
+use super::{Autocast, Mixed, Operation, Run, Sample, case, sample, special};
 
 pub fn entries() -> Vec<Operation> {
-    [gamma(), of_pairs(), bits(), differences(), written(), combined(), counted()]
-        .into_iter()
-        .flatten()
-        .map(
-            |operation| {
-                if (operation.special)(DType::F32).is_empty() { special::of_edges(operation) } else { operation }
-            },
-        )
-        .collect()
-}
-
-fn case(shape: &[usize], args: Value) -> Sample {
-    sample([signed(shape)]).args(args)
-}
-
-fn any(shape: &[usize]) -> Input {
-    signed(shape)
+    special::at_edges([gamma(), of_pairs(), bits(), differences(), written(), combined(), counted()])
 }
 
 fn above(shape: &[usize]) -> Input {

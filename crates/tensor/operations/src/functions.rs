@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::call::run;
 use super::elementwise::{large_pairs, pairs, single};
-use super::input::{Input, index, positive, signed, values};
+use super::input::{Input, any, index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
 pub fn entries() -> Vec<Operation> {
@@ -12,10 +12,6 @@ pub fn entries() -> Vec<Operation> {
         .into_iter()
         .flatten()
         .collect()
-}
-
-fn any(shape: &[usize]) -> Input {
-    signed(shape)
 }
 
 fn above(shape: &[usize]) -> Input {

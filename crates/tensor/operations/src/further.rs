@@ -1,31 +1,24 @@
 //! Operations made of others: `einsum`, diagonals, products of vectors, distances, running extremes, quantiles, counts.
 
-use pagelock_tensor::{DType, Error, Tensor};
+use pagelock_tensor::{Error, Tensor};
 use serde_json::{Value, json};
 
 use super::call::run;
 use super::elementwise::{large_pairs, pairs, single};
-use super::input::{Input, positive, signed, values};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
+use super::input::{any, positive, signed, values};
+use super::{Autocast, Mixed, Operation, Run, Sample, case, sample, special};
 
 pub fn entries() -> Vec<Operation> {
-    [sums_of_products(), diagonals(), vectors(), of_values(), running(), ordered(), counted(), moved()]
-        .into_iter()
-        .flatten()
-        .map(
-            |operation| {
-                if (operation.special)(DType::F32).is_empty() { special::of_edges(operation) } else { operation }
-            },
-        )
-        .collect()
-}
-
-fn case(shape: &[usize], args: Value) -> Sample {
-    sample([signed(shape)]).args(args)
-}
-
-fn any(shape: &[usize]) -> Input {
-    signed(shape)
+    special::at_edges([
+        sums_of_products(),
+        diagonals(),
+        vectors(),
+        of_values(),
+        running(),
+        ordered(),
+        counted(),
+        moved(),
+    ])
 }
 
 fn sums_of_products() -> Vec<Operation> {

@@ -29,6 +29,11 @@ pub(super) fn signed(shape: impl Into<Vec<usize>>) -> Input {
     Input { shape: shape.into(), fill: Fill::Signed, view: Vec::new() }
 }
 
+/// [`signed`] as a function of one type, to be given to another one.
+pub(super) fn any(shape: &[usize]) -> Input {
+    signed(shape)
+}
+
 pub(super) fn positive(shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Positive, ..signed(shape) }
 }

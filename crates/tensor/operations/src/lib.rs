@@ -1,8 +1,8 @@
 //! The table of operations: what each is called here and in PyTorch, what it takes, and what is expected of it.
 //!
 //! One entry of [`table`] makes an operation part of every test that walks the table (golden values, gradients, budget,
-//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` of the crate of tensors fails for a public operation
-//! without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's results.
+//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` of `pagelock-tensor` fails for a public
+//! operation without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's results.
 //!
 //! Read [`Operation`] first; `input.rs` says what inputs are made of; the other files are the entries.
 
@@ -163,6 +163,11 @@ pub struct Inputs {
 
 pub fn sample<const N: usize>(inputs: [Input; N]) -> Sample {
     Sample { inputs: inputs.into(), args: json!({}), every_precision: false, gradients: true }
+}
+
+/// One input of any numbers, with arguments.
+fn case(shape: &[usize], args: Value) -> Sample {
+    sample([input::signed(shape)]).args(args)
 }
 
 impl Sample {

@@ -1,6 +1,6 @@
 //! What is written at places that tensors of numbers name, and what is indexed as in Python.
 
-use pagelock_tensor::{DType, Ellipsis, NewAxis, ScatterReduce, Tensor};
+use pagelock_tensor::{Ellipsis, NewAxis, ScatterReduce, Tensor};
 use serde_json::json;
 
 use super::call::{Call, run};
@@ -8,15 +8,7 @@ use super::input::{index, positive, signed, values};
 use super::{Mixed, Operation, Run, Sample, sample, special};
 
 pub fn entries() -> Vec<Operation> {
-    [scattered(), reduced(), indexed(), put()]
-        .into_iter()
-        .flatten()
-        .map(
-            |operation| {
-                if (operation.special)(DType::F32).is_empty() { special::of_edges(operation) } else { operation }
-            },
-        )
-        .collect()
+    special::at_edges([scattered(), reduced(), indexed(), put()])
 }
 
 /// Each index once in a line, where gradients are compared: PyTorch leaves open which of several stays.

@@ -167,8 +167,15 @@ const FEW_BITS: &[(&str, &str)] = &[
 /// What overflows on the way, here and in PyTorch, but not for the same numbers: tried without the smallest and the largest ones.
 const WITHOUT_LIMITS: &[&str] = &["nanquantile", "std_mean"];
 
+/// All of these; those that have no inputs at the edges get [`of_edges`].
+pub(super) fn at_edges<const N: usize>(operations: [Vec<Operation>; N]) -> Vec<Operation> {
+    let at_edges =
+        |operation: Operation| if (operation.special)(DType::F32).is_empty() { of_edges(operation) } else { operation };
+    operations.into_iter().flatten().map(at_edges).collect()
+}
+
 /// The first sample, of numbers of few bits in place of others, which sums and products of them keep, and of edges.
-pub(super) fn of_edges(operation: Operation) -> Operation {
+fn of_edges(operation: Operation) -> Operation {
     let first = operation.samples[0].clone().without_gradients();
     let together = if operation.bound == Bound::Exact { operation.together } else { Some(1) };
     let name = operation.name;
