@@ -13,6 +13,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice};
 use crate::kind::{ElementOf, Facts, Float, Int, Kind, Number, Numeric, facts};
 use crate::layout::Layout;
 use crate::ops::cast;
@@ -126,7 +127,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the shape has another number of elements.
     pub fn from_slice<T: Element<Kind = K>>(data: &[T], shape: impl IntoShape) -> Result<Tensor<K>> {
         let mut out = for_numbers(data.len(), shape.into_shape(), T::DTYPE)?;
-        out.elements().copy_from_slice(data);
+        out.elements().copy_from(data);
         Ok(out.share().typed())
     }
 
@@ -189,7 +190,7 @@ impl<K: Kind> Tensor<K> {
     where
         K: Numeric,
     {
-        range([start, end, step].map(Element::to_scalar), K::default_dtype()).map(Raw::typed)
+        range([start, end, step].mapped(Element::to_scalar), K::default_dtype()).map(Raw::typed)
     }
 }
 
@@ -389,7 +390,7 @@ impl<'d> TensorOptions<'d> {
         T: Element + Number<<T as Element>::Kind>,
     {
         let dtype = self.dtype::<T::Kind>("arange")?;
-        range([start, end, step].map(Element::to_scalar), dtype)?.in_place_of(dtype, self.device)
+        range([start, end, step].mapped(Element::to_scalar), dtype)?.in_place_of(dtype, self.device)
     }
 
     /// Uniform in [0, 1), from the default generator: the same numbers on any device.

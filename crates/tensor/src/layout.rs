@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::shape::{MAX_RANK, Shape};
 
 /// Element `[i0, i1, …]` of a view is storage element `offset + i0·strides[0] + i1·strides[1] + …`.
@@ -36,7 +37,7 @@ impl Layout {
     pub(crate) fn channels_last(shape: Shape) -> Layout {
         let [_, channels, height, width] = *shape else { unreachable!("{shape} has four dimensions") };
         let mut strides = [0; MAX_RANK];
-        strides[..4].copy_from_slice(&[height * width * channels, 1, width * channels, channels]);
+        strides[..4].copy_from(&[height * width * channels, 1, width * channels, channels]);
         Layout::strided(shape, strides, 0)
     }
 

@@ -103,6 +103,7 @@ mod free_lists;
 pub mod func;
 mod heap;
 mod host_elements;
+mod inlined;
 mod kind;
 mod lanes;
 mod layout;

@@ -8,6 +8,8 @@
 
 use bytemuck::NoUninit;
 
+use crate::inlined::{Flat, Slice};
+
 /// Results of at least this many bytes are written past the caches: about what processors have for all cores.
 const LARGE_BYTES: usize = 32 << 20;
 
@@ -51,7 +53,7 @@ impl NonTemporal {
         match self.level {
             #[cfg(target_arch = "x86_64")]
             level @ (Level::Avx | Level::Avx512) if x86::fill_lines::<T>() => x86::copy(level, to, from),
-            _ => to.copy_from_slice(from),
+            _ => to.copy_from(from),
         }
     }
 }
@@ -72,7 +74,7 @@ mod x86 {
         __m256i, __m512i, _mm256_loadu_si256, _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
     };
 
-    use super::{Level, NoUninit};
+    use super::{Flat, Level, NoUninit, Slice};
 
     /// A line of the caches.
     type Line = [u8; 64];
@@ -91,8 +93,8 @@ mod x86 {
         let (lines, last) = rest.split_at(in_lines);
         let (to_first, rest) = to.split_at_mut(before);
         let (to_lines, to_last) = rest.split_at_mut(in_lines);
-        to_first.copy_from_slice(first);
-        to_last.copy_from_slice(last);
+        to_first.copy_from(first);
+        to_last.copy_from(last);
         let lines = bytemuck::cast_slice(lines).as_chunks().0;
         match level {
             // SAFETY: the processor has AVX-512 (`NonTemporal::new` looked), and `to_lines` is the start of as many bytes as
@@ -121,7 +123,7 @@ mod x86 {
     /// As [`lines_512`].
     #[target_feature(enable = "avx")]
     unsafe fn lines_256(to: *mut Line, from: &[Line]) {
-        for (i, half) in from.as_flattened().as_chunks::<32>().0.iter().enumerate() {
+        for (i, half) in from.flattened().as_chunks::<32>().0.iter().enumerate() {
             // SAFETY: half a line is 32 bytes.
             let half = unsafe { _mm256_loadu_si256(half.as_ptr().cast::<__m256i>()) };
             // SAFETY: half `i` is in one of the lines that can be written (the caller's promise).

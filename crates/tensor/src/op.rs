@@ -22,6 +22,7 @@ use crate::device::{Device, common_device};
 use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
 use crate::heap;
+use crate::inlined::{Array, from_fn};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::profiler;
@@ -214,7 +215,7 @@ pub(crate) fn apply<K: Kind, O: Op<N> + Derivative<N>, const N: usize>(
     op: O,
     inputs: [&Tensor<K>; N],
 ) -> Result<Tensor<K>> {
-    apply_raw(op, inputs.map(Tensor::raw)).map(Raw::typed)
+    apply_raw(op, inputs.mapped(Tensor::raw)).map(Raw::typed)
 }
 
 /// [`apply`] where the result is of another kind.
@@ -222,7 +223,7 @@ pub(crate) fn apply_into<R: Kind, K: Kind, O: Op<N> + Derivative<N>, const N: us
     op: O,
     inputs: [&Tensor<K>; N],
 ) -> Result<Tensor<R>> {
-    apply_raw(op, inputs.map(Tensor::raw)).map(Raw::typed)
+    apply_raw(op, inputs.mapped(Tensor::raw)).map(Raw::typed)
 }
 
 /// [`apply`] of tensors without their kind.
@@ -231,7 +232,7 @@ pub(crate) fn apply_raw<O: Op<N> + Derivative<N>, const N: usize>(op: O, inputs:
     let inputs = converted.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let (prepared, out) = compute(&op, inputs)?;
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
-    Ok(autograd::record(O::NAME, op, inputs.map(Some), out))
+    Ok(autograd::record(O::NAME, op, inputs.mapped(Some), out))
 }
 
 /// Runs an operation that is never recorded, because its result has no gradient or is a gradient that nobody differentiates.
@@ -290,7 +291,7 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     let running = profiler::op(name);
     let given = inputs;
     let device = common_device(name, &inputs)?;
-    let shape = op.out_shape(inputs.map(Raw::shape))?;
+    let shape = op.out_shape(inputs.mapped(Raw::shape))?;
     let prepared = match form {
         Inputs::AsTheyAre => None,
         Inputs::WithoutGaps => without_gaps(inputs)?,
@@ -299,18 +300,18 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let dtype = op.out_dtype(inputs[0].dtype());
     let out = match device {
-        Device::Cpu => on_cpu(name, inputs.map(Some), (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?,
+        Device::Cpu => on_cpu(name, inputs.mapped(Some), (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?,
         Device::Cuda(cuda) => {
-            let _charged = charged(&inputs.map(Some));
+            let _charged = charged(&inputs.mapped(Some));
             let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
             if is_elementwise && keeps_channels_last(inputs, &shape) {
                 out = out.laid(Layout::channels_last(shape));
             }
-            queue(name, cuda, inputs.map(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
+            queue(name, cuda, inputs.mapped(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
         }
     };
-    profiler::count_flops(|| op.flops(inputs.map(Raw::shape)));
-    running.made(&given.map(Some), &out, name);
+    profiler::count_flops(|| op.flops(inputs.mapped(Raw::shape)));
+    running.made(&given.mapped(Some), &out, name);
     Ok((prepared, out))
 }
 
@@ -393,7 +394,7 @@ pub(crate) fn prepared<const N: usize>(
     let given: ArrayVec<&Raw, N> = inputs.into_iter().flatten().collect();
     common_device(op, &given)?;
     let wanted = common_precision(op, precision, &given)?;
-    let mut all = inputs.map(|input| input.cloned());
+    let mut all = inputs.mapped(|input| input.cloned());
     for input in all.iter_mut().flatten() {
         if let Some(dtype) = wanted.filter(|&dtype| dtype != input.dtype()) {
             *input = autocast::converted(input, dtype)?;
@@ -415,7 +416,7 @@ fn in_one_precision<const N: usize>(
     if inputs.iter().all(|input| input.dtype() == wanted) {
         return Ok(None);
     }
-    let mut converted = inputs.map(Clone::clone);
+    let mut converted = inputs.mapped(Clone::clone);
     for input in &mut converted {
         if input.dtype() != wanted {
             *input = autocast::converted(input, wanted)?;
@@ -490,7 +491,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
 
     /// What a kernel of the CPU sees of all; they compute in `C`.
     pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
-        std::array::from_fn(|i| self.view(i))
+        from_fn(|i| self.view(i))
     }
 
     /// What a kernel of the CPU sees of one.
@@ -506,7 +507,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
 
     /// The bits of their elements, which have as many bytes as a `B`.
     pub(crate) fn bits<B: Pod>(&self) -> [CpuView<'_, B>; N] {
-        std::array::from_fn(|i| self.bits_of(i))
+        from_fn(|i| self.bits_of(i))
     }
 
     pub(crate) fn bits_of<B: Pod>(&self, i: usize) -> CpuView<'_, B> {
@@ -516,7 +517,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
 
     /// What a kernel of a device sees of all.
     pub(crate) fn cuda_views(&self) -> [CudaView<'_>; N] {
-        std::array::from_fn(|i| self.cuda_view(i))
+        from_fn(|i| self.cuda_view(i))
     }
 
     pub(crate) fn cuda_view(&self, i: usize) -> CudaView<'_> {
@@ -526,7 +527,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
 
     /// What a kernel of a device sees of those that are there.
     pub(crate) fn cuda_views_found(&self) -> [Option<CudaView<'_>>; N] {
-        std::array::from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
+        from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
     }
 }
 
@@ -556,7 +557,7 @@ fn broadcast<const N: usize>(op: &'static str, inputs: [&Raw; N], shape: &Shape)
 
 /// Inputs in another form, each at its place in the graph: gradients of broadcast ones are summed down there.
 fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Raw>) -> Result<[Raw; N]> {
-    let mut forms = inputs.map(Clone::clone);
+    let mut forms = inputs.mapped(Clone::clone);
     for (stand_in, input) in forms.iter_mut().zip(inputs) {
         *stand_in = Raw { node: input.node.clone(), ..form(input)? };
     }
@@ -568,7 +569,7 @@ pub(crate) fn with_locked<const N: usize>(
     inputs: [Option<&Raw>; N],
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>) -> Result<()>,
 ) -> Result<()> {
-    let storages = inputs.map(|input| input.map(|input| &input.storage));
+    let storages = inputs.mapped(|input| input.map(|input| &input.storage));
     let first = first_of_storage(storages);
     let mut locks = [const { None }; N];
     for i in lock_order(storages) {
@@ -580,7 +581,7 @@ pub(crate) fn with_locked<const N: usize>(
 /// For each storage, the position of the first that is the same: the one to lock.
 pub(crate) fn first_of_storage<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
     let is_same = |i: usize, j: usize| storages[i].zip(storages[j]).is_some_and(|(one, other)| one.is(other));
-    std::array::from_fn(|i| (0..i).find(|&j| is_same(i, j)).unwrap_or(i))
+    from_fn(|i| (0..i).find(|&j| is_same(i, j)).unwrap_or(i))
 }
 
 /// Makes a view: check, share, record.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::ops::{Deref, RangeFull};
 
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 pub use crate::sizes::{Integer, IntoShape};
 
 /// The largest number of dimensions a tensor can have.
@@ -40,7 +41,7 @@ impl Shape {
             return Err(Error::too_many_dims(sizes));
         }
         let mut shape = Shape { sizes: [0; MAX_RANK], rank: sizes.len() as u8 };
-        shape.sizes[..sizes.len()].copy_from_slice(sizes);
+        shape.sizes[..sizes.len()].copy_from(sizes);
         shape.check_size()?;
         Ok(shape)
     }

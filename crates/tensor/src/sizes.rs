@@ -1,6 +1,7 @@
 //! [`Integer`], [`IntoShape`]: how sizes are given. Any integer type will do, so that what `dims()` returns goes into `reshape`.
 
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::shape::{AxisSet, MAX_RANK, Shape};
 
 /// An integer as a size, an index or a dimension: of any type that Rust programs count in.
@@ -43,7 +44,7 @@ impl Sizes {
         let mut all = [0; MAX_RANK];
         all.iter_mut().zip(given).for_each(|(place, size)| *place = size);
         match all.iter().all(|&size| isize::try_from(size).is_ok()) {
-            true => Ok(Sizes { given: all.map(|size| size as isize), rank }),
+            true => Ok(Sizes { given: all.mapped(|size| size as isize), rank }),
             false => Err(Error::too_large(format_args!("{:?}", &all[..rank]))),
         }
     }
@@ -60,7 +61,7 @@ impl Sizes {
                 self.as_slice()
             )));
         }
-        Shape::new(&self.given.map(|size| size as usize)[..self.rank])
+        Shape::new(&self.given.mapped(|size| size as usize)[..self.rank])
     }
 
     /// For `expand`: −1 is the size that a dimension has.

@@ -25,6 +25,7 @@ use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
 use crate::free_lists::{self, Slot};
 use crate::heap::{self, CountedHeap};
+use crate::inlined::{Array, Slice, from_fn};
 use crate::layout::Layout;
 use crate::profiler;
 use crate::shape::Shape;
@@ -260,9 +261,9 @@ pub(crate) type LockPlace = (bool, *const Storage);
 /// The order in which a thread locks several storages: by [`StorageRef::lock_place`], equal ones next to each other.
 pub(crate) fn lock_order<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
     let place = |i: usize| storages[i].map_or((false, std::ptr::null()), StorageRef::lock_place);
-    let mut order = std::array::from_fn(|i| (place(i), i));
+    let mut order = from_fn(|i| (place(i), i));
     sort_by_place(&mut order);
-    order.map(|(_, i)| i)
+    order.mapped(|(_, i)| i)
 }
 
 /// The same for any number of storages: each with its place among them. (One sort is compiled for all who lock several.)
@@ -411,7 +412,7 @@ impl Fresh {
     pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
         debug_assert_eq!(self.dtype, T::DTYPE);
         if self.dtype == DType::Bool {
-            self.bytes().fill(0); // recycled bytes need not be truth values
+            self.bytes().set_to(0); // recycled bytes need not be truth values
         }
         T::slice_mut(self.bytes())
     }

@@ -11,6 +11,7 @@ use super::mode::is_grad_enabled;
 use super::node::{GradFn, NodeRef};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::{Array, from_fn};
 use crate::layout::Layout;
 use crate::op::{Derivative, Saves, View};
 use crate::shape::Shape;
@@ -114,11 +115,11 @@ impl<const N: usize> SavedTensors<N> {
         let kept = |input: Option<&Raw>| input.map(|input| Kept::new(input.clone()));
         match saves {
             Saves::Nothing => SavedTensors::Nothing,
-            Saves::Inputs => SavedTensors::Inputs(inputs.map(kept)),
+            Saves::Inputs => SavedTensors::Inputs(inputs.mapped(kept)),
             Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
-            Saves::OutputForLast => SavedTensors::OutputForLast(std::array::from_fn(|i| {
-                kept(if i + 1 == N { Some(out) } else { inputs[i] })
-            })),
+            Saves::OutputForLast => {
+                SavedTensors::OutputForLast(from_fn(|i| kept(if i + 1 == N { Some(out) } else { inputs[i] })))
+            }
         }
     }
 }
@@ -140,8 +141,8 @@ impl<const N: usize> Links<N> {
         }
         Some(Links {
             name,
-            edges: inputs.map(node),
-            shapes: inputs.map(|input| input.map_or(Shape::SCALAR, |input| *input.shape())),
+            edges: inputs.mapped(node),
+            shapes: inputs.mapped(|input| input.map_or(Shape::SCALAR, |input| *input.shape())),
             saved: Mutex::new(SavedTensors::new(saves, inputs, out)),
         })
     }
@@ -182,10 +183,10 @@ impl<const N: usize> Links<N> {
     ) -> Result<bool> {
         let (inputs, output) = self.restore(this)?;
         let saved = Saved {
-            inputs: inputs.map(|input| input.map(Raw::typed)),
+            inputs: inputs.mapped(|input| input.map(Raw::typed)),
             output: output.map(Raw::typed),
             shapes: &self.shapes,
-            needs: self.edges.each_ref().map(Option::is_some),
+            needs: self.edges.each_ref().mapped(Option::is_some),
         };
         let Some(grads) = derivative(&saved) else { return Ok(false) };
         drop(saved);
@@ -289,7 +290,7 @@ impl<const N: usize> Saved<'_, N> {
     /// Those of the gradients that anyone wants.
     pub(crate) fn wanted(&self, grads: [Tensor; N]) -> [Option<Tensor>; N] {
         let mut needs = self.needs.into_iter();
-        grads.map(|grad| needs.next().unwrap_or(false).then_some(grad))
+        grads.mapped(|grad| needs.next().unwrap_or(false).then_some(grad))
     }
 
     /// The gradient of input `i`, computed only if anyone wants it.

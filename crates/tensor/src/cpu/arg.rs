@@ -3,6 +3,7 @@
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, CpuView, PIECE, Stored, Value, simd};
 use crate::element::Computing;
+use crate::inlined::{Slice, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are searched together.
@@ -92,8 +93,8 @@ impl<T: Computing> Search<'_, T> {
     fn columns(&self, data: Stored<'_, T>, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
         let (mut best, mut room) = ([T::ZERO; WIDTH], [T::ZERO; WIDTH]);
         let best = &mut best[..out.len()];
-        best.copy_from_slice(data.part(0, out.len()).widened(&mut room));
-        out.fill(0);
+        best.copy_from(data.part(0, out.len()).widened(&mut room));
+        out.set_to(0);
         if let Stored::Plain(data) = data {
             return simd::vectorized(
                 #[inline(always)]
@@ -142,7 +143,7 @@ impl<T: Computing> Search<'_, T> {
 /// Looks at row number `i`.
 #[inline(always)]
 fn next_row<T: Value>(i: usize, row: &[T], best: &mut [T], out: &mut [i64], better: impl Fn(T, T) -> bool) {
-    for ((out, best), &x) in out.iter_mut().zip(best).zip(row) {
+    for ((out, best), &x) in zip(zip(&mut out[..], best), row) {
         let wins = better(x, *best);
         *best = if wins { x } else { *best };
         *out = if wins { i as i64 } else { *out };
@@ -208,7 +209,7 @@ fn best_of_lanes<T: Value, I: Copy + PartialOrd + From<u8> + std::ops::AddAssign
     better: impl Fn(T, T) -> bool + Copy,
 ) -> (I, T) {
     let (blocks, _) = x.as_chunks::<LANES>();
-    let mut here: [I; LANES] = std::array::from_fn(|lane| I::from(lane as u8));
+    let mut here: [I; LANES] = from_fn(|lane| I::from(lane as u8));
     let (mut best, mut place) = (blocks[0], here);
     for block in &blocks[1..] {
         for lane in 0..LANES {

@@ -14,6 +14,7 @@ use super::math::half::{Block, Registers};
 use super::sums::{column_sums, lane_of, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
+use crate::inlined::{Array, Slice, from_fn, zip};
 use crate::ops::Channels;
 use crate::scratch;
 
@@ -75,7 +76,7 @@ pub(crate) fn with_changes<R: Real, U>(
             let change = [mean, scale, of(weight, i, R::ONE), of(bias, i, R::ZERO)];
             (0..4).for_each(|k| numbers[k * n_channels + i] = change[k]);
         }
-        f(std::array::from_fn(|k| &numbers[k * n_channels..][..n_channels]))
+        f(from_fn(|k| &numbers[k * n_channels..][..n_channels]))
     })
 }
 
@@ -98,12 +99,12 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
             distance.is_finite() && squares_of(distance, squares, count) * 8.0 >= squares
         };
         let (distances, squares) = totals.split_at(channels);
-        if !distances.iter().zip(squares).all(is_near) {
+        if !zip(&distances[..], squares).all(is_near) {
             means_of(geometry, x, totals, means)?;
             spread_around(geometry, means, x, totals)?;
         }
         let (distances, squares) = totals.split_at(channels);
-        for (i, (&distance, &squares)) in distances.iter().zip(squares).enumerate() {
+        for (i, (&distance, &squares)) in zip(&distances[..], squares).enumerate() {
             let squares = squares_of(distance, squares, count);
             if distance.is_finite() {
                 means[i] = R::from_f64(wide(means[i]) + distance / count);
@@ -142,13 +143,13 @@ fn means_of<R: Real>(geometry: Channels, x: Stored<'_, R>, totals: &mut [f64], m
     let count = (geometry.outer * geometry.inner) as f64;
     let totals = &mut totals[..geometry.channels];
     fold(geometry, [], [x], totals, |[], [x]| [x])?;
-    for (mean, total) in means.iter_mut().zip(&*totals) {
+    for (mean, total) in zip(&mut means[..], &*totals) {
         *mean = R::from_f64(total / count);
     }
     if !totals.iter().all(|total| total.is_finite()) {
         let down = R::from_f64(SMALL);
         fold(geometry, [], [x], totals, move |[], [x]| [x * down])?;
-        let overflowed = means.iter_mut().zip(&*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
+        let overflowed = zip(&mut means[..], &*totals).filter(|(mean, _)| mean.magnitude() == R::HIGHEST);
         overflowed.for_each(|(mean, total)| *mean = unscaled(R::from_f64(total / count)));
     }
     Ok(())
@@ -218,7 +219,7 @@ pub(crate) fn batch_norm_sums<R: Real>(
                 },
             ),
         }?;
-        out.iter_mut().zip(totals).for_each(|(out, total)| *out = R::from_f64(*total));
+        zip(&mut out[..], totals).for_each(|(out, total)| *out = R::from_f64(*total));
         Ok(())
     })
 }
@@ -250,7 +251,7 @@ pub(crate) fn batch_norm_grad<R: Real>(
         for (i, factor) in products[..channels].iter_mut().enumerate() {
             *factor = scale[i] * weight[i];
         }
-        products[channels..].iter_mut().zip(sums).for_each(|(product, &sum)| *product = sum * part);
+        zip(&mut products[channels..], sums).for_each(|(product, &sum)| *product = sum * part);
         let (factors, of_means) = products.split_at(channels);
         let (dots, sums) = of_means.split_at(channels);
         match relu {
@@ -287,17 +288,17 @@ fn fold<R: Real, const K: usize, const N: usize, const S: usize>(
     f: impl Fn([R; K], [R; N]) -> [R; S] + Sync + Copy,
 ) -> Result<()> {
     let Channels { channels, inner, .. } = geometry;
-    totals.fill(0.0);
+    totals.set_to(0.0);
     if inner >= PLANE {
         return fold_planes(geometry, numbers, inputs, totals, f);
     }
     by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
         scratch::with(S * width, |sums: &mut [f64]| {
-            column_sums(inputs.map(|input| input.part(start, len)), (numbers, width), sums, |_| f)?;
-            for (totals, sums) in totals.chunks_exact_mut(channels).zip(sums.chunks_exact(width)) {
+            column_sums(inputs.mapped(|input| input.part(start, len)), (numbers, width), sums, |_| f)?;
+            for (totals, sums) in zip(totals.chunks_exact_mut(channels), sums.chunks_exact(width)) {
                 for sample in sums.chunks_exact(channels * inner) {
                     let planes = sample.chunks_exact(inner);
-                    totals.iter_mut().zip(planes).for_each(|(total, plane)| *total += plane.iter().sum::<f64>());
+                    zip(&mut totals[..], planes).for_each(|(total, plane)| *total += plane.iter().sum::<f64>());
                 }
             }
             Ok(())
@@ -370,7 +371,7 @@ fn map<R: Real, const K: usize, const N: usize>(
         });
     }
     by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
-        let inputs = inputs.map(|input| input.part(start, len));
+        let inputs = inputs.mapped(|input| input.part(start, len));
         by_rows(inputs, (width, CHUNK), out.part(start, len), &|_, inputs, out| {
             simd::vectorized(
                 #[inline(always)]
@@ -416,16 +417,16 @@ fn by_columns<R: Real, const K: usize>(
         return Ok(());
     }
     scratch::with(K * width, |columns: &mut [R]| {
-        for (columns, numbers) in columns.chunks_exact_mut(width).zip(numbers) {
+        for (columns, numbers) in zip(columns.chunks_exact_mut(width), numbers) {
             for sample in columns.chunks_exact_mut(sample) {
-                sample.chunks_exact_mut(inner).zip(numbers).for_each(|(plane, number)| plane.fill(*number));
+                zip(sample.chunks_exact_mut(inner), numbers).for_each(|(plane, number)| plane.set_to(*number));
             }
         }
         let rest = outer * sample % width;
         let whole = outer * sample - rest;
         for (start, len, row_len) in [(0, whole, width), (whole, rest, rest)] {
             if len > 0 {
-                f(std::array::from_fn(|k| &columns[k * width..][..row_len]), (start, len, row_len))?;
+                f(from_fn(|k| &columns[k * width..][..row_len]), (start, len, row_len))?;
             }
         }
         Ok(())
@@ -453,12 +454,12 @@ fn map_columns<R: Real, const K: usize, const N: usize>(
             let mut results = [R::ZERO; COLUMNS];
             for (j, result) in results.iter_mut().enumerate() {
                 let mut at = [R::ZERO; N];
-                at.iter_mut().zip(x).for_each(|(at, x)| *at = x[j]);
+                zip(&mut at[..], x).for_each(|(at, x)| *at = x[j]);
                 *result = f(lane_of(&numbers, j), at);
             }
             match out[start..].first_chunk_mut() {
                 Some(out) if n == COLUMNS => *out = results,
-                _ => out[start..][..n].copy_from_slice(&results[..n]),
+                _ => out[start..][..n].copy_from(&results[..n]),
             }
         }
     }
@@ -471,14 +472,14 @@ fn windows<'a, R: Real, const N: usize>(
     start: usize,
     room: &'a mut [[R; COLUMNS]; N],
 ) -> [&'a [R; COLUMNS]; N] {
-    for (room, input) in room.iter_mut().zip(inputs) {
+    for (room, input) in zip(&mut room[..], inputs) {
         let rest = &input[start..];
         if rest.len() < COLUMNS {
-            room[..rest.len()].copy_from_slice(rest);
+            room[..rest.len()].copy_from(rest);
         }
     }
     let mut windows = room.each_ref();
-    for (window, input) in windows.iter_mut().zip(inputs) {
+    for (window, input) in zip(&mut windows[..], inputs) {
         *window = input[start..].first_chunk().unwrap_or(*window);
     }
     windows
@@ -488,8 +489,8 @@ fn windows<'a, R: Real, const N: usize>(
 #[inline(always)]
 fn columns_of<R: Real, const K: usize>(numbers: [&[R]; K], start: usize, n: usize) -> [[R; COLUMNS]; K] {
     let mut columns = [[R::ZERO; COLUMNS]; K];
-    for (columns, numbers) in columns.iter_mut().zip(numbers) {
-        columns[..n].copy_from_slice(&numbers[start..][..n]);
+    for (columns, numbers) in zip(&mut columns[..], numbers) {
+        columns[..n].copy_from(&numbers[start..][..n]);
     }
     columns
 }

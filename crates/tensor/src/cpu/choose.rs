@@ -3,6 +3,7 @@
 use bytemuck::{NoUninit, Zeroable};
 
 use super::{CHUNK, PIECE, Value, simd};
+use crate::inlined::{Array, zip};
 use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
 
@@ -11,7 +12,7 @@ pub(crate) fn choose<B: Value + NoUninit + Zeroable>(condition: &[u8], sides: [&
     let is_large = non_temporal::is_large(out);
     for_each_chunk_mut(out, CHUNK, |i, out| {
         let stream = is_large.then(NonTemporal::new);
-        let rooms = sides.map(|side| [side.first().copied().unwrap_or(B::zeroed()); PIECE]);
+        let rooms = sides.mapped(|side| [side.first().copied().unwrap_or(B::zeroed()); PIECE]);
         let mut room = [B::zeroed(); PIECE];
         for (j, out) in out.chunks_mut(PIECE).enumerate() {
             let (start, len) = (i * CHUNK + j * PIECE, out.len());
@@ -35,7 +36,7 @@ fn choose_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [B]) 
     simd::vectorized(
         #[inline(always)]
         || {
-            for (((out, &condition), &yes), &no) in out.iter_mut().zip(condition).zip(yes).zip(no) {
+            for (((out, &condition), &yes), &no) in zip(zip(zip(&mut out[..], condition), yes), no) {
                 *out = if condition != 0 { yes } else { no };
             }
         },

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{CHUNK, CpuView, MAX_RANK, Value};
+use crate::inlined::Slice;
 use crate::parallel::{Columns, for_each_columns_mut};
 
 /// Elements of a row that a block has at least: two lines of memory or more, so that threads do not wait for each other's.
@@ -34,7 +35,7 @@ pub(super) fn for_each_block<T: Value>(
 /// none of them. A view without a second dimension is one entry.
 pub(super) fn entries_of<T>(view: CpuView<'_, T>, entries: &Range<usize>) -> Option<(usize, [usize; MAX_RANK])> {
     let mut shape = [1; MAX_RANK];
-    shape[..view.shape.len()].copy_from_slice(view.shape);
+    shape[..view.shape.len()].copy_from(view.shape);
     if view.shape.len() < 2 {
         return Some((0, shape));
     }

@@ -8,6 +8,7 @@ use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Computing;
+use crate::inlined::zip;
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are reduced together.
@@ -86,7 +87,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         let mut sums = [F::IDENTITY; W];
         self.rows::<W>(tile, 0, self.reduced.len(), &mut sums);
         out.each_piece(|start, out| {
-            out.iter_mut().zip(&sums[start..]).for_each(|(out, &sum)| *out = finish(sum));
+            zip(&mut out[..], &sums[start..]).for_each(|(out, &sum)| *out = finish(sum));
         });
     }
 
@@ -102,9 +103,9 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
             self.rows::<W>(tile, start, part_rows.min(n_rows - start), &mut part[0]);
         });
         out.each_piece(|start, out| {
-            for (column, out) in (start..).zip(out) {
+            for (column, out) in zip(start.., out) {
                 let mut sums = [F::IDENTITY; PARTS];
-                sums.iter_mut().zip(&*parts).for_each(|(sum, part)| *sum = part[column]);
+                zip(&mut sums[..], &*parts).for_each(|(sum, part)| *sum = part[column]);
                 *out = finish(in_halves(&mut sums, |a, b| self.fold.combine(a, b)));
             }
         });
@@ -118,7 +119,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
             let mut others = [F::IDENTITY; W];
             self.rows(tile, start, half, sums);
             self.rows(tile, start + half, n - half, &mut others);
-            let pairs = sums[..tile.width].iter_mut().zip(&others);
+            let pairs = zip(&mut sums[..tile.width], &others);
             return pairs.for_each(|(sum, &other)| *sum = fold.combine(*sum, other));
         }
         self.few_rows(tile, start, n, &mut sums[..tile.width]);
@@ -206,7 +207,7 @@ fn add_halves<T: Computing, F: Fold<T>>(
                     for i in first..n.min(first + together) {
                         let row = bits[i * distance + block * BLOCK..].first_chunk().expect("whole blocks");
                         let values: [T; BLOCK] = T::widened(registers, row);
-                        for (sum, x) in all.iter_mut().zip(values) {
+                        for (sum, x) in zip(&mut all[..], values) {
                             *sum = fold.combine(*sum, fold.lift(x));
                         }
                     }
@@ -247,7 +248,7 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
 fn add_block<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value; BLOCK]) {
     let mut all = *sums;
     for i in 0..n {
-        for (sum, &x) in all.iter_mut().zip(&data[i * distance..][..BLOCK]) {
+        for (sum, &x) in zip(&mut all[..], &data[i * distance..][..BLOCK]) {
             *sum = fold.combine(*sum, fold.lift(x));
         }
     }

@@ -10,6 +10,7 @@ use super::fill::fill;
 use super::sides::{Lines, Sides};
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, PIECE, Value, simd};
+use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
 
@@ -40,10 +41,10 @@ pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
 
 /// `out[2 · i] = a[i]` and `out[2 · i + 1] = b[i]`, of two views with one shape.
 pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T>, out: &mut [T]) {
-    let sources = [a, b].map(|view| (view.data.plain(), Dims::of(view.shape, view.strides)));
+    let sources = [a, b].mapped(|view| (view.data.plain(), Dims::of(view.shape, view.strides)));
     for_each_chunk_mut(out, 2 * CHUNK, |i, out| {
         let [mut a, mut b] = [[T::zeroed(); PIECE]; 2];
-        let mut walks = sources.map(|(_, dims)| Walk::starting_at(dims, i * CHUNK));
+        let mut walks = sources.mapped(|(_, dims)| Walk::starting_at(dims, i * CHUNK));
         for out in out.chunks_mut(2 * PIECE) {
             let (pairs, _) = out.as_chunks_mut::<2>();
             let (a, b) = (&mut a[..pairs.len()], &mut b[..pairs.len()]);
@@ -52,7 +53,7 @@ pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    for ((pair, &a), &b) in pairs.iter_mut().zip(&*a).zip(&*b) {
+                    for ((pair, &a), &b) in zip(zip(&mut pairs[..], &*a), &*b) {
                         *pair = [a, b];
                     }
                 },
@@ -120,7 +121,7 @@ fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
         ([2, 1], _) => each_line(
             (to, from, lines),
             #[inline(always)]
-            |to, from| to[..2 * len - 1].chunks_mut(2).zip(&from[..len]).for_each(|(to, &from)| to[0] = from),
+            |to, from| zip(to[..2 * len - 1].chunks_mut(2), &from[..len]).for_each(|(to, &from)| to[0] = from),
         ),
         ([2, 0], _) => each_line(
             (to, from, lines),
@@ -146,12 +147,12 @@ fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Li
         0 => each_line(
             (to, from, lines),
             #[inline(always)]
-            |to, from| to[..LEN].fill(from[0]),
+            |to, from| to[..LEN].set_to(from[0]),
         ),
         _ => each_line(
             (to, from, lines),
             #[inline(always)]
-            |to, from| to[..LEN].copy_from_slice(&from[..LEN]),
+            |to, from| to[..LEN].copy_from(&from[..LEN]),
         ),
     }
 }
@@ -175,7 +176,7 @@ pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
     match to.len() {
         SHORT.. => copy_by::<T, SHORT>(to, from),
         SHORTER.. => copy_by::<T, SHORTER>(to, from),
-        _ => to.iter_mut().zip(from).for_each(|(to, &from)| *to = from),
+        _ => zip(&mut to[..], from).for_each(|(to, &from)| *to = from),
     }
 }
 
@@ -183,11 +184,11 @@ pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
 fn copy_by<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
     let (n, mut at) = (to.len(), 0);
     while at + LEN <= n {
-        to[at..][..LEN].copy_from_slice(&from[at..][..LEN]);
+        to[at..][..LEN].copy_from(&from[at..][..LEN]);
         at += LEN;
     }
     if at < n {
-        to[n - LEN..].copy_from_slice(&from[n - LEN..]); // some of them again
+        to[n - LEN..].copy_from(&from[n - LEN..]); // some of them again
     }
 }
 
@@ -195,11 +196,11 @@ fn copy_by<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
 pub(super) fn fill_line<T: Copy>(to: &mut [T], value: T) {
     let mut at = 0;
     while at + SHORT <= to.len() {
-        to[at..][..SHORT].fill(value);
+        to[at..][..SHORT].set_to(value);
         at += SHORT;
     }
     while at + SHORTER <= to.len() {
-        to[at..][..SHORTER].fill(value);
+        to[at..][..SHORTER].set_to(value);
         at += SHORTER;
     }
     to[at..].iter_mut().for_each(|to| *to = value);
@@ -209,7 +210,7 @@ fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
     let is_large = non_temporal::is_large(out);
     for_each_chunk_mut(out, chunk_of::<T>(), |i, chunk| {
         let from = &data[i * chunk_of::<T>()..][..chunk.len()];
-        if is_large { NonTemporal::new().copy(chunk, from) } else { chunk.copy_from_slice(from) }
+        if is_large { NonTemporal::new().copy(chunk, from) } else { chunk.copy_from(from) }
     });
 }
 
@@ -301,7 +302,7 @@ fn interleave<T: Value, const COLUMNS: usize>(data: &[T], stride: usize, out: &m
         #[inline(always)]
         move || {
             for (i, row) in rows.iter_mut().enumerate() {
-                for (to, column) in row.iter_mut().zip(columns) {
+                for (to, column) in zip(&mut row[..], columns) {
                     *to = column[i];
                 }
             }
@@ -346,7 +347,7 @@ impl Tile {
     fn copy_full<T: Value>(self, data: &[T], out: &mut [T]) {
         let mut tile = [[data[0]; TILE]; TILE];
         for (column, values) in tile.iter_mut().enumerate() {
-            values.copy_from_slice(&data[column * self.stride..][..TILE]);
+            values.copy_from(&data[column * self.stride..][..TILE]);
         }
         let in_registers = size_of::<T>() <= 2;
         if in_registers {
@@ -355,8 +356,8 @@ impl Tile {
         for row in 0..TILE {
             let line = &mut out[row * self.row_len..][..TILE];
             match in_registers {
-                true => line.copy_from_slice(&tile[row]),
-                false => line.iter_mut().zip(&tile).for_each(|(out, values)| *out = values[row]),
+                true => line.copy_from(&tile[row]),
+                false => zip(&mut line[..], &tile).for_each(|(out, values)| *out = values[row]),
             }
         }
     }

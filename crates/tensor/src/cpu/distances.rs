@@ -2,6 +2,7 @@
 
 use super::simd;
 use crate::element::Real;
+use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Distances whose sums are kept at a time.
@@ -47,11 +48,11 @@ fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: 
                 let mut all = [R::ZERO; WIDTH];
                 for (k, &x) in x.iter().enumerate() {
                     let y = &y[k * m + block * WIDTH..][..out.len()];
-                    for (sum, &y) in all.iter_mut().zip(y) {
+                    for (sum, &y) in zip(&mut all[..], y) {
                         *sum = add(*sum, x - y);
                     }
                 }
-                for (out, &sum) in out.iter_mut().zip(&all) {
+                for (out, &sum) in zip(&mut out[..], &all) {
                     *out = end(sum);
                 }
             }
@@ -63,7 +64,7 @@ fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: 
 /// or 2. Of a distance of 0 it is 0.
 pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize; 3], p: f64, out: &mut [R]) {
     if m == 0 {
-        return out.fill(R::ZERO);
+        return out.set_to(R::ZERO);
     }
     let rows = (WORK / (d * m)).max(1);
     for_each_chunk_mut(out, rows * d, |i, out| {
@@ -81,28 +82,28 @@ fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut
     simd::vectorized_widely(
         #[inline(always)]
         || {
-            out.fill(R::ZERO);
+            out.set_to(R::ZERO);
             for (block, grad) in grad.chunks(WIDTH).enumerate() {
                 let (mut weights, n) = (whole(grad), grad.len());
                 if is_euclidean {
                     let mut squares = [R::ZERO; WIDTH];
                     for (k, &x) in x.iter().enumerate() {
                         let y = whole(&y[k * m + block * WIDTH..][..n]);
-                        for (square, y) in squares.iter_mut().zip(y) {
+                        for (square, y) in zip(&mut squares[..], y) {
                             *square = *square + (x - y) * (x - y);
                         }
                     }
-                    for (weight, &square) in weights.iter_mut().zip(&squares) {
+                    for (weight, &square) in zip(&mut weights[..], &squares) {
                         *weight = if square == R::ZERO { R::ZERO } else { *weight / square.sqrt() };
                     }
                 }
-                for (k, (out, &x)) in out.iter_mut().zip(x).enumerate() {
+                for (k, (out, &x)) in zip(&mut out[..], x).enumerate() {
                     let (y, mut shares) = (whole(&y[k * m + block * WIDTH..][..n]), [R::ZERO; WIDTH]);
-                    for ((share, y), &weight) in shares.iter_mut().zip(y).zip(&weights) {
+                    for ((share, y), &weight) in zip(zip(&mut shares[..], y), &weights) {
                         *share = if is_euclidean { weight * (x - y) } else { signed(weight, x - y) };
                     }
                     if n < WIDTH {
-                        shares[n..].fill(R::ZERO); // they may be NaN
+                        shares[n..].set_to(R::ZERO); // they may be NaN
                     }
                     *out = *out + total(shares);
                 }
@@ -118,7 +119,7 @@ fn whole<R: Real>(numbers: &[R]) -> [R; WIDTH] {
         Some(whole) => *whole,
         None => {
             let mut whole = [R::ZERO; WIDTH];
-            whole[..numbers.len()].copy_from_slice(numbers);
+            whole[..numbers.len()].copy_from(numbers);
             whole
         }
     }

@@ -10,6 +10,7 @@ use pagelock_memory::Result;
 use super::Value;
 use super::math::half::Half;
 use crate::element::{Computing, DType, Real};
+use crate::inlined::{Array, Slice, zip};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
@@ -106,7 +107,7 @@ impl<'a, C: Computing> Stored<'a, C> {
     /// Writes the elements, in the computing type, to `out`, which has as many.
     pub(super) fn copy_to(self, out: &mut [C]) {
         match self {
-            Stored::Plain(elements) => out.copy_from_slice(elements),
+            Stored::Plain(elements) => out.copy_from(elements),
             Stored::Halves(bits, half) => half.widen(bits, C::f32s(out)),
         }
     }
@@ -164,9 +165,9 @@ pub(super) fn by_rows<C: Real, const N: usize>(
     let (chunk, group) = (rows_in(chunk, row_len), rows_in(ROOM, row_len));
     out.try_for_each_chunk(chunk * out_len, &|i, out| {
         let (first, rows) = (i * chunk, out.len() / out_len);
-        let inputs = inputs.map(|input| input.part(first * row_len, rows * row_len));
+        let inputs = inputs.mapped(|input| input.part(first * row_len, rows * row_len));
         if is_plain {
-            work(first, inputs.map(Stored::plain), out.plain());
+            work(first, inputs.mapped(Stored::plain), out.plain());
             return Ok(());
         }
         scratch::with(group.min(rows) * (N * row_len + out_len), |room: &mut [C]| {
@@ -174,7 +175,7 @@ pub(super) fn by_rows<C: Real, const N: usize>(
                 let len = out.len() / out_len * row_len;
                 let (own, mut room) = room.split_at_mut(out.len());
                 let mut widened = [&[][..]; N];
-                for (widened, input) in widened.iter_mut().zip(inputs) {
+                for (widened, input) in zip(&mut widened[..], inputs) {
                     let (own, rest) = std::mem::take(&mut room).split_at_mut(len);
                     (*widened, room) = (input.part(j * group * row_len, len).widened(own), rest);
                 }
@@ -243,7 +244,7 @@ fn widened_piece<'r, C: Computing, const N: usize>(
     rooms: &'r mut [[C; PIECE]; N],
 ) -> [&'r [C]; N] {
     let mut pieces = [&[][..]; N];
-    for ((piece, room), input) in pieces.iter_mut().zip(rooms).zip(inputs) {
+    for ((piece, room), input) in zip(zip(&mut pieces[..], rooms), inputs) {
         *piece = input.part(start, len).widened(room);
     }
     pieces
@@ -259,7 +260,7 @@ pub(super) fn widened_block<'r, C: Computing, const N: usize>(
 ) -> ([&'r [C]; N], usize) {
     let mut all = [&[][..]; N];
     let is_plain = inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
-    for (all, input) in all.iter_mut().zip(inputs) {
+    for (all, input) in zip(&mut all[..], inputs) {
         if is_plain {
             *all = input.part(start, (n - 1) * stride + len).plain();
             continue;
@@ -289,7 +290,7 @@ pub(super) fn rows_in(len: usize, row_len: usize) -> usize {
 #[inline(always)]
 pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) -> [C; N] {
     let mut all = [C::ZERO; N];
-    for (x, slice) in all.iter_mut().zip(slices) {
+    for (x, slice) in zip(&mut all[..], slices) {
         *x = slice[i];
     }
     all
@@ -466,10 +467,10 @@ impl<'a, C: Computing> StoredMut<'a, C> {
     /// Sets every element to the value.
     pub(crate) fn fill(&mut self, value: C) {
         match self {
-            StoredMut::Plain(elements) => elements.fill(value),
+            StoredMut::Plain(elements) => elements.set_to(value),
             StoredMut::Halves(bits, half) => {
                 let [value] = half.bits_of([C::f32s(&mut [value])[0]]);
-                bits.fill(value);
+                bits.set_to(value);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::math::half::{Half, f64_to_f32_odd};
 use super::{PIECE, Value, in_chunks, simd};
+use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Bytes that are worth handing to another thread.
@@ -12,7 +13,7 @@ pub(crate) fn fill<T: Value>(out: &mut [T], value: T) {
     for_each_chunk_mut(out, FILLED_BYTES / size_of::<T>().max(1), |_, chunk| {
         simd::vectorized_widely(
             #[inline(always)]
-            || chunk.fill(value),
+            || chunk.set_to(value),
         );
     });
 }
@@ -22,7 +23,7 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
     in_chunks(out, |start, chunk| {
         simd::vectorized_widely(
             #[inline(always)]
-            || (start..).zip(chunk).for_each(|(i, out)| *out = f(i)),
+            || zip(start.., chunk).for_each(|(i, out)| *out = f(i)),
         );
     });
 }
@@ -36,7 +37,7 @@ pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usiz
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
-                    for (i, number) in (first..).zip(&mut *room) {
+                    for (i, number) in zip(first.., &mut *room) {
                         *number = f64_to_f32_odd(f(i));
                     }
                 },

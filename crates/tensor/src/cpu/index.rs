@@ -18,6 +18,7 @@ use super::sides::Sides;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
 use crate::element::Num;
+use crate::inlined::{Slice, zip};
 use crate::parallel::{self, for_each_chunk_mut};
 use crate::scratch;
 
@@ -66,12 +67,12 @@ impl<T: Value> Rows<'_, T> {
     fn copy_some(&self, data: &[T], offsets: impl Iterator<Item = usize>, out: &mut [T]) {
         let row_len = self.inside.len();
         if row_len == 1 {
-            out.iter_mut().zip(offsets).for_each(|(out, offset)| *out = data[offset]);
+            std::iter::zip(out.iter_mut(), offsets).for_each(|(out, offset)| *out = data[offset]);
         } else if self.inside.is_contiguous() {
-            let rows = out.chunks_exact_mut(row_len).zip(offsets);
-            rows.for_each(|(row, offset)| row.copy_from_slice(&data[offset..][..row_len]));
+            let rows = std::iter::zip(out.chunks_exact_mut(row_len), offsets);
+            rows.for_each(|(row, offset)| row.copy_from(&data[offset..][..row_len]));
         } else {
-            let rows = out.chunks_exact_mut(row_len).zip(offsets);
+            let rows = std::iter::zip(out.chunks_exact_mut(row_len), offsets);
             rows.for_each(|(row, offset)| Walk::starting_at(self.inside, 0).read(&data[offset..], row));
         }
     }
@@ -112,14 +113,14 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
                 match (index_step, step, stride) {
                     (1, 0, 1) => {
                         let row = &data[base..][..size as usize];
-                        for (out, &j) in out.iter_mut().zip(numbers) {
+                        for (out, &j) in zip(&mut out[..], numbers) {
                             match row.get(j as usize) {
                                 Some(&x) => *out = x,
                                 None => outside = true,
                             }
                         }
                     }
-                    (1, ..) => out.iter_mut().zip(numbers).for_each(|(out, &j)| read(out, j)),
+                    (1, ..) => zip(&mut out[..], numbers).for_each(|(out, &j)| read(out, j)),
                     _ => out.iter_mut().enumerate().for_each(|(i, out)| read(out, numbers[i * index_step])),
                 }
             }
@@ -289,8 +290,8 @@ fn summing<C: Num>(
     if dst.len() == 0 || src.shape.contains(&0) {
         match (base, dst) {
             (None, mut dst) => dst.fill(C::ZERO),
-            (Some(base), StoredMut::Plain(dst)) => dst.copy_from_slice(base.plain()),
-            (Some(base), StoredMut::Halves(dst, _)) => dst.copy_from_slice(base.halves()),
+            (Some(base), StoredMut::Plain(dst)) => dst.copy_from(base.plain()),
+            (Some(base), StoredMut::Halves(dst, _)) => dst.copy_from(base.halves()),
         }
         return Ok(());
     }
@@ -328,7 +329,7 @@ fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
 fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize) {
     match base {
         None => fill(dst, 0),
-        Some(base) => dst.copy_from_slice(base.part(start, dst.len()).halves()),
+        Some(base) => dst.copy_from(base.part(start, dst.len()).halves()),
     }
 }
 
@@ -501,7 +502,7 @@ impl AddRows<'_> {
         if self.row_len == 1 {
             for (n, index) in self.index.chunks(rows).enumerate() {
                 let values = src.part(first + n * rows, index.len(), room);
-                for (&j, &value) in index.iter().zip(values) {
+                for (&j, &value) in zip(&index[..], values) {
                     let dst = &mut slab[j as usize];
                     *dst = adding.plus_one(*dst, value);
                 }
@@ -510,9 +511,9 @@ impl AddRows<'_> {
         }
         for (n, index) in self.index.chunks(rows).enumerate() {
             let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
-            for (&j, values) in index.iter().zip(values.chunks_exact(self.row_len)) {
+            for (&j, values) in zip(&index[..], values.chunks_exact(self.row_len)) {
                 let row = &mut slab[j as usize * self.row_len..][..self.row_len];
-                row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
+                zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
             }
         }
     }
@@ -548,7 +549,7 @@ impl AddRows<'_> {
     /// Puts the numbers of the sources in the order of their bands, and in their own order within a band; those of band
     /// number `i` are `ends[i] .. ends[i + 1]`.
     fn sort_by_band(&self, band: usize, ends: &mut [usize], order: &mut [usize]) {
-        ends.fill(0);
+        ends.set_to(0);
         self.index.iter().for_each(|&row| ends[row as usize / band] += 1);
         let mut start = 0;
         for end in &mut *ends {
@@ -571,7 +572,7 @@ fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut 
         let values = src.part(start + n * PIECE, row.len(), room);
         simd::vectorized(
             #[inline(always)]
-            || row.iter_mut().zip(values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value)),
+            || zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value)),
         );
     }
 }
@@ -579,7 +580,7 @@ fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut 
 /// The strides, but 0 along `dim`.
 pub(super) fn without(dim: usize, strides: &[usize]) -> [usize; MAX_RANK] {
     let mut others = [0; MAX_RANK];
-    others[..strides.len()].copy_from_slice(strides);
+    others[..strides.len()].copy_from(strides);
     if let Some(stride) = others.get_mut(dim) {
         *stride = 0;
     }

@@ -5,6 +5,7 @@ use super::elements::rows_in;
 use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
+use crate::inlined::{Array, Slice, zip};
 
 /// A formula as functions that change a piece of the destination by pieces of the sources.
 #[derive(Clone, Copy)]
@@ -21,7 +22,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
         match dst {
             StoredMut::Plain(dst) if sources.iter().all(|source| matches!(source, Stored::Plain(_))) => {
                 let mut numbers = [&[][..]; N];
-                numbers.iter_mut().zip(sources).for_each(|(numbers, source)| *numbers = source.plain());
+                zip(&mut numbers[..], sources).for_each(|(numbers, source)| *numbers = source.plain());
                 (self.numbers)(dst, &numbers);
             }
             dst => self.run_halves(dst, *sources),
@@ -45,7 +46,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
         for start in (0..dst.len()).step_by(PIECE) {
             let len = PIECE.min(dst.len() - start);
             let mut widened = [&[][..]; N];
-            for ((widened, room), source) in widened.iter_mut().zip(&mut from).zip(sources) {
+            for ((widened, room), source) in zip(zip(&mut widened[..], &mut from), sources) {
                 *widened = source.part(start, len).widened(room);
             }
             match dst.part(start, len) {
@@ -74,14 +75,14 @@ fn run_in_registers<const N: usize>(
     of_blocks(blocks, blocks_of(&sources));
     if !last.is_empty() {
         let (mut filled, mut last_of) = ([0; BLOCK], [[0; BLOCK]; N]);
-        filled[..last.len()].copy_from_slice(last);
-        for (filled, source) in last_of.iter_mut().zip(sources) {
-            filled[..last.len()].copy_from_slice(&source[in_blocks..]);
+        filled[..last.len()].copy_from(last);
+        for (filled, source) in zip(&mut last_of[..], sources) {
+            filled[..last.len()].copy_from(&source[in_blocks..]);
         }
         let mut lasts = [&[][..]; N];
-        lasts.iter_mut().zip(&last_of).for_each(|(last, filled)| *last = std::slice::from_ref(filled));
+        zip(&mut lasts[..], &last_of).for_each(|(last, filled)| *last = std::slice::from_ref(filled));
         of_blocks(std::slice::from_mut(&mut filled), lasts);
-        last.copy_from_slice(&filled[..last.len()]);
+        last.copy_from(&filled[..last.len()]);
     }
 }
 
@@ -253,7 +254,7 @@ pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
     let rows = rows_in(chunk, row_len);
     out.all().for_each_chunk(rows * row_len, &|i, out| {
         let first = i * rows;
-        let inputs = inputs.map(|input| input.part(first * row_len, out.len()).halves().as_chunks().0);
+        let inputs = inputs.mapped(|input| input.part(first * row_len, out.len()).halves().as_chunks().0);
         let (out, row_len) = (out.halves().as_chunks_mut().0, row_len / BLOCK);
         if const { R::HAS_HALVES } {
             match wide {
@@ -279,7 +280,7 @@ fn rows_in_registers<const N: usize>(
         #[inline(always)]
         || {
             for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
-                op.compute(registers, first + i, inputs.map(|input| &input[i * row_len..][..row_len]), out);
+                op.compute(registers, first + i, inputs.mapped(|input| &input[i * row_len..][..row_len]), out);
             }
         },
     );
@@ -294,7 +295,7 @@ pub(super) fn to_halves<A: Computing>(
     dst: &mut [u16],
     (f, are_exact): (impl Fn(A) -> f32 + Copy, impl Fn(&[A]) -> bool + Copy),
 ) {
-    for (dst, x) in dst.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
+    for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
         let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
         registers.vectorized(
             #[inline(always)]
@@ -303,7 +304,7 @@ pub(super) fn to_halves<A: Computing>(
                 false => narrow_in_registers(registers, of, blocks, f),
             },
         );
-        last.iter_mut().zip(of_last).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
+        zip(&mut last[..], of_last).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
     }
 }
 

@@ -12,6 +12,7 @@ use super::moments::{Moments, sum_of};
 use super::sums::{add_rows, column_sums, sums, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
+use crate::inlined::{Array, Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -39,19 +40,19 @@ fn rows_together(n: usize) -> usize {
 fn scales_of<R: Real>(x: &[R], Normalized { n, eps, is_centered }: Normalized<R>) -> [[R; LANES]; 2] {
     let count = R::from_f64(n as f64);
     let mut means = [R::ZERO; LANES];
-    for (mean, x) in means.iter_mut().zip(x.chunks_exact(n)).filter(|_| is_centered) {
+    for (mean, x) in zip(&mut means[..], x.chunks_exact(n)).filter(|_| is_centered) {
         let [sum] = sum_of(x, |x| [x]);
         *mean = if sum.magnitude() < R::HIGHEST { sum / count } else { mean_of_large(x) };
     }
     let mut scales = [R::ZERO; LANES];
-    for ((scale, mean), x) in scales.iter_mut().zip(means).zip(x.chunks_exact(n)) {
+    for ((scale, mean), x) in zip(zip(&mut scales[..], means), x.chunks_exact(n)) {
         [*scale] = sum_of(
             x,
             #[inline(always)]
             move |x| [(x - mean) * (x - mean)],
         );
     }
-    for (mean, scale) in means.iter_mut().zip(&mut scales) {
+    for (mean, scale) in zip(&mut means[..], &mut scales) {
         (*mean, *scale) = centered(*mean, R::ONE / (*scale / count + eps).sqrt());
     }
     [means, scales]
@@ -141,7 +142,7 @@ pub(crate) fn layer_norm<R: Real>(
                     #[inline(always)]
                     move || {
                         let together = rows_together(n);
-                        for (k, (x, out)) in x.chunks(together * n).zip(out.chunks_mut(together * n)).enumerate() {
+                        for (k, (x, out)) in zip(x.chunks(together * n), out.chunks_mut(together * n)).enumerate() {
                             let [means, scales] = scales_of(x, rows);
                             for (i, out) in out.chunks_exact_mut(n).enumerate() {
                                 let (mean, scale) = (means[i], scales[i]);
@@ -153,7 +154,7 @@ pub(crate) fn layer_norm<R: Real>(
                                 );
                             }
                             if let Some(statistics) = &mut statistics {
-                                let of_group = statistics[k * together..].iter_mut().zip(means.iter().zip(&scales));
+                                let of_group = zip(&mut statistics[k * together..], zip(&means[..], &scales));
                                 for (kept, (&mean, &scale)) in of_group.take(x.len() / n) {
                                     *kept = [mean, scale];
                                 }
@@ -212,7 +213,7 @@ fn with_default<R: Real>(
     match parameter {
         Some(parameter) => f(parameter),
         None => scratch::with(n, |defaults: &mut [R]| {
-            defaults.fill(default);
+            defaults.set_to(default);
             f((&*defaults).into())
         }),
     }
@@ -263,8 +264,8 @@ struct Part<'a, R> {
 impl<R: Real> Part<'_, R> {
     /// Moves `sums` to `totals`.
     fn settle(&mut self) {
-        self.totals.iter_mut().zip(&*self.sums).for_each(|(total, sum)| *total += wide(*sum));
-        self.sums.fill(R::ZERO);
+        zip(&mut self.totals[..], &*self.sums).for_each(|(total, sum)| *total += wide(*sum));
+        self.sums.set_to(R::ZERO);
         self.rows = 0;
     }
 }
@@ -289,9 +290,9 @@ fn grad_of_rows<R: Real>(
     let n_parts = n_rows.div_ceil(chunk);
     scratch::with(n_parts * 2 * n, |totals: &mut [f64]| {
         scratch::with(n_parts * 2 * n, |room: &mut [R]| {
-            totals.fill(0.0);
-            room.fill(R::ZERO);
-            let parts = totals.chunks_mut(2 * n).zip(room.chunks_mut(2 * n));
+            totals.set_to(0.0);
+            room.set_to(R::ZERO);
+            let parts = zip(totals.chunks_mut(2 * n), room.chunks_mut(2 * n));
             // Only one task locks each part.
             let parts: ArrayVec<_, PARTS> =
                 parts.map(|(totals, sums)| Mutex::new(Part { totals, sums, rows: 0 })).collect();
@@ -305,7 +306,7 @@ fn grad_of_rows<R: Real>(
             Ok(())
         })?;
         let (all, others) = totals.split_at_mut(2 * n);
-        others.chunks_exact(2 * n).for_each(|part| all.iter_mut().zip(part).for_each(|(all, part)| *all += part));
+        others.chunks_exact(2 * n).for_each(|part| zip(&mut all[..], part).for_each(|(all, part)| *all += part));
         write_totals(all, sums);
         Ok(())
     })
@@ -313,7 +314,7 @@ fn grad_of_rows<R: Real>(
 
 fn write_totals<R: Real>(totals: &[f64], sums: &mut StoredMut<'_, R>) {
     sums.each_piece(|first, sums| {
-        sums.iter_mut().zip(&totals[first..]).for_each(|(sum, total)| *sum = R::from_f64(*total));
+        zip(&mut sums[..], &totals[first..]).for_each(|(sum, total)| *sum = R::from_f64(*total));
     });
 }
 
@@ -353,7 +354,7 @@ fn grad_of_group<R: Real>(
                 }
                 let count = R::from_f64(n as f64);
                 for (i, out) in out.chunks_exact_mut(n).enumerate() {
-                    let ([mean, scale], [sum, dot]) = ([means[i], scales[i]], found[i].map(|sum| sum / count));
+                    let ([mean, scale], [sum, dot]) = ([means[i], scales[i]], found[i].mapped(|sum| sum / count));
                     let sum = if rows.is_centered { sum } else { R::ZERO };
                     map(
                         [&x[i * n..], &grad[i * n..], weight],
@@ -417,14 +418,14 @@ fn spread_long_rows<R: Real>(
 ) {
     let count = R::from_f64(n as f64);
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
-        let ([x, grad], [mean, scale]) = (inputs.map(|input| input.part(i * n, n)), statistics[i]);
+        let ([x, grad], [mean, scale]) = (inputs.mapped(|input| input.part(i * n, n)), statistics[i]);
         let sums = sums_of_long_row(
             [x, grad, weight],
             pieces,
             #[inline(always)]
             |inputs| dots(inputs, [mean, scale]),
         );
-        let [sum, dot] = sums.map(|sum| sum / count);
+        let [sum, dot] = sums.mapped(|sum| sum / count);
         let sum = if is_centered { sum } else { R::ZERO };
         map_long_row(
             [x, grad, weight],

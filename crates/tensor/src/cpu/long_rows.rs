@@ -9,6 +9,7 @@ use super::rows::{greater, largest};
 use super::sums::{sums, sums_of_pieces, wide};
 use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
+use crate::inlined::zip;
 
 /// The largest element of a row that is read in pieces, and the sum of `exp(x − largest)`: that of the pieces so far is
 /// multiplied whenever one has a larger element.
@@ -48,7 +49,7 @@ pub(super) fn sums_of_long_row<R: Real, const N: usize, const S: usize>(
 ) -> [R; S] {
     let mut sums = [R::ZERO; S];
     let totals = sums_of_pieces(inputs, pieces, f);
-    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    zip(&mut sums[..], totals).for_each(|(sum, total)| *sum = R::from_f64(total));
     sums
 }
 

@@ -18,6 +18,7 @@ use super::source::{Operand, Repeated, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
+use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal::{self, NonTemporal};
 
 /// `out[i] = f(x[i])`.
@@ -68,7 +69,7 @@ pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T
 /// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
 pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| match (dst, x) {
-        (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from_slice(x),
+        (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from(x),
         (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
         (StoredMut::Halves(dst, half), x) => {
             let mut room = [T::ZERO; PIECE];
@@ -94,7 +95,7 @@ pub(crate) fn map1_to_halves<A: Computing>(
             Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, (f, are_exact)),
             None => {
                 let mut room = [0.0; PIECE];
-                for (dst, x) in dst.chunks_mut(PIECE).zip(x.chunks(PIECE)) {
+                for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
                     let room = &mut room[..dst.len()];
                     simd::vectorized(loop_over(room, &[x], |out, [x]| *out = f(x)));
                     half.narrow(room, dst);
@@ -282,7 +283,7 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     if dst.len() == 0 {
         return;
     }
-    let operands = sources.map(Operand::new);
+    let operands = sources.mapped(Operand::new);
     if let (Way::Write, Some(rows)) = (way, common_rows(&operands)) {
         return write_rows(rows, dst, &operands, work);
     }
@@ -315,7 +316,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
         let work = |dst: StoredMut<'_, T>, sources: &[Stored<'_, A>; N]| kernel.run(dst, sources);
         return contiguous(Way::Change, dst.part(0, dims.len()), sources, &work);
     }
-    let operands = sources.map(Operand::new);
+    let operands = sources.mapped(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
     let mut repeated = [const { Repeated::new() }; N];
     let operands = with_repeated(operands, segment, &mut repeated);
@@ -349,7 +350,7 @@ fn with_repeated<'s, A: Computing, const N: usize>(
     rooms: &'s mut [Repeated<A>; N],
 ) -> [Operand<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
-    operands.map(|operand| operand.repeated(segment, rooms.next().expect("a room for each")))
+    operands.mapped(|operand| operand.repeated(segment, rooms.next().expect("a room for each")))
 }
 
 /// The operands from element number `start` on.
@@ -359,14 +360,14 @@ fn opened<'s, A: Computing, const N: usize>(
     rooms: &'s mut [Scratch<A>; N],
 ) -> [Source<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
-    operands.each_ref().map(|operand| operand.open(start, rooms.next().expect("a room for each")))
+    operands.each_ref().mapped(|operand| operand.open(start, rooms.next().expect("a room for each")))
 }
 
 /// The next `len` elements of each.
 #[inline]
 fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], len: usize) -> [Stored<'s, A>; N] {
     let mut pieces = [Stored::Plain(&[][..]); N];
-    for (piece, source) in pieces.iter_mut().zip(sources) {
+    for (piece, source) in zip(&mut pieces[..], sources) {
         *piece = source.next(len);
     }
     pieces

@@ -4,6 +4,7 @@ use super::kernel::{Kernel, loop_over};
 use super::map::written;
 use super::{CpuView, StoredMut, simd};
 use crate::element::Computing;
+use crate::inlined::{Flat, zip};
 
 /// [`map1_longest`](super::map1_longest), but for numbers that `is_rare` names, which `rare` computes, number by number.
 pub(crate) fn map1_but<T: Computing>(
@@ -18,7 +19,7 @@ pub(crate) fn map1_but<T: Computing>(
                 #[inline(always)]
                 || {
                     let mut any = false;
-                    for (dst, &x) in dst.iter_mut().zip(x[0]) {
+                    for (dst, &x) in zip(&mut dst[..], x[0]) {
                         any |= is_rare(x);
                         *dst = f(x);
                     }
@@ -26,7 +27,7 @@ pub(crate) fn map1_but<T: Computing>(
                 },
             );
             if any_is_rare {
-                dst.iter_mut().zip(x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
+                zip(&mut dst[..], x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
             }
         },
         halves: None,
@@ -45,11 +46,11 @@ pub(crate) fn map1_by_bits<T: Computing>(
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
         halves: Some(&|_, dst, [x]| {
-            let (dst, x) = (dst.as_flattened_mut(), x.as_flattened());
+            let (dst, x) = (dst.flattened_mut(), x.flattened());
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    for (dst, &x) in dst.iter_mut().zip(x) {
+                    for (dst, &x) in zip(&mut dst[..], x) {
                         *dst = of_bits(x);
                     }
                 },
@@ -74,7 +75,7 @@ pub(crate) fn map2_but<T: Computing>(
                 #[inline(always)]
                 || {
                     let mut any = false;
-                    for ((dst, &a), &b) in dst.iter_mut().zip(*a).zip(*b) {
+                    for ((dst, &a), &b) in zip(zip(&mut dst[..], *a), *b) {
                         any |= is_rare(a, b);
                         *dst = f(a, b);
                     }
@@ -82,9 +83,8 @@ pub(crate) fn map2_but<T: Computing>(
                 },
             );
             if any_is_rare {
-                let pairs = a.iter().zip(*b).map(|(&a, &b)| (a, b));
-                let rare_ones = dst.iter_mut().zip(pairs).filter(|(_, (a, b))| is_rare(*a, *b));
-                rare_ones.for_each(|(dst, (a, b))| *dst = rare(a, b));
+                let rare_ones = zip(&mut dst[..], zip(*a, *b)).filter(|(_, (a, b))| is_rare(**a, **b));
+                rare_ones.for_each(|(dst, (&a, &b))| *dst = rare(a, b));
             }
         },
         halves: None,
@@ -111,11 +111,11 @@ pub(crate) fn map2_by_bits<T: Computing>(
             ))
         },
         halves: Some(&|_, dst, [a, b]| {
-            let (dst, pairs) = (dst.as_flattened_mut(), a.as_flattened().iter().zip(b.as_flattened()));
+            let (dst, pairs) = (dst.flattened_mut(), zip(a.flattened(), b.flattened()));
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    for (dst, (&a, &b)) in dst.iter_mut().zip(pairs) {
+                    for (dst, (&a, &b)) in zip(&mut dst[..], pairs) {
                         *dst = of_bits(a, b);
                     }
                 },

@@ -10,6 +10,7 @@ use pagelock_memory::Result;
 
 use super::simd;
 use crate::element::Num;
+use crate::inlined::{Slice, zip};
 use crate::scratch;
 
 /// A number with a whole number in its place.
@@ -136,16 +137,16 @@ fn places_of<T: Key, K: Pod + Ord>(
 ) -> Result<()> {
     scratch::with(2 * n, |room: &mut [K]| {
         let (keys, moved) = room.split_at_mut(n);
-        for (line, out) in x.chunks_exact(n).zip(out) {
+        for (line, out) in zip(x.chunks_exact(n), out) {
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
-                    for (to, &x) in keys.iter_mut().zip(line) {
+                    for (to, &x) in zip(&mut keys[..], line) {
                         *to = key(x);
                     }
                 },
             );
-            moved.copy_from_slice(keys);
+            moved.copy_from(keys);
             let (_, &mut wanted, _) = moved.select_nth_unstable(before);
             // Equal ones are in the order of their places.
             let smaller = simd::vectorized(
@@ -187,12 +188,12 @@ fn order_words<T: Key, W: Word>(
 ) -> Result<()> {
     let turned = if descending { u64::MAX >> (64 - T::BITS) } else { 0 };
     let key = |x: T| x.key() ^ turned;
-    let lines = x.chunks_exact(n).zip(out.chunks_exact_mut(wanted.len()));
+    let lines = zip(x.chunks_exact(n), out.chunks_exact_mut(wanted.len()));
     if wanted.end <= FEW && wanted.end < n {
         let mut found = [W::LARGEST; FEW];
         for (line, out) in lines {
             least(line, key, &mut found[..wanted.end]);
-            out.iter_mut().zip(&found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+            zip(&mut out[..], &found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
         }
         return Ok(());
     }
@@ -202,12 +203,12 @@ fn order_words<T: Key, W: Word>(
             let (words, room) = room.split_at_mut(n);
             let lowest =
                 if is_long || T::BITS > W::KEY_BITS { line.iter().map(|&x| key(x)).min().unwrap_or(0) } else { 0 };
-            words.iter_mut().zip(line).enumerate().for_each(|(i, (word, &x))| *word = W::of(key(x) - lowest, i));
+            zip(&mut words[..], line).enumerate().for_each(|(i, (word, &x))| *word = W::of(key(x) - lowest, i));
             match is_long {
                 true => sort_by_bytes(words, room, T::BITS.min(W::KEY_BITS).div_ceil(8) as usize),
                 false => sort_wanted(words, &wanted),
             }
-            out.iter_mut().zip(&words[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+            zip(&mut out[..], &words[wanted.clone()]).for_each(|(out, word)| *out = word.place());
         }
         Ok(())
     })
@@ -217,7 +218,7 @@ fn order_words<T: Key, W: Word>(
 fn least<T: Key, W: Word>(line: &[T], key: impl Fn(T) -> u64, found: &mut [W]) {
     /// Numbers that are compared at a time: in a long line few blocks have one of the least.
     const BLOCK: usize = 64;
-    found.fill(W::LARGEST);
+    found.set_to(W::LARGEST);
     let last = found.len() - 1;
     for (i, block) in line.chunks(BLOCK).enumerate() {
         let bound = found[last].key();
@@ -230,7 +231,7 @@ fn least<T: Key, W: Word>(line: &[T], key: impl Fn(T) -> u64, found: &mut [W]) {
         {
             continue;
         }
-        for (place, &x) in (i * BLOCK..).zip(block) {
+        for (place, &x) in zip(i * BLOCK.., block) {
             let word = W::of(key(x), place);
             if word < found[last] {
                 let mut at = last;
@@ -277,13 +278,13 @@ fn neighboring_words<T: Key, W: Word>(
     out: &mut [[i64; 3]],
 ) -> Result<()> {
     scratch::with(n, |words: &mut [W]| {
-        for (line, out) in x.chunks_exact(n).zip(out) {
+        for (line, out) in zip(x.chunks_exact(n), out) {
             let numbers = simd::vectorized_widely(
                 #[inline(always)]
                 || {
                     // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
                     let mut numbers = 0;
-                    for ((place, word), &x) in words.iter_mut().enumerate().zip(line) {
+                    for (place, (word, &x)) in zip(&mut words[..], line).enumerate() {
                         *word = W::of(x.key(), place);
                         numbers += usize::from(!x.is_nan());
                     }
@@ -326,7 +327,7 @@ fn sort_by_bytes<W: Word>(words: &mut [W], room: &mut [W], n_bytes: usize) {
         is_in_room = !is_in_room;
     }
     if is_in_room {
-        words.copy_from_slice(room);
+        words.copy_from(room);
     }
 }
 

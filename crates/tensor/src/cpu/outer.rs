@@ -8,6 +8,7 @@ use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
 use crate::element::Num;
+use crate::inlined::{Array, zip};
 use crate::non_temporal;
 
 /// Elements that are multiplied at a time, and the shortest lines.
@@ -85,7 +86,7 @@ fn scale_halves<T: Num>(
                         let [to, number, from] = lines.beginnings(line);
                         let numbers = T::widened(InAnyOrder(registers), &[a[number]; BLOCK]);
                         let (out, b) = (&mut out[to..][..lines.len], &b[from..][..lines.len]);
-                        for (out, b) in out.as_chunks_mut().0.iter_mut().zip(b.as_chunks().0) {
+                        for (out, b) in zip(out.as_chunks_mut().0, b.as_chunks().0) {
                             *out = scaled_block(registers, &numbers, b, times);
                         }
                         // What no block is left for is in the last one, of which some elements are computed twice.
@@ -110,7 +111,7 @@ fn scaled_block<T: Num>(
 ) -> Block {
     let registers = InAnyOrder(registers);
     let mut product = T::widened(registers, block);
-    for (x, &number) in product.iter_mut().zip(numbers) {
+    for (x, &number) in zip(&mut product[..], numbers) {
         *x = times(number, *x);
     }
     T::narrowed(registers, &product)
@@ -137,7 +138,7 @@ fn add_scaled_lines<T: Num>(
     f: impl Fn(T, T, T) -> T + Sync,
 ) -> bool {
     let ([Stored::Plain(x_data), Stored::Plain(a_data), Stored::Plain(b_data)], StoredMut::Plain(out)) =
-        ([x, a, b].map(|view| view.data), out)
+        ([x, a, b].mapped(|view| view.data), out)
     else {
         return false;
     };
@@ -162,15 +163,15 @@ fn add_scaled_lines<T: Num>(
                         let (blocks, rest) = out.as_chunks_mut::<SHORT>();
                         let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
                         let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
-                        for ((out, x), b) in blocks.iter_mut().zip(x_blocks).zip(b_blocks) {
+                        for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
                             // Of a copy: the compiler does not know here that `out` is no part of `b`.
                             let mut sum = *x;
-                            for (sum, &b) in sum.iter_mut().zip(b) {
+                            for (sum, &b) in zip(&mut sum[..], b) {
                                 *sum = f(*sum, number, b);
                             }
                             *out = sum;
                         }
-                        for ((out, &x), &b) in rest.iter_mut().zip(x_rest).zip(b_rest) {
+                        for ((out, &x), &b) in zip(zip(&mut rest[..], x_rest), b_rest) {
                             *out = f(x, number, b);
                         }
                     }
@@ -195,7 +196,7 @@ fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: im
                 let [to, number, from] = lines.beginnings(line);
                 let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
                 let (blocks, rest) = out.as_chunks_mut::<SHORT>();
-                for (out, b) in blocks.iter_mut().zip(b.as_chunks::<SHORT>().0) {
+                for (out, b) in zip(&mut blocks[..], b.as_chunks::<SHORT>().0) {
                     // Of a copy: the compiler does not know here that `out` is no part of `b`.
                     let mut product = *b;
                     for x in &mut product {
@@ -204,7 +205,7 @@ fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: im
                     *out = product;
                 }
                 let start = b.len() - rest.len();
-                for (out, &b) in rest.iter_mut().zip(&b[start..]) {
+                for (out, &b) in zip(&mut rest[..], &b[start..]) {
                     *out = times(number, b);
                 }
             }

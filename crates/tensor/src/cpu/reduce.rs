@@ -15,6 +15,7 @@ use super::spaced_rows::fold_rows;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
 use crate::element::{Computing, Element, Num, Real};
+use crate::inlined::Slice;
 use crate::parallel::for_each_chunk_mut;
 
 /// How elements become one value: `lift` each, `combine` them in any order, starting from `IDENTITY`, which is neutral.
@@ -406,12 +407,12 @@ fn lift_each<T: Computing, F: Fold<T>>(fold: F, totals: &mut [F::Value], element
 
 /// Combines values pair by pair, overwriting them on the way. There must be at least one.
 #[inline(always)]
-pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A) -> A {
+pub(super) fn in_halves<A: Value>(values: &mut [A], combine: impl Fn(A, A) -> A + Copy) -> A {
     let mut len = values.len();
     while len > 1 {
         let half = len.div_ceil(2);
         let (low, high) = values[..len].split_at_mut(half);
-        combine_each(low, high, &combine);
+        combine_each(low, high, combine);
         len = half;
     }
     values[0]
@@ -509,7 +510,7 @@ fn add_halves_to_lanes<T: Computing, F: Fold<T>>(
                 }
                 combine_each(&mut total, &sums, |total, sum| fold.combine(total, sum));
                 let mut last = [0; LANES];
-                last[..rest.len()].copy_from_slice(rest);
+                last[..rest.len()].copy_from(rest);
                 let values: [T; LANES] = T::widened(registers, &last);
                 lift_each(fold, &mut total, &values[..rest.len()]);
             }

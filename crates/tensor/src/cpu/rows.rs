@@ -17,6 +17,7 @@ use super::reduce::in_halves;
 use super::sums::{sums, sums_in_registers, wide};
 use super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
+use crate::inlined::{Array, Flat, Slice, zip};
 
 /// Rows of a tile, and the most longer rows that are computed together.
 const LANES: usize = 16;
@@ -83,15 +84,15 @@ impl RowOp<1> for Softmax {
     #[inline(always)]
     fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
         subtract_largest(x, scratch);
-        exp_all(x.as_flattened_mut());
+        exp_all(x.flattened_mut());
         let sum = fold_lanes(x, [R::ZERO; LANES], R::plus);
-        with_lanes(x, sum.map(|sum| R::ONE / sum), scratch, |x, factor| x * factor);
+        with_lanes(x, sum.mapped(|sum| R::ONE / sum), scratch, |x, factor| x * factor);
     }
 
     #[inline(always)]
     fn rows<R: Real>([x]: [&[R]; 1], row_len: usize, out: &mut [R], _: &mut [R]) {
         let [_, sums] = exp_of_rows(x, row_len, out, true);
-        for (out, sum) in out.chunks_exact_mut(row_len).zip(sums) {
+        for (out, sum) in zip(out.chunks_exact_mut(row_len), sums) {
             let factor = R::ONE / sum;
             out.iter_mut().for_each(|x| *x = *x * factor);
         }
@@ -107,11 +108,11 @@ impl RowOp<1> for LogSoftmax {
     #[inline(always)]
     fn tile<R: Real>([x]: [&mut [[R; LANES]]; 1], scratch: &mut [[R; LANES]]) {
         subtract_largest(x, scratch);
-        scratch.copy_from_slice(x);
-        exp_all(scratch.as_flattened_mut());
+        scratch.copy_from(x);
+        exp_all(scratch.flattened_mut());
         let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         scratch[0] = sum;
-        ln_all(scratch[..1].as_flattened_mut());
+        ln_all(scratch[..1].flattened_mut());
         let log = scratch[0];
         with_lanes(x, log, scratch, |x, log| x - log);
     }
@@ -144,13 +145,13 @@ struct SoftmaxGrad;
 impl RowOp<2> for SoftmaxGrad {
     #[inline(always)]
     fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
-        let products = y.as_flattened().iter().zip(grad.as_flattened());
-        for (out, (&y, &grad)) in scratch.as_flattened_mut().iter_mut().zip(products) {
+        let products = zip(y.flattened(), grad.flattened());
+        for (out, (&y, &grad)) in zip(scratch.flattened_mut(), products) {
             *out = y * grad;
         }
         let sum = fold_lanes(scratch, [R::ZERO; LANES], R::plus);
         with_lanes(grad, sum, scratch, |grad, sum| grad - sum);
-        for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
+        for (y, &grad) in zip(y.flattened_mut(), grad.flattened()) {
             *y = *y * grad;
         }
     }
@@ -195,9 +196,9 @@ impl RowOp<2> for LogSoftmaxGrad {
     #[inline(always)]
     fn tile<R: Real>([y, grad]: [&mut [[R; LANES]]; 2], scratch: &mut [[R; LANES]]) {
         let sum = fold_lanes(grad, [R::ZERO; LANES], R::plus);
-        exp_all(y.as_flattened_mut());
+        exp_all(y.flattened_mut());
         with_lanes(y, sum, scratch, |y, sum| y * sum);
-        for (y, &grad) in y.as_flattened_mut().iter_mut().zip(grad.as_flattened()) {
+        for (y, &grad) in zip(y.flattened_mut(), grad.flattened()) {
             *y = grad - *y;
         }
     }
@@ -251,18 +252,18 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
                 let mut room = [R::ZERO; GROUP];
                 let target = &target[first..][..losses.len()];
                 if row_len <= SHORT {
-                    let tiles = x.chunks(LANES * row_len).zip(losses.chunks_mut(LANES)).zip(target.chunks(LANES));
+                    let tiles = zip(zip(x.chunks(LANES * row_len), losses.chunks_mut(LANES)), target.chunks(LANES));
                     for ((x, losses), target) in tiles {
                         let log = &mut room[..x.len()];
                         short_rows::<R, LogSoftmax, 1>([x], row_len, log);
-                        for ((loss, log), class) in losses.iter_mut().zip(log.chunks_exact(row_len)).zip(target) {
+                        for ((loss, log), class) in zip(zip(&mut losses[..], log.chunks_exact(row_len)), target) {
                             *loss = -log[*class as usize];
                         }
                     }
                     return;
                 }
                 let group = rows_together(row_len);
-                let groups = x.chunks(group * row_len).zip(losses.chunks_mut(group)).zip(target.chunks(group));
+                let groups = zip(zip(x.chunks(group * row_len), losses.chunks_mut(group)), target.chunks(group));
                 for ((x, losses), target) in groups {
                     let [largest, mut logs] = exp_of_rows(x, row_len, &mut room, false);
                     ln_all(&mut logs[..losses.len()]);
@@ -298,7 +299,7 @@ pub(crate) fn cross_entropy_grad<R: Real>(
                         false => exp_of_rows(&x[i * group..][..out.len()], row_len, out, true),
                     };
                     let rows = first + i * group / row_len..;
-                    for ((row, out), sum) in rows.zip(out.chunks_exact_mut(row_len)).zip(sums) {
+                    for ((row, out), sum) in zip(zip(rows, out.chunks_exact_mut(row_len)), sums) {
                         let (class, grad) = (target[row] as usize, grad(row));
                         let (probability, factor) = (out[class] / sum, grad / sum);
                         out.iter_mut().for_each(|x| *x = *x * factor);
@@ -325,7 +326,7 @@ fn run<R: Real, O: RowOp<N>, const N: usize>(
     }
     if row_len > PIECE && O::IN_PIECES {
         by_long_rows(out, (row_len, CHUNK / 4), &|row, out, pieces| {
-            O::long_row(inputs.map(|input| input.part(row * row_len, row_len)), out, pieces);
+            O::long_row(inputs.mapped(|input| input.part(row * row_len, row_len)), out, pieces);
         });
         return Ok(());
     }
@@ -361,10 +362,10 @@ fn short_rows<R: Real, O: RowOp<N>, const N: usize>(inputs: [&[R]; N], row_len: 
     let mut tiles = [[[R::ZERO; LANES]; SHORT]; N];
     let mut scratch = [[R::ZERO; LANES]; SHORT];
     for (i, out) in out.chunks_mut(LANES * row_len).enumerate() {
-        for (tile, input) in tiles.iter_mut().zip(inputs) {
+        for (tile, input) in zip(&mut tiles[..], inputs) {
             load(&input[i * LANES * row_len..][..out.len()], &mut tile[..row_len]);
         }
-        O::tile(tiles.each_mut().map(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
+        O::tile(tiles.each_mut().mapped(|tile| &mut tile[..row_len]), &mut scratch[..row_len]);
         store(&tiles[0][..row_len], out);
     }
 }
@@ -374,7 +375,7 @@ fn short_rows<R: Real, O: RowOp<N>, const N: usize>(inputs: [&[R]; N], row_len: 
 #[inline(never)]
 fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
-        for (values, x) in tile.iter_mut().zip(row) {
+        for (values, x) in zip(&mut tile[..], row) {
             values[lane] = *x;
         }
     }
@@ -384,7 +385,7 @@ fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
 #[inline(never)]
 fn store<R: Real>(tile: &[[R; LANES]], rows: &mut [R]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
-        for (out, values) in row.iter_mut().zip(tile) {
+        for (out, values) in zip(&mut row[..], tile) {
             *out = values[lane];
         }
     }
@@ -422,7 +423,7 @@ fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], scratch: &mut [[R; LANES]]
 fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: [R; LANES], combine: impl Fn(R, R) -> R) -> [R; LANES] {
     let mut folded = start;
     for values in tile {
-        for (folded, &x) in folded.iter_mut().zip(values) {
+        for (folded, &x) in zip(&mut folded[..], values) {
             *folded = combine(*folded, x);
         }
     }
@@ -433,8 +434,8 @@ fn fold_lanes<R: Real>(tile: &[[R; LANES]], start: [R; LANES], combine: impl Fn(
 /// vectorise one loop over everything well, and sixteen short ones badly.
 #[inline(always)]
 fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut [[R; LANES]], f: impl Fn(R, R) -> R) {
-    scratch.fill(lanes);
-    for (x, &lane) in tile.as_flattened_mut().iter_mut().zip(scratch.as_flattened()) {
+    scratch.set_to(lanes);
+    for (x, &lane) in zip(tile.flattened_mut(), scratch.flattened()) {
         *x = f(*x, lane);
     }
 }
@@ -443,7 +444,7 @@ fn with_lanes<R: Real>(tile: &mut [[R; LANES]], lanes: [R; LANES], scratch: &mut
 pub(super) fn largest<R: Real>(x: &[R]) -> R {
     let (full, rest) = x.as_chunks::<LANES>();
     let mut lanes = fold_lanes(full, [R::LOWEST; LANES], greater);
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
+    zip(&mut lanes[..], rest).for_each(|(lane, &x)| *lane = greater(*lane, x));
     in_halves(&mut lanes, greater)
 }
 
@@ -458,7 +459,7 @@ fn rows_together(row_len: usize) -> usize {
 #[inline(always)]
 fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> [[R; LANES]; 2] {
     let mut largest_of = [R::ZERO; LANES];
-    for (largest_of, x) in largest_of.iter_mut().zip(x.chunks_exact(row_len)) {
+    for (largest_of, x) in zip(&mut largest_of[..], x.chunks_exact(row_len)) {
         *largest_of = largest(x);
     }
     let mut totals = [0.0; LANES];
@@ -480,7 +481,7 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> 
         }
     }
     let mut sums = [R::ZERO; LANES];
-    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    zip(&mut sums[..], totals).for_each(|(sum, total)| *sum = R::from_f64(total));
     [largest_of, sums]
 }
 

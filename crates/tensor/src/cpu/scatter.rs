@@ -9,6 +9,7 @@ use super::index::{all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
+use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// `dst[i, …, index[i, …, k, …], …] = combine(that, src[i, …, k, …])`, in row-major order of the source along each line.
@@ -58,7 +59,7 @@ pub(crate) fn scatter<T: Value>(
         }
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..index.shape.len()];
-        shape.copy_from_slice(index.shape);
+        shape.copy_from(index.shape);
         shape[0] = n;
         let (numbers, values) = (&numbers[first * index.strides[0]..], &values[first * src.strides[0]..]);
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
@@ -91,7 +92,7 @@ fn scatter_in_columns<T: Value>(
                 let [mut at, mut value, mut column] = lines.beginnings(line);
                 if lines.steps == [1; 3] {
                     let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
-                    for ((column, &number), &value) in (column..).zip(numbers).zip(values) {
+                    for ((column, &number), &value) in zip(zip(column.., numbers), values) {
                         match dst.get_mut(number as usize, column) {
                             Some(place) => *place = own_combine(*place, value),
                             None => are_inside = false,
@@ -129,7 +130,7 @@ fn write<T: Value>(
         if let ([1, 1, 0], 1) = (lines.steps, stride) {
             let dst = &mut dst[to..][..size];
             let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
-            for (&number, &value) in numbers.iter().zip(values) {
+            for (&number, &value) in zip(&numbers[..], values) {
                 match dst.get_mut(number as usize) {
                     Some(place) => *place = combine(*place, value),
                     None => are_inside = false,
@@ -172,7 +173,7 @@ impl<'a, T: Value> Rows<'a, T> {
         let is_repeated = |(at, (&size, &stride)): (usize, (&usize, &usize))| {
             if at == dim { size == 1 || stride == 1 } else { (size == 1 || stride == 0) && size == dst_shape[at] }
         };
-        let repeats = index.shape.iter().zip(index.strides).enumerate().all(is_repeated);
+        let repeats = zip(&index.shape[..], index.strides).enumerate().all(is_repeated);
         let inner = dst_shape.get(dim + 1..)?.iter().product();
         let lies_at =
             |strides: &[usize]| (0..src.shape.len()).all(|at| src.shape[at] == 1 || src.strides[at] == strides[at]);
@@ -188,7 +189,7 @@ impl<'a, T: Value> Rows<'a, T> {
         })
     }
 
-    fn write(&self, dst: &mut [T], combine: impl Fn(T, T) -> T + Sync) {
+    fn write(&self, dst: &mut [T], combine: impl Fn(T, T) -> T + Sync + Copy) {
         let Rows { outer, n, inner, index, .. } = *self;
         if outer > 1 {
             let slabs = (CHUNK / (n * inner)).max(1);
@@ -199,7 +200,7 @@ impl<'a, T: Value> Rows<'a, T> {
                         for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
                             let first = (i * slabs + slab) * index.len();
                             for (j, &place) in index.iter().enumerate() {
-                                self.write_row(&mut dst[place as usize * inner..][..inner], first + j, &combine);
+                                self.write_row(&mut dst[place as usize * inner..][..inner], first + j, combine);
                             }
                         }
                     },
@@ -215,7 +216,7 @@ impl<'a, T: Value> Rows<'a, T> {
                     for (j, &place) in index.iter().enumerate() {
                         let place = (place as usize).wrapping_sub(first);
                         if place < rows {
-                            self.write_row(&mut dst[place * inner..][..inner], j, &combine);
+                            self.write_row(&mut dst[place * inner..][..inner], j, combine);
                         }
                     }
                 },
@@ -230,7 +231,7 @@ impl<'a, T: Value> Rows<'a, T> {
             return to.iter_mut().for_each(|to| *to = combine(*to, self.src[0]));
         }
         let from = &self.src[j * self.inner..][..self.inner];
-        to.iter_mut().zip(from).for_each(|(to, &from)| *to = combine(*to, from));
+        zip(&mut to[..], from).for_each(|(to, &from)| *to = combine(*to, from));
     }
 }
 
@@ -241,7 +242,7 @@ pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
         simd::vectorized(
             #[inline(always)]
             || {
-                for (mask, count) in mask[4 * i * CHUNK..].chunks(CHUNK).zip(counts) {
+                for (mask, count) in zip(mask[4 * i * CHUNK..].chunks(CHUNK), counts) {
                     // Bytes hold the counts of so few.
                     for mask in mask.chunks(128) {
                         *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
@@ -258,7 +259,7 @@ pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: 
     let mut parts = parts(out, counts, 1);
     for_each_chunk_mut(&mut parts, 1, |i, part| {
         let (out, mut n) = (&mut *part[0], 0);
-        for (&x, &is_true) in x[i * CHUNK..].iter().zip(&mask[i * CHUNK..]) {
+        for (&x, &is_true) in zip(&x[i * CHUNK..], &mask[i * CHUNK..]) {
             if n == out.len() {
                 break;
             }
@@ -289,7 +290,7 @@ pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: 
         while place < end && at < rows.len() {
             let (line, first, start) = (place / size, place % size, at);
             let truths = &mask[place..end.min(place + size - first)];
-            for (number, &is_true) in (first as i64..).zip(truths) {
+            for (number, &is_true) in zip(first as i64.., truths) {
                 // What is not true is written, too, and then overwritten: nothing is predicted.
                 let Some(last) = rows.get_mut(at + rank - 1) else { break };
                 *last = number;
@@ -324,12 +325,12 @@ pub(crate) fn replace_where<T: Value + Pod>(
     let parts: Vec<&[T]> = counts.iter().map(&mut part).collect();
     for_each_chunk_mut(out, CHUNK, |i, out| {
         match x {
-            Some(x) => out.copy_from_slice(&x[i * CHUNK..][..out.len()]),
-            None => out.fill(T::zeroed()),
+            Some(x) => out.copy_from(&x[i * CHUNK..][..out.len()]),
+            None => out.set_to(T::zeroed()),
         }
         let Some(last) = parts[i].len().checked_sub(1) else { return };
         let mut n = 0;
-        for (out, &is_true) in out.iter_mut().zip(&mask[i * CHUNK..]) {
+        for (out, &is_true) in zip(&mut out[..], &mask[i * CHUNK..]) {
             let next = parts[i][n.min(last)];
             *out = if is_true != 0 { next } else { *out };
             n += usize::from(is_true != 0);
@@ -339,7 +340,7 @@ pub(crate) fn replace_where<T: Value + Pod>(
 
 /// `out[…, i, …] = x[…, size − 1 − i, …]` along all dimensions of `flipped`; both are contiguous.
 pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &mut [T]) {
-    let Some(&last) = flipped.iter().max().filter(|_| !out.is_empty()) else { return out.copy_from_slice(x) };
+    let Some(&last) = flipped.iter().max().filter(|_| !out.is_empty()) else { return out.copy_from(x) };
     let (n, inner): (usize, usize) = (shape[last], shape[last + 1..].iter().product());
     if inner == 1 && flipped.len() == 1 && n <= CHUNK {
         return reverse_lines(x, n, out);
@@ -359,10 +360,8 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
                     let from = &x[(from * n + n - first - count) * inner..][..now.len()];
                     match inner {
                         1 => reverse(from, now),
-                        _ => now
-                            .chunks_exact_mut(inner)
-                            .zip(from.rchunks_exact(inner))
-                            .for_each(|(out, x)| out.copy_from_slice(x)),
+                        _ => std::iter::zip(now.chunks_exact_mut(inner), from.rchunks_exact(inner))
+                            .for_each(|(out, x)| out.copy_from(x)),
                     }
                     (line, first, rest) = (line + 1, 0, later);
                 }
@@ -379,7 +378,7 @@ fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
         simd::vectorized(
             #[inline(always)]
             || {
-                for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+                for (x, out) in zip(x.chunks_exact(n), out.chunks_exact_mut(n)) {
                     reverse(x, out);
                 }
             },
@@ -393,7 +392,7 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
     const BLOCK: usize = 32;
     let (x_rest, x_blocks) = x.as_rchunks::<BLOCK>();
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
-    for (out, &x) in blocks.iter_mut().zip(x_blocks.iter().rev()) {
+    for (out, &x) in zip(&mut blocks[..], x_blocks.iter().rev()) {
         // Of a copy: the compiler does not know here that `out` is no part of `x`.
         let mut turned = x;
         for (i, turned) in turned.iter_mut().enumerate() {
@@ -401,7 +400,7 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
         }
         *out = turned;
     }
-    for (out, &x) in rest.iter_mut().zip(x_rest.iter().rev()) {
+    for (out, &x) in zip(&mut rest[..], x_rest.iter().rev()) {
         *out = x;
     }
 }

@@ -5,6 +5,7 @@
 //! than a few instructions each.
 
 use super::{MAX_RANK, Value};
+use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// A shape with the strides of `N` tensors, in which no two neighbouring dimensions could be one and none has size 1.
@@ -36,7 +37,7 @@ impl<const N: usize> Lines<N> {
     /// Where line number `line` begins, on each side.
     #[inline(always)]
     pub(super) fn beginnings(&self, line: usize) -> [usize; N] {
-        std::array::from_fn(|side| self.starts[side] + line * self.distances[side])
+        from_fn(|side| self.starts[side] + line * self.distances[side])
     }
 }
 
@@ -45,7 +46,7 @@ impl<const N: usize> Sides<N> {
     pub(super) fn of(shape: &[usize], strides: [&[usize]; N]) -> Self {
         let mut sides = Sides { rank: 0, shape: [1; MAX_RANK], strides: [[1; N]; MAX_RANK] };
         for (dim, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
-            sides.push(size, strides.map(|strides| strides[dim]));
+            sides.push(size, strides.mapped(|strides| strides[dim]));
         }
         sides.rank = sides.rank.max(1);
         sides
@@ -123,7 +124,7 @@ impl<const N: usize> Sides<N> {
         let row = Sides { shape: shifted(self.shape, 1), strides: shifted(self.strides, [1; N]), rank: self.rank - 1 };
         let (rows, distance) = (self.shape[0], self.strides[0][0]);
         let row_span = (0..row.rank).map(|dim| (row.shape[dim] - 1) * row.strides[dim][0]).sum::<usize>() + 1;
-        let (row_len, at) = (self.len() / rows, |row| add(from, self.strides[0].map(|stride| row * stride)));
+        let (row_len, at) = (self.len() / rows, |row| add(from, self.strides[0].mapped(|stride| row * stride)));
         if self.len() <= chunk || distance < row_span {
             return work(dst, from, self);
         }
@@ -143,7 +144,7 @@ impl<const N: usize> Sides<N> {
 const FEW: usize = 16;
 
 fn add<const N: usize>(mut a: [usize; N], b: [usize; N]) -> [usize; N] {
-    a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+    zip(&mut a[..], b).for_each(|(a, b)| *a += b);
     a
 }
 

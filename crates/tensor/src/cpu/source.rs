@@ -10,6 +10,7 @@ use super::math::half::Half;
 use super::walk::{Dims, Walk};
 use super::{CpuView, Stored};
 use crate::element::Computing;
+use crate::inlined::Slice;
 
 /// Elements of a piece at most: fewer, and starting on one takes a fourth of the time of adding a row to each row.
 pub(super) const SEGMENT: usize = 2048;
@@ -151,9 +152,9 @@ impl<'a, T: Computing> Operand<'a, T> {
 fn repeat<T: Copy>(pattern: &[T], buffer: &mut [T]) {
     let period = pattern.len();
     if period == 1 {
-        return buffer.fill(pattern[0]);
+        return buffer.set_to(pattern[0]);
     }
-    buffer[..period].copy_from_slice(pattern);
+    buffer[..period].copy_from(pattern);
     let mut filled = period;
     while filled < buffer.len() {
         let more = filled.min(buffer.len() - filled);

@@ -11,6 +11,7 @@ use super::math::half::{self, Block, Registers, Wide};
 use super::reduce::in_halves;
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
+use crate::inlined::{Array, Slice, zip};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
@@ -56,7 +57,7 @@ fn in_blocks<const L: usize, R: Real, const N: usize, const S: usize>(
         add_to(&mut totals, in_lanes::<L, R, N, S>(block, f));
     }
     let mut sums = [R::ZERO; S];
-    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    zip(&mut sums[..], totals).for_each(|(sum, total)| *sum = R::from_f64(total));
     sums
 }
 
@@ -69,7 +70,7 @@ pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
 ) -> [R; S] {
     let mut sums = [R::ZERO; S];
     let totals = totals_in_registers(registers, inputs, f);
-    sums.iter_mut().zip(totals).for_each(|(sum, total)| *sum = R::from_f64(total));
+    zip(&mut sums[..], totals).for_each(|(sum, total)| *sum = R::from_f64(total));
     sums
 }
 
@@ -86,12 +87,12 @@ fn totals_in_registers<R: Real, const N: usize, const S: usize>(
         let mut lanes = [[R::ZERO; LANES]; S];
         for i in start..n.min(start + TOGETHER) {
             let mut x = [[R::ZERO; half::BLOCK]; N];
-            for (x, input) in x.iter_mut().zip(inputs) {
+            for (x, input) in zip(&mut x[..], inputs) {
                 *x = R::widened(registers, &input[i]);
             }
             for first in (0..half::BLOCK).step_by(LANES) {
                 for lane in 0..LANES {
-                    for (lanes, value) in lanes.iter_mut().zip(f(lane_of(&x, first + lane))) {
+                    for (lanes, value) in zip(&mut lanes[..], f(lane_of(&x, first + lane))) {
                         lanes[lane] = lanes[lane] + value;
                     }
                 }
@@ -105,7 +106,7 @@ fn totals_in_registers<R: Real, const N: usize, const S: usize>(
 /// Adds what a block adds up to.
 #[inline(always)]
 fn add_to<R: Real, const L: usize, const S: usize>(totals: &mut [f64; S], mut lanes: [[R; L]; S]) {
-    totals.iter_mut().zip(across(&mut lanes)).for_each(|(total, found)| *total += wide(found));
+    zip(&mut totals[..], across(&mut lanes)).for_each(|(total, found)| *total += wide(found));
 }
 
 /// Adds up a block, lane by lane.
@@ -119,7 +120,7 @@ fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
     for start in (0..whole).step_by(L) {
         let x: [[R; L]; N] = lanes_of(&inputs, start);
         for lane in 0..L {
-            for (lanes, value) in lanes.iter_mut().zip(f(lane_of(&x, lane))) {
+            for (lanes, value) in zip(&mut lanes[..], f(lane_of(&x, lane))) {
                 lanes[lane] = lanes[lane] + value;
             }
         }
@@ -147,7 +148,7 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
     f: impl Fn([R; N]) -> [R; S],
 ) {
     for i in start..inputs[0].len() {
-        for (lanes, value) in lanes.iter_mut().zip(f(nth(&inputs, i))) {
+        for (lanes, value) in zip(&mut lanes[..], f(nth(&inputs, i))) {
             lanes[i - start] = lanes[i - start] + value;
         }
     }
@@ -157,7 +158,7 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
 #[inline(always)]
 fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
-    for (sum, lanes) in sums.iter_mut().zip(lanes) {
+    for (sum, lanes) in zip(&mut sums[..], lanes) {
         *sum = in_halves(lanes, R::plus);
     }
     sums
@@ -167,8 +168,8 @@ fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [
 #[inline(always)]
 fn lanes_of<R: Real, const L: usize, const N: usize>(inputs: &[&[R]; N], start: usize) -> [[R; L]; N] {
     let mut lanes = [[R::ZERO; L]; N];
-    for (lanes, input) in lanes.iter_mut().zip(inputs) {
-        lanes.copy_from_slice(&input[start..start + L]);
+    for (lanes, input) in zip(&mut lanes[..], inputs) {
+        lanes.copy_from(&input[start..start + L]);
     }
     lanes
 }
@@ -177,7 +178,7 @@ fn lanes_of<R: Real, const L: usize, const N: usize>(inputs: &[&[R]; N], start: 
 #[inline(always)]
 pub(super) fn lane_of<R: Real, const N: usize, const LEN: usize>(lanes: &[[R; LEN]; N], lane: usize) -> [R; N] {
     let mut one = [R::ZERO; N];
-    for (one, lanes) in one.iter_mut().zip(lanes) {
+    for (one, lanes) in zip(&mut one[..], lanes) {
         *one = lanes[lane];
     }
     one
@@ -191,7 +192,7 @@ pub(crate) fn total<R: Real, const N: usize>(
     let n = inputs[0].len();
     scratch::with(n.div_ceil(CHUNK), |parts: &mut [f64]| {
         for_each_chunk_mut(parts, 1, |i, part| {
-            let inputs = inputs.map(|input| input.part(i * CHUNK, CHUNK.min(n - i * CHUNK)));
+            let inputs = inputs.mapped(|input| input.part(i * CHUNK, CHUNK.min(n - i * CHUNK)));
             [part[0]] = sums_of_pieces(inputs, &mut Pieces::new(), |x| [f(x)]);
         });
         Ok(parts.iter().fold(0.0, |all, part| all + part))
@@ -227,7 +228,7 @@ pub(super) fn sums_of_pieces<R: Real, const N: usize, const S: usize>(
             #[inline(always)]
             move || {
                 let found = sums(inputs, f);
-                all.iter_mut().zip(found).for_each(|(total, found)| *total += wide(found));
+                zip(&mut all[..], found).for_each(|(total, found)| *total += wide(found));
             },
         );
     });
@@ -257,7 +258,7 @@ pub(super) fn column_sums<R: Real, const K: usize, const N: usize, const S: usiz
 where
     F: Fn([R; K], [R; N]) -> [R; S],
 {
-    totals.fill(0.0);
+    totals.set_to(0.0);
     if totals.is_empty() {
         return Ok(());
     }
@@ -269,12 +270,12 @@ where
             let (first, start) = (i / n_tiles * part_rows, i % n_tiles * tile);
             let rows = first..rows.min(first + part_rows);
             let tile = Tile { rows, start, len: tile.min(width - start), width };
-            tile.add_up(inputs, numbers.map(|all| &all[start..]), part, f)
+            tile.add_up(inputs, numbers.mapped(|all| &all[start..]), part, f)
         })?;
         for (i, part) in parts.chunks_exact(S * tile).enumerate() {
             let (start, len) = (i % n_tiles * tile, tile.min(width - i % n_tiles * tile));
-            for (totals, part) in totals.chunks_exact_mut(width).zip(part.chunks_exact(len)) {
-                totals[start..].iter_mut().zip(part).for_each(|(total, part)| *total += part);
+            for (totals, part) in zip(totals.chunks_exact_mut(width), part.chunks_exact(len)) {
+                zip(&mut totals[start..], part).for_each(|(total, part)| *total += part);
             }
         }
         Ok(())
@@ -304,7 +305,7 @@ impl Tile {
     {
         let Tile { rows, start, len, width } = self;
         let totals = &mut totals[..S * len];
-        totals.fill(0.0);
+        totals.set_to(0.0);
         // A divisor of `ROWS`. The prefetcher follows few rows at a time, and fewer if they are far apart; halves are widened
         // in one go.
         let together = match (len, inputs[0]) {
@@ -317,7 +318,7 @@ impl Tile {
             for row in rows.clone().step_by(together) {
                 let (done, n) = (row - rows.start, together.min(rows.end - row));
                 if done % ROWS == 0 {
-                    sums.fill(R::ZERO);
+                    sums.set_to(R::ZERO);
                 }
                 let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), room);
                 let own = &mut *sums;
@@ -326,7 +327,7 @@ impl Tile {
                     move || add_rows(inputs, (row, n, stride), numbers, own, f),
                 );
                 if (done + n) % ROWS == 0 || row + n == rows.end {
-                    totals.iter_mut().zip(&*sums).for_each(|(total, sum)| *total += wide(*sum));
+                    zip(&mut totals[..], &*sums).for_each(|(total, sum)| *total += wide(*sum));
                 }
             }
             Ok(())
@@ -351,19 +352,19 @@ pub(super) fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, 
         let numbers: [[R; LANES]; K] = lanes_of(&numbers, start);
         let mut own = [[R::ZERO; LANES]; S];
         for (s, own) in own.iter_mut().enumerate() {
-            own.copy_from_slice(&sums[s * len + start..][..LANES]);
+            own.copy_from(&sums[s * len + start..][..LANES]);
         }
         for i in 0..n {
             let (f, x): (F, [[R; LANES]; N]) = (f(row + i), lanes_of(&inputs, i * stride + start));
             for lane in 0..LANES {
                 let found = f(lane_of(&numbers, lane), lane_of(&x, lane));
-                for (own, found) in own.iter_mut().zip(found) {
+                for (own, found) in zip(&mut own[..], found) {
                     own[lane] = own[lane] + found;
                 }
             }
         }
         for (s, own) in own.iter().enumerate() {
-            sums[s * len + start..][..LANES].copy_from_slice(own);
+            sums[s * len + start..][..LANES].copy_from(own);
         }
     }
     for j in whole..len {

@@ -3,6 +3,7 @@
 use bytemuck::Pod;
 
 use super::CHUNK;
+use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Matrices of `rows × columns` without gaps, with zeros below diagonal number `diagonal` if `is_upper`, else above it.
@@ -15,14 +16,14 @@ pub(crate) fn triangle<T: Pod + Send + Sync>(
     let lines = (CHUNK / columns.max(1)).max(1);
     for_each_chunk_mut(out, lines * columns, |i, out| {
         let x = &x[i * lines * columns..][..out.len()];
-        for (line, (out, x)) in out.chunks_exact_mut(columns).zip(x.chunks_exact(columns)).enumerate() {
+        for (line, (out, x)) in zip(out.chunks_exact_mut(columns), x.chunks_exact(columns)).enumerate() {
             // The first column on the diagonal, or behind it.
             let behind = if is_upper { 0 } else { 1 };
             let row = ((i * lines + line) % rows) as isize;
             let first = row.saturating_add(diagonal).saturating_add(behind).clamp(0, columns as isize) as usize;
             let (kept, zeros) = if is_upper { (first..columns, 0..first) } else { (0..first, first..columns) };
-            out[kept.clone()].copy_from_slice(&x[kept]);
-            out[zeros].fill(T::zeroed());
+            out[kept.clone()].copy_from(&x[kept]);
+            out[zeros].set_to(T::zeroed());
         }
     });
 }

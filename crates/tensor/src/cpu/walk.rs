@@ -6,6 +6,7 @@
 use super::copy::{copy_line, fill_line};
 use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
+use crate::inlined::Slice;
 
 /// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
 ///
@@ -235,7 +236,7 @@ impl Walk {
             let (line, others) = rest.split_at(self.run().min(rest.len()));
             let target = &mut data[self.offset..];
             match stride {
-                1 => target[..line.len()].copy_from_slice(line),
+                1 => target[..line.len()].copy_from(line),
                 _ => line.iter().enumerate().for_each(|(i, &value)| target[i * stride] = value),
             }
             self.advance(line.len());
@@ -281,8 +282,8 @@ fn read_lines<T: Copy>(data: &[T], [distance, stride]: [usize; 2], len: usize, o
 #[inline]
 fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
     match stride {
-        1 => out.copy_from_slice(&data[..out.len()]),
-        0 => out.fill(data[0]),
+        1 => out.copy_from(&data[..out.len()]),
+        0 => out.set_to(data[0]),
         _ => out.iter_mut().enumerate().for_each(|(i, value)| *value = data[i * stride]),
     }
 }

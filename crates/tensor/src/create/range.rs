@@ -5,6 +5,7 @@ use ::half::{bf16, f16};
 use crate::cpu::{self, math::half::Half};
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, by_dtype, by_real};
@@ -12,8 +13,10 @@ use crate::tensor::{Raw, by_dtype, by_real};
 /// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
 pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
     let count = match [start, end, step] {
-        [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => integer_steps([start, end, step].map(i128::from)),
-        floats => float_steps(floats.map(|value| decimal(value.to_f64(), dtype))),
+        [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => {
+            integer_steps([start, end, step].mapped(i128::from))
+        }
+        floats => float_steps(floats.mapped(|value| decimal(value.to_f64(), dtype))),
     };
     let count = count.ok_or_else(|| {
         Error::bad_argument(
@@ -24,7 +27,7 @@ pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw
         )
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
-    let [first, distance] = [start, step].map(|value| decimal(value.to_f64(), dtype));
+    let [first, distance] = [start, step].mapped(|value| decimal(value.to_f64(), dtype));
     match Half::of(dtype) {
         Some(half) => cpu::fill_halves_by_number(
             out.bits(),

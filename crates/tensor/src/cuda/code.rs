@@ -12,6 +12,7 @@ use rustc_hash::FxHashMap;
 use super::CudaDevice;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 
 /// What every kernel is compiled with.
 const HEADER: &str = include_str!("header.cu");
@@ -66,7 +67,7 @@ impl Constants {
 
     /// These and some more.
     pub(crate) fn and(mut self, more: &[(&'static str, i32)]) -> Constants {
-        self.list[self.len..][..more.len()].copy_from_slice(more);
+        self.list[self.len..][..more.len()].copy_from(more);
         self.len += more.len();
         self
     }

@@ -12,6 +12,7 @@ use super::walk::{Dims, MAX_OPERANDS, Walk, WideWalk};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice};
 
 /// An expression in CUDA C++ and the names of what it is computed from; see `header.cu` for its words.
 ///
@@ -155,7 +156,7 @@ impl Steps {
             return len.map(|len| Steps::Contiguous { len: len as u64, pack }); // most calls, without a look at dimensions
         }
         let mut strides: [&[usize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
-        strides[..=own].fill(out.strides());
+        strides[..=own].set_to(out.strides());
         strides[1 + own..].iter_mut().zip(inputs).for_each(|(strides, input)| *strides = input.strides());
         let dims = Dims::by_stride(out.shape(), &strides[..=n], |_| true);
         let len = Some(dims.len()).filter(|&len| len > 0)?;
@@ -187,8 +188,8 @@ impl Steps {
         if y_step != 1 || x_stride <= 1 || columns < LEAST_SIDE || rows < LEAST_SIDE || dims.walk().is_none() {
             return None; // everything is below 2^31 where there is a walk
         }
-        let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].map(|size| size as u32);
-        let [column_tiles, row_tiles] = [columns, rows].map(|size| size.div_ceil(SIDE as u32));
+        let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].mapped(|size| size as u32);
+        let [column_tiles, row_tiles] = [columns, rows].mapped(|size| size.div_ceil(SIDE as u32));
         let plane = Plane { columns, rows, x_stride, y_stride, column_tiles, row_tiles };
         let outer = dims.without([0, at]).walk()?;
         Some(Steps::Tiles { outer, plane })

@@ -10,6 +10,7 @@ use pagelock_cuda::{Argument, DeviceBuffer};
 
 use super::CudaDevice;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::shape::Shape;
 
 /// `Fault` of `fault.cu`: two numbers of 64 bits.
@@ -72,7 +73,7 @@ impl CudaDevice {
         let failed = |source| Error::cuda("index", source);
         let found = self.stream().read(&*note).map_err(failed)?;
         let (numbers, _) = found.as_chunks::<8>();
-        let [site, index] = [numbers[0], numbers[1]].map(i64::from_ne_bytes);
+        let [site, index] = [numbers[0], numbers[1]].mapped(i64::from_ne_bytes);
         let site = usize::try_from(site - 1).ok().and_then(|site| sites.get(site));
         let Some(&Indexed { op, dim, shape }) = site else { return Ok(()) };
         self.stream().fill(note, 0).map_err(failed)?;

@@ -13,6 +13,7 @@ use super::walk::{Dims, Walk, WideWalk};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::shape::AxisSet;
 
 /// A reduction in CUDA C++; see `header.cu` for its words. A `static` beside the operation: its address is its identity.
@@ -120,7 +121,7 @@ impl CudaReduction {
         let [kept, reduced] = positions.bytes();
         let arguments: Arguments<'_> = values(constants)
             .chain([out.argument(), Argument::Write(partial.view_mut()), x.argument()])
-            .chain([kept, reduced, &lanes, &in_columns].map(Argument::Value))
+            .chain([kept, reduced, &lanes, &in_columns].mapped(Argument::Value))
             .collect();
         let blocks = plan.kept.len().div_ceil(THREADS / plan.lanes);
         let launch = Launch { grid: [blocks as u32, plan.segments as u32, 1], ..Launch::covering(1, THREADS as u32) };
@@ -135,7 +136,7 @@ impl CudaReduction {
         let (n, segments) = ((n_results as u64).to_ne_bytes(), (plan.segments as u32).to_ne_bytes());
         let arguments: Arguments<'_> = values(constants)
             .chain([out.argument(), Argument::Read(partial.view())])
-            .chain([&n[..], &segments].map(Argument::Value))
+            .chain([&n[..], &segments].mapped(Argument::Value))
             .collect();
         let launch = Launch { block: [THREADS as u32, 1, 1], ..Launch::covering(n_results, (THREADS / 32) as u32) };
         // SAFETY: as above; `partial` has `segments` accumulators for each result.
@@ -255,8 +256,8 @@ enum Positions {
 impl Positions {
     fn bytes(&self) -> [&[u8]; 2] {
         match self {
-            Positions::Narrow(walks) => walks.each_ref().map(bytemuck::bytes_of),
-            Positions::Wide(walks) => walks.each_ref().map(bytemuck::bytes_of),
+            Positions::Narrow(walks) => walks.each_ref().mapped(bytemuck::bytes_of),
+            Positions::Wide(walks) => walks.each_ref().mapped(bytemuck::bytes_of),
         }
     }
 }

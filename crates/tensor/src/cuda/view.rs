@@ -3,6 +3,7 @@
 use pagelock_cuda::{Argument, DeviceView, DeviceViewMut};
 
 use crate::element::DType;
+use crate::inlined::Array;
 use crate::layout::Layout;
 use crate::shape::Shape;
 
@@ -28,7 +29,7 @@ macro_rules! view {
         impl<'a> $View<'a> {
             /// A tensor in a storage of which `bytes` are all.
             pub(crate) fn new(bytes: $Bytes<'a, u8>, layout: &'a Layout, dtype: DType) -> $View<'a> {
-                let [start, len] = [layout.offset(), layout.span()].map(|elements| elements * dtype.size());
+                let [start, len] = [layout.offset(), layout.span()].mapped(|elements| elements * dtype.size());
                 let bytes = bytes.slice(start..start + len);
                 let bytes = bytes.unwrap_or_else(|error| unreachable!("a layout is inside its storage: {error}"));
                 $View { bytes, layout, dtype }

@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use crate::inlined::{Array, from_fn};
 use crate::shape::MAX_RANK;
 
 /// Most tensors that are walked together: the output and three inputs.
@@ -34,7 +35,7 @@ impl Dims {
     /// The same, in the order in which they lie in the memory of the first tensor: where any order will do, threads that
     /// are neighbors then use neighbors in memory.
     pub(crate) fn by_stride(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
-        let mut order: [usize; MAX_RANK] = std::array::from_fn(|i| MAX_RANK - 1 - i);
+        let mut order: [usize; MAX_RANK] = from_fn(|i| MAX_RANK - 1 - i);
         let order = &mut order[MAX_RANK - shape.len()..];
         order.sort_by_key(|&dim| strides[0][dim]); // stable
         let mut dims = Dims::NONE;
@@ -49,7 +50,7 @@ impl Dims {
     /// Adds a dimension outside of all others, or makes the outermost one longer.
     fn push(&mut self, size: usize, steps: [usize; MAX_OPERANDS]) {
         if let Some(outermost) = self.rank.checked_sub(1) {
-            let inner = self.strides[outermost].map(|step| step.wrapping_mul(self.sizes[outermost]));
+            let inner = self.strides[outermost].mapped(|step| step.wrapping_mul(self.sizes[outermost]));
             if steps == inner {
                 self.sizes[outermost] *= size;
                 return;
@@ -82,7 +83,7 @@ impl Dims {
     /// The same elements, `pack` neighbors of the innermost dimension at a time; that must divide it.
     pub(crate) fn in_packs(mut self, pack: usize) -> Dims {
         self.sizes[0] /= pack;
-        self.strides[0] = self.strides[0].map(|step| step * pack);
+        self.strides[0] = self.strides[0].mapped(|step| step * pack);
         self
     }
 
@@ -110,7 +111,7 @@ impl Dims {
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
             let divisor = Divisor::new(size.max(1) as u32);
             (walk.size[dim], walk.magic[dim], walk.shift[dim]) = (size as u32, divisor.magic, divisor.shift);
-            walk.stride[dim] = steps.map(|step| step as u32);
+            walk.stride[dim] = steps.mapped(|step| step as u32);
         }
         Some(walk)
     }
@@ -120,7 +121,7 @@ impl Dims {
         let mut walk = WideWalk { n: self.len() as u64, rank: self.rank as u64, ..WideWalk::zeroed() };
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
             walk.size[dim] = size as u64;
-            walk.stride[dim] = steps.map(|step| step as u64);
+            walk.stride[dim] = steps.mapped(|step| step as u64);
         }
         walk
     }
@@ -128,7 +129,7 @@ impl Dims {
 
 /// The strides of all tensors along one dimension.
 fn steps(strides: &[&[usize]], dim: usize) -> [usize; MAX_OPERANDS] {
-    std::array::from_fn(|k| strides.get(k).map_or(0, |strides| strides[dim]))
+    from_fn(|k| strides.get(k).map_or(0, |strides| strides[dim]))
 }
 
 /// `Walk` of `header.cu`.

@@ -4,6 +4,7 @@ use super::managed::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DataType, Managed};
 use super::refused;
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Slice;
 use crate::layout::Layout;
 use crate::shape::{MAX_RANK, Shape};
 
@@ -88,7 +89,7 @@ impl Given {
         let shape = Shape::new(&sizes)?;
         let mut strides = [0; MAX_RANK];
         match managed.strides() {
-            Some(given) => strides[..shape.rank()].copy_from_slice(given),
+            Some(given) => strides[..shape.rank()].copy_from(given),
             None => {
                 Layout::contiguous(shape).strides().iter().zip(&mut strides).for_each(|(from, to)| *to = *from as i64)
             }

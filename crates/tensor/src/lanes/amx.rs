@@ -9,6 +9,8 @@
 use std::arch::asm;
 use std::sync::OnceLock;
 
+use crate::inlined::Slice;
+
 /// Columns of two tiles, side by side.
 pub(crate) const COLUMNS: usize = 32;
 /// Rows of a tile, and pairs of numbers in each.
@@ -92,9 +94,9 @@ impl Tiles {
     fn new(side: usize) -> Tiles {
         let mut configuration =
             Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
-        configuration.row_bytes[..TILES].fill(4 * SIDE as u16);
-        configuration.rows[..TILES_OF_ROWS].fill(side as u8);
-        configuration.rows[TILES_OF_ROWS..TILES].fill(SIDE as u8);
+        configuration.row_bytes[..TILES].set_to(4 * SIDE as u16);
+        configuration.rows[..TILES_OF_ROWS].set_to(side as u8);
+        configuration.rows[TILES_OF_ROWS..TILES].set_to(SIDE as u8);
         // SAFETY: called where `Amx` is; reads the 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &configuration, options(nostack, preserves_flags, readonly)) };
         Tiles { side }
@@ -121,9 +123,9 @@ impl Tiles {
             let (mut of_left, mut of_right) = ([[0_u32; SIDE]; 2 * SIDE], [[0_u32; COLUMNS]; SIDE]);
             for (i, to) in of_left[..rows].iter_mut().enumerate() {
                 let from = &numbers[i * distance + 2 * SIDE * steps.len()..][..2 * rest.len()];
-                bytemuck::cast_slice_mut::<u32, u16>(to)[..from.len()].copy_from_slice(from);
+                bytemuck::cast_slice_mut::<u32, u16>(to)[..from.len()].copy_from(from);
             }
-            of_right[..rest.len()].copy_from_slice(rest);
+            of_right[..rest.len()].copy_from(rest);
             let sides = [of_left.as_ptr().cast::<u8>(), of_right.as_ptr().cast()];
             // SAFETY: they have room for one step.
             unsafe { self.accumulate(is_one, sides, 4 * SIDE, 1) };

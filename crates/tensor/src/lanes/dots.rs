@@ -4,6 +4,7 @@ use bytemuck::Zeroable;
 use pulp::{Simd, WithSimd};
 
 use super::{Lanes, Multiplier, Registers, SumsOf, Tiled, tile_rows};
+use crate::inlined::zip;
 
 /// Adds dot products: `sums[m, n] += Σ_i left[m, i] · right[starts[n] + i]` for `i < len`.
 pub(crate) struct Dots<'a, M: Multiplier> {
@@ -97,12 +98,12 @@ impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
         for (m, row) in left.iter_mut().enumerate() {
             *row = &from.numbers[m.min(last_row) * from.distance..][..*len];
         }
-        for (row, start) in right.iter_mut().zip(&starts[at..]) {
+        for (row, start) in zip(&mut right[..], &starts[at..]) {
             *row = &numbers[*start..][..*len];
         }
         let sums = products(*multiplier, left, right);
-        for (to, from) in to.chunks_exact_mut(n).zip(sums) {
-            for (to, from) in to[at..].iter_mut().zip(from) {
+        for (to, from) in zip(to.chunks_exact_mut(n), sums) {
+            for (to, from) in zip(&mut to[at..], from) {
                 *to = *to + M::Sum::sum(multiplier.simd(), from);
             }
         }
@@ -130,7 +131,7 @@ fn products<M: Multiplier, const R: usize, const N: usize>(
     let rest = whole * M::lanes();
     if rest < len {
         let mut rights = [multiplier.load(&[]); N];
-        for (vector, row) in rights.iter_mut().zip(right) {
+        for (vector, row) in zip(&mut rights[..], right) {
             *vector = multiplier.load(&row[rest..]);
         }
         for m in 0..R {
@@ -147,7 +148,7 @@ fn products<M: Multiplier, const R: usize, const N: usize>(
 #[inline(always)]
 fn vectors<'a, M: Multiplier, const N: usize>(rows: &[&'a [M::Factor]; N], whole: usize) -> [&'a [M::Factors]; N] {
     let mut all = [&[][..]; N];
-    for (vectors, row) in all.iter_mut().zip(rows) {
+    for (vectors, row) in zip(&mut all[..], rows) {
         *vectors = &M::vectors(row)[..whole];
     }
     all

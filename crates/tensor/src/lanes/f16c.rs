@@ -4,7 +4,8 @@
 //! Unsafe: calls of functions that are compiled for it.
 
 use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
-use std::iter::zip;
+
+use crate::inlined::{Slice, zip};
 
 /// Numbers that are converted together.
 const LANES: usize = 8;
@@ -27,10 +28,10 @@ impl F16c {
         unsafe { widen(bits, to) };
         if !last.is_empty() {
             let (mut filled, mut widened) = ([0; LANES], [[0.0; LANES]]);
-            filled[..last.len()].copy_from_slice(last_bits);
+            filled[..last.len()].copy_from(last_bits);
             // SAFETY: as above.
             unsafe { widen(&[filled], &mut widened) };
-            last.copy_from_slice(&widened[0][..last.len()]);
+            last.copy_from(&widened[0][..last.len()]);
         }
     }
 
@@ -42,10 +43,10 @@ impl F16c {
         unsafe { narrow(from, bits) };
         if !last.is_empty() {
             let (mut filled, mut narrowed) = ([0.0; LANES], [[0; LANES]]);
-            filled[..last.len()].copy_from_slice(last);
+            filled[..last.len()].copy_from(last);
             // SAFETY: as above.
             unsafe { narrow(&[filled], &mut narrowed) };
-            last_bits.copy_from_slice(&narrowed[0][..last.len()]);
+            last_bits.copy_from(&narrowed[0][..last.len()]);
         }
     }
 }

@@ -17,6 +17,7 @@ use pulp::{u16x32, u32x16, x86::V4};
 
 use super::Lanes;
 use crate::element::Real;
+use crate::inlined::Slice;
 
 /// How vectors of factors are multiplied, and their products added up.
 pub(crate) trait Multiplier: Copy + Send + Sync {
@@ -162,7 +163,7 @@ impl Multiplier for Bf16 {
     fn load(self, from: &[u16]) -> u16x32 {
         let mut factors = [0; 32];
         let n = from.len().min(32);
-        factors[..n].copy_from_slice(&from[..n]);
+        factors[..n].copy_from(&from[..n]);
         bytemuck::cast(factors)
     }
     #[inline(always)]

@@ -1,11 +1,10 @@
 //! From planes to vectors that hold one number of each plane, and back: transposition in registers.
 
-use std::array::from_fn;
-
 use bytemuck::Pod;
 use pulp::{Simd, WithSimd};
 
 use super::Lanes;
+use crate::inlined::from_fn;
 
 /// `vectors[i, c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`.
 pub(crate) struct FromPlanes<'a, R> {

@@ -9,6 +9,7 @@ use crate::deterministic::are_deterministic_algorithms_enabled;
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::{Array, Slice};
 use crate::layout::Layout;
 use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cuda_laid};
 use crate::profiler;
@@ -54,7 +55,7 @@ impl Tensor {
     /// by [`Kernels::Library`](crate::Kernels::Library), and refuses.
     pub fn fused_attention(&self, key: &Tensor, value: &Tensor, is_causal: bool, scale: f64) -> Result<Option<Tensor>> {
         let Device::Cuda(device) = &self.device() else { return Ok(None) };
-        let given = [self, key, value].map(Tensor::raw);
+        let given = [self, key, value].mapped(Tensor::raw);
         let precision = Precision::HalfUnderAutocast;
         let wanted = autocast::wanted(precision, &given);
         let dtype = wanted.unwrap_or(self.dtype());
@@ -64,7 +65,7 @@ impl Tensor {
         if !is_one || !attention.suits(given, dtype) || !attention.is_wanted(device, given, dtype)? {
             return Ok(None);
         }
-        let [query, key, value] = given.map(|input| laid(autocast::prepared_raw(precision, input)?));
+        let [query, key, value] = given.mapped(|input| laid(autocast::prepared_raw(precision, input)?));
         attention.run(device, [&query?, &key?, &value?]).map(|out| out.map(Raw::typed))
     }
 }
@@ -113,7 +114,7 @@ impl Attention {
         let log_sums_shape = with_last(query.shape(), 1)?;
         let mut log_sums = FreshCuda::allocate(OP, log_sums_shape, DType::F32, on, device)?;
         let mut is_done = false;
-        let out = on_cuda_laid(OP, device, inputs.map(Some), (layout, dtype), &mut |inputs, out| {
+        let out = on_cuda_laid(OP, device, inputs.mapped(Some), (layout, dtype), &mut |inputs, out| {
             is_done = self.forward(device, inputs, out, log_sums.out())?;
             Ok(())
         })?;
@@ -123,7 +124,7 @@ impl Attention {
         profiler::count_flops(|| 4 * (query.shape().elements() * sizes(key)[2]) as u64);
         let is_recorded = is_grad_enabled() && inputs.iter().any(|input| input.node.is_some());
         self.kept = is_recorded.then(|| (Kept::new(out.clone()), log_sums.share()));
-        Ok(Some(record(OP, self, inputs.map(Some), out)))
+        Ok(Some(record(OP, self, inputs.mapped(Some), out)))
     }
 
     fn forward(
@@ -134,25 +135,25 @@ impl Attention {
         log_sums: CudaOut<'_>,
     ) -> Result<bool> {
         let inputs = inputs.cuda_views();
-        let asked = self.asked(inputs.map(|input| input.layout()), out.layout(), out.dtype());
+        let asked = self.asked(inputs.mapped(|input| input.layout()), out.layout(), out.dtype());
         let sizes = || asked.to_string();
         let work = Work { op: OP, is_large: true, sizes: &sizes };
         let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
-        let (stream, inputs) = (device.stream(), inputs.map(|input| input.bytes()));
+        let (stream, inputs) = (device.stream(), inputs.mapped(|input| input.bytes()));
         let scale = self.scale as f32;
         work.is_done(dnn.attend(&stream, &asked, scale, inputs, out.into_bytes(), log_sums.into_bytes()))
     }
 
     fn asked(&self, [query, key, value]: [&Layout; 3], result: &Layout, dtype: DType) -> Asked {
         let data_type = data_type(dtype).unwrap_or_else(|| unreachable!("`suits` refuses {dtype}"));
-        let [query, key, value, result] = [query, key, value, result].map(layout4);
+        let [query, key, value, result] = [query, key, value, result].mapped(layout4);
         Asked { data_type, is_causal: self.is_causal, query, key, value, result }
     }
 
     /// The gradients of query, key and value by the library; none if it refuses.
     fn fused_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<Option<[Tensor; 3]>> {
         let (Device::Cuda(device), Some((out, log_sums))) = (&grad.device(), &self.kept) else { return Ok(None) };
-        let [query, key, value] = [0, 1, 2].map(|i| saved.input(i).raw());
+        let [query, key, value] = [0, 1, 2].mapped(|i| saved.input(i).raw());
         let (out, grad) = (out.get(OP)?, laid(grad.raw().without_node())?);
         let (dtype, on) = (query.dtype(), query.storage.device());
         let fresh = |like_it: &Raw| -> Result<FreshCuda<'_>> {
@@ -160,14 +161,14 @@ impl Attention {
             Ok(FreshCuda::allocate(GRADIENT, *like_it.shape(), dtype, on, device)?.laid(layout))
         };
         let (mut key_grad, mut value_grad) = (fresh(key)?, fresh(value)?);
-        let inputs = [query, key, value, &out, log_sums, &grad].map(Some);
+        let inputs = [query, key, value, &out, log_sums, &grad].mapped(Some);
         let mut is_done = false;
         let query_layout = like(query.layout, *query.shape());
         let query_grad = on_cuda_laid(GRADIENT, device, inputs, (query_layout, dtype), &mut |inputs, query_grad| {
             let [query, key, value, result, log_sums, grad] = inputs.cuda_views();
             let outs = [query_grad, key_grad.out(), value_grad.out()];
             let of = self.asked([query.layout(), key.layout(), value.layout()], result.layout(), dtype);
-            let [query_at, key_at, value_at] = outs.each_ref().map(|out| layout4(out.layout()));
+            let [query_at, key_at, value_at] = outs.each_ref().mapped(|out| layout4(out.layout()));
             let grads = AttentionGrads {
                 of,
                 result: layout4(grad.layout()),
@@ -179,19 +180,19 @@ impl Attention {
             let sizes = || of.to_string();
             let work = Work { op: GRADIENT, is_large: true, sizes: &sizes };
             let Some(dnn) = device.dnn_for(&work)? else { return Ok(()) };
-            let inputs = [query, key, value].map(|input| input.bytes());
-            let kept = [result, log_sums, grad].map(|kept| kept.bytes());
-            let outs = outs.map(CudaOut::into_bytes);
+            let inputs = [query, key, value].mapped(|input| input.bytes());
+            let kept = [result, log_sums, grad].mapped(|kept| kept.bytes());
+            let outs = outs.mapped(CudaOut::into_bytes);
             let scale = self.scale as f32;
             is_done = work.is_done(dnn.attend_grads(&device.stream(), &grads, scale, inputs, kept, outs))?;
             Ok(())
         })?;
-        Ok(is_done.then(|| [query_grad, key_grad.share(), value_grad.share()].map(Raw::typed)))
+        Ok(is_done.then(|| [query_grad, key_grad.share(), value_grad.share()].mapped(Raw::typed)))
     }
 
     /// The gradients as results of other operations.
     fn composed_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Tensor; 3]> {
-        let [query, key, value] = [0, 1, 2].map(|i| saved.input(i));
+        let [query, key, value] = [0, 1, 2].mapped(|i| saved.input(i));
         let mut scores = query.mul_scalar(self.scale)?.matmul(&key.transpose(-2, -1)?)?;
         if self.is_causal {
             let place = |count: usize| Tensor::on(&query.device()).arange(0_i64, count as i64, 1);
@@ -225,8 +226,8 @@ fn sizes(tensor: &Raw) -> [usize; 4] {
 fn layout4(layout: &Layout) -> Layout4 {
     let rank = layout.shape().rank();
     let mut all = Layout4 { sizes: [1; 4], strides: [layout.span().next_multiple_of(8); 4] };
-    all.sizes[4 - rank..].copy_from_slice(layout.shape());
-    all.strides[4 - rank..].copy_from_slice(layout.strides());
+    all.sizes[4 - rank..].copy_from(layout.shape());
+    all.strides[4 - rank..].copy_from(layout.strides());
     all
 }
 
@@ -248,7 +249,7 @@ fn laid(tensor: Raw) -> Result<Raw> {
 
 /// Without gaps; the heads of a word next to each other, if they are in `layout`.
 fn like(layout: Layout, shape: Shape) -> Layout {
-    let turned = |order: [usize; 4]| Shape::new(&order.map(|dim| shape[dim])).map(Layout::contiguous);
+    let turned = |order: [usize; 4]| Shape::new(&order.mapped(|dim| shape[dim])).map(Layout::contiguous);
     let strides = layout.strides();
     match shape.rank() {
         4 if strides[1] < strides[2] && shape[1] > 1 => {

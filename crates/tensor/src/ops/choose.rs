@@ -8,6 +8,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::device::common_device;
 use crate::element::{DType, Scalar};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::kind::{Bool, Kind, Number};
 use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, on_cpu, run_unrecorded, widest};
 use crate::shape::Shape;
@@ -88,7 +89,7 @@ fn chosen_in_place(condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> 
         (*condition.shape(), yes.dtype()),
         &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
-                let sides = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
+                let sides = [0, 2].mapped(|i| inputs.bits_of::<B>(i).data.plain());
                 cpu::choose(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
             });
             Ok(())

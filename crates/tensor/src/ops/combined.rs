@@ -7,6 +7,7 @@ use crate::autocast::{no_autocast, prepared, prepared_raw};
 use crate::autograd::{Saved, no_grad, record};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Float, Int, Kind, Numeric};
 use crate::op::{Derivative, Precision, Saves, widest};
 use crate::shape::{Axes, AxisSet, IntoShape, MAX_RANK, Shape};
@@ -158,7 +159,7 @@ impl<K: Numeric> Tensor<K> {
 
 fn addr(x: &Raw, vectors: [&Raw; 2], [beta, alpha]: [f64; 2]) -> Result<Raw> {
     let dtype = widest("addr", &[x, vectors[0], vectors[1]])?;
-    let [left, right] = vectors.map(|vector| vector.converted(dtype));
+    let [left, right] = vectors.mapped(|vector| vector.converted(dtype));
     let (left, right): (Tensor<Float>, Tensor<Float>) = (left?.typed(), right?.typed());
     let x = x.converted(dtype)?;
     if beta != 1.0 || left.rank() != 1 || right.rank() != 1 || *x.shape() != Shape::new(&[left.len(), right.len()])? {
@@ -206,13 +207,14 @@ fn block_diag(blocks: &[&Raw]) -> Result<Raw> {
     if matrices.is_empty() {
         return Err(Error::empty(op, "the list of blocks", "give at least one"));
     }
-    let sides = [0, 1].map(|dim| matrices.iter().fold(0_usize, |side, block| side.saturating_add(block.shape()[dim])));
+    let sides =
+        [0, 1].mapped(|dim| matrices.iter().fold(0_usize, |side, block| side.saturating_add(block.shape()[dim])));
     join(op, &matrices.iter().collect::<Vec<_>>(), Shape::new(&sides)?, &[0, 1])
 }
 
 fn tensordot(x: &Raw, y: &Raw, dims: &[isize], others: &[isize]) -> Result<Raw> {
     let op = "tensordot";
-    let [of_x, of_y] = [(x, dims), (y, others)].map(|(x, dims)| {
+    let [of_x, of_y] = [(x, dims), (y, others)].mapped(|(x, dims)| {
         dims.resolve(op, x.shape())?;
         dims.iter().map(|&dim| x.shape().dim(op, dim)).collect::<Result<Vec<_>>>()
     });
@@ -266,7 +268,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if the shapes do not fit.
     pub fn addbmm(&self, left: &Tensor, right: &Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
-        let [x, left, right] = [self, left, right].map(|x| prepared(Precision::HalfUnderAutocast, x));
+        let [x, left, right] = [self, left, right].mapped(|x| prepared(Precision::HalfUnderAutocast, x));
         let (x, left, right) = (x?, left?, right?);
         no_autocast(|| {
             let total = sum(left.bmm(&right)?.raw(), Reduced { axes: AxisSet::one(0), keepdim: false })?;

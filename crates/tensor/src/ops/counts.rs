@@ -7,6 +7,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView};
 use crate::element::{DType, Real};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::kind::{Int, Kind, Numeric};
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
 use crate::shape::{Axes, AxisSet, Shape};
@@ -105,7 +106,7 @@ impl<K: Numeric> Tensor<K> {
     /// As [`Tensor::amin`].
     pub fn aminmax(&self, axes: impl Axes) -> Result<(Tensor<K>, Tensor<K>)> {
         let reduced = Reduced { axes: axes.resolve("aminmax", self.shape())?, keepdim: false };
-        let [least, most] = [false, true].map(|is_max| extreme_of(self.raw(), reduced, is_max).map(Raw::typed));
+        let [least, most] = [false, true].mapped(|is_max| extreme_of(self.raw(), reduced, is_max).map(Raw::typed));
         Ok((least?, most?))
     }
 }

@@ -5,6 +5,7 @@ use super::scan::Lines;
 use crate::autograd::{Saved, record};
 use crate::element::Num;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{Derivative, Saves, on_cpu, widest};
 use crate::scratch;
 use crate::shape::Shape;
@@ -21,7 +22,7 @@ pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
     }
     if x.storage.device().is_cpu() && y.storage.device().is_cpu() {
         let dtype = widest(OP, &[x, y])?;
-        let [x, y] = [x, y].map(|x| x.converted(dtype)?.expand(shape));
+        let [x, y] = [x, y].mapped(|x| x.converted(dtype)?.expand(shape));
         return on_host(&x?, &y?, at);
     }
     let turned = |x: &Raw, by: isize| roll(&x.expand(shape)?, &[-by], &[at as isize]);
@@ -34,9 +35,9 @@ fn on_host(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
     let out = on_cpu(OP, [Some(&left), Some(&right)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
         by_num!(inputs.dtype(), T => {
-            let [x, y] = inputs.views::<T>().map(|view| view.data);
+            let [x, y] = inputs.views::<T>().mapped(|view| view.data);
             out.stored::<T>().try_for_each_chunk(piece, &|i, out| {
-                let [x, y] = [x, y].map(|numbers| numbers.part(i * piece, out.len()));
+                let [x, y] = [x, y].mapped(|numbers| numbers.part(i * piece, out.len()));
                 scratch::reals_mut(out, |out| scratch::reals(x, |x| scratch::reals(y, |y| {
                     let slabs = x.chunks_exact(slab).zip(y.chunks_exact(slab)).zip(out.chunks_exact_mut(slab));
                     slabs.for_each(|((x, y), out)| multiply(x, y, out));

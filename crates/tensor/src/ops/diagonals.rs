@@ -7,6 +7,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::kind::{Int, Kind, Numeric};
 use crate::layout::Layout;
 use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
@@ -107,7 +108,7 @@ fn triangle_indices([rows, columns]: [usize; 2], of: impl Fn(usize) -> std::ops:
             let columns = of(row);
             let places = at..at + columns.len();
             at = places.end;
-            of_rows[places.clone()].fill(row as i64);
+            of_rows[places.clone()].set_to(row as i64);
             of_columns[places].iter_mut().zip(columns).for_each(|(to, column)| *to = column as i64);
         }
     })

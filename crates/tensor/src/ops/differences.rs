@@ -5,6 +5,7 @@ use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::Numeric;
 use crate::op::Precision;
 use crate::shape::AxisSet;
@@ -116,7 +117,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if the shapes do not fit.
     pub fn dist(&self, other: &Tensor, p: f64) -> Result<Tensor> {
-        let [x, other] = [self, other].map(|x| prepared(Precision::F32UnderAutocast, x));
+        let [x, other] = [self, other].mapped(|x| prepared(Precision::F32UnderAutocast, x));
         x?.sub(&other?)?.norm(p, ..)
     }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::reduce::{Reduced, sum};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::Numeric;
 use crate::shape::{Axes, Shape};
 use crate::tensor::{Raw, Tensor};
@@ -212,7 +213,7 @@ impl Labeled {
 
     /// As `[first, second, third]`, each of these labels' dimensions as one.
     fn as_batch(&self, parts: [&[Label]; 3]) -> Result<Raw> {
-        let sizes = parts.map(|labels| self.size(labels) as isize);
+        let sizes = parts.mapped(|labels| self.size(labels) as isize);
         self.in_order(&parts.concat())?.reshape(&sizes)
     }
 

@@ -8,6 +8,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{DType, Real, Scalar};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -51,7 +52,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn logit(&self, eps: Option<f64>) -> Result<Tensor> {
-        let [low, high] = eps.map_or([f64::NEG_INFINITY, f64::INFINITY], |eps| [eps, 1.0 - eps]).map(Scalar::Float);
+        let [low, high] = eps.map_or([f64::NEG_INFINITY, f64::INFINITY], |eps| [eps, 1.0 - eps]).mapped(Scalar::Float);
         apply(Logit { low, high }, [self])
     }
 
@@ -146,7 +147,7 @@ impl Derivative<3> for LerpTensor {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
-        let [x, y, weight] = [0, 1, 2].map(|i| saved.input(i));
+        let [x, y, weight] = [0, 1, 2].mapped(|i| saved.input(i));
         Ok([
             saved.grad_of(0, || grad.mul(&weight.scalar_minus(1.0.into())?))?,
             saved.grad_of(1, || grad.mul(weight))?,
@@ -192,7 +193,7 @@ impl Derivative<3> for AddCDiv {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
-        let [a, b] = [1, 2].map(|i| saved.input(i));
+        let [a, b] = [1, 2].mapped(|i| saved.input(i));
         let of_b = || grad.neg()?.mul(&a.times_scalar(self.0)?.div(&b.mul(b)?)?);
         Ok([
             saved.grad_of(0, || Ok(grad.clone()))?,

@@ -7,6 +7,7 @@ use crate::cpu::{self, Key, PIECE, Stored, vectorized};
 use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
 use crate::op::{Derivative, on_cpu, with_locked};
 use crate::shape::Shape;
@@ -250,7 +251,7 @@ impl Tensor {
         let mut counted = Ok(());
         // Behind the bins, one more for what is outside.
         let counts = Tensor::build(bins.saturating_add(1), |counts: &mut [i64]| {
-            counts.fill(0);
+            counts.set_to(0);
             let mut places = [0; PIECE];
             counted = each_piece(&flat, |numbers| {
                 for numbers in numbers.chunks(PIECE) {
@@ -298,7 +299,7 @@ impl Tensor<Int> {
         shape.check_size()?;
         let counts = on_cpu("bincount", [Some(numbers.raw())], (shape, DType::I64), &mut |inputs, out| {
             let counts = out.bits::<i64>();
-            counts.fill(0);
+            counts.set_to(0);
             by_num!(inputs.dtype(), T => if let Some(Stored::Plain(numbers)) = inputs.data::<T>(0) {
                 let zero = T::default().key();
                 count_places(numbers, |number: T| (number.key() - zero) as usize, counts);

@@ -12,6 +12,7 @@ use crate::cuda::{Formula, constant};
 use crate::device::{Device, common_device};
 use crate::element::{Computing, Element, Num, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice};
 use crate::kind::{Kind, Number, Numeric};
 use crate::op::{LockedInputs, first_of_storage};
 use crate::ops::cast;
@@ -143,7 +144,7 @@ impl Raw {
             )));
         }
         let mut all = [self; 1 + MAX_SOURCES];
-        all[1..=N].copy_from_slice(&sources);
+        all[1..=N].copy_from(&sources);
         common_device(op, &all[..=N]).map(|_| ())
     }
 
@@ -173,11 +174,11 @@ fn change<const N: usize>(
 ) -> Result<()> {
     let _running = profiler::op(op);
     target.check_writable(op, sources)?;
-    let mut expanded = sources.map(Raw::clone);
+    let mut expanded = sources.mapped(Raw::clone);
     for (expanded, source) in expanded.iter_mut().zip(sources) {
         *expanded = target.operand(op, source)?;
     }
-    let sources = expanded.each_ref().map(Some);
+    let sources = expanded.each_ref().mapped(Some);
     let (first, locks, mut writing) = lock_all(target, sources);
     let inputs = LockedInputs::new(sources, &locks, first);
     match target.storage.device() {
@@ -199,7 +200,7 @@ fn lock_all<'a, const N: usize>(
     sources: [Option<&'a Raw>; N],
 ) -> ([usize; N], [Option<Locked<'a>>; N], LockedMut<'a>) {
     capture::note_write(&target.storage);
-    let storages = sources.map(|source| source.map(|source| &source.storage));
+    let storages = sources.mapped(|source| source.map(|source| &source.storage));
     let first = first_of_storage(storages);
     let (mut reading, mut writing) = ([const { None }; N], None);
     for i in lock_order(storages) {

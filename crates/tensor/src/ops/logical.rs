@@ -6,6 +6,7 @@ use crate::cpu;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::{DType, Scalar};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::kind::{Bool, Kind, Number};
 use crate::op::{Inputs, LockedInputs, Op, PerType, run_unrecorded};
 use crate::shape::Shape;
@@ -57,7 +58,7 @@ macro_rules! logical {
             /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
             pub fn $method<L: Kind>(&self, other: &Tensor<L>) -> Result<Tensor<Bool>> {
                 let are_bytes = [self.dtype(), other.dtype()] == [DType::U8; 2];
-                let [a, b] = [self.raw(), other.raw()].map(|x| if are_bytes { Ok(x.clone()) } else { x.converted(DType::Bool) });
+                let [a, b] = [self.raw(), other.raw()].mapped(|x| if are_bytes { Ok(x.clone()) } else { x.converted(DType::Bool) });
                 run_unrecorded(&$op, [&a?, &b?]).map(Raw::typed)
             }
         }

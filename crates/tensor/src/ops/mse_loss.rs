@@ -4,6 +4,7 @@ use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{Derivative, Saves, on_cpu};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_real};
@@ -17,7 +18,7 @@ pub(super) fn squared_distance(x: &Tensor, target: &Tensor, factor: f64) -> Resu
     let inputs = [Some(&x), Some(&target)];
     let out = on_cpu(OP, inputs, (Shape::SCALAR, x.dtype()), &mut |inputs, out| {
         by_real!(inputs.dtype(), R => {
-            let [x, target] = inputs.views::<R>().map(|view| view.data);
+            let [x, target] = inputs.views::<R>().mapped(|view| view.data);
             let total = cpu::total([x, target], #[inline(always)] |[x, target]: [R; 2]| (x - target) * (x - target));
             out.stored().fill(R::from_f64(total.map_err(Error::scratch(OP))? * factor));
             Ok(())
@@ -40,7 +41,7 @@ impl Derivative<2> for SquaredDistance {
             let (x, from) = (saved.input(of), saved.input(1 - of));
             match is_grad_enabled() {
                 true => x.widened()?.sub(&from.widened()?)?.mul(&grad.widened()?.mul_scalar(factor)?),
-                false => scaled_difference([x, from, grad].map(Tensor::raw), factor).map(Raw::typed),
+                false => scaled_difference([x, from, grad].mapped(Tensor::raw), factor).map(Raw::typed),
             }
         };
         Ok([saved.grad_of(0, || gradient(0))?, saved.grad_of(1, || gradient(1))?])
@@ -49,7 +50,7 @@ impl Derivative<2> for SquaredDistance {
 
 /// `factor · g · (x − target)` for a single number g.
 fn scaled_difference([x, target, grad]: [&Raw; 3], factor: f64) -> Result<Raw> {
-    let inputs = [x, target, grad].map(Some);
+    let inputs = [x, target, grad].mapped(Some);
     on_cpu(OP, inputs, (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_real!(inputs.dtype(), R => {
             let [x, target, grad] = inputs.views::<R>();

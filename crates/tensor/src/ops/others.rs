@@ -4,6 +4,7 @@ use super::scan::Lines;
 use crate::cpu;
 use crate::element::Real;
 use crate::error::{Error, Result};
+use crate::inlined::{Slice, zip};
 use crate::op::on_cpu;
 use crate::scratch;
 use crate::tensor::{Raw, by_real};
@@ -36,7 +37,7 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
         cpu::vectorized_widely(
             #[inline(always)]
             || {
-                for ((x, out), &grad) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).zip(grad) {
+                for ((x, out), &grad) in zip(zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)), grad) {
                     of_row(x, grad, out);
                 }
             },
@@ -44,9 +45,9 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
         return Ok(());
     }
     scratch::with(inner, |products: &mut [R]| {
-        let slabs = x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)).zip(grad.chunks_exact(inner));
+        let slabs = zip(zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)), grad.chunks_exact(inner));
         for ((x, out), grad) in slabs {
-            products.copy_from_slice(grad);
+            products.copy_from(grad);
             cpu::vectorized_widely(
                 #[inline(always)]
                 || {
@@ -64,18 +65,18 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
 fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
     behind(x, COLUMNS, out);
     let (mut totals, mut others, mut ones) = ([R::ONE; COLUMNS], [R::ONE; COLUMNS], grad);
-    for ((total, &x), &out) in totals.iter_mut().zip(x).zip(&*out) {
+    for ((total, &x), &out) in zip(zip(&mut totals[..], x), &*out) {
         *total = x * out;
     }
     for i in (1..COLUMNS).rev() {
         others[i - 1] = others[i] * totals[i];
     }
-    for (other, &total) in others.iter_mut().zip(&totals) {
+    for (other, &total) in zip(&mut others[..], &totals) {
         *other = *other * ones;
         ones = ones * total;
     }
     let (x, out) = (x.as_chunks::<COLUMNS>().0, out.as_chunks_mut::<COLUMNS>().0);
-    for (x, out) in x.iter().zip(out) {
+    for (x, out) in zip(&x[..], out) {
         before(x, &mut others, out);
     }
 }
@@ -84,10 +85,10 @@ fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
 #[inline(always)]
 fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
     let last = x.len() - inner;
-    out[last..].fill(R::ONE);
+    out[last..].set_to(R::ONE);
     for at in (0..last).step_by(inner).rev() {
         let (now, later) = out[at..].split_at_mut(inner);
-        for ((now, &later), &x) in now.iter_mut().zip(&*later).zip(&x[at + inner..]) {
+        for ((now, &later), &x) in zip(zip(&mut now[..], &*later), &x[at + inner..]) {
             *now = later * x;
         }
     }
@@ -96,8 +97,8 @@ fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
 /// Multiplies by what is before each in its column, and by `products`, which become those of all.
 #[inline(always)]
 fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
-    for (x, out) in x.chunks_exact(products.len()).zip(out.chunks_exact_mut(products.len())) {
-        for ((&x, out), product) in x.iter().zip(out).zip(&mut *products) {
+    for (x, out) in zip(x.chunks_exact(products.len()), out.chunks_exact_mut(products.len())) {
+        for ((&x, out), product) in zip(zip(&x[..], out), &mut *products) {
             *out = *out * *product;
             *product = *product * x;
         }

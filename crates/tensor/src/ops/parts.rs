@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::heap::CountedHeap;
+use crate::inlined::Array;
 use crate::kind::Kind;
 use crate::shape::Axes;
 use crate::tensor::{Raw, Tensor};
@@ -136,7 +137,7 @@ pub(super) fn movedim(x: &Raw, source: &[isize], destination: &[isize]) -> Resul
         return Err(Error::bad_argument("movedim", "destination", format!("{destination:?}"), expected));
     }
     let place = |dim: &isize| dim.rem_euclid(x.rank().max(1) as isize);
-    let [source, destination] = [source, destination].map(|dims| dims.iter().map(place).collect::<Vec<_>>());
+    let [source, destination] = [source, destination].mapped(|dims| dims.iter().map(place).collect::<Vec<_>>());
     let mut others = (0..x.rank() as isize).filter(|dim| !source.contains(dim));
     let moved = |at: isize| destination.iter().position(|to| *to == at).map(|i| source[i]);
     let order: Vec<isize> = (0..x.rank() as isize).filter_map(|at| moved(at).or_else(|| others.next())).collect();

@@ -8,6 +8,7 @@ use crate::autograd::no_grad;
 use crate::cpu::{self, vectorized};
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::kind::{Bool, Int, Numeric};
 use crate::op::on_cpu;
 use crate::ops::scan::Lines;
@@ -187,7 +188,7 @@ fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, 
         || {
             for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
                 let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
-                all[..values.len()].copy_from_slice(values);
+                all[..values.len()].copy_from(values);
                 let mut rest = sorted.len();
                 while rest > 1 {
                     let half = rest / 2;

@@ -8,6 +8,7 @@ use super::views::Slice;
 use super::written::written_over;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Int, Kind};
 use crate::layout::Layout;
 use crate::op::{View, view_raw};
@@ -218,7 +219,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
         return Err(Error::bad_argument("pad", "sizes", format!("{before} and {after}"), expected));
     }
     x.shape().with(dim, len as usize).check_size()?;
-    let [front, back] = [before, after].map(|n| n.max(0) as usize);
+    let [front, back] = [before, after].mapped(|n| n.max(0) as usize);
     if let PadMode::Constant(value) = mode {
         let (start, n) = (front.min(len as usize), (len as usize).saturating_sub(front + back));
         let whole = number_like("pad", x, Scalar::Float(value))?.expand(x.shape().with(dim, len as usize))?;
@@ -253,12 +254,12 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
             _ => x.narrow(at, replicate, 1)?.expand(shape),
         }
     };
-    let [n_front, n_back] = [before, after].map(|n| n.max(0) as usize);
+    let [n_front, n_back] = [before, after].mapped(|n| n.max(0) as usize);
     let last = size.saturating_sub(1);
     let front = beside(before, [size.saturating_sub(n_front), 1, 0])?;
     let back = beside(after, [0, last.saturating_sub(n_back), last])?;
     // The last view of `x` that is made, so that the others' gradients are added to its own.
-    let [cut_front, cut_back] = [before, after].map(|n| n.min(0).unsigned_abs());
+    let [cut_front, cut_back] = [before, after].mapped(|n| n.min(0).unsigned_abs());
     let kept = x.narrow(at, cut_front, size - cut_front - cut_back)?;
     let parts: Vec<&Raw> = [&front, &kept, &back].into_iter().filter(|part| part.shape()[dim] > 0).collect();
     if parts.is_empty() { Ok(kept) } else { cat(&parts, at) }

@@ -7,6 +7,7 @@ use crate::cpu::{self, CpuView, Moments, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
 use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::kind::{Int, Numeric};
 use crate::layout::Layout;
 use crate::op::{
@@ -279,7 +280,7 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
                     x.data.part(0, outer * channels),
                     statistics,
                 )?;
-                out.each_piece(|first, out| out.copy_from_slice(&statistics[2 * channels + first..][..out.len()]));
+                out.each_piece(|first, out| out.copy_from(&statistics[2 * channels + first..][..out.len()]));
                 Ok(())
             });
             return computed.map_err(Error::scratch("var"));

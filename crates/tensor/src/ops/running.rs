@@ -7,6 +7,7 @@ use crate::autograd::{Saved, no_grad, record};
 use crate::cpu;
 use crate::element::{DType, Num, Real};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice, zip};
 use crate::kind::{Int, Numeric};
 use crate::op::{Derivative, Precision, Saves, on_cpu};
 use crate::ops::scan::{Lines, recurrence_from_end};
@@ -58,7 +59,7 @@ fn running_extreme<K: Numeric>(
     let mut places = numbers.raw().reshape(&column.collect::<Vec<_>>())?.expand(*x.shape())?;
     let mut values = x.without_node();
     for step in steps(size) {
-        let [later, earlier] = [(step, &values), (0, &values)].map(|(start, x)| x.narrow(dim, start, size - step));
+        let [later, earlier] = [(step, &values), (0, &values)].mapped(|(start, x)| x.narrow(dim, start, size - step));
         let (later, earlier) = (later?, earlier?);
         let is_nan = later.ne(&later)?;
         let stays = wins(&later, &earlier)?.add(&is_nan)?; // of truth values: or
@@ -83,10 +84,10 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
             out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
                 scratch::reals_mut(out, |out| scratch::reals(x.part(i * piece, out.len()), |x| {
                     if lines.inner == 1 {
-                        let pairs = x.chunks(SIDE_BY_SIDE * slab).zip(out.chunks_mut(SIDE_BY_SIDE * slab));
+                        let pairs = zip(x.chunks(SIDE_BY_SIDE * slab), out.chunks_mut(SIDE_BY_SIDE * slab));
                         return pairs.into_iter().try_for_each(|(x, out)| rows_side_by_side(x, slab, out));
                     }
-                    out.copy_from_slice(x);
+                    out.copy_from(x);
                     out.chunks_exact_mut(slab).for_each(|out| running_exponentials(out, lines.inner));
                     Ok(())
                 }))
@@ -102,13 +103,13 @@ const SIDE_BY_SIDE: usize = 16;
 /// At most [`SIDE_BY_SIDE`] rows of `n` numbers.
 fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memory::Result<()> {
     scratch::with(n * SIDE_BY_SIDE, |columns: &mut [R]| {
-        columns.fill(R::ZERO);
+        columns.set_to(R::ZERO);
         for (row, x) in x.chunks_exact(n).enumerate() {
-            columns.iter_mut().skip(row).step_by(SIDE_BY_SIDE).zip(x).for_each(|(to, &x)| *to = x);
+            zip(columns.iter_mut().skip(row).step_by(SIDE_BY_SIDE), x).for_each(|(to, &x)| *to = x);
         }
         running_exponentials(columns, SIDE_BY_SIDE);
         for (row, out) in out.chunks_exact_mut(n).enumerate() {
-            out.iter_mut().zip(columns.iter().skip(row).step_by(SIDE_BY_SIDE)).for_each(|(out, &x)| *out = x);
+            zip(&mut out[..], columns.iter().skip(row).step_by(SIDE_BY_SIDE)).for_each(|(out, &x)| *out = x);
         }
         Ok(())
     })
@@ -127,7 +128,7 @@ fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
     cpu::vectorized_widely(
         #[inline(always)]
         || {
-            for (b, &a) in now.iter_mut().zip(before) {
+            for (b, &a) in zip(&mut now[..], before) {
                 let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
                 *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).log1p_exp() };
             }
@@ -144,7 +145,7 @@ fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
         by_num!(inputs.dtype(), T => try_for_each_chunk_mut(out.elements::<i64>(), piece, |i, out| {
             let x = inputs.view::<T>(0).data.part(i * piece, out.len());
             scratch::reals(x, |x| {
-                for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
+                for (x, out) in zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)) {
                     match op {
                         "cummax" => running_places(x, lines.inner, out, |new: T, old: T| new >= old),
                         _ => running_places(x, lines.inner, out, |new: T, old: T| new <= old),
@@ -161,14 +162,14 @@ fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
 fn running_places<T: Num>(x: &[T], inner: usize, out: &mut [i64], wins: impl Fn(T, T) -> bool) {
     if inner == 1 {
         let (mut best, mut place) = (x[0], 0);
-        for (i, (&x, out)) in (0..).zip(x.iter().zip(out)) {
+        for (i, (&x, out)) in zip(0_i64.., zip(x, out)) {
             let is_new = wins(x, best) || x.is_nan();
             (best, place) = if is_new { (x, i) } else { (best, place) };
             *out = place;
         }
         return;
     }
-    out[..inner].fill(0);
+    out[..inner].set_to(0);
     for row in 1..x.len() / inner {
         let (before, out) = out[(row - 1) * inner..].split_at_mut(inner);
         for column in 0..inner {

@@ -2,6 +2,8 @@
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
+use crate::inlined::Array;
+
 /// A range of indices in which negative bounds count from the end, as in Python.
 ///
 /// `[1, -1]` is Python's `1:-1`. (Rust's `1..-1` means the same here, but Clippy takes it for an empty range.)
@@ -17,7 +19,7 @@ impl Sealed for [isize; 2] {}
 
 impl SliceRange for [isize; 2] {
     fn within(self, size: usize) -> [isize; 2] {
-        self.map(|index| from_start(index, size as isize))
+        self.mapped(|index| from_start(index, size as isize))
     }
 }
 

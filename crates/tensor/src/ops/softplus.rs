@@ -6,6 +6,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -24,7 +25,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
-        let [beta, threshold] = [beta, threshold].map(Scalar::Float);
+        let [beta, threshold] = [beta, threshold].mapped(Scalar::Float);
         apply(Softplus(Bend { beta, threshold }), [self])
     }
 }

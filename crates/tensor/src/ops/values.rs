@@ -9,6 +9,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::kind::{Bool, Numeric};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type, widest};
 use crate::shape::Shape;
@@ -71,7 +72,7 @@ impl Derivative<3> for HypotGrad {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
-        let [grad, a, b] = [0, 1, 2].map(|i| saved.input(i));
+        let [grad, a, b] = [0, 1, 2].mapped(|i| saved.input(i));
         let length = a.hypot(b)?;
         // The derivatives of a / √(a² + b²) are b² and −a·b, over (a² + b²)^1.5.
         let bent = |side: &Tensor| h.mul(grad)?.mul(&side.div(&length)?)?.mul(&b.div(&length)?)?.div(&length);
@@ -212,8 +213,8 @@ fn together<const N: usize>(
     tensors: [&Tensor; N],
     f: impl FnOnce([Tensor; N]) -> Result<Tensor>,
 ) -> Result<Tensor> {
-    let dtype = widest(op, &tensors.map(Tensor::raw))?;
-    let mut wide = tensors.map(Tensor::clone);
+    let dtype = widest(op, &tensors.mapped(Tensor::raw))?;
+    let mut wide = tensors.mapped(Tensor::clone);
     wide.iter_mut().try_for_each(|x| x.to_dtype(dtype.computing()).map(|converted| *x = converted))?;
     no_autocast(|| f(wide))?.to_dtype(dtype)
 }

@@ -5,6 +5,7 @@ use crate::autocast::{no_autocast, prepared};
 use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::Numeric;
 use crate::op::{Derivative, Precision, Saves, on_cpu};
 use crate::scratch;
@@ -61,7 +62,7 @@ fn kron(left: &Raw, right: &Raw) -> Result<Raw> {
     let rank = left.rank().max(right.rank());
     let [mut wide, mut narrow, mut shape] = [Shape::SCALAR; 3];
     for back in (1..=rank).rev() {
-        let [a, b] = [left, right].map(|x| x.rank().checked_sub(back).map_or(1, |dim| x.shape()[dim]));
+        let [a, b] = [left, right].mapped(|x| x.rank().checked_sub(back).map_or(1, |dim| x.shape()[dim]));
         [(&mut wide, [a, 1]), (&mut narrow, [1, b])]
             .into_iter()
             .try_for_each(|(shape, sizes)| sizes.into_iter().try_for_each(|size| shape.push(size)))?;
@@ -96,7 +97,7 @@ impl Tensor {
         if p.is_nan() || p < 0.0 {
             return Err(Error::bad_argument("cdist", "p", p, "it must be 0 or more"));
         }
-        let [x, y] = [self, other].map(|x| prepared(Precision::F32UnderAutocast, x));
+        let [x, y] = [self, other].mapped(|x| prepared(Precision::F32UnderAutocast, x));
         let (x, y) = (x?, y?);
         let has_kernel = [1.0, 2.0].contains(&p) || p > 0.0 && [&x, &y].iter().all(|x| x.raw().node.is_none());
         if has_kernel && d > 0 && x.device().is_cpu() {
@@ -169,9 +170,9 @@ impl Distances {
         let op = "cdist's gradient";
         let (sizes, grad) = ([x.size(-2)?, x.size(-1)?, y.size(-2)?], grad.to_dtype(x.dtype())?);
         let inputs = [x.raw().gap_free()?, y.transpose(-2, -1)?.raw().gap_free()?, grad.raw().gap_free()?];
-        let out = on_cpu(op, inputs.each_ref().map(Some), (*x.shape(), x.dtype()), &mut |inputs, out| {
+        let out = on_cpu(op, inputs.each_ref().mapped(Some), (*x.shape(), x.dtype()), &mut |inputs, out| {
             by_real!(inputs.dtype(), R => {
-                let [x, y, grad] = [0, 1, 2].map(|i| inputs.view::<R>(i).data);
+                let [x, y, grad] = [0, 1, 2].mapped(|i| inputs.view::<R>(i).data);
                 scratch::reals(x, |x| scratch::reals(y, |y| scratch::reals(grad, |grad| {
                     scratch::reals_mut(out.stored::<R>(), |out| {
                         cpu::distances_grad([x, y, grad], sizes, self.p, out);
@@ -187,7 +188,7 @@ impl Distances {
     /// Both gradients, recorded: of the differences of all pairs. Of rows that are equal it is 0.
     fn composed(&self, inputs: [&Tensor; 2], grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let dtype = inputs[0].dtype();
-        let [x, y, grad] = [inputs[0], inputs[1], grad].map(|x| x.to_dtype(dtype.computing()));
+        let [x, y, grad] = [inputs[0], inputs[1], grad].mapped(|x| x.to_dtype(dtype.computing()));
         let pairs = x?.unsqueeze(-2)?.sub(&y?.unsqueeze(-3)?)?;
         let direction = match self.p {
             1.0 => pairs.sign()?,

@@ -9,6 +9,7 @@ use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, from_fn};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
@@ -241,7 +242,7 @@ impl Raw {
     /// [`Tensor::transpose`].
     pub(crate) fn transpose(&self, a: isize, b: isize) -> Result<Raw> {
         let (a, b) = (self.shape().dim("transpose", a)?, self.shape().dim("transpose", b)?);
-        let mut dims = std::array::from_fn(|dim| dim);
+        let mut dims = from_fn(|dim| dim);
         dims.swap(a, b);
         view_raw(Permute { dims }, self)
     }
@@ -263,7 +264,7 @@ impl Raw {
     /// [`Tensor::narrow`].
     pub(crate) fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Raw> {
         let dim = self.shape().dim("narrow", dim)?;
-        let [start, end] = [start, start.saturating_add(len)].map(|at| isize::try_from(at).unwrap_or(isize::MAX));
+        let [start, end] = [start, start.saturating_add(len)].mapped(|at| isize::try_from(at).unwrap_or(isize::MAX));
         self.sliced("narrow", dim, start, end, 1)
     }
 
@@ -368,7 +369,7 @@ fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
 /// The last two dimensions exchanged.
 pub(crate) fn transposed(tensor: &Raw) -> Result<Raw> {
     let rank = tensor.shape().rank();
-    let mut dims = std::array::from_fn(|dim| dim);
+    let mut dims = from_fn(|dim| dim);
     dims.swap(rank - 2, rank - 1);
     view_raw(Permute { dims }, tensor)
 }

@@ -12,6 +12,7 @@ use crate::cuda::COPY;
 use crate::device::{Device, common_device};
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::layout::Layout;
 use crate::op::{Derivative, View, apply_view, on_cpu, on_cuda, widest};
@@ -53,7 +54,7 @@ impl<K: Kind> Tensor<K> {
         step: usize,
     ) -> Result<Tensor<K>> {
         let at = self.shape().dim("slice_scatter", dim)?;
-        let [start, end] = range.within(self.shape()[at]).map(|place| place.max(0) as usize);
+        let [start, end] = range.within(self.shape()[at]).mapped(|place| place.max(0) as usize);
         slice_scatter(self.raw(), source.raw(), at, start..end, step).map(Raw::typed)
     }
 

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of Adadelta goes down; the formulas are PyTorch's.
 ///
@@ -44,7 +45,7 @@ impl Formula for AdadeltaRule {
     }
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
-        let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].map(R::from_f64);
+        let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].mapped(R::from_f64);
         change(
             group,
             self.prelude(),

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of Adagrad goes down; the formulas are PyTorch's.
 ///
@@ -44,7 +45,7 @@ impl Formula for AdagradRule {
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
         let rate = -now.lr / (1.0 + (now.clock[0] - 1.0) * self.lr_decay);
-        let [rate, eps] = [rate, self.eps].map(R::from_f64);
+        let [rate, eps] = [rate, self.eps].mapped(R::from_f64);
         change(
             group,
             self.prelude(),

@@ -7,6 +7,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_g
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of Adam goes down; the formulas are PyTorch's.
 ///
@@ -121,10 +122,10 @@ struct Moments<R> {
 
 impl<R: Real> Moments<R> {
     fn new(rule: &AdamRule, Now { lr, clock }: Now) -> Self {
-        let [mean_share, square_share] = rule.betas.map(|beta| 1.0 - beta.powi(clock[0] as i32));
+        let [mean_share, square_share] = rule.betas.mapped(|beta| 1.0 - beta.powi(clock[0] as i32));
         Self {
-            keep: rule.betas.map(R::from_f64),
-            new: rule.betas.map(|beta| R::from_f64(1.0 - beta)),
+            keep: rule.betas.mapped(R::from_f64),
+            new: rule.betas.mapped(|beta| R::from_f64(1.0 - beta)),
             unbias: R::from_f64(1.0 / square_share.sqrt()),
             rate: R::from_f64(-lr / mean_share),
             eps: R::from_f64(rule.eps),

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of Adamax goes down; the formulas are PyTorch's.
 ///
@@ -44,7 +45,7 @@ impl Formula for AdamaxRule {
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
-        let [new_mean, keep, eps, rate] = [1.0 - self.betas[0], self.betas[1], self.eps, rate].map(R::from_f64);
+        let [new_mean, keep, eps, rate] = [1.0 - self.betas[0], self.betas[1], self.eps, rate].mapped(R::from_f64);
         change(
             group,
             self.prelude(),

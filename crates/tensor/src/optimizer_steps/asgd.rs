@@ -7,6 +7,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::tensor::Tensor;
 
 /// How a step of ASGD goes down; the formulas are PyTorch's.
@@ -49,7 +50,7 @@ impl Formula for AsgdRule {
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
         let [_, eta, mu] = now.clock;
-        let [shrink, rate, share] = [1.0 - self.lambd * eta, -eta, mu].map(R::from_f64);
+        let [shrink, rate, share] = [1.0 - self.lambd * eta, -eta, mu].mapped(R::from_f64);
         let is_copied = mu == 1.0;
         change(
             group,

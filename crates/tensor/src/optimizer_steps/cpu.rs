@@ -8,6 +8,7 @@ use crate::cpu::math::half::Half;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Elements of a part of the work, at least.
@@ -53,15 +54,15 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
                 take_over(R::f32s(parameter), &bits[start..][..len], *half);
             }
             let mut rooms =
-                kept.iter_mut().zip(&mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
-            let mut opened: [&mut [R]; N] = std::array::from_fn(|_| rooms.next().unwrap_or_default());
+                zip(&mut kept[..], &mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
+            let mut opened: [&mut [R]; N] = from_fn(|_| rooms.next().unwrap_or_default());
             let grad = self.grad.part(start, len).widened(&mut grad);
             each(parameter, &mut opened, grad, before, f);
             if let Some((bits, half)) = &mut self.half {
                 half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
             closed(&mut self.parameter, start, &mut x[..len]);
-            kept.iter_mut().zip(&mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
+            zip(&mut kept[..], &mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
         }
     }
 }
@@ -75,13 +76,13 @@ fn each<R: Real, const N: usize>(
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy,
 ) {
     let len = parameter.len();
-    let (kept, grad) = (kept.each_mut().map(|kept| &mut kept[..len]), &grad[..len]);
+    let (kept, grad) = (kept.each_mut().mapped(|kept| &mut kept[..len]), &grad[..len]);
     vectorized(
         #[inline(always)]
         move || {
             for i in 0..len {
                 let (x, grad) = before.of(parameter[i], grad[i]);
-                let (x, new) = f(x, std::array::from_fn(|k| kept[k][i]), grad);
+                let (x, new) = f(x, from_fn(|k| kept[k][i]), grad);
                 parameter[i] = x;
                 for k in 0..N {
                     kept[k][i] = new[k];
@@ -116,7 +117,7 @@ fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
     half.narrow(parameter, &mut rounded[..len]);
     half.widen(&rounded[..len], &mut own[..len]);
     half.widen(bits, &mut seen[..len]);
-    for (x, (own, seen)) in parameter.iter_mut().zip(own.into_iter().zip(seen)) {
+    for (x, (own, seen)) in zip(&mut parameter[..], zip(own, seen)) {
         *x = if own == seen { *x } else { seen };
     }
 }
@@ -147,13 +148,13 @@ fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Element
     let n = whole.parameter.len();
     let len = n.div_ceil(PARTS).max(CHUNK);
     let Elements { parameter, kept, half, grad } = whole;
-    let (mut parameters, mut kept) = (parameter.chunks(len), kept.map(|kept| kept.chunks(len)));
+    let (mut parameters, mut kept) = (parameter.chunks(len), kept.mapped(|kept| kept.chunks(len)));
     let mut halves = half.map(|(bits, half)| (bits.chunks_mut(len), half));
     let starts = (0..n).step_by(len);
     starts
         .map(|start| Elements {
             parameter: parameters.next().unwrap_or(StoredMut::Plain(&mut [])),
-            kept: kept.each_mut().map(|kept| kept.next().unwrap_or(StoredMut::Plain(&mut []))),
+            kept: kept.each_mut().mapped(|kept| kept.next().unwrap_or(StoredMut::Plain(&mut []))),
             half: halves.as_mut().map(|(bits, half)| (bits.next().unwrap_or_default(), *half)),
             grad: grad.part(start, len.min(n - start)),
         })
@@ -168,7 +169,7 @@ fn elements<'a, G: Group, R: Real, const N: usize>(
     let tensors = group.tensors();
     let (mut written, mut grad) = (ArrayVec::<_, PLACES>::new(), None);
     let mut half = None;
-    for (place, (lock, tensor)) in locks.iter_mut().zip(tensors).enumerate() {
+    for (place, (lock, tensor)) in zip(&mut locks[..], tensors).enumerate() {
         let Some(tensor) = tensor else { continue };
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
         match lock {
@@ -183,5 +184,5 @@ fn elements<'a, G: Group, R: Real, const N: usize>(
     let Some(grad) = grad else { unreachable!("every group has a gradient") };
     let mut written = written.into_iter();
     let mut next = || written.next().unwrap_or(StoredMut::Plain(&mut []));
-    Ok(Elements { parameter: next(), kept: std::array::from_fn(|_| next()), half, grad })
+    Ok(Elements { parameter: next(), kept: from_fn(|_| next()), half, grad })
 }

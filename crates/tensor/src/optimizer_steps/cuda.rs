@@ -10,6 +10,7 @@ use super::step::{Formula, MOST_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::{Array, Slice, from_fn};
 use crate::profiler;
 use crate::tensor::Tensor;
 
@@ -26,13 +27,13 @@ pub(super) fn step<F: Formula>(device: &CudaDevice, groups: &[Option<Ruled<'_, F
     let lrs = lr.all_on(&first.parameter.device())?;
     let (has_half, n_kept) = (first.half.is_some(), first.places());
     let name = NAMES[n_kept - 1][usize::from(has_half)];
-    let places = std::array::from_fn(|place| match place {
+    let places = from_fn(|place| match place {
         HALF => has_half,
         place => place <= n_kept || place == GRAD,
     });
     let mut of_each = [[0; MOST]; OF_EACH];
     for (i, group) in groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.as_ref()?))) {
-        let [sign, decay, shrink] = group.formula.prelude().numbers().map(f64::to_bits);
+        let [sign, decay, shrink] = group.formula.prelude().numbers().mapped(f64::to_bits);
         let numbers = [group.lr.place() as u64, sign, decay, shrink];
         of_each.iter_mut().zip(numbers).for_each(|(of, number)| of[i] = number);
     }
@@ -78,7 +79,7 @@ impl Kernel {
         for (number, group) in numbers.iter_mut().zip(groups) {
             *number = len_of(group) as u64;
         }
-        numbers[MOST..][..settings.len()].copy_from_slice(settings);
+        numbers[MOST..][..settings.len()].copy_from(settings);
         let padded = groups.iter().chain(std::iter::repeat(&None));
         let (of_groups, [of_scalars, ..]) = locks.split_at_mut(SCALARS) else { unreachable!("their row is the last") };
         let pointers = of_groups.iter_mut().take(first.most()).zip(padded).flat_map(|(locks, group)| {

@@ -6,6 +6,7 @@
 use crate::capture;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::layout::Layout;
 use crate::op::same_precision;
 use crate::storage::{Locked, LockedMut, StorageRef};
@@ -58,7 +59,7 @@ impl Group for Single {
 
     fn tensors(&self) -> Places<'_> {
         let places = if self.is_changed { CHANGED } else { READ };
-        places.map(|is_here| is_here.then_some(&self.tensor))
+        places.mapped(|is_here| is_here.then_some(&self.tensor))
     }
 
     fn with(&self, mut tensors: [Option<Tensor>; PLACES]) -> Self {

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of Lion goes down.
 ///
@@ -42,8 +43,8 @@ impl Formula for LionRule {
     }
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
-        let [keep, keep_mean] = self.betas.map(R::from_f64);
-        let [new, new_mean] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let [keep, keep_mean] = self.betas.mapped(R::from_f64);
+        let [new, new_mean] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let (rate, zero) = (R::from_f64(-now.lr), R::ZERO);
         change(
             group,

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::tensor::Tensor;
 
 /// How a step of NAdam goes down; the formulas are PyTorch's.
@@ -55,8 +56,8 @@ impl Formula for NAdamRule {
         let of_grad = R::from_f64(-now.lr * (1.0 - mu) / (1.0 - product));
         let of_mean = R::from_f64(-now.lr * next / (1.0 - product * next));
         let share = R::from_f64(1.0 - self.betas[1].powi(steps as i32));
-        let [keep_square, eps] = [self.betas[1], self.eps].map(R::from_f64);
-        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let [keep_square, eps] = [self.betas[1], self.eps].mapped(R::from_f64);
+        let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         change(
             group,
             self.prelude(),

@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of RAdam goes down; the formulas are PyTorch's.
 ///
@@ -50,8 +51,8 @@ impl Formula for RAdamRule {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
         let rectified = self.rectified(now.clock[0]);
         let is_known = rectified.is_some();
-        let [rate, eps] = [rate * rectified.unwrap_or(1.0), self.eps].map(R::from_f64);
-        let [new_mean, new_square] = self.betas.map(|beta| R::from_f64(1.0 - beta));
+        let [rate, eps] = [rate * rectified.unwrap_or(1.0), self.eps].mapped(R::from_f64);
+        let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let keep_square = R::from_f64(self.betas[1]);
         change(
             group,

@@ -10,6 +10,7 @@ use crate::cuda::{Code, CudaDevice};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Slice;
 use crate::profiler;
 use crate::tensor::Tensor;
 
@@ -147,7 +148,7 @@ fn write(device: &CudaDevice, there: &Tensor, values: &[f64]) -> Result<()> {
     let mut locked = storage.lock_mut();
     for (i, values) in values.chunks(NUMBERS).enumerate() {
         let mut settings = [0; 2 + NUMBERS];
-        settings[..2].copy_from_slice(&[(i * NUMBERS) as u64, values.len() as u64]);
+        settings[..2].copy_from(&[(i * NUMBERS) as u64, values.len() as u64]);
         settings[2..].iter_mut().zip(values).for_each(|(to, value)| *to = value.to_bits());
         let x = locked.cuda(there.layout(), DType::F64).into_argument();
         let (types, launch) = ([DType::F64; 2], Launch::covering(NUMBERS, NUMBERS as u32));

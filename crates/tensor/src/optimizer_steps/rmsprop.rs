@@ -6,6 +6,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps}
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of RMSprop goes down; the formulas are PyTorch's.
 ///
@@ -61,7 +62,7 @@ impl RmsPropRule {
     /// With `N` tensors: the square, then those of mean and direction that are there.
     fn step_keeping<R: Real, const N: usize>(&self, group: &StepTensors, now: Now) -> Result<()> {
         let [keep, new, eps, momentum, rate] =
-            [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].map(R::from_f64);
+            [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].mapped(R::from_f64);
         let (centered, has_momentum) = (self.centered, self.momentum > 0.0);
         change(
             group,

@@ -5,6 +5,7 @@ use super::groups::{GRAD, Group, PLACES, Places};
 use crate::cuda::Code;
 use crate::device::Device;
 use crate::error::Result;
+use crate::inlined::{Array, from_fn};
 use crate::tensor::Tensor;
 
 static CODE: Code = Code { name: "running", text: include_str!("running.cu") };
@@ -30,10 +31,10 @@ pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool
 /// Moves mean and variance by `share` towards rows 0 and 2 of `of_batch`, `[3, channels]`, if [`can_move_at_once`] says so.
 pub(crate) fn move_at_once(running: [&Tensor; 2], of_batch: &Tensor, share: f64) -> Result<()> {
     let Device::Cuda(device) = of_batch.device() else { unreachable!("they are on a GPU") };
-    let places = std::array::from_fn(|place| place == 0 || place == GRAD);
+    let places = from_fn(|place| place == 0 || place == GRAD);
     let kernel = Kernel { code: &CODE, name: "move", places, blocks: BLOCKS };
     let of_batches = [Some(of_batch), None];
-    let both = [0, 1].map(|i| Some(Running { statistic: running[i], of_batch: of_batches[i] }));
+    let both = [0, 1].mapped(|i| Some(Running { statistic: running[i], of_batch: of_batches[i] }));
     kernel.launch(&device, &both, &[], None, &[share.to_bits()])
 }
 

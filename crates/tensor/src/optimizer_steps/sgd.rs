@@ -7,6 +7,7 @@ use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_g
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
+use crate::inlined::Array;
 
 /// How a step of SGD goes down; the formulas are PyTorch's.
 ///
@@ -77,13 +78,13 @@ impl Formula for SgdRule {
     }
 
     fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
-        let flags = [group.kept[0].is_some(), self.nesterov].map(u64::from);
-        let [momentum, share] = [self.momentum, self.share(group.is_first)].map(f64::to_bits);
+        let flags = [group.kept[0].is_some(), self.nesterov].mapped(u64::from);
+        let [momentum, share] = [self.momentum, self.share(group.is_first)].mapped(f64::to_bits);
         ([momentum, share, flags[0], flags[1], 0, 0], 4)
     }
 
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
-        let [rate, momentum, share] = [-now.lr, self.momentum, self.share(group.is_first)].map(R::from_f64);
+        let [rate, momentum, share] = [-now.lr, self.momentum, self.share(group.is_first)].mapped(R::from_f64);
         match (&group.kept[0], self.nesterov) {
             (None, _) => change(
                 group,

@@ -11,6 +11,7 @@ use crate::cuda::Code;
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Float, Int};
 use crate::profiler;
 use crate::tensor::Tensor;
@@ -214,7 +215,7 @@ impl StepTensors {
 
     /// What is kept and the clock are as a rule needs them.
     fn check(&self, keeps: [bool; KEPT], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
-        if self.kept.each_ref().map(Option::is_some) != keeps {
+        if self.kept.each_ref().mapped(Option::is_some) != keeps {
             let wanted: Vec<usize> = (0..KEPT).filter(|&place| keeps[place]).collect();
             let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
             return Err(Error::Argument(format!("{OP}: this rule keeps tensors in the places {wanted:?}; {fix}")));
@@ -245,7 +246,7 @@ impl Group for StepTensors {
     }
 
     fn tensors(&self) -> Places<'_> {
-        let [a, b, c] = self.kept.each_ref().map(Option::as_ref);
+        let [a, b, c] = self.kept.each_ref().mapped(Option::as_ref);
         [Some(&self.parameter), a, b, c, self.half.as_ref(), Some(&self.grad)]
     }
 

@@ -13,6 +13,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::gate::Gate;
+use crate::inlined::Array;
 
 /// More threads than this are never started.
 pub(super) const MAX_THREADS: usize = 256;
@@ -98,7 +99,7 @@ impl<'a> Job<'a> {
     }
 
     fn work_on(&self, range: usize) {
-        let [start, end] = [range, range + 1].map(|range| range * self.n_tasks / self.n_ranges);
+        let [start, end] = [range, range + 1].mapped(|range| range * self.n_tasks / self.n_ranges);
         loop {
             // Relaxed: who gets which task guards no memory; results are published by leaving the gate.
             let i = start + self.taken[range].0.fetch_add(1, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use pagelock_memory::ByteSize;
 
 use super::Category;
 use super::profile::{FunctionEvent, Profile};
+use crate::inlined::Array;
 
 /// The sums of a profile's events of one name, and perhaps of one module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -192,7 +193,7 @@ impl fmt::Display for KeyAverages {
         let columns: Vec<(usize, usize)> = (0..13).filter(|&i| is_shown(i)).map(|i| (i, width(i))).collect();
         let line: String = columns.iter().map(|(_, width)| format!("{}  ", "-".repeat(*width))).collect();
         writeln!(f, "{}", line.trim_end())?;
-        write_row(f, &columns, &HEADERS.map(str::to_owned))?;
+        write_row(f, &columns, &HEADERS.mapped(str::to_owned))?;
         writeln!(f, "{}", line.trim_end())?;
         cells.iter().try_for_each(|row| write_row(f, &columns, row))?;
         writeln!(f, "{}", line.trim_end())?;

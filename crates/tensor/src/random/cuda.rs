@@ -6,6 +6,7 @@ use super::{Draw, fill::LANES};
 use crate::capture;
 use crate::cuda::{Code, CudaDevice, CudaOut, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "random", text: include_str!("random.cu") };
 
@@ -16,7 +17,7 @@ impl Draw {
     pub(crate) fn launch(&self, op: &'static str, elements: usize) -> Result<(Launch, [[u8; 8]; 4])> {
         let counters = elements.div_ceil(LANES * self.rows) * LANES;
         count(op, counters.div_ceil(THREADS as usize))?;
-        let numbers = [elements as u64, self.seed, self.position, self.stream].map(u64::to_ne_bytes);
+        let numbers = [elements as u64, self.seed, self.position, self.stream].mapped(u64::to_ne_bytes);
         Ok((Launch::covering(counters, THREADS), numbers))
     }
 
@@ -42,7 +43,7 @@ impl Draw {
     fn run(&self, device: &CudaDevice, op: &'static str, kernel: &'static str, mut out: CudaOut<'_>) -> Result<()> {
         let (launch, numbers) = self.launch(op, out.shape().elements())?;
         let types = [out.dtype(); 2];
-        let [n, seed, position, stream] = numbers.each_ref().map(|number| Argument::Value(number));
+        let [n, seed, position, stream] = numbers.each_ref().mapped(|number| Argument::Value(number));
         self.with_shift(device, |shift| {
             // SAFETY: the kernels take these, and write the n elements of `out`.
             unsafe {

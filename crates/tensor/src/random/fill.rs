@@ -7,6 +7,7 @@
 use super::{Draw, philox};
 use crate::cpu::{StoredMut, math, vectorized_widely};
 use crate::element::Real;
+use crate::inlined::{Array, Flat, Slice, zip};
 
 /// Counters computed together: with 32 bits each they fill the widest vector registers.
 pub(super) const LANES: usize = 16;
@@ -59,7 +60,7 @@ fn fill<R: Units<ROWS>, const ROWS: usize>(
                     for (block, out) in out.chunks_mut(ROWS * LANES).enumerate() {
                         let position = first.wrapping_add((block * LANES) as u64);
                         let numbers = numbers(philox(seed, position, stream));
-                        out.copy_from_slice(&numbers.as_flattened()[..out.len()]);
+                        out.copy_from(&numbers.flattened()[..out.len()]);
                     }
                 },
             );
@@ -94,7 +95,7 @@ impl Units<4> for f32 {
 
     #[inline(always)]
     fn units(words: Words) -> [[f32; LANES]; 4] {
-        words.map(|row| row.map(|word| (word >> 8) as f32 / (1u32 << 24) as f32))
+        words.mapped(|row| row.mapped(|word| (word >> 8) as f32 / (1u32 << 24) as f32))
     }
 
     #[inline(always)]
@@ -110,8 +111,8 @@ impl Units<2> for f64 {
     fn units([a, b, c, d]: Words) -> [[f64; LANES]; 2] {
         // Not `from_fn`, which would be compiled for the baseline.
         let mut units = [[0.0; LANES]; 2];
-        for (row, [low, high]) in units.iter_mut().zip([[a, b], [c, d]]) {
-            for ((unit, low), high) in row.iter_mut().zip(low).zip(high) {
+        for (row, [low, high]) in zip(&mut units[..], [[a, b], [c, d]]) {
+            for ((unit, low), high) in zip(zip(&mut row[..], low), high) {
                 *unit = ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64;
             }
         }

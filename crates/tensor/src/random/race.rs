@@ -6,6 +6,7 @@ use super::fill::{CHUNK, LANES, fill_uniform};
 use crate::cpu::math::f64::ln_1p;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized_widely};
 use crate::element::Real;
+use crate::inlined::{Flat, Slice};
 use crate::parallel::for_each_chunk_mut;
 
 /// Numbers of the counters that are computed together.
@@ -33,7 +34,7 @@ pub(crate) fn winners<R: Real>(draw: Draw, weights: Stored<'_, R>, [classes, sam
                 );
                 match len == classes && count == 1 {
                     true => best = Some((least, sum as usize)),
-                    false => race((weights, drawn, start), (most.as_flattened(), least), &mut best),
+                    false => race((weights, drawn, start), (most.flattened(), least), &mut best),
                 }
             }
             *out = best.map_or(0, |(_, place)| place as i64);
@@ -121,7 +122,7 @@ fn block<T: Copy>(numbers: &[T], i: usize, padding: T) -> [T; WIDTH] {
         Some(whole) => *whole,
         None => {
             let mut whole = [padding; WIDTH];
-            whole[..numbers.len()].copy_from_slice(numbers);
+            whole[..numbers.len()].copy_from(numbers);
             whole
         }
     }

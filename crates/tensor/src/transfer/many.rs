@@ -16,6 +16,7 @@ use crate::capture;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
@@ -205,7 +206,7 @@ fn try_lock_all<R: Borrow<Raw>>(tensors: &[R]) -> Option<Vec<Locked<'_>>> {
 #[inline]
 fn bytes_of(tensor: &Raw) -> Range<usize> {
     let span = if tensor.layout.is_contiguous() { tensor.shape().elements() } else { tensor.layout.span() };
-    let [start, len] = [tensor.layout.offset(), span].map(|elements| elements * tensor.dtype().size());
+    let [start, len] = [tensor.layout.offset(), span].mapped(|elements| elements * tensor.dtype().size());
     start..start + len
 }
 
@@ -456,7 +457,7 @@ fn copy_all(tasks: Vec<(&[u8], &mut [u8])>, threads: Option<usize>) {
     let tasks = Mutex::new(tasks.into_iter());
     let work = || {
         while let Some((source, target)) = next(&tasks) {
-            target.copy_from_slice(source);
+            target.copy_from(source);
         }
     };
     match threads {

@@ -21,6 +21,7 @@ use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::heap;
+use crate::inlined::{Array, Slice};
 use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::profiler;
@@ -106,7 +107,7 @@ fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
     let mut memory = memory.drop_without_waiting(); // as in `x.pin_memory()?.to(&gpu)?`
     let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
     if tensor.dtype() == DType::Bool {
-        bytes.fill(0);
+        bytes.set_to(0);
     }
     by_bits!(tensor.dtype(), B => {
         cpu::copy(tensor.host("pin_memory")?.bits::<B>(&tensor.layout), bytemuck::cast_slice_mut(bytes));
@@ -243,7 +244,8 @@ fn copy_between(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw>
 
 fn span_of<'a>(tensor: &Raw, bytes: Option<DeviceView<'a, u8>>) -> DeviceView<'a, u8> {
     let Some(bytes) = bytes else { unreachable!("the tensor is on a device") };
-    let [start, len] = [tensor.layout.offset(), tensor.layout.span()].map(|elements| elements * tensor.dtype().size());
+    let [start, len] =
+        [tensor.layout.offset(), tensor.layout.span()].mapped(|elements| elements * tensor.dtype().size());
     let span = bytes.slice(start..start + len);
     span.unwrap_or_else(|error| unreachable!("a layout is inside its storage: {error}"))
 }

@@ -11,6 +11,7 @@ use super::super::walk::Dims;
 use super::super::{CHUNK, MAX_RANK, Value};
 use super::{Scatter, Source};
 use crate::element::Num;
+use crate::inlined::{Slice, zip};
 use crate::parallel::Columns;
 
 /// Lines of halves that are added to side by side: in one line, each addition may have to wait for the one before to be rounded.
@@ -28,7 +29,7 @@ impl Scatter<'_> {
     ) {
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..self.index.shape.len()];
-        shape.copy_from_slice(self.index.shape);
+        shape.copy_from(self.index.shape);
         if let [rows, others @ ..] = shape {
             *rows = values.len() / others.iter().product::<usize>();
         }
@@ -58,7 +59,7 @@ impl Scatter<'_> {
                 rest = others;
                 if let (1, 0, 1) = (index_step, step, stride) {
                     let dst = &mut dst[base..][..size];
-                    for (&value, &j) in values.iter().zip(index) {
+                    for (&value, &j) in zip(&values[..], index) {
                         match dst.get_mut(j as usize) {
                             Some(place) => add_one(place, value),
                             None => are_inside = false,
@@ -74,7 +75,7 @@ impl Scatter<'_> {
                     base += step;
                 };
                 match index_step {
-                    1 => values.iter().zip(index).for_each(|(&value, &j)| add(value, j)),
+                    1 => zip(&values[..], index).for_each(|(&value, &j)| add(value, j)),
                     _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
                 }
             }
@@ -160,7 +161,7 @@ fn add_lines<D, C: Num>(
     let (to_a, to_b) = (&mut to_a[..size], &mut to_b[..size]);
     let (index_a, index_b) = (&index[..len], &index[index_distance..][..len]);
     let ((a, b), mut are_inside) = (values.split_at(len), true);
-    for ((a, i), (b, j)) in a.iter().zip(index_a).zip(b.iter().zip(index_b)) {
+    for ((a, i), (b, j)) in zip(zip(&a[..], index_a), zip(&b[..], index_b)) {
         match (to_a.get_mut(*i as usize), to_b.get_mut(*j as usize)) {
             (Some(to_a), Some(to_b)) => {
                 add_one(to_a, *a);

@@ -9,6 +9,7 @@ use pulp::Arch;
 pub(crate) use crate::autocast::Half;
 use crate::cpu::vectorized;
 use crate::element::DType;
+use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::F16c;
 
@@ -52,7 +53,7 @@ impl Half {
         if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
             return f16c.widen(bits, to);
         }
-        let pairs = to.iter_mut().zip(bits);
+        let pairs = zip(&mut to[..], bits);
         match self {
             Half::F16 => vectorized(
                 #[inline(always)]
@@ -70,7 +71,7 @@ impl Half {
         if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
             return f16c.narrow(from, bits);
         }
-        let pairs = bits.iter_mut().zip(from);
+        let pairs = zip(&mut bits[..], from);
         match self {
             Half::F16 => vectorized(
                 #[inline(always)]
@@ -90,7 +91,7 @@ fn widen_blocks(registers: impl Registers, bits: &[u16], to: &mut [f32], half: H
     registers.vectorized(
         #[inline(always)]
         || {
-            for (to, bits) in to.iter_mut().zip(bits) {
+            for (to, bits) in zip(&mut to[..], bits) {
                 *to = registers.widen(bits);
             }
         },
@@ -104,7 +105,7 @@ fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half
     registers.vectorized(
         #[inline(always)]
         || {
-            for (bits, from) in bits.iter_mut().zip(from) {
+            for (bits, from) in zip(&mut bits[..], from) {
                 *bits = registers.narrow(from);
             }
         },
@@ -295,7 +296,7 @@ mod wide {
 #[inline(always)]
 fn each<A: Copy, B: Copy + Default>(from: &[A; BLOCK], f: impl Fn(A) -> B) -> [B; BLOCK] {
     let mut to = [B::default(); BLOCK];
-    for (to, &from) in to.iter_mut().zip(from) {
+    for (to, &from) in zip(&mut to[..], from) {
         *to = f(from);
     }
     to

@@ -7,6 +7,7 @@ use super::{Channels, GRAD, Normalization};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count, optional};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 
 static CODE: Code = Code {
     name: "batch_norm",
@@ -106,7 +107,7 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
     // and segment.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
     let (n, segments) = ((channels.channels as u64).to_ne_bytes(), plan.segments());
-    let [n, segments] = [&n[..], &segments].map(Argument::Value);
+    let [n, segments] = [&n[..], &segments].mapped(Argument::Value);
     let arguments = [out.argument(), Argument::Read(partial.view()), n, segments];
     let (kernel, launch) = (([dtype; 2], "combine_statistics"), Plan::combining(op, channels.channels)?);
     // SAFETY: the kernel takes these; `out` has three numbers for each channel.
@@ -129,7 +130,7 @@ pub(super) fn forward(
     let op = "batch_norm";
     let plan = Plan::new(rule.channels, x.dtype(), |bytes| x.is_aligned(bytes) && out.is_aligned(bytes));
     let kernel = (types(x, parameters), "batch_norm");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.mapped(optional));
     let eps = Argument::Value(&eps);
     let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
     let constants = plan.constants(rule.relu, rule.training);
@@ -151,14 +152,14 @@ pub(super) fn sums(
     let n_sums = 2 * rule.channels.channels;
     let mut partial = device.stream().allocate::<u8>(n_sums * plan.segments * size_of::<f64>()).map_err(failed)?;
     let kernel = (types(x, parameters), "sums");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.mapped(optional));
     let (to, eps) = (Argument::Write(partial.view_mut()), Argument::Value(&eps));
     let arguments = [to, x.argument(), grad.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
     let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `forward`; the gradient is as large as x, `partial` has two numbers for each channel and segment.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }?;
     let (n, segments) = ((n_sums as u64).to_ne_bytes(), plan.segments());
-    let [n, segments] = [&n[..], &segments].map(Argument::Value);
+    let [n, segments] = [&n[..], &segments].mapped(Argument::Value);
     let arguments = [out.argument(), Argument::Read(partial.view()), n, segments];
     let (kernel, launch) = (([x.dtype(); 2], "combine_sums"), Plan::combining(op, n_sums)?);
     // SAFETY: the kernel takes these; `out` has two numbers for each channel.
@@ -177,9 +178,9 @@ pub(super) fn grad(
     let all_aligned = |bytes| out.is_aligned(bytes) && x.is_aligned(bytes) && grad.is_aligned(bytes);
     let plan = Plan::new(rule.channels, x.dtype(), all_aligned);
     let kernel = (types(x, parameters), "batch_norm_grad");
-    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.map(optional));
+    let (eps, [weight, bias]) = (rule.eps.to_ne_bytes(), parameters.mapped(optional));
     let (geometry, eps) = (plan.geometry(), Argument::Value(&eps));
-    let [statistics, sums] = [statistics, sums.unwrap_or(statistics)].map(|numbers| numbers.argument());
+    let [statistics, sums] = [statistics, sums.unwrap_or(statistics)].mapped(|numbers| numbers.argument());
     let arguments = [out.argument(), x.argument(), grad.argument(), weight, bias, statistics, sums, geometry, eps];
     let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `sums`; `out` is as large as x.

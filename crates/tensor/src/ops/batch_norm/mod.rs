@@ -13,6 +13,7 @@ use crate::cuda::constant;
 use crate::device::{Device, common_device};
 use crate::element::Real;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{Derivative, LockedInputs, Precision, Saves, on_cpu, on_cuda, prepared, same_precision};
 use crate::optimizer_steps::{can_move_at_once, move_at_once};
 use crate::profiler;
@@ -140,12 +141,12 @@ impl Tensor {
         let moves =
             no_grad(|| running.map(|running| Moves::check(running, &statistics, options.momentum)).transpose())?;
         let op = BatchNorm { dim, training, relu, eps: options.eps, statistics: statistics.into_raw() };
-        let inputs = [Some(self), parameters[0], parameters[1]].map(|input| input.map(Tensor::raw));
+        let inputs = [Some(self), parameters[0], parameters[1]].mapped(|input| input.map(Tensor::raw));
         let inputs = prepared(OP, Precision::Computing, inputs)?;
-        let y = op.forward(inputs.each_ref().map(Option::as_ref))?.typed();
+        let y = op.forward(inputs.each_ref().mapped(Option::as_ref))?.typed();
         no_grad(|| moves.map_or(Ok(()), |moves| moves.run()))?; // last: a call that fails changes nothing
         let y: Tensor = y;
-        let inputs = [Some(self), parameters[0], parameters[1]].map(|input| input.map(Tensor::raw));
+        let inputs = [Some(self), parameters[0], parameters[1]].mapped(|input| input.map(Tensor::raw));
         event.made(&inputs, y.raw(), OP);
         Ok(y)
     }
@@ -211,7 +212,7 @@ fn channels_second(y: &Tensor) -> Result<Tensor> {
 }
 
 fn check_channels(x: &Shape, running: Option<[&Tensor; 2]>, [weight, bias]: [Option<&Tensor>; 2]) -> Result<()> {
-    let [mean, variance] = running.map_or([None; 2], |running| running.map(Some));
+    let [mean, variance] = running.map_or([None; 2], |running| running.mapped(Some));
     let all =
         [("the running mean", mean), ("the running variance", variance), ("the weight", weight), ("the bias", bias)];
     for (operand, tensor) in all {
@@ -235,7 +236,7 @@ pub(crate) struct Channels {
 
 impl Channels {
     fn of(shape: &[usize], dim: usize) -> Channels {
-        let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product());
+        let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].mapped(|sizes| sizes.iter().product());
         Channels { outer, channels: shape[dim], inner }
     }
 }
@@ -300,7 +301,7 @@ impl BatchNorm {
     ) -> Result<U> {
         let n_channels = self.statistics.shape()[1];
         let statistics = inputs.view::<R>(0).data.plain();
-        let parameters = parameters.map(|i| inputs.data(i));
+        let parameters = parameters.mapped(|i| inputs.data(i));
         cpu::with_changes(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
     }
 
@@ -341,7 +342,7 @@ impl BatchNorm {
             }),
             Device::Cuda(device) => on_cuda(GRAD, device, inputs, made, &mut |inputs, out| {
                 let [.., weight, bias] = inputs.cuda_views_found();
-                let views = [0, 1, 2].map(|i| inputs.cuda_view(i));
+                let views = [0, 1, 2].mapped(|i| inputs.cuda_view(i));
                 cuda::sums(device, self.on_cuda(x), views, [weight, bias], out)
             }),
         }
@@ -363,7 +364,7 @@ impl BatchNorm {
             }),
             Device::Cuda(device) => on_cuda(GRAD, device, inputs, like, &mut |inputs, out| {
                 let [.., weight, bias, sums] = inputs.cuda_views_found();
-                let views = [0, 1, 2].map(|i| inputs.cuda_view(i));
+                let views = [0, 1, 2].mapped(|i| inputs.cuda_view(i));
                 cuda::grad(device, self.on_cuda(x), views, [weight, bias, sums], out)
             }),
         }
@@ -419,14 +420,14 @@ impl Derivative<3> for BatchNorm {
         if is_grad_enabled() || x.is_empty() {
             return Ok(saved.wanted(self.composed(x, parameters, grad)?));
         }
-        let (grad, parameters) = (grad.raw().gap_free()?, parameters.map(|parameter| parameter.map(Tensor::raw)));
+        let (grad, parameters) = (grad.raw().gap_free()?, parameters.mapped(|parameter| parameter.map(Tensor::raw)));
         let both = [x.raw(), &grad];
         let needs_sums = self.training || saved.needs(1) || saved.needs(2);
         let sums = needs_sums.then(|| self.sums(both, parameters)).transpose()?;
         let while_training = sums.as_ref().filter(|_| self.training);
         let x_grad = saved.grad_of(0, || self.input_grad(both, parameters, while_training).map(Raw::typed))?;
         let row = |i: usize| sums.as_ref().filter(|_| saved.needs(i)).map(|sums| sums.select(0, i as isize - 1));
-        let [weight, bias] = [row(1), row(2)].map(Option::transpose);
+        let [weight, bias] = [row(1), row(2)].mapped(Option::transpose);
         Ok([x_grad, weight?.map(Raw::typed), bias?.map(Raw::typed)])
     }
 }

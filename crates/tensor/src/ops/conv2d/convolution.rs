@@ -10,6 +10,7 @@ use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{Derivative, Precision, Saves, on_cpu, on_cuda, prepared};
 use crate::profiler;
 use crate::shape::Shape;
@@ -82,8 +83,8 @@ impl ConvolutionOp {
     /// The result, recorded.
     pub(super) fn apply(self, inputs: [Option<&Tensor>; 3]) -> Result<Tensor> {
         self.check_bias(inputs[2])?;
-        let inputs = prepared(OP, Precision::Same, inputs.map(|input| input.map(Tensor::raw)))?;
-        let inputs = inputs.each_ref().map(Option::as_ref);
+        let inputs = prepared(OP, Precision::Same, inputs.mapped(|input| input.map(Tensor::raw)))?;
+        let inputs = inputs.each_ref().mapped(Option::as_ref);
         let out = self.run(OP, inputs, false)?;
         Ok(record(OP, self, inputs, out).typed())
     }
@@ -92,8 +93,8 @@ impl ConvolutionOp {
     pub(super) fn apply_with_relu(self, image: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let op = "conv2d_relu";
         self.check_bias(Some(bias))?;
-        let inputs = prepared(op, Precision::Same, [image, weight, bias].map(|input| Some(input.raw())))?;
-        let inputs = inputs.each_ref().map(Option::as_ref);
+        let inputs = prepared(op, Precision::Same, [image, weight, bias].mapped(|input| Some(input.raw())))?;
+        let inputs = inputs.each_ref().mapped(Option::as_ref);
         let out = self.run(op, inputs, true)?;
         Ok(record(op, ConvolutionRelu(self), inputs, out).typed())
     }
@@ -157,7 +158,7 @@ impl ConvolutionOp {
 
     /// Another one of the three, of the same sizes.
     fn other(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
-        let [one, other] = inputs.map(Some);
+        let [one, other] = inputs.mapped(Some);
         ConvolutionOp { kind, ..*self }.apply([one, other, None])
     }
 
@@ -245,7 +246,7 @@ impl ConvolutionRelu {
         let Device::Cuda(device) = weight.storage.device() else {
             unreachable!("the CPU does not mask image gradients")
         };
-        let inputs = [weight, grad, mask].map(Some);
+        let inputs = [weight, grad, mask].mapped(Some);
         let _running = profiler::op(OP);
         profiler::count_flops(|| d.flops());
         let made = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {

@@ -13,6 +13,7 @@ use super::small::{self, Gradient};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::{Array, from_fn};
 
 static CODE: Code =
     Code { name: "conv2d", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("conv2d.cu")) };
@@ -131,15 +132,15 @@ impl Conv {
         let int = |size: usize| count("conv2d", size);
         let both = |sizes: [usize; 2]| Ok::<_, crate::Error>([int(sizes[0])?, int(sizes[1])?]);
         let area = d.kernel[0] * d.kernel[1];
-        let [ins, outs] = [d.in_channels, d.out_channels].map(|channels| channels / d.groups);
+        let [ins, outs] = [d.in_channels, d.out_channels].mapped(|channels| channels / d.groups);
         let ([channels, rows], [source, result], [row_stride, channel_stride]) = match transposed {
             false => ([ins, outs], [d.in_size, d.out_size], [ins * area, area]),
             true => ([outs, ins], [d.out_size, d.in_size], [area, ins * area]),
         };
         // Where there is one window, the distance to the next does not matter.
-        let stride = [0, 1].map(|axis| if d.out_size[axis] == 1 { 1 } else { d.stride[axis] });
-        let dilation = [0, 1].map(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
-        let phases = [0, 1].map(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
+        let stride = [0, 1].mapped(|axis| if d.out_size[axis] == 1 { 1 } else { d.stride[axis] });
+        let dilation = [0, 1].mapped(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
+        let phases = [0, 1].mapped(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
         for (axis, stride) in stride.into_iter().enumerate() {
             // All positions, and distances between taps, are below.
             let positions = d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride);
@@ -179,7 +180,7 @@ impl Conv {
 
     /// `axis_of` of `conv2d.cu`.
     fn axis(&self, side: usize, phase: i32) -> Axis {
-        let [stride, padding, dilation] = [self.stride, self.padding, self.dilation].map(|both| both[side]);
+        let [stride, padding, dilation] = [self.stride, self.padding, self.dilation].mapped(|both| both[side]);
         let (kernel, result) = (self.kernel[side], self.result[side]);
         if self.transposed == 0 {
             let (scale, first, step) = (stride, -padding, dilation);
@@ -258,10 +259,10 @@ impl Staged {
             true => conv.axis(side, phase as i32),
             false => Axis::zeroed(),
         };
-        let axes = [0, 1].map(|side| std::array::from_fn(|phase| axis(side, phase)));
+        let axes = [0, 1].mapped(|side| from_fn(|phase| axis(side, phase)));
         let group_stride = i64::from(conv.rows) * i64::from(conv.channels) * area as i64;
         let launch = Launch {
-            grid: grid.map(|blocks| blocks as u32),
+            grid: grid.mapped(|blocks| blocks as u32),
             block: [block_pixels as u32, parts as u32, 1],
             shared_bytes: 0,
         };
@@ -359,7 +360,7 @@ pub(super) fn weight_grad(
     let threads = if in_clusters && tiles * CLUSTER > 128 { 64 } else { THREADS };
     let step = threads * parts;
     let [height, width] = d.out_size;
-    let step = [step / width / height, step / width % height, step % width].map(|distance| distance as i32);
+    let step = [step / width / height, step / width % height, step % width].mapped(|distance| distance as i32);
     let weight_grad = WeightGrad { conv, tap_blocks: tap_blocks as i32, step };
     let launch =
         Launch { grid: [parts as u32, grid[1] as u32, grid[2] as u32], block: [threads as u32, 1, 1], shared_bytes: 0 };
@@ -380,7 +381,7 @@ fn run(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     let types = [tensors[0].dtype(); 2];
-    let [source, weight, bias] = tensors.map(|tensor| tensor.argument());
+    let [source, weight, bias] = tensors.mapped(|tensor| tensor.argument());
     // SAFETY: the kernels take these; with sizes that `ConvDims` says belong together they read inside source, weight
     // and, where there is one, bias only, and write each result pixel once.
     unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), source, weight, bias, geometry]) }

@@ -6,6 +6,7 @@ use super::cpu::ConvDims;
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Kernels, Work, data_type, kernels};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::{Array, from_fn};
 use crate::layout::Layout;
 use crate::precision::exactness;
 use crate::shape::Shape;
@@ -62,8 +63,8 @@ pub(super) fn convolve(
     let work = Work { op, is_large: is_large(d), sizes: &sizes };
     let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
     let convolution =
-        describe(d, kind, data_type, in_order(kind, inputs.map(|x| strides(x.layout())), strides(out.layout())));
-    let (stream, inputs) = (device.stream(), inputs.map(|input| input.bytes()));
+        describe(d, kind, data_type, in_order(kind, inputs.mapped(|x| strides(x.layout())), strides(out.layout())));
+    let (stream, inputs) = (device.stream(), inputs.mapped(|input| input.bytes()));
     work.is_done(dnn.convolve(&stream, &convolution, inputs, out.reborrow().into_bytes()))
 }
 
@@ -82,17 +83,17 @@ pub(super) fn convolve_channels_last(
     let sizes = || sizes_of(d, dtype);
     let work = Work { op, is_large: true, sizes: &sizes };
     let Some(data_type) = of_library(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
-    let layouts = shapes(d).map(|sizes| Shape::new(&sizes).map(Layout::channels_last));
+    let layouts = shapes(d).mapped(|sizes| Shape::new(&sizes).map(Layout::channels_last));
     let [image, weight, result] = layouts;
     let (image, weight, result) = (image?, weight?, result?);
-    let strides = [image, weight, result].map(|layout| strides(&layout));
+    let strides = [image, weight, result].mapped(|layout| strides(&layout));
     let convolution = describe(d, kind, data_type, strides);
     let stream = device.stream();
     let convolve = |inputs, out| {
         let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
         queued.map_err(|source| work.error(source))
     };
-    let mut bytes = inputs.map(|input| input.bytes());
+    let mut bytes = inputs.mapped(|input| input.bytes());
     if weight_is_last {
         return convolve(bytes, out.into_bytes());
     }
@@ -138,7 +139,7 @@ fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
 /// The convolution in the library's words; strides are those of image, weight and result.
 fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [[usize; 4]; 3]) -> Convolution {
     let shapes = shapes(d);
-    let [image, weight, result] = [0, 1, 2].map(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
+    let [image, weight, result] = [0, 1, 2].mapped(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
     let choice = if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First };
     let (stride, padding, dilation) = (d.stride, d.padding, d.dilation);
     let exactness = exactness();
@@ -149,7 +150,7 @@ fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [
 fn strides(layout: &Layout) -> [usize; 4] {
     let as_it_should = Layout::contiguous(*layout.shape());
     let layout = if layout.is_contiguous() { &as_it_should } else { layout };
-    std::array::from_fn(|dim| layout.strides()[dim])
+    from_fn(|dim| layout.strides()[dim])
 }
 
 /// Adds a number to each channel of a result.

@@ -9,6 +9,7 @@ use super::cpu::ConvDims;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MOST_BLOCKS};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code =
     Code { name: "small conv2d", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("small.cu")) };
@@ -89,7 +90,7 @@ impl Geometry {
 
     /// Result places of a cell, cells, and source places of all cells: `Axis` of `small.cu`.
     fn axis(&self, side: usize, at_once: usize) -> Axis {
-        let [stride, padding, kernel] = [self.stride, self.padding, self.kernel].map(|both| both[side]);
+        let [stride, padding, kernel] = [self.stride, self.padding, self.kernel].mapped(|both| both[side]);
         let (cell, scale, reach) = match self.transposed {
             // From the first to the last source place of a cell; the padding is less than the kernel.
             true => (stride, 1, padding.div_ceil(stride) + (kernel - 1 - padding) / stride),
@@ -110,7 +111,7 @@ struct Axis {
 }
 
 fn ints<const N: usize>(sizes: [(&'static str, usize); N]) -> [(&'static str, i32); N] {
-    sizes.map(|(name, size)| (name, size as i32)) // all are checked to be small
+    sizes.mapped(|(name, size)| (name, size as i32)) // all are checked to be small
 }
 
 fn numbers<const N: usize>(sizes: &[(&'static str, usize); N]) -> Constants {
@@ -144,7 +145,7 @@ impl Correlation {
         let Geometry { channels, rows, .. } = geometry;
         let most_parts = if geometry.transposed { 8 } else { 16 };
         let parts = power_of_two(channels).min(most_parts);
-        let [y, x] = [0, 1].map(|side| geometry.axis(side, 1));
+        let [y, x] = [0, 1].mapped(|side| geometry.axis(side, 1));
         let pixels = x.cells.next_power_of_two().min(if parts == 1 { 2 } else { 4 });
         let cell = y.cell * x.cell;
         let tile_rows = tile_rows(rows, (32 / (pixels * cell)).max(1));
@@ -326,7 +327,7 @@ fn correlate(
         ("HAS_MASK", mask.is_some().into()),
         ("ALIGNED", aligned.into()),
     ]);
-    let others = [x, weight, bias.unwrap_or(weight), mask.unwrap_or(x)].map(|view| view.argument());
+    let others = [x, weight, bias.unwrap_or(weight), mask.unwrap_or(x)].mapped(|view| view.argument());
     let [x_argument, weight, bias, mask] = others;
     let arguments = [out.argument(), x_argument, weight, bias, mask];
     // SAFETY: the kernel takes these. `ConvDims` says that the sizes that it is compiled for belong together: it reads
@@ -379,7 +380,7 @@ pub(super) fn weight_grad(
         ("ALIGNED", aligned.into()),
     ]);
     let batch = (d.batch as u64).to_ne_bytes();
-    let [x, grad, mask] = [image, numbers, mask.unwrap_or(numbers)].map(|view| view.argument());
+    let [x, grad, mask] = [image, numbers, mask.unwrap_or(numbers)].mapped(|view| view.argument());
     let arguments = [out.argument(), x, grad, mask, Argument::Value(&batch)];
     let (op, kernel) = ("conv2d_weight_grad", ([image.dtype(); 2], "weight_grad_small"));
     // SAFETY: as in `correlate`; with a bias `out` has a place for each weight and each result channel, else for each
@@ -396,7 +397,7 @@ fn has_clusters(device: &CudaDevice) -> bool {
 /// type: then they can be fused.
 pub(super) fn is_small(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
     let size = computing_bytes(dtype);
-    let [forward, backward] = [false, true].map(|transposed| {
+    let [forward, backward] = [false, true].mapped(|transposed| {
         let plan = Geometry::new(d, transposed).and_then(|g| Correlation::new(g, size, transposed));
         plan.is_some_and(|plan| plan.launch(d.batch).is_some())
     });

@@ -5,6 +5,7 @@ use pagelock_cuda::{Argument, Launch};
 use crate::capture;
 use crate::cuda::{Code, CudaDevice, count};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::profiler;
 use crate::storage::lock_order;
 use crate::tensor::Raw;
@@ -25,9 +26,9 @@ pub(super) fn add_correct(
     let n = labels.shape().elements();
     let classes = scores.shape().elements() / n;
     count(op, n.div_ceil(THREADS / WARP))?;
-    let storages = [counts[0], counts[1], scores, labels].map(|raw| &raw.storage);
+    let storages = [counts[0], counts[1], scores, labels].mapped(|raw| &raw.storage);
     let (mut writing, mut reading) = ([const { None }; 2], [const { None }; 4]);
-    for i in lock_order(storages.map(Some)) {
+    for i in lock_order(storages.mapped(Some)) {
         if i < counts.len() {
             capture::note_write(storages[i]);
             writing[i] = Some(storages[i].lock_mut());
@@ -38,12 +39,12 @@ pub(super) fn add_correct(
     let ([Some(correct), Some(total)], [.., Some(x), Some(of_rows)]) = (&mut writing, &reading) else {
         unreachable!("all are locked")
     };
-    let [correct, total] =
-        [(correct, counts[0]), (total, counts[1])].map(|(to, raw)| to.cuda(&raw.layout, raw.dtype()).into_argument());
+    let [correct, total] = [(correct, counts[0]), (total, counts[1])]
+        .mapped(|(to, raw)| to.cuda(&raw.layout, raw.dtype()).into_argument());
     let [x, of_rows] =
-        [(x, scores), (of_rows, labels)].map(|(from, raw)| from.cuda(&raw.layout, raw.dtype()).argument());
-    let [n_bytes, classes] = [n, classes].map(|size| (size as u64).to_ne_bytes());
-    let [n_bytes, classes] = [&n_bytes[..], &classes].map(Argument::Value);
+        [(x, scores), (of_rows, labels)].mapped(|(from, raw)| from.cuda(&raw.layout, raw.dtype()).argument());
+    let [n_bytes, classes] = [n, classes].mapped(|size| (size as u64).to_ne_bytes());
+    let [n_bytes, classes] = [&n_bytes[..], &classes].mapped(Argument::Value);
     let kernel = ([scores.dtype(); 2], "count");
     let launch = Launch::covering(n * WARP, THREADS as u32);
     let queue = || {

@@ -6,6 +6,7 @@ use crate::autograd::no_grad;
 use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::Int;
 use crate::tensor::Tensor;
 
@@ -59,7 +60,7 @@ pub fn add_correct_(correct: &Tensor<Int>, total: &Tensor<Int>, scores: &Tensor,
 }
 
 fn wrong(correct: &Tensor<Int>, total: &Tensor<Int>, scores: &Tensor, labels: &Tensor<Int>) -> Error {
-    let [correct, total, labels] = [correct, total, labels].map(|tensor| *tensor.shape());
+    let [correct, total, labels] = [correct, total, labels].mapped(|tensor| *tensor.shape());
     let problem = format!("counts are {correct} and {total}, scores {}, labels {labels}", scores.shape());
     Error::Argument(format!("{OP}: {problem}; give one integer each, [n, classes] and [n]"))
 }

@@ -7,6 +7,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::ONE_BLOCK;
 use crate::cuda::{self, Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code {
     name: "cross_entropy",
@@ -122,7 +123,7 @@ fn long_losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>, mut o
     let (plan, launch, rows, n) = long_rows(op, x, 1, true)?;
     let kernel = ([x.dtype(), out.dtype()], "losses");
     device.with_fault(indexed(x), |[fault, site]| {
-        let [rows, n] = [&rows[..], &n].map(Argument::Value);
+        let [rows, n] = [&rows[..], &n].mapped(Argument::Value);
         let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows, n];
         // SAFETY: as in `losses`; packs begin where they may.
         unsafe { LONG_ROWS.launch_for(device, op, kernel, plan.constants(), launch, &arguments) }
@@ -173,7 +174,7 @@ pub(super) fn grad(
     if rows.are_long() {
         let (plan, launch, n_rows, n) = long_rows(op, x, 1, is_aligned)?;
         let (step, factor) = (rows.grad_step.to_ne_bytes(), factor.to_ne_bytes());
-        let sizes = [&n_rows[..], &n, &step, &factor].map(Argument::Value);
+        let sizes = [&n_rows[..], &n, &step, &factor].mapped(Argument::Value);
         let arguments: cuda::Arguments<'_> = tensors.into_iter().chain(sizes).collect();
         let constants = plan.constants().and(&has_grad);
         // SAFETY: as below; packs begin where they may.

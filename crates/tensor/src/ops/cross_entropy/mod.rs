@@ -12,6 +12,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, constant};
 use crate::device::{Device, common_device};
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::inlined::Slice;
 use crate::kind::Int;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, on_cuda, per_type};
 use crate::ops::Reduction;
@@ -161,7 +162,7 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
                 cpu::cross_entropy(x.data, target, classes, losses)?;
                 let row = CpuView { data: Stored::Plain(&*losses), shape: &[rows], strides: &[1] };
                 match self.labels.reduction {
-                    Reduction::None => out.each_piece(|start, out| out.copy_from_slice(&losses[start..][..out.len()])),
+                    Reduction::None => out.each_piece(|start, out| out.copy_from(&losses[start..][..out.len()])),
                     Reduction::Mean => cpu::mean(row, 1, rows as f64, out),
                     Reduction::Sum => cpu::sum(row, 1, out),
                 }

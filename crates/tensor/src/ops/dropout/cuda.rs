@@ -4,6 +4,7 @@ use pagelock_cuda::Argument;
 
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::random::Draw;
 
 static CODE: Code =
@@ -20,9 +21,9 @@ pub(super) fn run(
 ) -> Result<()> {
     let n = out.shape().elements();
     let (launch, numbers) = draw.launch("dropout", n)?;
-    let [n, seed, position, stream] = numbers.each_ref().map(|number| Argument::Value(number));
+    let [n, seed, position, stream] = numbers.each_ref().mapped(|number| Argument::Value(number));
     let (p, scale) = (p.to_ne_bytes(), scale.to_ne_bytes());
-    let [p, scale] = [&p[..], &scale].map(Argument::Value);
+    let [p, scale] = [&p[..], &scale].mapped(Argument::Value);
     draw.with_shift(device, |shift| {
         let arguments = [out.argument(), x.argument(), n, seed, position, shift, stream, p, scale];
         // SAFETY: the kernel takes these, and uses n elements of both tensors.

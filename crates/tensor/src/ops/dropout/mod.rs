@@ -10,6 +10,7 @@ use crate::cuda::{CudaDevice, constant};
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::inlined::{Slice, zip};
 use crate::kind::Int;
 use crate::op::{Derivative, on_cpu, on_cuda};
 use crate::parallel::try_for_each_chunk_mut;
@@ -71,10 +72,10 @@ fn keep(p: f32, numbers: &[f32], bytes: &mut [u8]) {
     vectorized(
         #[inline(always)]
         move || {
-            for (bytes, numbers) in bytes.chunks_exact_mut(BYTES).zip(numbers.chunks_exact(BLOCK)) {
-                bytes.fill(0);
+            for (bytes, numbers) in zip(bytes.chunks_exact_mut(BYTES), numbers.chunks_exact(BLOCK)) {
+                bytes.set_to(0);
                 for (bit, numbers) in numbers.chunks_exact(BYTES).enumerate() {
-                    let pairs = bytes.iter_mut().zip(numbers);
+                    let pairs = zip(&mut bytes[..], numbers);
                     pairs.for_each(|(byte, &number)| *byte |= u8::from(number >= p) << bit);
                 }
             }
@@ -153,9 +154,9 @@ fn scale_in<R: Real>(registers: impl Registers, kept: &[u8], scale: R, x: &[[u16
     registers.vectorized(
         #[inline(always)]
         move || {
-            for ((out, x), bytes) in out.iter_mut().zip(x).zip(kept.as_chunks::<BYTES>().0) {
+            for ((out, x), bytes) in zip(zip(&mut out[..], x), kept.as_chunks::<BYTES>().0) {
                 let (out, x) = (out.as_chunks_mut::<BYTES>().0, x.as_chunks::<BYTES>().0);
-                for (bit, (out, x)) in out.iter_mut().zip(x).enumerate() {
+                for (bit, (out, x)) in zip(&mut out[..], x).enumerate() {
                     let (x, mut numbers) = (R::widened(registers, x), [R::ZERO; BYTES]);
                     for lane in 0..BYTES {
                         numbers[lane] = x[lane] * if bytes[lane] & 1 << bit != 0 { scale } else { R::ZERO };
@@ -172,9 +173,9 @@ fn scale_kept<R: Real>(kept: &[u8], scale: R, x: &[R], out: &mut [R]) {
     vectorized(
         #[inline(always)]
         move || {
-            for ((out, x), bytes) in out.chunks_mut(BLOCK).zip(x.chunks(BLOCK)).zip(kept.chunks_exact(BYTES)) {
-                for (bit, (out, x)) in out.chunks_mut(BYTES).zip(x.chunks(BYTES)).enumerate() {
-                    for ((out, &x), &byte) in out.iter_mut().zip(x).zip(bytes) {
+            for ((out, x), bytes) in zip(zip(out.chunks_mut(BLOCK), x.chunks(BLOCK)), kept.chunks_exact(BYTES)) {
+                for (bit, (out, x)) in zip(out.chunks_mut(BYTES), x.chunks(BYTES)).enumerate() {
+                    for ((out, &x), &byte) in zip(zip(&mut out[..], x), bytes) {
                         *out = x * if byte & 1 << bit != 0 { scale } else { R::ZERO };
                     }
                 }

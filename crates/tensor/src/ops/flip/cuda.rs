@@ -4,6 +4,7 @@ use pagelock_cuda::{Argument, Launch};
 
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "flip", text: include_str!("flip.cu") };
 
@@ -17,8 +18,8 @@ pub(super) fn flip(device: &CudaDevice, x: CudaView<'_>, dim: usize, mut out: Cu
     let inner: usize = shape[dim + 1..].iter().product();
     let threads = elements.div_ceil(PER_THREAD);
     count("flip", threads.div_ceil(THREADS))?;
-    let numbers = [elements, shape[dim], inner].map(|number| (number as u64).to_ne_bytes());
-    let [elements, n, inner] = numbers.each_ref().map(|number| Argument::Value(number));
+    let numbers = [elements, shape[dim], inner].mapped(|number| (number as u64).to_ne_bytes());
+    let [elements, n, inner] = numbers.each_ref().mapped(|number| Argument::Value(number));
     let arguments = [out.argument(), x.argument(), elements, n, inner];
     let launch = Launch::covering(threads, THREADS as u32);
     // SAFETY: the kernel takes these; both tensors have that many elements, of one type, and those of a dimension lie `inner` apart.

@@ -5,6 +5,7 @@ use pagelock_cuda::{Argument, Launch};
 
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
 use crate::error::Result;
+use crate::inlined::{Array, Slice};
 use crate::layout::Layout;
 use crate::shape::{MAX_RANK, Shape};
 
@@ -38,7 +39,7 @@ impl<'a> Index<'a> {
     /// One index for each element.
     pub(in crate::ops) fn of_elements(view: CudaView<'a>, dim: usize) -> Index<'a> {
         let mut strides = [0; MAX_RANK];
-        strides[..view.strides().len()].copy_from_slice(view.strides());
+        strides[..view.strides().len()].copy_from(view.strides());
         Index { view, strides, dim }
     }
 
@@ -61,7 +62,7 @@ pub(super) fn gather(
     let elements = out.shape().elements();
     let (dim, rank) = (index.dim, out.shape().rank());
     let mut strides = [0; MAX_RANK];
-    strides[..rank].copy_from_slice(x.strides());
+    strides[..rank].copy_from(x.strides());
     let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], strides[dim]) };
     strides[dim] = 0;
     let dims = Dims::in_order(out.shape(), &[out.strides(), &index.strides[..rank], &strides[..rank]], |_| true);
@@ -76,7 +77,7 @@ pub(super) fn gather(
     let (size, stride) = ((size as u64).to_ne_bytes(), (stride as u64).to_ne_bytes());
     let types = [x.dtype(); 2];
     device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {
-        let [size, stride, walk] = [&size[..], &stride, walk].map(Argument::Value);
+        let [size, stride, walk] = [&size[..], &stride, walk].mapped(Argument::Value);
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, size, stride, walk];
         // SAFETY: the kernels take these; the walk leads to elements of `out`, of the index and, with an index that they
         // check, of `x`.
@@ -136,7 +137,7 @@ struct Entries {
 impl Entries {
     /// Of `out` and `x`, and how many of each there are in front of the dimension.
     fn new(out: &Shape, x: CudaView<'_>, dim: usize) -> (Entries, usize) {
-        let [outer, inner] = [&out[..dim], &out[dim + 1..]].map(|sizes| sizes.iter().product::<usize>());
+        let [outer, inner] = [&out[..dim], &out[dim + 1..]].mapped(|sizes| sizes.iter().product::<usize>());
         (Entries { y_entries: out[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 }, outer)
     }
 
@@ -181,7 +182,7 @@ pub(super) fn select_entries(
     let kernel = ([dtype; 2], "select_entries");
     device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {
         let rows = (rows as u64).to_ne_bytes();
-        let [entries, rows] = [bytemuck::bytes_of(&entries), &rows].map(Argument::Value);
+        let [entries, rows] = [bytemuck::bytes_of(&entries), &rows].mapped(Argument::Value);
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries, rows];
         // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
         // they may, and the index, which the kernel checks, has an element for each entry of `out`.
@@ -230,7 +231,7 @@ pub(super) fn add_entries(
 impl Lines {
     pub(in crate::ops) fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
         let layout = Layout::contiguous(*out);
-        let of = |dim: usize| [layout.strides()[dim], index.strides[dim], x.strides()[dim]].map(|step| step as u64);
+        let of = |dim: usize| [layout.strides()[dim], index.strides[dim], x.strides()[dim]].mapped(|step| step as u64);
         let mut lines = Lines { lines: 1, y_len: 1, x_len: 1, ..Lines::zeroed() };
         for dim in (0..out.rank()).rev() {
             if dim == index.dim {

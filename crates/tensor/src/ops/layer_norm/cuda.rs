@@ -6,6 +6,7 @@ use super::LayerNorm;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, RowPlan, constant, count, optional};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 
 static CODE: Code = Code {
     name: "layer_norm",
@@ -59,8 +60,8 @@ fn run(
     let plan = RowPlan::new(n, dtype, arrays, are_aligned);
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps_of(norm, dtype));
-    let [rows, n, eps] = [&rows[..], &n, &eps].map(Argument::Value);
-    let [a, b, c] = inputs.map(optional);
+    let [rows, n, eps] = [&rows[..], &n, &eps].mapped(Argument::Value);
+    let [a, b, c] = inputs.mapped(optional);
     let arguments = [out.argument(), a, b, c, rows, n, eps];
     // SAFETY: the kernels take these; `out`, `x` and its gradient have rows · n elements, weight and bias n, and packs begin
     // where they may.
@@ -105,8 +106,8 @@ pub(super) fn grads(
     let mut partial = device.stream().allocate::<u8>(blocks * columns * real_bytes).map_err(failed)?;
     let launch = plan.launch(op, blocks, if plan.of_block() > 1 { columns * real_bytes } else { 0 })?;
     let (rows, row_len, eps) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes(), eps_of(norm, dtype));
-    let [rows, row_len, eps] = [&rows[..], &row_len, &eps].map(Argument::Value);
-    let ([x, grad, weight], x_grad) = (inputs.map(optional), x_grad.as_mut().map(CudaOut::argument));
+    let [rows, row_len, eps] = [&rows[..], &row_len, &eps].mapped(Argument::Value);
+    let ([x, grad, weight], x_grad) = (inputs.mapped(optional), x_grad.as_mut().map(CudaOut::argument));
     let x_grad = x_grad.unwrap_or_else(|| optional(None));
     let arguments = [x_grad, Argument::Write(partial.view_mut()), x, grad, weight, rows, row_len, eps];
     let kernel = ([dtype; 2], "layer_norm_grads");
@@ -114,8 +115,8 @@ pub(super) fn grads(
     unsafe { CODE.launch_for(device, op, kernel, constants(plan, norm), launch, &arguments) }?;
 
     let grid = [columns.div_ceil(BLOCK_COLUMNS) as u32, 1, 1];
-    let numbers = [blocks as u32, count(op, columns)? as u32].map(u32::to_ne_bytes);
-    let [blocks, columns] = numbers.each_ref().map(|number| Argument::Value(number));
+    let numbers = [blocks as u32, count(op, columns)? as u32].mapped(u32::to_ne_bytes);
+    let [blocks, columns] = numbers.each_ref().mapped(|number| Argument::Value(number));
     let arguments = [out.argument(), Argument::Read(partial.view()), blocks, columns];
     let launch = Launch { grid, ..Launch::covering(1, 256) };
     let kernel = ([dtype; 2], "layer_norm_parameters");

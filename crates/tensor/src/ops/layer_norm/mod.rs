@@ -10,6 +10,7 @@ use crate::cpu;
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, Slice};
 use crate::op::{Derivative, Precision, Saves, keeps_for_gradient, on_cpu, on_cuda, prepared};
 use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::storage::{Fresh, FreshCuda};
@@ -90,9 +91,9 @@ impl LayerNorm {
             return self.run(&x.to_dtype(wide)?, [weight, bias])?.to_dtype(own);
         }
         self.check(x.shape(), [weight, bias])?;
-        let inputs = [Some(x), weight, bias].map(|input| input.map(Tensor::raw));
+        let inputs = [Some(x), weight, bias].mapped(|input| input.map(Tensor::raw));
         let inputs = prepared(self.name(), Precision::F32UnderAutocast, inputs)?;
-        self.forward(inputs.each_ref().map(Option::as_ref)).map(Raw::typed)
+        self.forward(inputs.each_ref().mapped(Option::as_ref)).map(Raw::typed)
     }
 
     fn name(&self) -> &'static str {
@@ -117,7 +118,7 @@ impl LayerNorm {
     fn parameters_shape(&self) -> Result<Shape> {
         let mut sizes = [if self.is_centered { 2 } else { 1 }; 1 + MAX_RANK];
         let rank = self.normalized.rank();
-        sizes[1..=rank].copy_from_slice(&self.normalized);
+        sizes[1..=rank].copy_from(&self.normalized);
         Shape::new(&sizes[..=rank])
     }
 

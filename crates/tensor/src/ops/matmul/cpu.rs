@@ -26,6 +26,7 @@ pub(crate) use self::packed::Packed;
 use crate::cpu::math::half::Half;
 use crate::cpu::{Stored, StoredMut, total, vectorized};
 use crate::element::{DType, Num, Real};
+use crate::inlined::zip;
 use crate::scratch;
 
 /// A matrix inside a slice: element `[i, j]` is `numbers[i * strides[0] + j * strides[1]]`.
@@ -123,8 +124,8 @@ pub(crate) fn dots<T: Num>(k: usize, a: Stored<'_, T>, b: Stored<'_, T>, out: St
                 vectorized(
                     #[inline(always)]
                     || {
-                        let rows = a.chunks_exact(k).zip(b.chunks_exact(k));
-                        for (out, (a, b)) in out.iter_mut().zip(rows) {
+                        let rows = zip(a.chunks_exact(k), b.chunks_exact(k));
+                        for (out, (a, b)) in zip(&mut out[..], rows) {
                             *out = dot(a, b);
                         }
                     },
@@ -156,8 +157,8 @@ fn dot<T: Num>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [T::ZERO; LANES];
-    for (a, b) in a.iter().zip(b) {
-        for ((sum, &a), &b) in sums.iter_mut().zip(a).zip(b) {
+    for (a, b) in zip(&a[..], b) {
+        for ((sum, &a), &b) in zip(zip(&mut sums[..], a), b) {
             *sum = sum.plus(a.times(b));
         }
     }
@@ -168,7 +169,7 @@ fn dot<T: Num>(a: &[T], b: &[T]) -> T {
             sums[i] = sums[i].plus(sums[i + width]);
         }
     }
-    for (&a, &b) in a_rest.iter().zip(b_rest) {
+    for (&a, &b) in zip(&a_rest[..], b_rest) {
         sums[0] = sums[0].plus(a.times(b));
     }
     sums[0]

@@ -8,6 +8,7 @@ use super::library;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MOST_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::shape::Shape;
 
 static CODE: Code =
@@ -60,7 +61,7 @@ const OP: &str = "matmul";
 fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
     let op = OP;
     let product = Product::new(op, batches, a, b)?;
-    let [m, n, _] = product.sizes.map(|size| size as usize);
+    let [m, n, _] = product.sizes.mapped(|size| size as usize);
     if tiles_of(m, n).saturating_mul(product.batches as usize) <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS {
         return dots(device, op, &product, Bias::None, [a, b], out);
     }
@@ -70,7 +71,7 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
         count(op, usize::MAX)?; // refused
     }
     let grid = [m.div_ceil(tile), columns, (product.batches as usize).min(MOST_BLOCKS)];
-    let launch = Launch { grid: grid.map(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
+    let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
     // SAFETY: the kernels take these; places are inside of the views, whose sizes and strides these are, and each element
     // of `out` is written once.
@@ -116,9 +117,10 @@ pub(super) fn linear(
         let repeated = bias.layout().expand(op, out.shape())?;
         return ADD.run(device, op, &[bias.with_layout(&repeated)], &[], out);
     }
-    let weight_strides = [1, 0].map(|dim| weight.strides()[dim] as u64); // transposed
+    let weight_strides = [1, 0].mapped(|dim| weight.strides()[dim] as u64); // transposed
     let sizes = [x.shape()[0], weight.shape()[0], x.shape()[1]];
-    let product = Product::of_matrices(op, sizes, [x.strides()[0], x.strides()[1]].map(|s| s as u64), weight_strides)?;
+    let product =
+        Product::of_matrices(op, sizes, [x.strides()[0], x.strides()[1]].mapped(|s| s as u64), weight_strides)?;
     let step = bias.strides()[0] as u64;
     dots(device, op, &Product { bias_stride: step, ..product }, Bias::Added(bias), [x, weight], out)
 }
@@ -132,8 +134,8 @@ pub(super) fn weight_and_bias_grad(
 ) -> Result<()> {
     let op = "linear's gradient";
     let sizes = [grad.shape()[1], x.shape()[1], x.shape()[0]];
-    let grad_strides = [1, 0].map(|dim| grad.strides()[dim] as u64); // transposed
-    let product = Product::of_matrices(op, sizes, grad_strides, [x.strides()[0], x.strides()[1]].map(|s| s as u64))?;
+    let grad_strides = [1, 0].mapped(|dim| grad.strides()[dim] as u64); // transposed
+    let product = Product::of_matrices(op, sizes, grad_strides, [x.strides()[0], x.strides()[1]].mapped(|s| s as u64))?;
     dots(device, op, &product, Bias::Summed, [grad, x], out)
 }
 
@@ -158,7 +160,7 @@ fn dots(
     if out.shape().elements() == 0 {
         return Ok(());
     }
-    let [m, n, k] = product.sizes.map(|size| size as usize);
+    let [m, n, k] = product.sizes.mapped(|size| size as usize);
     let bias_constants = Constants::of(&[
         ("ADDS_BIAS", matches!(bias, Bias::Added(_)).into()),
         ("SUMS_ROWS", matches!(bias, Bias::Summed).into()),
@@ -169,7 +171,7 @@ fn dots(
     };
     let columns = (n + usize::from(matches!(bias, Bias::Summed))).div_ceil(side);
     let grid = [m.div_ceil(side), count(op, columns)? as usize, (product.batches as usize).min(MOST_BLOCKS)];
-    let launch = Launch { grid: grid.map(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
+    let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let added = if let Bias::Added(bias) = bias { bias } else { b };
     let product = Argument::Value(bytemuck::bytes_of(product));
     let arguments = [out.argument(), a.argument(), b.argument(), added.argument(), product];
@@ -193,8 +195,8 @@ impl Product {
             sizes: [int(a.shape()[rank_a - 2])?, int(b.shape()[rank_b - 1])?, int(a.shape()[rank_a - 1])?],
             batches: int(batches.elements())?,
             batch_rank: batches.rank() as u32,
-            a_stride: [rank_a - 2, rank_a - 1].map(|dim| a.strides()[dim] as u64),
-            b_stride: [rank_b - 2, rank_b - 1].map(|dim| b.strides()[dim] as u64),
+            a_stride: [rank_a - 2, rank_a - 1].mapped(|dim| a.strides()[dim] as u64),
+            b_stride: [rank_b - 2, rank_b - 1].mapped(|dim| b.strides()[dim] as u64),
             ..Product::zeroed()
         };
         for back in 0..batches.rank() {

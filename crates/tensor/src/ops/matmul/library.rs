@@ -7,6 +7,7 @@ use super::cuda;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, data_type, kernels};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::ops::transposed;
 use crate::precision::exactness;
 use crate::shape::Shape;
@@ -58,7 +59,7 @@ pub(super) fn product(
     };
     let (stream, len) = (device.stream(), inner * m * n * out.dtype().size());
     for call in 0..calls {
-        let [a, b] = [a, b].map(|x| from(x, call_start(batches, call, inner, x)));
+        let [a, b] = [a, b].mapped(|x| from(x, call_start(batches, call, inner, x)));
         let out = out.reborrow().into_bytes().slice(call * len..(call + 1) * len);
         let out = out.unwrap_or_else(|error| unreachable!("the result has a place for each product: {error}"));
         let bias = bias.map(|bias| bias.bytes());
@@ -73,7 +74,7 @@ pub(super) fn product(
 /// The factors, copied where their matrices are not equally far apart in memory, so that one call of the library multiplies all
 /// of them: the heads of attention, which are views of one tensor. Matrices that repeat are never copied.
 pub(super) fn evenly_spaced(factors: [&Raw; 2]) -> Result<[Raw; 2]> {
-    let [a, b] = factors.map(Raw::shape);
+    let [a, b] = factors.mapped(Raw::shape);
     let batches = Shape::broadcast("matmul", &super::batch(a), &super::batch(b))?;
     let sizes = [a[a.rank() - 2], b[b.rank() - 1], a[a.rank() - 1], batches.elements()];
     let is_for_library = match kernels() {

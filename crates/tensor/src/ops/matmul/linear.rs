@@ -8,6 +8,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::element::Real;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, on_cuda, per_type, same_precision};
 use crate::profiler;
 use crate::shape::Shape;
@@ -110,7 +111,7 @@ impl<R: Real> CpuKernel<R, 3> for Linear {
 
     fn cpu(&self, [x, weight, bias]: [CpuView<'_, R>; 3], mut out: StoredMut<'_, R>) -> Result<()> {
         let (m, k, n) = (x.shape[0], x.shape[1], weight.shape[0]);
-        let [x_strides, weight_strides] = [x.strides, weight.strides].map(|strides| [strides[0], strides[1]]);
+        let [x_strides, weight_strides] = [x.strides, weight.strides].mapped(|strides| [strides[0], strides[1]]);
         cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out.all())
             .map_err(Error::scratch("linear"))?;
         let bias = CpuView { shape: &[m, n], strides: &[0, bias.strides[0]], ..bias };

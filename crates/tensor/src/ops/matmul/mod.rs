@@ -16,6 +16,7 @@ use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::Num;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Float, Numeric};
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
 use crate::shape::Shape;
@@ -148,7 +149,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             side.is_contiguous() && side.shape.iter().product::<usize>() == batches.elements() * k
         };
         if [*m, *n] == [1, 1] && *k > DOTS_WORK && batches.elements() == 1 && [a, b].iter().all(rows_of) {
-            let [a, b] = [a, b].map(|side| side.data.part(0, *k));
+            let [a, b] = [a, b].mapped(|side| side.data.part(0, *k));
             if let Some(computed) = cpu::long_dot(a, b, out.all()) {
                 return computed.map_err(Error::scratch("matmul"));
             }
@@ -156,7 +157,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
         if [*m, *n] == [1, 1] && (1..=DOTS_WORK).contains(k) && batches.elements() > 1 && [a, b].iter().all(rows_of) {
             let rows = DOTS_WORK / k;
             let dots = |i: usize, out: StoredMut<'_, T>| {
-                let [a, b] = [a, b].map(|side| side.data.part(i * rows * k, out.len() * k));
+                let [a, b] = [a, b].mapped(|side| side.data.part(i * rows * k, out.len() * k));
                 cpu::dots(*k, a, b, out)
             };
             return out.try_for_each_chunk(rows, &dots).map_err(Error::scratch("matmul"));
@@ -165,7 +166,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
         let together = (TASK_WORK / (m * n * k).max(1)).max(1);
         let products = |first: usize, out: &mut StoredMut<'_, T>| {
             (0..out.len() / (m * n)).try_for_each(|i| {
-                let [a_data, b_data] = [a, b].map(|side| side.data.from(start(&batches, first + i, side)));
+                let [a_data, b_data] = [a, b].mapped(|side| side.data.from(start(&batches, first + i, side)));
                 let out = out.part(i * m * n, m * n);
                 cpu::gemm(*m, *k, *n, a_data, matrix_strides(a), b_data, matrix_strides(b), out)
             })

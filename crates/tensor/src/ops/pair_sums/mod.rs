@@ -7,6 +7,7 @@ use crate::autograd::is_grad_enabled;
 use crate::cuda::{Code, CudaDevice, CudaOut, optional};
 use crate::device::Device;
 use crate::error::Result;
+use crate::inlined::from_fn;
 use crate::op::{LockedInputs, on_cuda_laid};
 use crate::storage::FreshCuda;
 use crate::tensor::Raw;
@@ -49,7 +50,7 @@ fn on_device(device: &CudaDevice, pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PA
         let (layout, dtype) = like(pair);
         others.push(FreshCuda::allocate(OP, *layout.shape(), dtype, pair[0].storage.device(), device)?.laid(layout));
     }
-    let inputs: [Option<&Raw>; 2 * MOST_PAIRS] = std::array::from_fn(|i| pairs.get(i / 2).map(|pair| &pair[i % 2]));
+    let inputs: [Option<&Raw>; 2 * MOST_PAIRS] = from_fn(|i| pairs.get(i / 2).map(|pair| &pair[i % 2]));
     let first =
         on_cuda_laid(OP, device, inputs, like(&pairs[0]), &mut |inputs, out| launch(device, inputs, out, &mut others))?;
     Ok(std::iter::once(first).chain(others.into_iter().map(FreshCuda::share)).collect())
@@ -62,8 +63,7 @@ fn launch(
     others: &mut [FreshCuda<'_>],
 ) -> Result<()> {
     let (dtype, views) = (out.dtype(), inputs.cuda_views_found());
-    let lengths: [u64; MOST_PAIRS] =
-        std::array::from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
+    let lengths: [u64; MOST_PAIRS] = from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
     let n_pairs = 1 + others.len();
     let outs = std::iter::once(out).chain(others.iter_mut().map(FreshCuda::out)).map(CudaOut::into_argument);
     let outs = outs.chain(std::iter::repeat_with(|| optional(None))).take(MOST_PAIRS);

@@ -15,6 +15,7 @@ use pagelock_memory::Result;
 
 use crate::cpu::{Stored, StoredMut};
 use crate::element::Real;
+use crate::inlined::{Array, Slice, zip};
 use crate::lanes;
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
@@ -35,7 +36,7 @@ pub(crate) struct PoolDims {
 
 impl PoolDims {
     fn axes(&self) -> [Axis; 2] {
-        [0, 1].map(|axis| Axis::Sliding {
+        [0, 1].mapped(|axis| Axis::Sliding {
             in_size: self.in_size[axis],
             out_size: self.out_size[axis],
             kernel: self.kernel[axis],
@@ -51,7 +52,7 @@ impl PoolDims {
 }
 
 fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
-    [0, 1].map(|axis| Axis::Adaptive { in_size: from[axis], out_size: to[axis] })
+    [0, 1].mapped(|axis| Axis::Adaptive { in_size: from[axis], out_size: to[axis] })
 }
 
 /// The largest element of each window; NaN if there is one.
@@ -76,11 +77,11 @@ pub(crate) fn place_largest<B: Pod + Send + Sync>(
 ) {
     let together = TASK_PIXELS.div_ceil(pixels);
     for_each_chunk_mut(out, together * pixels, |task, out| {
-        out.fill(B::zeroed());
+        out.set_to(B::zeroed());
         for (i, out) in out.chunks_exact_mut(pixels).enumerate() {
             let band = task * together + i;
             let (first, of_band) = (band % bands * pixels, band * windows..(band + 1) * windows);
-            for (&number, &place) in numbers[of_band.clone()].iter().zip(&places[of_band]) {
+            for (&number, &place) in zip(&numbers[of_band.clone()], &places[of_band]) {
                 out[place as usize - first] = number;
             }
         }
@@ -172,7 +173,7 @@ impl Combine for Mean {
 fn merged(axes: [Axis; 2]) -> [Axis; 2] {
     if axes.iter().all(|axis| axis.out_size() == 1 && axis.window(0) == (0..axis.in_size())) {
         let in_size = axes[0].in_size() * axes[1].in_size();
-        return [1, in_size].map(|in_size| Axis::Adaptive { in_size, out_size: 1 });
+        return [1, in_size].mapped(|in_size| Axis::Adaptive { in_size, out_size: 1 });
     }
     axes
 }
@@ -190,7 +191,7 @@ fn pool<R: Real>(axes: [Axis; 2], combine: impl Combine, x: Stored<'_, R>, out: 
     in_tasks(planes, (x, in_len), (out, out_len), |x, out| {
         scratch::with(axes[1].in_size(), |line| {
             lanes::dispatch(|| {
-                for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                for (x, out) in zip(x.chunks_exact(in_len), out.chunks_exact_mut(out_len)) {
                     pool_plane(axes, combine, x, line, out);
                 }
             });
@@ -222,9 +223,9 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
             pool_line(columns, combine, first, out, 1);
             continue;
         }
-        line.copy_from_slice(first);
+        line.copy_from(first);
         for y in window.skip(1) {
-            line.iter_mut().zip(&x[y * width..]).for_each(|(line, &x)| *line = combine.both(*line, x));
+            zip(&mut line[..], &x[y * width..]).for_each(|(line, &x)| *line = combine.both(*line, x));
         }
         pool_line(columns, combine, line, out, height);
     }
@@ -234,7 +235,7 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
 #[inline(always)]
 fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mut [R], height: usize) {
     if let Axis::Sliding { kernel, stride, .. } = columns {
-        out.fill(combine.nothing());
+        out.set_to(combine.nothing());
         for tap in 0..kernel {
             let (windows, first) = columns.tap(tap);
             for_each_stepped(stride, &mut out[windows], &line[first..], |out, &x| *out = combine.both(*out, x));
@@ -255,9 +256,9 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
     let mut lanes = [combine.nothing(); 8];
     let (chunks, rest) = numbers.as_chunks::<8>();
     for chunk in chunks {
-        lanes.iter_mut().zip(chunk).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
+        zip(&mut lanes[..], chunk).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
     }
-    lanes.iter_mut().zip(rest).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
+    zip(&mut lanes[..], rest).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
     let half = |i: usize| combine.both(lanes[i], lanes[i + 4]);
     combine.both(combine.both(half(0), half(2)), combine.both(half(1), half(3)))
 }
@@ -270,7 +271,7 @@ fn spread<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: Stored<'_, R>, ou
     in_tasks(planes, (grad, out_len), (out, in_len), |grad, out| {
         scratch::with(axes[1].in_size(), |line| {
             lanes::dispatch(|| {
-                for (grad, out) in grad.chunks_exact(out_len).zip(out.chunks_exact_mut(in_len)) {
+                for (grad, out) in zip(grad.chunks_exact(out_len), out.chunks_exact_mut(in_len)) {
                     spread_plane(axes, area, grad, line, out);
                 }
             });
@@ -289,17 +290,17 @@ fn spread_plane<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: &[R], line:
         let part = grad / R::from_f64(area.unwrap_or(out.len()) as f64);
         return out.iter_mut().for_each(|out| *out = part);
     }
-    out.fill(R::ZERO);
+    out.set_to(R::ZERO);
     for (i, grad) in grad.chunks_exact(columns.out_size()).enumerate() {
         let window = rows.window(i);
-        line.fill(R::ZERO);
+        line.set_to(R::ZERO);
         for (j, &grad) in grad.iter().enumerate() {
             let columns = columns.window(j);
             let part = grad / R::from_f64(area.unwrap_or(window.len() * columns.len()) as f64);
             line[columns].iter_mut().for_each(|line| *line = *line + part);
         }
         for y in window {
-            out[y * width..][..width].iter_mut().zip(&*line).for_each(|(out, &line)| *out = *out + line);
+            zip(&mut out[y * width..][..width], &*line).for_each(|(out, &line)| *out = *out + line);
         }
     }
 }

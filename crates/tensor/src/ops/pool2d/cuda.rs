@@ -5,6 +5,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::cpu::PoolDims;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "pool2d", text: include_str!("pool2d.cu") };
 
@@ -43,10 +44,10 @@ impl Windows {
             if let Windows::Sliding(dims) = self {
                 let stride = if outs[axis] == 1 { 1 } else { dims.stride[axis] };
                 count(op, ins[axis] + 4 * dims.padding[axis] + dims.kernel[axis] + stride)?; // all places are below
-                *window = [dims.kernel[axis], stride, dims.padding[axis]].map(|size| size as i32);
+                *window = [dims.kernel[axis], stride, dims.padding[axis]].mapped(|size| size as i32);
             }
         }
-        let ([in_h, in_w], [out_h, out_w]) = (ins.map(|size| size as i32), outs.map(|size| size as i32));
+        let ([in_h, in_w], [out_h, out_w]) = (ins.mapped(|size| size as i32), outs.mapped(|size| size as i32));
         let [[kernel_h, stride_h, padding_h], [kernel_w, stride_w, padding_w]] = windows;
         let sizes = [("IN_H", in_h), ("IN_W", in_w), ("OUT_H", out_h), ("OUT_W", out_w), ("AREA", self.area(op)?)];
         let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];

@@ -3,6 +3,7 @@
 use super::{BIAS_HH, BIAS_IH, C0, H0, Recurrence, Recurrent, WEIGHT_HH, WEIGHT_IH, X};
 use crate::autograd::{Backward, Saved, grad};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::tensor::Tensor;
 
 impl Recurrent {
@@ -54,7 +55,7 @@ impl Recurrent {
             Recurrence::Relu => Ok((of_x.add(of_h)?.relu()?, None)),
             Recurrence::Lstm => {
                 let sum = of_x.add(of_h)?;
-                let [i, f, o] = [0, 1, 3].map(|gate| part(&sum, gate)?.sigmoid());
+                let [i, f, o] = [0, 1, 3].mapped(|gate| part(&sum, gate)?.sigmoid());
                 let c = f?.mul(c)?.add(&i?.mul(&part(&sum, 2)?.tanh()?)?)?;
                 Ok((o?.mul(&c.tanh()?)?, Some(c)))
             }
@@ -74,7 +75,7 @@ impl Recurrent {
         for (i, input) in inputs.iter_mut().enumerate() {
             *input = saved.optional(i).map(|tensor| tensor.unsqueeze(0)?.squeeze(0)).transpose()?;
         }
-        let (h, c) = self.composed(inputs.each_ref().map(Option::as_ref), None)?;
+        let (h, c) = self.composed(inputs.each_ref().mapped(Option::as_ref), None)?;
         let out = match &c {
             Some(c) => Tensor::stack(&[&h, c], 0)?,
             None => h,

@@ -10,6 +10,7 @@ use super::{GRADIENT, OP, Recurrence, Recurrent};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::layout::Layout;
 use crate::ops::product_on_cuda;
 use crate::shape::Shape;
@@ -198,7 +199,7 @@ fn products(
                 part(out.reborrow().into_bytes().into(), at, rows * hidden, size)
             }
         };
-        let [left, made] = [hidden, width].map(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
+        let [left, made] = [hidden, width].mapped(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
         let (left, made) = (left?, made?);
         let room = room.reborrow().slice(from * width * size..to * width * size);
         let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
@@ -287,7 +288,7 @@ fn product_back(
     of_state: CudaOut<'_>,
 ) -> Result<()> {
     let (width, hidden, size) = (weight.shape()[0], weight.shape()[1], dtype.size());
-    let [left, made] = [width, hidden].map(|columns| Shape::new(&[step.rows, columns]).map(Layout::contiguous));
+    let [left, made] = [width, hidden].mapped(|columns| Shape::new(&[step.rows, columns]).map(Layout::contiguous));
     let (left, made) = (left?, made?);
     let gates = part(gates.into_bytes().into(), step.start * width, step.rows * width, size);
     let room = of_state.into_bytes().slice(..step.rows * hidden * size);

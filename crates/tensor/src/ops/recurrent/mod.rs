@@ -20,6 +20,7 @@ use crate::autograd::{Kept, Saved, is_grad_enabled, record};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::Float;
 use crate::op::{Derivative, Precision, Saves, keeps_for_gradient, prepared};
 use crate::ops::cast;
@@ -131,16 +132,16 @@ impl<'a> RecurrentLayer<'a> {
         c0: Option<&Tensor>,
     ) -> Result<(Tensor, Option<Tensor>)> {
         self.check(x, steps, h0, c0)?;
-        let [bias_ih, bias_hh] = self.bias.map_or([None; 2], |bias| bias.map(Some));
+        let [bias_ih, bias_hh] = self.bias.map_or([None; 2], |bias| bias.mapped(Some));
         let inputs = [Some(x), Some(self.weight_ih), Some(self.weight_hh), bias_ih, bias_hh, h0, c0];
-        let inputs = prepared(OP, Precision::HalfUnderAutocast, inputs.map(|input| input.map(Tensor::raw)))?;
+        let inputs = prepared(OP, Precision::HalfUnderAutocast, inputs.mapped(|input| input.map(Tensor::raw)))?;
         let (kind, reverse, steps) = (self.kind, self.reverse, steps.clone());
         let op = Recurrent { kind, reverse, steps, is_bf16: false, kept: None };
         if let Some(weight_hr) = self.weight_hr {
             let weight_hr = prepared(OP, Precision::HalfUnderAutocast, [Some(weight_hr.raw())])?;
-            let inputs = inputs.map(|input| input.map(Raw::typed));
+            let inputs = inputs.mapped(|input| input.map(Raw::typed));
             let weight_hr = weight_hr.into_iter().flatten().next().map(Raw::typed);
-            return op.composed(inputs.each_ref().map(Option::as_ref), weight_hr.as_ref());
+            return op.composed(inputs.each_ref().mapped(Option::as_ref), weight_hr.as_ref());
         }
         no_autocast(|| op.run(inputs)) // all have their precision
     }
@@ -228,13 +229,13 @@ impl Recurrent {
         let is_on_cpu = inputs[X].as_ref().is_some_and(|x| x.storage.device().is_cpu());
         if is_on_cpu && dtype != dtype.computing() {
             let widen = |input: Option<Raw>| input.map(|input| cast(&input, dtype.computing())).transpose();
-            let [x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0] = inputs.map(widen);
+            let [x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0] = inputs.mapped(widen);
             let op = Recurrent { is_bf16: dtype == DType::BF16, ..self };
             let (h, c) = op.run([x?, weight_ih?, weight_hh?, bias_ih?, bias_hh?, h0?, c0?])?;
             return Ok((h.to_dtype(dtype)?, c.map(|c| c.to_dtype(dtype)).transpose()?));
         }
         let is_lstm = self.is_lstm();
-        let out: Tensor = self.forward(inputs.each_ref().map(Option::as_ref))?.typed();
+        let out: Tensor = self.forward(inputs.each_ref().mapped(Option::as_ref))?.typed();
         if is_lstm { Ok((out.select(0, 0)?, Some(out.select(0, 1)?))) } else { Ok((out, None)) }
     }
 

@@ -11,6 +11,7 @@ use super::{GRADIENT, OP, Recurrence, Recurrent};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Kernels, kernels};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "recurrent layer", text: include_str!("persistent.cu") };
 
@@ -58,7 +59,7 @@ impl Plan {
 
     /// With the smallest cluster whose registers hold the weight.
     fn new(kind: Recurrence, hidden: u32, batch: u32, multiprocessors: u32) -> Option<Plan> {
-        let plans = [2, 4, 8].map(|cluster| Plan { kind, hidden, cluster, rows: 1, batch });
+        let plans = [2, 4, 8].mapped(|cluster| Plan { kind, hidden, cluster, rows: 1, batch });
         let mut plans = plans.into_iter().filter(|plan| plan.hidden <= MOST_HIDDEN && plan.threads() <= MOST_THREADS);
         let plan = plans.find(|plan| plan.blocks_at_once() > 0)?;
         let rows = if batch <= multiprocessors / plan.cluster { 1 } else { 2 };
@@ -87,7 +88,7 @@ impl Plan {
 
     fn constants(&self) -> Constants {
         let sizes = [("HIDDEN", self.hidden), ("CLUSTER", self.cluster), ("ROWS", self.rows)];
-        Constants::of(&[("KIND", self.kind.number())]).and(&sizes.map(|(name, size)| (name, size as i32)))
+        Constants::of(&[("KIND", self.kind.number())]).and(&sizes.mapped(|(name, size)| (name, size as i32)))
     }
 
     fn launch(&self) -> Launch {
@@ -114,7 +115,7 @@ impl Plan {
         kept: Option<CudaOut<'_>>,
     ) -> Result<()> {
         let dtype = out.dtype();
-        let [of_x, weight, bias, h0, c0] = inputs.map(|input| optional(input.map(|input| input.bytes())));
+        let [of_x, weight, bias, h0, c0] = inputs.mapped(|input| optional(input.map(|input| input.bytes())));
         let [gates, inner] = op.left_by_steps(self.hidden as usize, kept);
         let sequences = self.sequences(op, false);
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
@@ -137,8 +138,8 @@ impl Plan {
     ) -> Result<()> {
         let dtype = of_x.dtype();
         let [grad, weight, out, h0, c0] =
-            [grad, weight, out, h0, c0].map(|input| optional(input.map(|input| input.bytes())));
-        let [of_h, h, c] = outs.map(|out| out.map_or(Argument::Value(&[0; 8]), CudaOut::into_argument));
+            [grad, weight, out, h0, c0].mapped(|input| optional(input.map(|input| input.bytes())));
+        let [of_h, h, c] = outs.mapped(|out| out.map_or(Argument::Value(&[0; 8]), CudaOut::into_argument));
         let sequences = self.sequences(op, wants_h0);
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
         let Left { gates, inner } = left;

@@ -6,6 +6,7 @@ use crate::autograd::Saved;
 use crate::cuda::{CudaDevice, CudaOut};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::{Array, from_fn};
 use crate::layout::Layout;
 use crate::op::{on_cpu, on_cuda};
 use crate::shape::Shape;
@@ -57,7 +58,7 @@ impl Recurrent {
             by_real!(dtype, R => {
                 let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
                 let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
-                cpu::forward(self, (hidden, parts), std::array::from_fn(plain), out, kept).map_err(Error::scratch(OP))
+                cpu::forward(self, (hidden, parts), from_fn(plain), out, kept).map_err(Error::scratch(OP))
             })
         })?;
         Ok((out, kept.map(Fresh::share)))
@@ -88,7 +89,7 @@ impl Recurrent {
         kept: Option<&'a Raw>,
     ) -> Result<Back<'a>> {
         let (width, hidden) = (saved.input(WEIGHT_HH).shape()[0], saved.input(WEIGHT_HH).shape()[1]);
-        let [h0, c0] = [H0, C0].map(|i| saved.optional(i).map(Tensor::raw));
+        let [h0, c0] = [H0, C0].mapped(|i| saved.optional(i).map(Tensor::raw));
         let inputs = [Some(grad), Some(weight), Some(out), kept, h0, c0];
         let made = Shape::new(&[if self.kind == Recurrence::Gru { 2 } else { 1 }, self.steps.rows(), width])?;
         Ok(Back { inputs, hidden, dtype: out.dtype(), made, state: Shape::new(&[self.steps.batch(), hidden])? })
@@ -106,13 +107,13 @@ impl Recurrent {
         let of_gates = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_gates| {
             by_real!(dtype, R => {
                 let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
-                let [h, c] = [&mut h, &mut c].map(|out| match out {
+                let [h, c] = [&mut h, &mut c].mapped(|out| match out {
                     Some(out) => out.stored::<R>().plain(),
                     None => &mut [],
                 });
                 let (of_x, of_h) = of_gates.stored::<R>().plain().split_at_mut(of_one);
                 let outs = cpu::Outs { of_x, of_h, h, c };
-                cpu::backward(self, (hidden, parts), std::array::from_fn(plain), outs, saved.needs(H0))
+                cpu::backward(self, (hidden, parts), from_fn(plain), outs, saved.needs(H0))
                     .map_err(Error::scratch(GRADIENT))
             })
         })?;
@@ -139,7 +140,7 @@ impl Recurrent {
                 .split_at(of_one.span() * dtype.size())
                 .map_err(|source| Error::cuda(GRADIENT, source))?;
             let of = |bytes| CudaOut::new(bytes, &of_one, dtype);
-            let [h, c, direct] = [h.as_mut(), c.as_mut(), direct.as_mut()].map(|out| out.map(FreshCuda::out));
+            let [h, c, direct] = [h.as_mut(), c.as_mut(), direct.as_mut()].mapped(|out| out.map(FreshCuda::out));
             let outs = (of(of_x), [is_gru.then(|| of(of_h)), h, c, direct]);
             cuda::backward(device, self, hidden, inputs.cuda_views_found(), outs, (plan, saved.needs(H0)))
         })?;

@@ -5,6 +5,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::Lines;
 use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "scan", text: include_str!("scan.cu") };
 
@@ -28,8 +29,8 @@ pub(super) fn run<const N: usize>(
     // A warp for each line of neighbors, else a thread for each line.
     let (kernel, threads) = if inner == 1 { (rows_kernel, lines * WARP) } else { (lines_kernel, lines) };
     count(op, threads.div_ceil(THREADS))?;
-    let numbers = [lines, n, inner, usize::from(reverse)].map(|number| (number as u64).to_ne_bytes());
-    let numbers = numbers.each_ref().map(|number| Argument::Value(number));
+    let numbers = [lines, n, inner, usize::from(reverse)].mapped(|number| (number as u64).to_ne_bytes());
+    let numbers = numbers.each_ref().mapped(|number| Argument::Value(number));
     let types = [inputs[0].dtype(), out.dtype()];
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(numbers);
     let arguments: Arguments<'_> = arguments.collect();

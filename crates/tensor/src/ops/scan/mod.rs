@@ -12,6 +12,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{Computing, Num};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, from_fn, zip};
 use crate::kind::Numeric;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, apply, apply_raw, per_type};
 use crate::scratch;
@@ -64,7 +65,7 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn along(dim: usize, shape: &[usize]) -> Lines {
-        let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].map(|sizes| sizes.iter().product());
+        let [outer, inner] = [&shape[..dim], &shape[dim + 1..]].mapped(|sizes| sizes.iter().product());
         Lines { outer, n: shape[dim], inner }
     }
 
@@ -142,13 +143,13 @@ fn combine<T: Num>(
         return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
     }
     let together = SIDE_BY_SIDE * lines.n;
-    for (x, out) in x.chunks(together).zip(out.chunks_mut(together)) {
+    for (x, out) in zip(x.chunks(together), out.chunks_mut(together)) {
         match out.len() == together && T::DTYPE.is_float() {
             true => combine_rows::<T, SIDE_BY_SIDE>(x, out, reverse, with),
             // Integers are added within a cycle: nothing is gained by several rows at once.
-            false => x.chunks_exact(lines.n).zip(out.chunks_exact_mut(lines.n)).for_each(|(x, out)| match reverse {
-                true => combine_row(x.iter().zip(out).rev(), with),
-                false => combine_row(x.iter().zip(out), with),
+            false => zip(x.chunks_exact(lines.n), out.chunks_exact_mut(lines.n)).for_each(|(x, out)| match reverse {
+                true => combine_row(zip(x.iter().rev(), out.iter_mut().rev()), with),
+                false => combine_row(zip(x, out), with),
             }),
         }
     }
@@ -176,20 +177,20 @@ fn combine_rows<T: Num, const ROWS: usize>(
     with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
 ) {
     let n = out.len() / ROWS;
-    let x: [&[T]; ROWS] = std::array::from_fn(|row| &x[row * n..][..n]);
+    let x: [&[T]; ROWS] = from_fn(|row| &x[row * n..][..n]);
     let mut rest = out;
-    let mut out: [&mut [T::Total]; ROWS] = std::array::from_fn(|_| {
+    let mut out: [&mut [T::Total]; ROWS] = from_fn(|_| {
         let (row, others) = std::mem::take(&mut rest).split_at_mut(n);
         rest = others;
         row
     });
     let mut last: Option<[T::Total; ROWS]> = None;
     let mut step = |at: usize| {
-        let now: [T::Total; ROWS] = std::array::from_fn(|row| {
+        let now: [T::Total; ROWS] = from_fn(|row| {
             let x = x[row][at].to_total();
             last.map_or(x, |last| with(last[row], x))
         });
-        out.iter_mut().zip(now).for_each(|(out, now)| out[at] = now);
+        zip(&mut out[..], now).for_each(|(out, now)| out[at] = now);
         last = Some(now);
     };
     match reverse {

@@ -6,6 +6,7 @@ use crate::cpu::{CpuView, StoredMut, vectorized};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::{Computing, Num, Real};
 use crate::error::{Error, Result};
+use crate::inlined::{Array, zip};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, on_cpu, per_type};
 use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_real};
@@ -58,7 +59,7 @@ fn product_grad(grad: &Raw, x: &Raw, dim: usize) -> Result<Raw> {
     on_cpu(NAME, [Some(&grad), Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([_, piece]) = lines.pieces() else { return Ok(()) };
         by_real!(inputs.dtype(), R => {
-            let [grad, x] = [0, 1].map(|i| inputs.view::<R>(i).data);
+            let [grad, x] = [0, 1].mapped(|i| inputs.view::<R>(i).data);
             out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
                 let (start, len) = (i * piece, out.len());
                 scratch::reals_mut(out, |out| {
@@ -84,8 +85,8 @@ fn times_before<R: Real>(out: &mut [R], y: &[R], Lines { n, inner, .. }: Lines) 
     vectorized(
         #[inline(always)]
         || {
-            for (out, y) in out.chunks_exact_mut(n * inner).zip(y.chunks_exact(n * inner)) {
-                for (out, &y) in out[inner..].iter_mut().zip(y) {
+            for (out, y) in zip(out.chunks_exact_mut(n * inner), y.chunks_exact(n * inner)) {
+                for (out, &y) in zip(&mut out[inner..], y) {
                     *out = *out * y;
                 }
             }
@@ -154,7 +155,7 @@ impl<R: Real> CpuKernel<R, 2> for Recurrence {
         let Some([_, piece]) = lines.pieces() else { return Ok(()) };
         let followed = |i: usize, out: StoredMut<'_, R>| {
             scratch::reals_mut(out, |out| {
-                let [x, a] = [x, a].map(|input| input.data.part(i * piece, out.len()));
+                let [x, a] = [x, a].mapped(|input| input.data.part(i * piece, out.len()));
                 scratch::reals(x, |x| {
                     scratch::reals(a, |a| {
                         match self.reverse {

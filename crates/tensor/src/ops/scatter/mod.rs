@@ -15,6 +15,7 @@ use crate::create::filled;
 use crate::device::{Device, common_device};
 use crate::element::{Computing, DType, Num, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::kind::{Bool, Int, Kind, Number};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda};
 use crate::shape::Shape;
@@ -114,7 +115,7 @@ fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
     }
     on_cpu(OP, [Some(&x), Some(mask), Some(&source)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_bits!(inputs.dtype(), B => {
-            let [x, source] = [0, 2].map(|i| inputs.bits_of::<B>(i).data.plain());
+            let [x, source] = [0, 2].mapped(|i| inputs.bits_of::<B>(i).data.plain());
             let mask = inputs.bits_of::<u8>(1).data.plain();
             cpu::replace_where(Some(x), mask, &counts, source, out.bits());
         });

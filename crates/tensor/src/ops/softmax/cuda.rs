@@ -4,6 +4,7 @@ use pagelock_cuda::Argument;
 
 use crate::cuda::{Arguments, Code, CudaDevice, CudaOut, CudaView, RowPlan, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code {
     name: "softmax",
@@ -36,7 +37,7 @@ pub(super) fn run<const N: usize>(
     let plan = RowPlan::new(n, widest, N, |bytes| out.is_aligned(bytes) && inputs.iter().all(|x| x.is_aligned(bytes)));
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
     let (rows, n) = ((rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes());
-    let sizes = [&rows[..], &n].map(Argument::Value);
+    let sizes = [&rows[..], &n].mapped(Argument::Value);
     let kernel = ([first, out.dtype()], kernel);
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(sizes);
     let arguments: Arguments<'_> = arguments.collect();

@@ -4,6 +4,7 @@ use pagelock_cuda::{Argument, Launch};
 
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::ops::scan::Lines;
 
 static CODE: Code = Code { name: "sort", text: concat!(include_str!("keys.cu"), include_str!("sort.cu")) };
@@ -87,8 +88,8 @@ impl Sort<'_> {
         let Lines { outer, n, inner } = self.lines;
         let blocks = count(OP, outer * inner)?;
         let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, SELECTING_THREADS) };
-        let numbers = [n, inner, self.k, usize::from(self.descending)].map(|number| (number as u64).to_ne_bytes());
-        let [n, inner, k, descending] = numbers.each_ref().map(|number| Argument::Value(number));
+        let numbers = [n, inner, self.k, usize::from(self.descending)].mapped(|number| (number as u64).to_ne_bytes());
+        let [n, inner, k, descending] = numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
         let types = [self.x.dtype(), crate::element::DType::I64];
         // SAFETY: the kernel takes these; a line has more than `k` elements, and `out` has `k` for each.
@@ -103,8 +104,9 @@ impl Sort<'_> {
         let shared = tile * (self.key_bytes() + size_of::<u16>());
         let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, (tile / ITEMS) as u32) };
         let numbers = [n, inner, tiles, self.k, length, apart, usize::from(self.descending)];
-        let numbers = numbers.map(|number| (number as u64).to_ne_bytes());
-        let [n, inner, tiles, k, length, apart, descending] = numbers.each_ref().map(|number| Argument::Value(number));
+        let numbers = numbers.mapped(|number| (number as u64).to_ne_bytes());
+        let [n, inner, tiles, k, length, apart, descending] =
+            numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [to, self.x.argument(), n, inner, tiles, k, length, apart, descending];
         // SAFETY: the kernel takes these; a block has the shared memory of its tile, and writes places of its own.
         unsafe { self.launch("sort_tiles", launch.shared_bytes(shared as u32), &arguments) }
@@ -116,9 +118,9 @@ impl Sort<'_> {
         let elements = outer * n * inner;
         count(OP, elements.div_ceil(THREADS))?;
         let numbers = [elements, n, inner, width, self.k, length, apart, usize::from(self.descending)];
-        let numbers = numbers.map(|number| (number as u64).to_ne_bytes());
+        let numbers = numbers.mapped(|number| (number as u64).to_ne_bytes());
         let [elements_, n, inner, width, k, length, apart, descending] =
-            numbers.each_ref().map(|number| Argument::Value(number));
+            numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [to, self.x.argument(), from, elements_, n, inner, width, k, length, apart, descending];
         // SAFETY: the kernel takes these; `from` has the numbers of all elements of each line, in runs of `width`, and what is
         // merged goes to places of its own.

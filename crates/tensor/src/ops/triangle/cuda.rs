@@ -6,6 +6,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::Side;
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "triangle", text: include_str!("triangle.cu") };
 
@@ -32,7 +33,7 @@ pub(super) fn triangle(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     let (shape, elements) = (x.shape(), out.shape().elements());
-    let [rows, columns] = [2, 1].map(|from_end| shape[shape.len() - from_end]);
+    let [rows, columns] = [2, 1].mapped(|from_end| shape[shape.len() - from_end]);
     let threads = elements.div_ceil(PER_THREAD);
     count(side.name(), threads.div_ceil(THREADS))?;
     // Beyond all matrices, so that sums with it do not overflow.

@@ -15,6 +15,7 @@ use super::pass::{Pass, Span, Tiling};
 use super::planes::{Limits, Planes};
 use super::rows::TileRows;
 use super::tile::Tile;
+use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, tile_rows};
 use crate::scratch;
 
@@ -85,8 +86,8 @@ fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weight
                 let channels = first..(first + tile_rows).min(pass.target_channels);
                 pass.for_each_tap(phases, |_, _, _, (tap, second)| {
                     let row = rows.next().expect("one per tap and tile");
-                    row[channels.len()..].fill(E::Factor::zeroed());
-                    for (to, channel) in row.iter_mut().zip(channels.clone()) {
+                    row[channels.len()..].set_to(E::Factor::zeroed());
+                    for (to, channel) in zip(&mut row[..], channels.clone()) {
                         let weight = &weight[pass.first_weight(group, channel)..];
                         [*to] = E::join(&[weight[tap]], second.map(|second| [weight[second]]).as_ref());
                     }
@@ -97,11 +98,11 @@ fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weight
 }
 
 pub(super) fn pack_bias<R: Lanes>(pass: &Pass, tile_rows: usize, bias: Option<&[R]>, starts: &mut [R]) {
-    starts.fill(R::zeroed());
+    starts.set_to(R::zeroed());
     let Some(bias) = bias else { return };
     let padded = pass.target_channels.next_multiple_of(tile_rows);
-    for (to, from) in starts.chunks_exact_mut(padded).zip(bias.chunks_exact(pass.target_channels)) {
-        to[..from.len()].copy_from_slice(from);
+    for (to, from) in zip(starts.chunks_exact_mut(padded), bias.chunks_exact(pass.target_channels)) {
+        to[..from.len()].copy_from(from);
     }
 }
 
@@ -150,7 +151,7 @@ impl<E: Entries> Task<'_, E> {
     fn run(&mut self) {
         let planes = &self.packed.planes;
         let n_images = self.target.len() / self.image_len();
-        self.block.fill(E::Factor::zeroed());
+        self.block.set_to(E::Factor::zeroed());
         for image in (0..n_images).step_by(planes.images) {
             for first_row in (0..planes.rows.targets(0)).step_by(planes.block_rows) {
                 self.part(&Part { image, n_images: planes.images.min(n_images - image), first_row });
@@ -168,7 +169,7 @@ impl<E: Entries> Task<'_, E> {
         let group_len = pass.source_channels * pass.source_plane();
         for group in self.span.groups.0..self.span.groups.1 {
             if !planes.has_all_rows() {
-                self.block.fill(E::Factor::zeroed());
+                self.block.set_to(E::Factor::zeroed());
             }
             let first = ((self.span.first_image + part.image) * pass.groups + group) * group_len;
             let from = Images {
@@ -189,7 +190,7 @@ impl<E: Entries> Task<'_, E> {
         let phase_len = packed.tile_rows * packed.planes.vectors(n_rows) * E::Sum::lanes::<E::Simd>();
         for tile in self.span.tiles.0..self.span.tiles.1 {
             let (mut first_tap, mut n_sums) = (0, 0);
-            for (phases, sums) in pass.phases().zip(self.sums.chunks_exact_mut(phase_len)) {
+            for (phases, sums) in std::iter::zip(pass.phases(), self.sums.chunks_exact_mut(phase_len)) {
                 let taps = first_tap..first_tap + pass.n_taps(phases);
                 (first_tap, n_sums) = (taps.end, n_sums + phase_len);
                 packed.tile(group, tile, taps, self.block, sums).run();

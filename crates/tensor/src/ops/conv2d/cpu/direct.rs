@@ -20,6 +20,7 @@ pub(super) use self::weight_grad::WeightGrad;
 use super::correlate::pack_bias;
 use super::pass::{Pass, Span, Tiling};
 use crate::element::Real;
+use crate::inlined::{Array, Slice, zip};
 use crate::lanes::{Lanes, ToPlanes};
 use crate::scratch;
 
@@ -55,7 +56,8 @@ pub(super) fn run<S: Simd, R: Real>(
     let images = images_at_a_time::<S>(pass, &layout, n_vectors);
     scratch::with(3 * pass.phases().count(), |phases: &mut [usize]| {
         let phases: &mut [Phase] = phases.as_chunks_mut().0;
-        pass.phases().zip(&mut *phases).for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
+        std::iter::zip(pass.phases(), &mut *phases)
+            .for_each(|(at, phase)| *phase = phase_of::<S>(pass, images, n_vectors, at));
         scratch::with(2 * n_taps, |taps: &mut [usize]| {
             let (offsets, weight_starts) = taps.split_at_mut(n_taps);
             find_taps(pass, &layout, offsets, weight_starts);
@@ -141,7 +143,7 @@ impl<R> Packed<'_, R> {
 
 /// Where the source of each tap is, from the entry of a target on, and its weight, from that of the target channel on.
 fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], weight_starts: &mut [usize]) {
-    let mut taps = offsets.iter_mut().zip(weight_starts);
+    let mut taps = zip(&mut offsets[..], weight_starts);
     for phases in pass.phases() {
         pass.for_each_tap(phases, |channel, y, x, (weight, _)| {
             let (offset, start) = taps.next().expect("one per tap");
@@ -159,9 +161,9 @@ fn pack<R: Real>(pass: &Pass, lanes: usize, weight: &[R], weight_starts: &[usize
         for first in (0..pass.target_channels).step_by(lanes) {
             let n_channels = lanes.min(pass.target_channels - first);
             let weight = &weight[pass.first_weight(group, first)..];
-            for (&start, vector) in weight_starts.iter().zip(&mut vectors) {
-                vector[n_channels..].fill(R::ZERO);
-                for (to, weight) in vector[..n_channels].iter_mut().zip(weight[start..].iter().step_by(distance)) {
+            for (&start, vector) in std::iter::zip(weight_starts.iter(), &mut vectors) {
+                vector[n_channels..].set_to(R::ZERO);
+                for (to, weight) in zip(&mut vector[..n_channels], weight[start..].iter().step_by(distance)) {
                     *to = *weight;
                 }
             }
@@ -181,7 +183,7 @@ impl<R: Real> Task<'_, R> {
     /// `block` and `sums` are room for copies of the source, and for the sums of two vectors of channels.
     fn run<S: Simd>(&self, simd: S, source: &[R], target: &mut [R], block: &mut [R], sums: &mut [R]) {
         let Task { pass, packed, span, .. } = *self;
-        block.fill(R::ZERO);
+        block.set_to(R::ZERO);
         let image_len = span.image_len(pass, packed.lanes);
         let n_images = target.len() / image_len;
         for image in (0..n_images).step_by(packed.images) {
@@ -212,17 +214,17 @@ impl<R: Real> Task<'_, R> {
     fn add_up<S: Simd>(&self, simd: S, part: Part, vectors: Range<usize>, source: &[R], sums: &mut [R]) {
         let Packed { n_vectors, lanes, offsets, weights, starts, .. } = *self.packed;
         let first = part.group * n_vectors + vectors.start;
-        let starts = [0, 1].map(|v| starts.get((first + v) * lanes..).unwrap_or_default());
-        let weights = [0, 1].map(|v| weights.get((first + v) * offsets.len() * lanes..).unwrap_or_default());
+        let starts = [0, 1].mapped(|v| starts.get((first + v) * lanes..).unwrap_or_default());
+        let weights = [0, 1].mapped(|v| weights.get((first + v) * offsets.len() * lanes..).unwrap_or_default());
         let mut taps = 0..0;
-        for (at, &[n_taps, tile_rows, tile_columns]) in self.pass.phases().zip(self.packed.phases) {
+        for (at, &[n_taps, tile_rows, tile_columns]) in std::iter::zip(self.pass.phases(), self.packed.phases) {
             taps = taps.end..taps.end + n_taps;
             let targets = self.targets(part, at);
             if targets.rows.n * targets.columns.n > 0 {
                 let sums = Sums {
                     source,
                     offsets: &offsets[taps.clone()],
-                    weights: &weights.map(|weights| weights.get(taps.start * lanes..).unwrap_or_default())
+                    weights: &weights.mapped(|weights| weights.get(taps.start * lanes..).unwrap_or_default())
                         [..vectors.len()],
                     starts: &starts[..vectors.len()],
                     targets,

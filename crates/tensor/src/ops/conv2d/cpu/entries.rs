@@ -6,6 +6,7 @@ use pulp::Simd;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
 use crate::element::Real;
+use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{Bf16, PairsOfBf16};
 use crate::lanes::{Multiplier, Numbers};
@@ -100,9 +101,9 @@ impl Entries for PairsOfBf16 {
     #[inline(always)]
     fn join<const W: usize>(first: &[u16; W], second: Option<&[u16; W]>) -> [u32; W] {
         let mut joined = [0; W];
-        joined.iter_mut().zip(first).for_each(|(to, &first)| *to = u32::from(first));
+        zip(&mut joined[..], first).for_each(|(to, &first)| *to = u32::from(first));
         if let Some(second) = second {
-            joined.iter_mut().zip(second).for_each(|(to, &second)| *to |= u32::from(second) << 16);
+            zip(&mut joined[..], second).for_each(|(to, &second)| *to |= u32::from(second) << 16);
         }
         joined
     }

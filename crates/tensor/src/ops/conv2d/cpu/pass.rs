@@ -5,6 +5,7 @@ use pagelock_memory::Result;
 
 use super::ConvDims;
 use super::axis::{Axis, ConvAxis, Tap};
+use crate::inlined::Array;
 use crate::parallel::try_for_each_chunk_mut;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
@@ -37,7 +38,7 @@ struct WeightStrides {
 }
 
 pub(super) fn axes(d: &ConvDims) -> [ConvAxis; 2] {
-    [0, 1].map(|axis| ConvAxis {
+    [0, 1].mapped(|axis| ConvAxis {
         in_size: d.in_size[axis],
         out_size: d.out_size[axis],
         kernel: d.kernel[axis],
@@ -49,7 +50,7 @@ pub(super) fn axes(d: &ConvDims) -> [ConvAxis; 2] {
 
 impl Pass {
     pub(super) fn forward(d: &ConvDims) -> Pass {
-        let [rows, columns] = axes(d).map(Axis::forward);
+        let [rows, columns] = axes(d).mapped(Axis::forward);
         let (inputs, outputs) = (d.in_channels / d.groups, d.out_channels / d.groups);
         let taps = d.kernel[0] * d.kernel[1];
         Pass {
@@ -73,7 +74,7 @@ impl Pass {
 
     pub(super) fn input_grad(d: &ConvDims) -> Pass {
         let pass = Pass::forward(d);
-        let [rows, columns] = axes(d).map(Axis::input_grad);
+        let [rows, columns] = axes(d).mapped(Axis::input_grad);
         Pass {
             rows,
             columns,

@@ -8,6 +8,7 @@
 //! Invariant: entries that no source pixel belongs to are zero, from when the block was cleared on.
 
 use super::axis::Axis;
+use crate::inlined::Array;
 use crate::lanes::Multiplier;
 
 /// The layout of a block.
@@ -58,7 +59,7 @@ impl Planes {
 
     /// Planes for images of the target itself, with entries at the same places.
     pub(super) fn identity(&self) -> Planes {
-        let [rows, columns] = [self.rows, self.columns].map(|axis| Axis::identity(axis.target_size));
+        let [rows, columns] = [self.rows, self.columns].mapped(|axis| Axis::identity(axis.target_size));
         Planes { rows, columns, ..*self }.with_room()
     }
 

@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use pulp::{Simd, WithSimd};
 
 use super::fill::{piece, piece_mut};
+use crate::inlined::{Array, from_fn};
 
 /// The sums of a tile of channels, and where they belong.
 pub(super) struct TileRows<'a, T> {
@@ -52,7 +53,7 @@ impl<T: Pod> WithSimd for TileRows<'_, T> {
 impl<T: Pod> TileRows<'_, T> {
     /// Phases of rows and columns that are not empty.
     fn phases(&self) -> [usize; 2] {
-        [0, 1].map(|axis| self.steps[axis].min(self.size[axis]))
+        [0, 1].mapped(|axis| self.steps[axis].min(self.size[axis]))
     }
 
     #[inline(always)]
@@ -111,7 +112,7 @@ impl<const W: usize> WriteRow for Zipped<W> {
         for at in (0..n).step_by(W) {
             let at = at.min(n - W);
             let (even, odd): (&[T; W], &[T; W]) = (piece(even, at), piece(odd, at));
-            *piece_mut::<_, W>(to, at) = std::array::from_fn(|i| [even[i], odd[i]]);
+            *piece_mut::<_, W>(to, at) = from_fn(|i| [even[i], odd[i]]);
         }
     }
 }

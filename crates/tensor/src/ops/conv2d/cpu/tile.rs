@@ -2,6 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
+use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`.
@@ -78,11 +79,11 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
         let Tile { multiplier, start, offsets, weights, source, sums: to } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
-        for (row, &start) in sums.iter_mut().zip(*start) {
+        for (row, &start) in zip(&mut sums[..], *start) {
             *row = [multiplier.sums(start); P];
         }
         let source = &source[at * lanes..];
-        for (&offset, weights) in offsets.iter().zip(weights.as_chunks::<R>().0) {
+        for (&offset, weights) in zip(&offsets[..], weights.as_chunks::<R>().0) {
             let pixels = M::vectors(&source[offset..][..P * lanes]);
             let pixels = &pixels[..P];
             let mut r = 0;
@@ -96,8 +97,8 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
             }
         }
         let row_len = to.len() / R;
-        for (row, sums) in to.chunks_exact_mut(row_len).zip(sums) {
-            M::Sum::vectors_mut::<M::Simd>(&mut row[at * lanes..][..P * lanes]).copy_from_slice(&sums);
+        for (row, sums) in zip(to.chunks_exact_mut(row_len), sums) {
+            M::Sum::vectors_mut::<M::Simd>(&mut row[at * lanes..][..P * lanes]).copy_from(&sums);
         }
     }
 }

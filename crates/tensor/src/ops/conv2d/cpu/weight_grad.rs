@@ -16,6 +16,7 @@ use super::pass::{Pass, images_per_task};
 use super::planes::{Limits, Planes};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
+use crate::inlined::{Slice, zip};
 use crate::lanes::{Dots, StridedRows};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
@@ -39,7 +40,7 @@ pub(super) fn run<E: Entries>(
     grads: &mut [E::Sum],
 ) -> Result<()> {
     if d.batch == 0 || grads.is_empty() {
-        grads.fill(E::Sum::zeroed());
+        grads.set_to(E::Sum::zeroed());
         return Ok(());
     }
     let pass = Pass::forward(d).split(1);
@@ -57,7 +58,7 @@ pub(super) fn run<E: Entries>(
 fn masked<E: Entries>(gradient: Gradient<&[E::Element]>, body: impl FnOnce(&[E::Element]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
     scratch::with(gradient.numbers.len(), |masked: &mut [E::Element]| {
-        for ((masked, &number), &of) in masked.iter_mut().zip(gradient.numbers).zip(positive) {
+        for ((masked, &number), &of) in zip(zip(&mut masked[..], gradient.numbers), positive) {
             *masked = if E::number(of) <= E::Sum::zeroed() { E::Element::zeroed() } else { number };
         }
         body(masked)
@@ -101,9 +102,9 @@ fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
 /// `total = Σ parts`, in order; `parts` is `[n, total.len()]`.
 fn add_up<R: Real>(parts: &[R], total: &mut [R]) {
     let (first, others) = parts.split_at(total.len());
-    total.copy_from_slice(first);
+    total.copy_from(first);
     for part in others.chunks_exact(total.len()) {
-        total.iter_mut().zip(part).for_each(|(total, &part)| *total = *total + part);
+        zip(&mut total[..], part).for_each(|(total, &part)| *total = *total + part);
     }
 }
 
@@ -112,7 +113,7 @@ fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
     let (eights, rest) = elements.as_chunks::<8>();
     let mut sums = [E::Sum::zeroed(); 8];
     for eight in eights {
-        sums.iter_mut().zip(eight).for_each(|(sum, &element)| *sum = *sum + E::number(element));
+        zip(&mut sums[..], eight).for_each(|(sum, &element)| *sum = *sum + E::number(element));
     }
     sums.into_iter().chain(rest.iter().map(|&element| E::number(element))).fold(E::Sum::zeroed(), |sum, x| sum + x)
 }
@@ -133,7 +134,7 @@ impl<E: Entries> Task<'_, E> {
     fn run(&self, images: Range<usize>, sums: &mut [E::Sum]) -> Result<()> {
         let d = self.d;
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
-        sums.fill(E::Sum::zeroed());
+        sums.set_to(E::Sum::zeroed());
         let (sums, biases) = sums.split_at_mut(d.out_channels * n_sources * d.kernel[0] * d.kernel[1]);
         self.biases(images.clone(), biases);
         scratch::with(self.source.block_len(n_sources), |source: &mut [E::Factor]| {
@@ -142,8 +143,8 @@ impl<E: Entries> Task<'_, E> {
                     let n_images = self.source.images.min(images.end - first);
                     // Zeros are where they belong from the block before, unless that had other rows or more images.
                     if first == images.start || n_images < self.source.images {
-                        source.fill(E::Factor::zeroed());
-                        gradient.fill(E::Factor::zeroed());
+                        source.set_to(E::Factor::zeroed());
+                        gradient.set_to(E::Factor::zeroed());
                     }
                     self.images((first, n_images), (source, gradient), sums);
                 }
@@ -157,7 +158,7 @@ impl<E: Entries> Task<'_, E> {
         let (channels, plane) = (self.d.out_channels, self.d.out_size[0] * self.d.out_size[1]);
         for image in images {
             let planes = self.grad_out[image * channels * plane..].chunks_exact(plane);
-            biases.iter_mut().zip(planes).for_each(|(bias, plane)| *bias = *bias + total::<E>(plane));
+            zip(&mut biases[..], planes).for_each(|(bias, plane)| *bias = *bias + total::<E>(plane));
         }
     }
 
@@ -172,8 +173,8 @@ impl<E: Entries> Task<'_, E> {
         for first_row in (0..self.source.rows.targets(0)).step_by(self.source.block_rows) {
             for (group, sums) in sums.chunks_exact_mut(group_len).enumerate() {
                 if !self.source.has_all_rows() {
-                    source.fill(E::Factor::zeroed());
-                    gradient.fill(E::Factor::zeroed());
+                    source.set_to(E::Factor::zeroed());
+                    gradient.set_to(E::Factor::zeroed());
                 }
                 let fill = |planes, pixels, channels, block| {
                     let from = group_images(planes, pixels, channels, self.d.groups, (first, n_images, group));

@@ -14,6 +14,7 @@ use pulp::{Simd, WithSimd};
 use super::{Matrix, Sizes};
 use crate::cpu::math::half::f32_to_bf16;
 use crate::cpu::{self, CpuView};
+use crate::inlined::{Array, Flat, Slice, zip};
 use crate::lanes::amx::{self, Amx};
 use crate::lanes::{Bf16, Dots, Multiplier, PairsOfBf16, StridedRows};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
@@ -58,7 +59,7 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     if n == 1 && m >= MIN_COLUMNS && a.strides[0] == 1 {
         // The same as a row times the transposed left side.
         let [row, right] =
-            [b, a].map(|Matrix { numbers, strides: [step, next] }| Matrix { numbers, strides: [next, step] });
+            [b, a].mapped(|Matrix { numbers, strides: [step, next] }| Matrix { numbers, strides: [next, step] });
         return product(Sizes { m: 1, k, n: m }, [row, right], c);
     }
     let are_rows = a.strides[1] == 1 && b.strides[0] == 1;
@@ -102,10 +103,10 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
     let rows = (TASK_LEN / k).max(1);
     try_for_each_chunk_mut(c, rows * n, |task, c| {
         scratch::with(c.len(), |sums: &mut [f32]| {
-            sums.fill(0.0);
+            sums.set_to(0.0);
             let left = StridedRows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
             Dots { multiplier: bf16, left, right: b.numbers, starts: &starts[..n], len: k, sums }.run();
-            c.iter_mut().zip(&*sums).for_each(|(c, &sum)| *c = f32_to_bf16(sum).to_bits());
+            zip(&mut c[..], &*sums).for_each(|(c, &sum)| *c = f32_to_bf16(sum).to_bits());
             Ok(())
         })
     })
@@ -171,13 +172,13 @@ impl Product<'_> {
                 scratch::with(results.len() / m * pairs, |right| {
                     self.pack(task * panels, right);
                     let place = Place { n: right.len() / pairs * COLUMNS, row: COLUMNS, panel: m * COLUMNS };
-                    self.multiply(0, right, place, results.as_flattened_mut());
+                    self.multiply(0, right, place, results.flattened_mut());
                     Ok(())
                 })
             })?;
             for (row, c) in c.chunks_exact_mut(n).enumerate() {
                 let panels = results[row..].iter().step_by(m);
-                c.chunks_mut(COLUMNS).zip(panels).for_each(|(c, panel)| c.copy_from_slice(&panel[..c.len()]));
+                zip(c.chunks_mut(COLUMNS), panels).for_each(|(c, panel)| c.copy_from(&panel[..c.len()]));
             }
             Ok(())
         })
@@ -294,7 +295,7 @@ fn write<C: OfSums>(sums: &[[f32; COLUMNS]], c: &mut [C], (distance, width): (us
         }
     } else {
         for (i, sums) in sums.iter().enumerate() {
-            c[i * distance..][..width].copy_from_slice(&C::of(sums)[..width]);
+            c[i * distance..][..width].copy_from(&C::of(sums)[..width]);
         }
     }
 }
@@ -311,7 +312,7 @@ impl Rows for InRows<'_> {
     #[inline(always)]
     fn pairs(&self, p: usize) -> [Pair; ROWS] {
         let mut pairs = [0; ROWS];
-        for (pair, row) in pairs.iter_mut().zip(self.0) {
+        for (pair, row) in zip(&mut pairs[..], self.0) {
             *pair = bytemuck::cast(row[p]);
         }
         pairs
@@ -333,9 +334,9 @@ fn sums(multiplier: PairsOfBf16, left: &impl Rows, right: &[[Pair; COLUMNS]]) ->
     let mut sums = [[multiplier.sums(0.0); 2]; ROWS];
     for (p, right) in right.iter().enumerate() {
         let right = PairsOfBf16::vectors(right);
-        for (sums, pair) in sums.iter_mut().zip(left.pairs(p)) {
+        for (sums, pair) in zip(&mut sums[..], left.pairs(p)) {
             let pair = multiplier.splat(pair);
-            for (sum, &right) in sums.iter_mut().zip(right) {
+            for (sum, &right) in zip(&mut sums[..], right) {
                 *sum = multiplier.add_products(right, pair, *sum);
             }
         }
@@ -360,7 +361,7 @@ impl OfSums for u16 {
     #[inline(always)]
     fn of(sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
         let mut rounded = [0; COLUMNS];
-        rounded.iter_mut().zip(sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
+        zip(&mut rounded[..], sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
         rounded
     }
 }
@@ -374,7 +375,7 @@ fn pack<const W: usize>(
     to: &mut [[Pair; W]],
 ) {
     if !lines.is_multiple_of(W) {
-        to.fill([0; W]);
+        to.set_to([0; W]);
     }
     simd.vectorize(
         #[inline(always)]
@@ -424,7 +425,7 @@ fn pack_across<const W: usize>((numbers, step): (&[u16], usize), [lines, len]: [
 #[inline(always)]
 fn joined<const W: usize>(first: &[u16; W], second: &[u16; W]) -> [Pair; W] {
     let mut joined = [0; W];
-    joined.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&first, &second))| *to = pair(first, second));
+    zip(&mut joined[..], zip(&first[..], second)).for_each(|(to, (&first, &second))| *to = pair(first, second));
     joined
 }
 
@@ -444,15 +445,15 @@ fn pack_along<const W: usize>(
         let panel = &mut to[first / W * pairs..][..pairs];
         for (block, to) in panel.chunks_mut(SQUARE).enumerate() {
             let mut square = [[0; 2 * SQUARE]; SQUARE];
-            for (part, line) in square.iter_mut().zip(first..lines) {
+            for (part, line) in zip(&mut square[..], first..lines) {
                 let from = &numbers[line * step..][..len][2 * SQUARE * block..];
                 match from.first_chunk() {
                     Some(whole) => *part = *whole,
-                    None => part[..from.len()].copy_from_slice(from),
+                    None => part[..from.len()].copy_from(from),
                 }
             }
-            for (to, pairs) in to.iter_mut().zip(transposed(simd, square)) {
-                to[first % W..][..SQUARE].copy_from_slice(&pairs);
+            for (to, pairs) in zip(&mut to[..], transposed(simd, square)) {
+                to[first % W..][..SQUARE].copy_from(&pairs);
             }
         }
     }

@@ -8,6 +8,7 @@ use pagelock_memory::Result;
 use super::{Matrix, Sizes};
 use crate::cpu::{vectorized, vectorized_widely};
 use crate::element::{DType, Num};
+use crate::inlined::{Slice, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
@@ -83,11 +84,11 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
             let packed = (PACKED / (k * COLUMNS)).max(1);
             for_each_chunk_mut(panels, packed * k, |i, panels| {
                 let firsts = (first + i * packed * COLUMNS..).step_by(COLUMNS);
-                panels.chunks_exact_mut(k).zip(firsts).for_each(|(panel, first)| pack(b, (first, n), panel));
+                zip(panels.chunks_exact_mut(k), firsts).for_each(|(panel, first)| pack(b, (first, n), panel));
             });
             for_each_chunk_mut(c, rows * n, |task, c| {
                 let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
-                for (panel, first) in panels.chunks_exact(k).zip((first..).step_by(COLUMNS)) {
+                for (panel, first) in zip(panels.chunks_exact(k), (first..).step_by(COLUMNS)) {
                     multiply(a, panel, c, (first, n));
                 }
             });
@@ -119,7 +120,7 @@ fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
     vectorized(
         #[inline(always)]
         || {
-            for (a, b) in a.iter().zip(b) {
+            for (a, b) in zip(&a[..], b) {
                 sum = T::plus_product(sum, a.wide(), b.wide());
             }
         },
@@ -136,7 +137,7 @@ fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T
         let from = &b.numbers[i * TOGETHER * b.strides[0] + first * b.strides[1]..];
         if b.strides[1] == 1 {
             for (p, row) in rows.iter_mut().enumerate() {
-                row[..width].iter_mut().zip(&from[p * b.strides[0]..]).for_each(|(to, from)| *to = from.wide());
+                zip(&mut row[..width], &from[p * b.strides[0]..]).for_each(|(to, from)| *to = from.wide());
             }
         } else {
             for j in 0..width {
@@ -153,14 +154,14 @@ fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T
     for (i, c) in c.chunks_mut(ROWS * n).enumerate() {
         let m = c.len() / n;
         // Where rows are missing, the last one is repeated; those sums are not used.
-        let starts: [usize; ROWS] = std::array::from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
+        let starts: [usize; ROWS] = from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
         let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
         vectorized_widely(
             #[inline(always)]
             || add_products(a, starts, panel, &mut sums),
         );
-        for (c, sums) in c.chunks_exact_mut(n).zip(sums) {
-            c[first..][..width].iter_mut().zip(sums).for_each(|(c, sum)| *c = T::lowest(sum));
+        for (c, sums) in zip(c.chunks_exact_mut(n), sums) {
+            zip(&mut c[first..][..width], sums).for_each(|(c, sum)| *c = T::lowest(sum));
         }
     }
 }
@@ -175,9 +176,9 @@ fn add_products<T: Factor>(
 ) {
     let mut own = *sums;
     for (p, b) in panel.iter().enumerate() {
-        for (own, start) in own.iter_mut().zip(starts) {
+        for (own, start) in zip(&mut own[..], starts) {
             let factor = a.numbers[start + p * a.strides[1]].wide();
-            for (sum, &b) in own.iter_mut().zip(b) {
+            for (sum, &b) in zip(&mut own[..], b) {
                 *sum = T::plus_product(*sum, factor, b);
             }
         }
@@ -187,7 +188,7 @@ fn add_products<T: Factor>(
 
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.
 fn row<T: Num>((k, a, a_step): (usize, &[T], usize), b: Matrix<'_, T>, c: &mut [T]) {
-    c.fill(T::ZERO);
+    c.set_to(T::ZERO);
     vectorized(
         #[inline(always)]
         || {
@@ -195,7 +196,7 @@ fn row<T: Num>((k, a, a_step): (usize, &[T], usize), b: Matrix<'_, T>, c: &mut [
                 let factor = a[p * a_step];
                 let b_row = &b.numbers[p * b.strides[0]..];
                 if b.strides[1] == 1 {
-                    c.iter_mut().zip(b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
+                    zip(&mut c[..], b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
                 } else {
                     c.iter_mut().enumerate().for_each(|(j, c)| *c = c.plus(factor.times(b_row[j * b.strides[1]])));
                 }

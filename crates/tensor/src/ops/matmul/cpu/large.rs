@@ -8,6 +8,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes};
 use crate::element::{DType, Real};
+use crate::inlined::{Array, from_fn};
 use crate::lanes;
 use crate::parallel::{for_each_chunk_mut, run};
 use crate::scratch;
@@ -91,8 +92,8 @@ unsafe impl<R: Real> Sync for Place<R> {}
 impl<R: Real> Place<R> {
     /// One block: `[i, j]` of it is element `start + i * c_stride + j` of the result.
     fn block(&self, Sizes { m, k, n }: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, start: usize, c_stride: usize) {
-        let [a_rows, a_columns] = a.strides.map(|stride| stride as isize);
-        let [b_rows, b_columns] = b.strides.map(|stride| stride as isize);
+        let [a_rows, a_columns] = a.strides.mapped(|stride| stride as isize);
+        let [b_rows, b_columns] = b.strides.mapped(|stride| stride as isize);
         let c = self.0.wrapping_add(start);
         assert!(a.numbers.len() > (m - 1) * a.strides[0] + (k - 1) * a.strides[1], "the left side is whole");
         assert!(b.numbers.len() > (k - 1) * b.strides[0] + (n - 1) * b.strides[1], "the right side is whole");
@@ -186,9 +187,9 @@ impl<R: Real> WithSimd for Transpose<'_, R> {
 #[inline(always)]
 fn square<R: Real>(from: &[R], from_stride: usize, to: &mut [R], to_stride: usize) {
     let columns: [[R; SQUARE]; SQUARE] =
-        std::array::from_fn(|j| *from[j * from_stride..].first_chunk().expect("the square is inside"));
+        from_fn(|j| *from[j * from_stride..].first_chunk().expect("the square is inside"));
     for i in 0..SQUARE {
         let row: &mut [R; SQUARE] = to[i * to_stride..].first_chunk_mut().expect("the square is inside");
-        *row = std::array::from_fn(|j| columns[j][i]);
+        *row = from_fn(|j| columns[j][i]);
     }
 }

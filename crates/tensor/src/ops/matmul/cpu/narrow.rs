@@ -5,6 +5,7 @@ use pulp::{Simd, WithSimd};
 
 use super::{Matrix, Sizes, large};
 use crate::element::Real;
+use crate::inlined::{Slice, zip};
 use crate::lanes::{self, Dots, Numbers, Registers, StridedRows, Tiled, tile_rows};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
@@ -80,7 +81,7 @@ impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
             starts.iter_mut().enumerate().for_each(|(j, start)| *start = j * b.strides[1]);
             let starts = &*starts;
             for_each_chunk_mut(c, rows * n, |task, sums| {
-                sums.fill(R::ZERO);
+                sums.set_to(R::ZERO);
                 let left = StridedRows { numbers: &a.numbers[task * rows * a.strides[0]..], distance: a.strides[0] };
                 let multiplier = Numbers::<S, R>::new(simd);
                 Dots { multiplier, left, right: b.numbers, starts, len: sizes.k, sums }.run();
@@ -171,7 +172,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
                 *start = (first + i).min(m - 1) * strides[0];
             }
             let sums: [[R::Vector<S>; P]; M] = if strides[1] == 1 {
-                for (row, start) in rows.iter_mut().zip(starts) {
+                for (row, start) in zip(&mut rows[..], starts) {
                     *row = &numbers[start..][..k];
                 }
                 sums(simd, k, &InRows(rows), b)
@@ -194,9 +195,9 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
         for (i, sums) in sums.into_iter().enumerate().take(m - first) {
             let to = &mut self.c[(first + i) * n + at * lanes..];
             match to.get_mut(..P * lanes).filter(|_| whole) {
-                Some(to) => R::vectors_mut::<S>(to).copy_from_slice(&sums),
+                Some(to) => R::vectors_mut::<S>(to).copy_from(&sums),
                 None => {
-                    for (to, sum) in to[..width].chunks_mut(lanes).zip(sums) {
+                    for (to, sum) in zip(to[..width].chunks_mut(lanes), sums) {
                         R::store(simd, to, sum);
                     }
                 }
@@ -217,7 +218,7 @@ impl<R: Copy, const M: usize> Left<R, M> for InRows<'_, R, M> {
     #[inline(always)]
     fn column(&self, p: usize) -> [R; M] {
         let mut column = [self.0[0][p]; M];
-        for (number, row) in column.iter_mut().zip(self.0) {
+        for (number, row) in zip(&mut column[..], self.0) {
             *number = row[p];
         }
         column
@@ -246,7 +247,7 @@ impl<R: Copy, const M: usize> Left<R, M> for Anyhow<'_, R, M> {
     #[inline(always)]
     fn column(&self, p: usize) -> [R; M] {
         let mut column = [self.numbers[0]; M];
-        for (number, start) in column.iter_mut().zip(self.starts) {
+        for (number, start) in zip(&mut column[..], self.starts) {
             *number = self.numbers[start + p * self.step];
         }
         column
@@ -268,7 +269,7 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
         // The last rows have too few numbers behind them for whole vectors. What is read of the next row is not used.
         let mut vectors = [R::splat(simd, R::ZERO); P];
         match row.get(..P * lanes) {
-            Some(whole) => vectors.copy_from_slice(R::vectors::<S>(whole)),
+            Some(whole) => vectors.copy_from(R::vectors::<S>(whole)),
             None => {
                 for (v, vector) in vectors.iter_mut().enumerate() {
                     *vector = R::load(simd, &row[(v * lanes).min(row.len())..]);

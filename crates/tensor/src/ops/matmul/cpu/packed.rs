@@ -2,6 +2,7 @@
 
 use crate::cpu::math::half::f32_to_bf16;
 use crate::cpu::vectorized_widely;
+use crate::inlined::zip;
 use crate::parallel::for_each_chunk_mut;
 
 #[cfg(target_arch = "x86_64")]
@@ -64,10 +65,10 @@ impl<'a> Packed<'a> {
 fn pack([k, n]: [usize; 2], numbers: &[f32], pairs: &mut [[u32; COLUMNS]]) {
     for (panel, pairs) in pairs.chunks_exact_mut(k / 2).enumerate() {
         let (first, width) = (panel * COLUMNS, COLUMNS.min(n - panel * COLUMNS));
-        for (rows, pairs) in numbers.chunks_exact(2 * n).zip(pairs) {
+        for (rows, pairs) in zip(numbers.chunks_exact(2 * n), pairs) {
             let (low, high) = rows.split_at(n);
             *pairs = [0; COLUMNS];
-            for ((pair, &low), &high) in pairs.iter_mut().zip(&low[first..][..width]).zip(&high[first..]) {
+            for ((pair, &low), &high) in zip(zip(&mut pairs[..], &low[first..][..width]), &high[first..]) {
                 let bits = |x: f32| u32::from(f32_to_bf16(x).to_bits());
                 *pair = bits(low) | bits(high) << 16;
             }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::inlined::zip;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Axis {
     /// Windows of `kernel` pixels, `stride` apart, the first one `padding` before the image.
@@ -51,14 +53,14 @@ impl Axis {
 #[inline(always)]
 pub(super) fn for_each_stepped<A, B>(step: usize, to: &mut [A], from: &[B], mut each: impl FnMut(&mut A, &B)) {
     match step {
-        1 => to.iter_mut().zip(from).for_each(|(to, from)| each(to, from)),
+        1 => zip(&mut to[..], from).for_each(|(to, from)| each(to, from)),
         2 => {
             // The last element may be the last of the line, without a whole pair.
             let Some((last, to)) = to.split_last_mut() else { return };
             let at = 2 * to.len();
-            to.iter_mut().zip(from.as_chunks::<2>().0).for_each(|(to, [from, _])| each(to, from));
+            zip(&mut to[..], from.as_chunks::<2>().0).for_each(|(to, [from, _])| each(to, from));
             each(last, &from[at]);
         }
-        _ => to.iter_mut().zip(from.iter().step_by(step)).for_each(|(to, from)| each(to, from)),
+        _ => zip(&mut to[..], from.iter().step_by(step)).for_each(|(to, from)| each(to, from)),
     }
 }

@@ -6,6 +6,7 @@ use super::axis::Axis;
 use super::task_planes;
 use crate::cpu::Stored;
 use crate::element::Real;
+use crate::inlined::zip;
 use crate::lanes;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
@@ -21,7 +22,7 @@ pub(super) fn run<R: Real>(axes: [Axis; 2], x: Stored<'_, R>, out: &mut [i64]) -
             scratch::with(columns.out_size(), |best| {
                 scratch::with(columns.out_size(), |places: &mut [u32]| {
                     lanes::dispatch(|| {
-                        for (x, out) in x.chunks_exact(in_len).zip(out.chunks_exact_mut(out_len)) {
+                        for (x, out) in zip(x.chunks_exact(in_len), out.chunks_exact_mut(out_len)) {
                             plane(axes, x, (&mut *best, &mut *places), out);
                         }
                     });
@@ -39,7 +40,7 @@ fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R]
     let width = columns.in_size();
     for (i, out) in out.chunks_exact_mut(columns.out_size()).enumerate() {
         let (window, x) = (rows.window(i), &x[rows.window(i).start * width..]);
-        for (j, (best, place)) in best.iter_mut().zip(&mut *places).enumerate() {
+        for (j, (best, place)) in zip(&mut best[..], &mut *places).enumerate() {
             let at = columns.window(j).start;
             (*best, *place) = (x[at], at as u32);
         }
@@ -49,14 +50,14 @@ fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R]
             match stride {
                 1 => larger::<R, 1>(&x[at..], at as u32, best, places),
                 2 => larger::<R, 2>(&x[at..], at as u32, best, places),
-                _ => best.iter_mut().zip(places).enumerate().for_each(|(j, (best, place))| {
+                _ => zip(&mut best[..], places).enumerate().for_each(|(j, (best, place))| {
                     let x = x[at + j * stride];
                     (*best, *place) =
                         if x > *best || x.is_nan() { (x, (at + j * stride) as u32) } else { (*best, *place) };
                 }),
             }
         }
-        out.iter_mut().zip(&*places).for_each(|(out, &place)| *out = (window.start * width) as i64 + i64::from(place));
+        zip(&mut out[..], &*places).for_each(|(out, &place)| *out = (window.start * width) as i64 + i64::from(place));
     }
 }
 

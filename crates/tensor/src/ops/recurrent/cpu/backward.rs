@@ -10,6 +10,7 @@ use super::{
 };
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
+use crate::inlined::{Array, Slice};
 use crate::ops::recurrent::{Recurrence, Recurrent};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
@@ -69,8 +70,8 @@ fn all_steps<R: Real>(
     let [Some(grad), _, Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
     let (batch, all_rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let Outs { of_x, of_h, h, c } = outs;
-    h.fill(R::ZERO);
-    c.fill(R::ZERO);
+    h.set_to(R::ZERO);
+    c.set_to(R::ZERO);
     let (gates, inner) = kept.unwrap_or_default().split_at_checked(all_rows * width).unwrap_or_default();
     // An LSTM needs c before a step, a GRU h.
     let is_lstm = op.kind == Recurrence::Lstm;
@@ -80,7 +81,7 @@ fn all_steps<R: Real>(
         let (direct, room) = all.split_at_mut(direct_len);
         op.steps.in_order(op.reverse).rev().try_for_each(|step| {
             let (rows, start) = (step.rows, step.start);
-            let both = |of| [start, all_rows + start].map(|row| some(of, row * hidden, rows * hidden));
+            let both = |of| [start, all_rows + start].mapped(|row| some(of, row * hidden, rows * hidden));
             let whole = Back {
                 grad: both(grad),
                 gates: some(gates, start * width, rows * width),
@@ -123,10 +124,10 @@ impl<'a, R: Real> Back<'a, R> {
         for (i, h) in self.h.chunks_mut(rows * hidden).enumerate() {
             let part = |of: &'a [R], n: usize| some(of, i * rows * n, rows * n);
             tasks.push(Back {
-                grad: self.grad.map(|grad| part(grad, hidden)),
+                grad: self.grad.mapped(|grad| part(grad, hidden)),
                 gates: part(self.gates, width),
                 inner: part(self.inner, hidden),
-                out: self.out.map(|out| part(out, hidden)),
+                out: self.out.mapped(|out| part(out, hidden)),
                 before: part(self.before, hidden),
                 first: part(self.first, hidden),
                 of_x: of_x(),
@@ -192,7 +193,7 @@ impl<'a, R: Real> Back<'a, R> {
     fn lstm(&mut self, n: usize) {
         for row in 0..self.h.len() / n {
             let of = row * n..(row + 1) * n;
-            let [grad_h, grad_c] = self.grad.map(|grad| &grad[of.clone()]);
+            let [grad_h, grad_c] = self.grad.mapped(|grad| &grad[of.clone()]);
             let after = &self.out[1][of.clone()];
             let gates = &self.gates[row * 4 * n..][..4 * n];
             let from = if row * n < self.before.len() { self.before } else { self.first };

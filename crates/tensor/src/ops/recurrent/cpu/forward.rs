@@ -10,6 +10,7 @@ use super::{
 };
 use crate::cpu::vectorized_widely;
 use crate::element::Real;
+use crate::inlined::Slice;
 use crate::ops::recurrent::steps::Step;
 use crate::ops::recurrent::{Recurrence, Recurrent};
 use crate::parallel::try_for_each_chunk_mut;
@@ -61,8 +62,8 @@ fn all_steps<R: Real>(
         let (c, room) = all.split_at_mut(batch * hidden);
         for (state, first) in [(&mut *h, h0), (&mut *c, c0)] {
             match first {
-                Some(first) => state.copy_from_slice(first),
-                None => state.fill(R::ZERO),
+                Some(first) => state.copy_from(first),
+                None => state.set_to(R::ZERO),
             }
         }
         op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {

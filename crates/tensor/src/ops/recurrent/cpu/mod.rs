@@ -10,6 +10,7 @@ pub(super) use self::backward::{Outs, backward};
 pub(super) use self::forward::forward;
 pub(super) use self::products::Parts;
 use crate::element::Real;
+use crate::inlined::{Slice, zip};
 
 /// Numbers of a gate that are computed together.
 const WIDTH: usize = 16;
@@ -28,7 +29,7 @@ fn load<R: Real>(row: &[R], at: usize) -> [R; WIDTH] {
         Some(whole) => *whole,
         None => {
             let mut some = [R::ZERO; WIDTH];
-            some[..row.len() - at].copy_from_slice(&row[at..]);
+            some[..row.len() - at].copy_from(&row[at..]);
             some
         }
     }
@@ -50,7 +51,7 @@ fn store<R: Real>(row: &mut [R], at: usize, numbers: [R; WIDTH]) {
         Some(whole) => *whole = numbers,
         None => {
             let rest = row.len() - at;
-            row[at..].copy_from_slice(&numbers[..rest]);
+            row[at..].copy_from(&numbers[..rest]);
         }
     }
 }
@@ -61,7 +62,7 @@ fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) ->
     let mut out = [R::ZERO; WIDTH];
     for (i, out) in out.iter_mut().enumerate() {
         let mut numbers = [R::ZERO; N];
-        for (number, from) in numbers.iter_mut().zip(&of) {
+        for (number, from) in zip(&mut numbers[..], &of) {
             *number = from[i];
         }
         *out = f(numbers);
@@ -80,7 +81,7 @@ fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
 
 #[inline(always)]
 fn plus_each<R: Real, const N: usize>(mut a: [[R; WIDTH]; N], b: [[R; WIDTH]; N]) -> [[R; WIDTH]; N] {
-    for (a, b) in a.iter_mut().zip(b) {
+    for (a, b) in zip(&mut a[..], b) {
         *a = plus(*a, b);
     }
     a

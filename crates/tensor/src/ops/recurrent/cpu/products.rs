@@ -8,6 +8,7 @@ use crate::cpu::Stored;
 use crate::cpu::math::half::Half;
 use crate::element::Real;
 use crate::error::Result as Made;
+use crate::inlined::{Slice, zip};
 use crate::ops::{Packed, gemm};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
@@ -208,8 +209,8 @@ impl<'a, R: Real> Products<'a, R> {
             let (row, part) = (i / self.parts.count, i % self.parts.count);
             let products = self.of(row, part);
             match direct.get(i * units..(i + 1) * units) {
-                Some(direct) => to.iter_mut().zip(products).zip(direct).for_each(|((to, x), y)| *to = *x + *y),
-                None => to.copy_from_slice(products),
+                Some(direct) => zip(zip(&mut to[..], products), direct).for_each(|((to, x), y)| *to = *x + *y),
+                None => to.copy_from(products),
             }
         }
     }

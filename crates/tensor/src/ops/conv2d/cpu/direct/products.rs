@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use pulp::{Simd, WithSimd};
 
+use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Registers};
 
 /// Adds products: `sums[t] += Σ gradient[target] · source[target's entry + tap t's offset]`.
@@ -83,8 +84,8 @@ impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
         let (runs, _) = runs[at..].split_first_chunk::<N>().expect("there are as many");
         let to = &mut R::vectors_mut::<S>(self.0.sums)[at * LEN..][..N * LEN];
         let mut sums = [[R::splat(simd, R::zeroed()); LEN]; N];
-        for (sums, to) in sums.iter_mut().zip(to.chunks_exact(LEN)) {
-            sums.copy_from_slice(to);
+        for (sums, to) in zip(&mut sums[..], to.chunks_exact(LEN)) {
+            sums.copy_from(to);
         }
         let (n_columns, step) = columns;
         let row_len = (n_columns - 1) * step + LEN;
@@ -93,7 +94,7 @@ impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
             for (row, gradient) in gradient.chunks_exact(n_columns).take(rows.0).enumerate() {
                 let entry = image * images.1 + row * rows.1;
                 let mut sources = [&source[..0]; N];
-                for (row, run) in sources.iter_mut().zip(runs) {
+                for (row, run) in zip(&mut sources[..], runs) {
                     *row = &source[entry + run..][..row_len];
                 }
                 for (column, &gradient) in gradient.iter().enumerate() {
@@ -109,8 +110,8 @@ impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
                 }
             }
         }
-        for (to, sums) in to.chunks_exact_mut(LEN).zip(&sums) {
-            to.copy_from_slice(sums);
+        for (to, sums) in zip(to.chunks_exact_mut(LEN), &sums) {
+            to.copy_from(sums);
         }
         N
     }

@@ -4,6 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use super::super::axis::Axis;
 use super::super::pass::Pass;
+use crate::inlined::{Slice, zip};
 use crate::lanes::Lanes;
 
 /// The layout of what is read at a time, `[images, channels, rows, pitch]` of one group; `image_len` and `plane_len`
@@ -136,8 +137,8 @@ impl<R: Lanes> WithSimd for CopyPlanes<'_, R> {
         if !self.source.has_all_rows() {
             // Other rows of zeros than those of the block before.
             for plane in to.chunks_mut(plane_len).take(n_planes) {
-                plane[..start * pitch].fill(R::zeroed());
-                plane[end * pitch..n_entries * pitch].fill(R::zeroed());
+                plane[..start * pitch].set_to(R::zeroed());
+                plane[end * pitch..n_entries * pitch].set_to(R::zeroed());
             }
         }
         let Some(pieces) = Pieces::new::<S, R>(simd, &columns, pitch).filter(|_| start < end) else { return };
@@ -195,7 +196,7 @@ impl<V: Copy> Pieces<V> {
         let Pieces { from, before, all, .. } = *self;
         let to = R::vectors_mut::<S>(to);
         if before > 0 {
-            for (to, &vector) in to.iter_mut().zip(&R::vectors::<S>(&pixels[from..])[..before]) {
+            for (to, &vector) in zip(&mut to[..], &R::vectors::<S>(&pixels[from..])[..before]) {
                 *to = R::keep(simd, vector, all); // changes nothing, but keeps the compiler from calling memcpy
             }
         }

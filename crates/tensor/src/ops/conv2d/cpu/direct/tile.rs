@@ -2,6 +2,7 @@
 
 use pulp::{Simd, WithSimd};
 
+use crate::inlined::zip;
 use crate::lanes::{Lanes, Registers};
 
 /// The sums of one phase of targets: `sums[v, target] = starts[v] + Σ_t weights[v][t] · source[target's entry + offsets[t]]`.
@@ -142,7 +143,7 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
                 let tile = tile.sums::<STEP, ROWS, COLUMNS>(entries, first * STEP);
                 for v in 0..V {
                     let to = R::vectors_mut::<S>(&mut sums[v * vector_len..]);
-                    for (start, sums) in starts.iter().zip(&tile) {
+                    for (start, sums) in zip(&starts[..], &tile) {
                         let to = &mut to[start + first * targets.columns.target..];
                         put::<_, V, COLUMNS>(to, targets.columns.target, sums, v);
                     }
@@ -158,7 +159,7 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
 #[inline(always)]
 fn each<'a, T, U: Copy, const N: usize>(items: &'a [T], f: impl Fn(&'a T) -> U) -> [U; N] {
     let mut all = [f(&items[0]); N];
-    for (made, item) in all.iter_mut().zip(items) {
+    for (made, item) in zip(&mut all[..], items) {
         *made = f(item);
     }
     all
@@ -207,7 +208,7 @@ impl<S: Simd, R: Lanes, const V: usize> Tile<'_, S, R, V> {
         first: usize,
     ) -> [[[R::Vector<S>; V]; COLUMNS]; ROWS] {
         let mut sources = [self.source; ROWS];
-        for (source, entry) in sources.iter_mut().zip(entries) {
+        for (source, entry) in zip(&mut sources[..], entries) {
             *source = &self.source[entry + first..];
         }
         let mut sums = [[self.starts; COLUMNS]; ROWS];

@@ -11,6 +11,7 @@ use super::super::{ConvDims, Gradient};
 use super::products::{Products, run_len};
 use super::source::{Part, Source};
 use crate::element::Real;
+use crate::inlined::{Slice, zip};
 use crate::lanes::{FromPlanes, Lanes, ToPlanes};
 use crate::scratch;
 
@@ -81,8 +82,8 @@ impl<'a> WeightGrad<'a> {
             scratch::with(self.layout.room::<R, S>(self.images), |block: &mut [R]| {
                 scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |room: &mut [R]| {
                     scratch::with(vectors_len + lanes * lanes, |vectors: &mut [R]| {
-                        block.fill(R::ZERO);
-                        vectors.fill(R::ZERO);
+                        block.set_to(R::ZERO);
+                        vectors.set_to(R::ZERO);
                         for part in self.parts(images) {
                             let source = self.layout.read(simd, x, part, block);
                             self.part(simd, part, (source, runs), gradient, (room, vectors));
@@ -182,7 +183,7 @@ impl<'a> WeightGrad<'a> {
                     relu: false,
                 });
                 if self.with_bias {
-                    biases[first..][..n_planes].copy_from_slice(&vectors[n_taps * lanes..][..n_planes]);
+                    biases[first..][..n_planes].copy_from(&vectors[n_taps * lanes..][..n_planes]);
                 }
             }
         }
@@ -204,7 +205,7 @@ impl<R: Lanes> WithSimd for Total<'_, R> {
         let (eights, rest) = R::vectors::<S>(self.vectors).as_chunks::<8>();
         let mut sums = [R::splat(simd, R::zeroed()); 8];
         for eight in eights {
-            for (sum, &vector) in sums.iter_mut().zip(eight) {
+            for (sum, &vector) in zip(&mut sums[..], eight) {
                 *sum = <R as Lanes>::add(simd, *sum, vector);
             }
         }

@@ -1,0 +1,351 @@
+//! Functions of `std` for the loops of kernels, written so that they are always inlined.
+//!
+//! Those of `std` are specialised for some types, and the compiler makes a specialised function once for a whole crate. Where a
+//! crate's parts are compiled apart (`lto = "off"`, see Cargo.toml) a kernel would call it in another part: the loop is then
+//! not vectorized. These take the compiler a fifth of the time of `std`'s, too.
+//!
+//! Unsafe: elements of slices without a check of each index, and arrays that are filled element by element.
+
+use std::iter::{Rev, Skip, StepBy};
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::ops::{Range, RangeFrom};
+use std::slice::{Chunks, ChunksExact, ChunksExactMut, ChunksMut, Iter, IterMut};
+use std::{ptr, slice};
+
+/// What [`zip`] takes: items that are counted beforehand.
+///
+/// # Safety
+/// `at(i)` may be called once for each `i < count()`, in ascending order.
+pub(crate) unsafe trait Items {
+    type Item;
+
+    fn count(&self) -> usize;
+
+    /// The item at `i`.
+    ///
+    /// # Safety
+    /// `i` is less than `count()`; the calls come in ascending order without gaps, each once.
+    unsafe fn at(&mut self, i: usize) -> Self::Item;
+}
+
+/// What becomes [`Items`].
+pub(crate) trait IntoItems {
+    type Items: Items;
+
+    fn into_items(self) -> Self::Items;
+}
+
+pub(crate) struct Shared<'a, T> {
+    start: *const T,
+    len: usize,
+    slice: PhantomData<&'a [T]>,
+}
+
+// SAFETY: all of `len` elements from `start` on are borrowed.
+unsafe impl<'a, T> Items for Shared<'a, T> {
+    type Item = &'a T;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, i: usize) -> &'a T {
+        // SAFETY: `i` is less than the length of the slice.
+        let element = unsafe { self.start.add(i) };
+        // SAFETY: it is an element of a slice that is borrowed for 'a.
+        unsafe { &*element }
+    }
+}
+
+pub(crate) struct Unique<'a, T> {
+    start: *mut T,
+    len: usize,
+    slice: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: all of `len` elements from `start` on are borrowed.
+unsafe impl<'a, T> Items for Unique<'a, T> {
+    type Item = &'a mut T;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, i: usize) -> &'a mut T {
+        // SAFETY: `i` is less than the length of the slice.
+        let element = unsafe { self.start.add(i) };
+        // SAFETY: it is an element of a slice that is mutably borrowed for 'a, and given once.
+        unsafe { &mut *element }
+    }
+}
+
+impl<'a, T> IntoItems for &'a [T] {
+    type Items = Shared<'a, T>;
+
+    #[inline(always)]
+    fn into_items(self) -> Shared<'a, T> {
+        Shared { start: self.as_ptr(), len: self.len(), slice: PhantomData }
+    }
+}
+
+impl<'a, T> IntoItems for &'a mut [T] {
+    type Items = Unique<'a, T>;
+
+    #[inline(always)]
+    fn into_items(self) -> Unique<'a, T> {
+        Unique { start: self.as_mut_ptr(), len: self.len(), slice: PhantomData }
+    }
+}
+
+/// Types that have the items of another.
+macro_rules! items_of {
+    ($($of:ty, [$($parameters:tt)*], $self:ident => $slice:expr, $items:ty;)*) => {$(
+        impl<'a, $($parameters)*> IntoItems for $of {
+            type Items = $items;
+
+            #[inline(always)]
+            fn into_items($self) -> $items {
+                IntoItems::into_items($slice)
+            }
+        }
+    )*};
+}
+
+items_of! {
+    Iter<'a, T>, [T], self => self.as_slice(), Shared<'a, T>;
+    &'a [T; N], [T, const N: usize], self => &self[..], Shared<'a, T>;
+    &'a mut [T; N], [T, const N: usize], self => &mut self[..], Unique<'a, T>;
+    &'a Vec<T>, [T], self => &self[..], Shared<'a, T>;
+    &'a mut Vec<T>, [T], self => &mut self[..], Unique<'a, T>;
+}
+
+/// Items of an iterator that knows how many it has.
+pub(crate) struct Counted<I>(I);
+
+// SAFETY: only made below, of iterators that give as many items as their `len()` says.
+unsafe impl<I: Iterator> Items for Counted<I> {
+    type Item = I::Item;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.0.size_hint().0
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, _: usize) -> I::Item {
+        let item = self.0.next();
+        // SAFETY: there is one: this is not called more often than the iterator has items.
+        unsafe { item.unwrap_unchecked() }
+    }
+}
+
+/// Iterators of `std` that give exactly as many items as their size hint says.
+macro_rules! counted {
+    ($($iterator:ty, [$($parameters:tt)*];)*) => {$(
+        impl<$($parameters)*> IntoItems for $iterator {
+            type Items = Counted<Self>;
+
+            #[inline(always)]
+            fn into_items(self) -> Counted<Self> {
+                Counted(self)
+            }
+        }
+    )*};
+}
+
+counted! {
+    Chunks<'_, T>, [T];
+    ChunksMut<'_, T>, [T];
+    ChunksExact<'_, T>, [T];
+    ChunksExactMut<'_, T>, [T];
+    Range<usize>, [];
+    RangeFrom<usize>, [];
+    RangeFrom<i64>, [];
+    StepBy<RangeFrom<usize>>, [];
+    StepBy<Iter<'_, T>>, [T];
+    StepBy<Skip<Iter<'_, T>>>, [T];
+    StepBy<Skip<IterMut<'_, T>>>, [T];
+    Rev<Iter<'_, T>>, [T];
+    Rev<IterMut<'_, T>>, [T];
+}
+
+/// The elements of an array.
+pub(crate) struct Values<T, const N: usize>([T; N]);
+
+// SAFETY: an array has `N` elements.
+unsafe impl<T: Copy, const N: usize> Items for Values<T, N> {
+    type Item = T;
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        N
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, i: usize) -> T {
+        // SAFETY: `i` is less than `N`.
+        unsafe { *self.0.get_unchecked(i) }
+    }
+}
+
+impl<T: Copy, const N: usize> IntoItems for [T; N] {
+    type Items = Values<T, N>;
+
+    #[inline(always)]
+    fn into_items(self) -> Values<T, N> {
+        Values(self)
+    }
+}
+
+/// See [`zip`].
+pub(crate) struct Zip<A, B> {
+    a: A,
+    b: B,
+    next: usize,
+    count: usize, // of the shorter
+}
+
+/// [`std::iter::zip`] of slices, arrays, chunks and ranges.
+#[inline(always)]
+pub(crate) fn zip<A: IntoItems, B: IntoItems>(a: A, b: B) -> Zip<A::Items, B::Items> {
+    let (a, b) = (a.into_items(), b.into_items());
+    let (of_a, of_b) = (a.count(), b.count());
+    Zip { a, b, next: 0, count: if of_a < of_b { of_a } else { of_b } }
+}
+
+impl<A: Items, B: Items> Iterator for Zip<A, B> {
+    type Item = (A::Item, B::Item);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let i = self.next;
+        if i >= self.count {
+            return None;
+        }
+        self.next = i + 1;
+        // SAFETY: `i` is less than the counts of both, and one more with each call.
+        let a = unsafe { self.a.at(i) };
+        // SAFETY: as above.
+        let b = unsafe { self.b.at(i) };
+        Some((a, b))
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.count - self.next;
+        (left, Some(left))
+    }
+}
+
+// SAFETY: both have an item for each that is left.
+unsafe impl<A: Items, B: Items> Items for Zip<A, B> {
+    type Item = (A::Item, B::Item);
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.count - self.next
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, i: usize) -> Self::Item {
+        // SAFETY: the caller's calls come in order, and those before `next` were made.
+        let a = unsafe { self.a.at(self.next + i) };
+        // SAFETY: as above.
+        let b = unsafe { self.b.at(self.next + i) };
+        (a, b)
+    }
+}
+
+impl<A: Items, B: Items> IntoItems for Zip<A, B> {
+    type Items = Self;
+
+    #[inline(always)]
+    fn into_items(self) -> Self {
+        self
+    }
+}
+
+/// [`array::from_fn`](std::array::from_fn). If `f` panics, the elements that are there already are not dropped.
+#[inline(always)]
+pub(crate) fn from_fn<T, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N] {
+    let mut array = [const { MaybeUninit::uninit() }; N];
+    let mut i = 0;
+    while i < N {
+        array[i] = MaybeUninit::new(f(i));
+        i += 1;
+    }
+    let array = ptr::from_ref(&array).cast::<[T; N]>();
+    // SAFETY: each of the `N` elements was written, and `MaybeUninit`, which drops none, is as `T` in memory.
+    unsafe { array.read() }
+}
+
+pub(crate) trait Array<T, const N: usize> {
+    /// [`map`](array::map). If `f` panics, elements are not dropped.
+    fn mapped<R>(self, f: impl FnMut(T) -> R) -> [R; N];
+}
+
+impl<T, const N: usize> Array<T, N> for [T; N] {
+    #[inline(always)]
+    fn mapped<R>(self, mut f: impl FnMut(T) -> R) -> [R; N] {
+        let array = ManuallyDrop::new(self);
+        from_fn(|i| {
+            let element = ptr::from_ref(&array[i]);
+            // SAFETY: `from_fn` comes to each element once, and the array does not drop it.
+            f(unsafe { element.read() })
+        })
+    }
+}
+
+pub(crate) trait Slice<T> {
+    /// [`copy_from_slice`](slice::copy_from_slice).
+    fn copy_from(&mut self, from: &[T]);
+
+    /// [`fill`](slice::fill).
+    fn set_to(&mut self, value: T);
+}
+
+impl<T: Copy> Slice<T> for [T] {
+    #[inline(always)]
+    fn copy_from(&mut self, from: &[T]) {
+        assert!(self.len() == from.len(), "copies between slices of different lengths");
+        let (n, to) = (from.len(), self.as_mut_ptr());
+        // SAFETY: both have `n` elements, and apart from each other, because one is mutably borrowed.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
+    }
+
+    #[inline(always)]
+    fn set_to(&mut self, value: T) {
+        for element in self {
+            *element = value;
+        }
+    }
+}
+
+pub(crate) trait Flat<T> {
+    /// [`as_flattened`](slice::as_flattened).
+    fn flattened(&self) -> &[T];
+
+    /// [`as_flattened_mut`](slice::as_flattened_mut).
+    fn flattened_mut(&mut self) -> &mut [T];
+}
+
+impl<T, const N: usize> Flat<T> for [[T; N]] {
+    #[inline(always)]
+    fn flattened(&self) -> &[T] {
+        let (start, len) = (self.as_ptr().cast(), self.len() * N);
+        // SAFETY: the elements of arrays that follow each other follow each other.
+        unsafe { slice::from_raw_parts(start, len) }
+    }
+
+    #[inline(always)]
+    fn flattened_mut(&mut self) -> &mut [T] {
+        let (start, len) = (self.as_mut_ptr().cast(), self.len() * N);
+        // SAFETY: as above, and they are mutably borrowed.
+        unsafe { slice::from_raw_parts_mut(start, len) }
+    }
+}
