@@ -202,6 +202,53 @@ impl<T: Copy, const N: usize> IntoItems for [T; N] {
     }
 }
 
+/// See [`together`].
+pub(crate) struct Together<'a, T, const N: usize> {
+    starts: [*const T; N],
+    len: usize,
+    slices: PhantomData<&'a [T]>,
+}
+
+/// The elements at the same place of each slice, as far as all have one.
+#[inline(always)]
+pub(crate) fn together<'a, T: Copy, const N: usize>(slices: &[&'a [T]; N]) -> Together<'a, T, N> {
+    let (mut len, mut n) = (usize::MAX, 0);
+    while n < N {
+        len = if slices[n].len() < len { slices[n].len() } else { len };
+        n += 1;
+    }
+    Together { starts: from_fn(|n| slices[n].as_ptr()), len, slices: PhantomData }
+}
+
+// SAFETY: all slices have `len` elements, and are borrowed.
+unsafe impl<T: Copy, const N: usize> Items for Together<'_, T, N> {
+    type Item = [T; N];
+
+    #[inline(always)]
+    fn count(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    unsafe fn at(&mut self, i: usize) -> [T; N] {
+        from_fn(|n| {
+            // SAFETY: `i` is less than the length of each slice.
+            let element = unsafe { self.starts[n].add(i) };
+            // SAFETY: it is an element of a slice that is borrowed.
+            unsafe { *element }
+        })
+    }
+}
+
+impl<T: Copy, const N: usize> IntoItems for Together<'_, T, N> {
+    type Items = Self;
+
+    #[inline(always)]
+    fn into_items(self) -> Self {
+        self
+    }
+}
+
 /// See [`zip`].
 pub(crate) struct Zip<A, B> {
     a: A,

@@ -5,7 +5,7 @@ use super::elements::rows_in;
 use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
-use crate::inlined::{Array, Slice, zip};
+use crate::inlined::{Array, Slice, together, zip};
 
 /// A formula as functions that change a piece of the destination by pieces of the sources.
 #[derive(Clone, Copy)]
@@ -123,21 +123,10 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     sources: &[&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
-    // `while`, as in other loops that are compiled for each type and formula: of iterators the compiler makes several times as
-    // much, and it may leave calls of their functions in the loop.
     #[inline(always)]
     move || {
-        let mut sources = *sources;
-        shorten(&mut sources, dst.len());
-        let mut i = 0;
-        while i < dst.len() {
-            let (mut of_place, mut n) = ([A::ZERO; N], 0);
-            while n < N {
-                of_place[n] = sources[n][i];
-                n += 1;
-            }
-            f(&mut dst[i], of_place);
-            i += 1;
+        for (dst, of_place) in zip(dst, together(sources)) {
+            f(dst, of_place);
         }
     }
 }
