@@ -15,6 +15,7 @@ use pagelock_memory::{HostBuffer, default_host, holder};
 use pagelock_tensor::{Element, Int, Tensor};
 
 use crate::dataset::{Dataset, check_index, check_range};
+use crate::elements::for_each_pair;
 use crate::identity::checksum;
 use crate::{Error, Result};
 
@@ -420,7 +421,5 @@ fn touch<'a>(rows: impl Iterator<Item = &'a [u8]>) {
 
 /// Bytes to floats in [0, 1).
 fn to_unit(pixels: &[u8], out: &mut [f32]) {
-    for (out, &pixel) in out.iter_mut().zip(pixels) {
-        *out = f32::from(pixel) * (1.0 / 256.0); // exact: a power of two
-    }
+    for_each_pair(out, pixels, |out, &pixel| *out = f32::from(pixel) * (1.0 / 256.0)); // exact: a power of two
 }

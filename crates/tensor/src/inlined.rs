@@ -1,8 +1,7 @@
-//! Functions of `std` for the loops of kernels, written so that they are always inlined.
+//! What loops of kernels use of `std`, written so that it is always inlined (decision 0080).
 //!
-//! Those of `std` are specialised for some types, and the compiler makes a specialised function once for a whole crate. Where a
-//! crate's parts are compiled apart (`lto = "off"`, see Cargo.toml) a kernel would call it in another part: the loop is then
-//! not vectorized. These take the compiler a fifth of the time of `std`'s, too.
+//! The compiler makes each function of `std` that is specialised once, in one part of this crate. Loops in other parts call it,
+//! and are not vectorized, unless parts are optimized together, which takes a fifth of the compiler's time.
 //!
 //! Unsafe: elements of slices without a check of each index, and arrays that are filled element by element.
 
@@ -394,5 +393,70 @@ impl<T, const N: usize> Flat<T> for [[T; N]] {
         let (start, len) = (self.as_mut_ptr().cast(), self.len() * N);
         // SAFETY: as above, and they are mutably borrowed.
         unsafe { slice::from_raw_parts_mut(start, len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn zip_ends_with_the_shortest() {
+        let (a, b, mut c) = ([1, 2, 3], [10, 20], [0; 4]);
+        for (c, (&a, &b)) in zip(&mut c, zip(&a, &b)) {
+            *c = a + b;
+        }
+        assert_eq!(c, [11, 22, 0, 0]);
+        assert_eq!(zip(&a, 5_usize..).map(|(&a, i)| a * i as i32).collect::<Vec<_>>(), [5, 12, 21]);
+        assert_eq!(zip(a.chunks(2), b).map(|(a, b)| (a.len(), b)).collect::<Vec<_>>(), [(2, 10), (1, 20)]);
+        assert_eq!(zip(a.iter().rev(), &b).map(|(a, b)| a * b).collect::<Vec<_>>(), [30, 40]);
+        assert_eq!(zip(a.iter().step_by(2), 0_usize..1).count(), 1);
+        assert_eq!(zip(&a[..0], &b).next(), None);
+    }
+
+    #[test]
+    fn a_zip_that_has_begun_gives_what_is_left() {
+        let (a, b) = ([1, 2, 3], [10, 20, 30]);
+        let mut begun = zip(&a, &b);
+        assert_eq!((begun.next(), begun.size_hint()), (Some((&1, &10)), (2, Some(2))));
+        assert_eq!(zip(begun, ["x", "y", "z"]).collect::<Vec<_>>(), [((&2, &20), "x"), ((&3, &30), "y")]);
+    }
+
+    #[test]
+    fn together_ends_with_the_shortest() {
+        let mut sums = [0; 4];
+        for (sum, [a, b]) in zip(&mut sums, together(&[&[1, 2, 3], &[10, 20]])) {
+            *sum = a + b;
+        }
+        assert_eq!(sums, [11, 22, 0, 0]);
+        assert_eq!(zip(&[7, 8], together::<i32, 0>(&[])).count(), 2);
+    }
+
+    #[test]
+    fn arrays_are_made_and_mapped_once_each() {
+        let shared = Rc::new(());
+        let array: [_; 3] = from_fn(|i| (i, shared.clone()));
+        let places = array.mapped(|(i, one)| {
+            drop(one);
+            i
+        });
+        assert_eq!((places, Rc::strong_count(&shared)), ([0, 1, 2], 1));
+    }
+
+    #[test]
+    fn slices_are_copied_filled_and_flattened() {
+        let mut rows = [[1, 2], [3, 4], [5, 6]];
+        assert_eq!(rows.flattened(), [1, 2, 3, 4, 5, 6]);
+        rows.flattened_mut()[1..4].copy_from(&[7, 8, 9]);
+        rows[2].set_to(0);
+        assert_eq!(rows, [[1, 7], [8, 9], [0, 0]]);
+    }
+
+    #[test]
+    #[should_panic = "different lengths"]
+    fn copies_between_different_lengths_panic() {
+        [0; 3].copy_from(&[1, 2]);
     }
 }

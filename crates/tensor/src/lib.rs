@@ -67,7 +67,8 @@
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 // 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it; `func/`, derivatives of functions.
-// 5. `cpu/`, the loops of which kernels are made; `parallel.rs`, how they share threads; `non_temporal.rs`, large results.
+// 5. `cpu/`, the loops of which kernels are made; `inlined.rs`, what they use in the place of `std`; `parallel.rs`, how they share
+//    threads; `non_temporal.rs`, large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //    `autocast.rs`: how exactly.
 // 7. `free_lists.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
@@ -77,7 +78,7 @@
 // 10. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //
 // # Files with `unsafe`
-// `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
+// `inlined.rs` (elements of slices without a check of each index), `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
 // `lanes/multiplier.rs`, `lanes/amx.rs` and `lanes/f16c.rs` (instructions that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels that an operation
@@ -85,6 +86,8 @@
 // `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 // `ops/pair_sums/mod.rs`, `ops/recurrent/cuda.rs`, `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`,
 // `ops/triangle/cuda.rs` and `random/cuda.rs`.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml
 
 mod autocast;
 pub mod autograd;

@@ -10,6 +10,7 @@ use super::crop::for_pictures;
 use super::image::{Pixel, Planes, with_pixels};
 use super::wrong_shape;
 use crate::Result;
+use crate::elements::for_each_pair;
 
 for_pictures! { GaussianBlur }
 
@@ -85,16 +86,16 @@ fn blurred<P: Pixel>(mut values: Vec<P>, planes: Planes, down: &[f32], right: &[
             wide.iter_mut().enumerate().for_each(|(at, value)| *value = row[mirrored(at, before, width)].float());
             out.fill(0.0);
             for (shift, weight) in right.iter().enumerate() {
-                out.iter_mut().zip(&wide[shift..]).for_each(|(out, value)| *out += weight * value);
+                for_each_pair(out, &wide[shift..], |out, value| *out += weight * value);
             }
         }
         for (at, out) in plane.chunks_exact_mut(width).enumerate() {
             sums.fill(0.0);
             for (shift, weight) in down.iter().enumerate() {
                 let row = &along[mirrored(at + shift, above, height) * width..][..width];
-                sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
+                for_each_pair(&mut sums, row, |sum, value| *sum += weight * value);
             }
-            out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = P::rounded(sum));
+            for_each_pair(out, &sums, |out, sum| *out = P::rounded(*sum));
         }
     }
     values

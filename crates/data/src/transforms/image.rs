@@ -4,7 +4,7 @@ use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Shape, Tensor};
 
 use super::wrong_shape;
-use crate::elements::with_element;
+use crate::elements::{for_each_pair, with_element};
 use crate::{Error, Result};
 
 /// The sizes of `[channels, height, width]`.
@@ -170,7 +170,7 @@ fn move_rows<E: Element>(values: &[E], planes: Planes, (rows, columns): (&[usize
             }
             let from = &values[(channel * planes.height + row) * planes.width..][..planes.width];
             if n_breaks > 0 && n_breaks * 4 >= columns.len() {
-                out.iter_mut().zip(columns).for_each(|(out, &column)| *out = from.get(column).copied().unwrap_or(fill));
+                for_each_pair(out, columns, |out, &column| *out = from.get(column).copied().unwrap_or(fill));
                 continue;
             }
             let mut start = 0;

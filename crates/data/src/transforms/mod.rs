@@ -50,6 +50,7 @@ pub use self::random::{
 pub use self::resize::{Interpolation, RandomResizedCrop, Resize, Size};
 
 use self::image::Planes;
+use crate::elements::for_each_pair;
 use crate::{Error, Result};
 
 /// Makes one thing of another, at random perhaps.
@@ -181,7 +182,7 @@ impl Transform<Tensor<Int>> for ToFloat {
     fn apply(&self, image: Tensor<Int>, _random: &Generator) -> Result<Tensor> {
         let bytes = bytes_of("to_float", &image)?;
         Ok(Tensor::build(*image.shape(), |out: &mut [f32]| {
-            out.iter_mut().zip(&bytes).for_each(|(value, &byte)| *value = f32::from(byte) / 255.0);
+            for_each_pair(out, &bytes, |value, &byte| *value = f32::from(byte) / 255.0);
         })?)
     }
 }

@@ -13,6 +13,7 @@ use super::mix::shares;
 use super::resize::Interpolation;
 use super::{below, wrong};
 use crate::Result;
+use crate::elements::for_each_pair;
 
 for_pictures! { AutoAugment TrivialAugmentWide AugMix }
 
@@ -413,13 +414,13 @@ impl AugMix {
 fn add(sum: &mut [f32], image: &AnyTensor, weight: f64) -> Result<()> {
     let weight = weight as f32;
     match Pixels::of("aug_mix", image)? {
-        Pixels::Bytes(bytes) => sum.iter_mut().zip(bytes).for_each(|(sum, byte)| *sum += weight * byte.float()),
-        Pixels::Floats(floats) => sum.iter_mut().zip(floats).for_each(|(sum, float)| *sum += weight * float),
+        Pixels::Bytes(bytes) => for_each_pair(sum, &bytes, |sum, byte| *sum += weight * byte.float()),
+        Pixels::Floats(floats) => for_each_pair(sum, &floats, |sum, float| *sum += weight * float),
     }
     Ok(())
 }
 
 fn filled<P: Pixel>(mut values: Vec<P>, sum: &[f32]) -> Vec<P> {
-    values.iter_mut().zip(sum).for_each(|(value, &sum)| *value = P::rounded(sum));
+    for_each_pair(&mut values, sum, |value, &sum| *value = P::rounded(sum));
     values
 }

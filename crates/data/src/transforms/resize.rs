@@ -10,6 +10,7 @@ use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 use super::crop::{Window, for_pictures};
 use super::image::{Pixel, Planes, moved, with_pixels};
 use super::{below, between};
+use crate::elements::for_each_pair;
 use crate::{Error, Result};
 
 for_pictures! { Resize RandomResizedCrop }
@@ -228,7 +229,7 @@ fn resampled<P: Pixel>(values: &[P], planes: Planes, window: Window, down: &Taps
         for (first, narrow) in narrow.chunks_mut(ROWS * width).enumerate() {
             for row in 0..narrow.len() / width {
                 let from = &plane[(window.top + first * ROWS + row) * planes.width + window.left..][..window.width];
-                block.iter_mut().zip(from).for_each(|(column, value)| column[row] = value.float());
+                for_each_pair(&mut block, from, |column, value| column[row] = value.float());
             }
             along_rows(&block, right, narrow, width);
         }
@@ -243,7 +244,7 @@ fn along_rows<P: Pixel>(block: &[[f32; ROWS]], taps: &Taps, out: &mut [P], width
         let (start, weights) = taps.of(at);
         let mut sums = [0.0; ROWS];
         for (column, weight) in block[start..].iter().zip(weights) {
-            sums.iter_mut().zip(column).for_each(|(sum, value)| *sum += weight * value);
+            for_each_pair(&mut sums, column, |sum, value| *sum += weight * value);
         }
         out.chunks_exact_mut(width).zip(sums).for_each(|(row, sum)| row[at] = P::rounded(sum));
     }
@@ -255,9 +256,9 @@ fn along_columns<P: Pixel>(rows: &[P], taps: &Taps, out: &mut [P], width: usize)
         let (start, weights) = taps.of(at);
         sums.fill(0.0);
         for (row, weight) in rows[start * width..].chunks_exact(width).zip(weights) {
-            sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value.float());
+            for_each_pair(&mut sums, row, |sum, value| *sum += weight * value.float());
         }
-        out.iter_mut().zip(&sums).for_each(|(out, &sum)| *out = P::rounded(sum));
+        for_each_pair(out, &sums, |out, sum| *out = P::rounded(*sum));
     }
 }
 

@@ -11,10 +11,21 @@ use crate::inlined::{Array, Slice, together, zip};
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<'f, T, A, const N: usize> {
     pub(super) numbers: &'f (dyn Fn(&mut [T], &[&[A]; N]) + Sync),
-    /// The same of halves, which only `f32` has; none if it is better computed of numbers, because registers are too few.
-    pub(super) halves: Option<&'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync)>,
+    /// The same of halves, which only `f32` has.
+    pub(super) halves: Halves<'f, N>,
     /// Whether the formula reads the destination, too.
     pub(super) changes: bool,
+}
+
+/// How halves of one type are computed.
+#[derive(Clone, Copy)]
+pub(super) enum Halves<'f, const N: usize> {
+    /// As numbers in buffers, because registers are too few.
+    Numbers,
+    /// In registers, where the machine has them.
+    Registers(&'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync)),
+    /// By their bits.
+    Bits(&'f (dyn Fn(&mut [u16], [&[u16]; N]) + Sync)),
 }
 
 impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
@@ -29,15 +40,17 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
         }
     }
 
-    /// Some are halves: all of one type, for which the machine has registers, or not.
+    /// Some are halves: all of one type, or not.
     fn run_halves(self, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        if let StoredMut::Halves(_, half) = dst
-            && sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half))
-            && let (Some(halves), Some(wide)) = (self.halves, Wide::new(half))
-        {
-            return run_in_registers(|dst, sources| halves(wide, dst, sources), dst.halves(), bits_of(&sources));
+        let StoredMut::Halves(_, half) = dst else { return self.run_in_rooms(dst, sources) };
+        let are_alike = sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half));
+        match (self.halves, Wide::new(half)) {
+            (Halves::Bits(of_bits), _) if are_alike => of_bits(dst.halves(), bits_of(&sources)),
+            (Halves::Registers(of_blocks), Some(wide)) if are_alike => {
+                run_in_registers(|dst, sources| of_blocks(wide, dst, sources), dst.halves(), bits_of(&sources));
+            }
+            _ => self.run_in_rooms(dst, sources),
         }
-        self.run_in_rooms(dst, sources);
     }
 
     /// Halves become numbers in buffers first, and results are rounded afterwards.

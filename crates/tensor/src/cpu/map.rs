@@ -12,7 +12,7 @@ use bytemuck::NoUninit;
 
 use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
-use super::kernel::{Kernel, loop_over, of_halves, to_halves};
+use super::kernel::{Halves, Kernel, loop_over, of_halves, to_halves};
 use super::math::half::Wide;
 use super::source::{Operand, Repeated, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
@@ -60,7 +60,7 @@ pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T
                 |out, [x]| *out = f(x),
             ));
         },
-        halves: None,
+        halves: Halves::Numbers,
         changes: false,
     };
     written(out, [x], kernel);
@@ -151,7 +151,7 @@ pub(crate) fn map2_longest<T: Computing>(
                 |out, [a, b]| *out = f(a, b),
             ));
         },
-        halves: None,
+        halves: Halves::Numbers,
         changes: false,
     };
     written(out, [a, b], kernel);
@@ -184,7 +184,7 @@ pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: true,
     };
     updated(dst, (shape, strides), sources, kernel);
@@ -198,7 +198,7 @@ fn write<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);
@@ -212,7 +212,7 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
-        halves: Some(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);

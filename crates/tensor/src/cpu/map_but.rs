@@ -1,10 +1,10 @@
 //! Elementwise loops with a second formula: of rare numbers, or of the bits of halves. See `map.rs`.
 
-use super::kernel::{Kernel, loop_over};
+use super::kernel::{Halves, Kernel, loop_over};
 use super::map::written;
 use super::{CpuView, StoredMut, simd};
 use crate::element::Computing;
-use crate::inlined::{Flat, zip};
+use crate::inlined::zip;
 
 /// [`map1_longest`](super::map1_longest), but for numbers that `is_rare` names, which `rare` computes, number by number.
 pub(crate) fn map1_but<T: Computing>(
@@ -30,7 +30,7 @@ pub(crate) fn map1_but<T: Computing>(
                 zip(&mut dst[..], x[0]).filter(|(_, x)| is_rare(**x)).for_each(|(dst, &x)| *dst = rare(x));
             }
         },
-        halves: None,
+        halves: Halves::Numbers,
         changes: false,
     };
     written(out, [x], kernel);
@@ -45,8 +45,7 @@ pub(crate) fn map1_by_bits<T: Computing>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, |out, [x]| *out = f(x))),
-        halves: Some(&|_, dst, [x]| {
-            let (dst, x) = (dst.flattened_mut(), x.flattened());
+        halves: Halves::Bits(&|dst, [x]| {
             simd::vectorized(
                 #[inline(always)]
                 || {
@@ -87,7 +86,7 @@ pub(crate) fn map2_but<T: Computing>(
                 rare_ones.for_each(|(dst, (&a, &b))| *dst = rare(a, b));
             }
         },
-        halves: None,
+        halves: Halves::Numbers,
         changes: false,
     };
     written(out, [a, b], kernel);
@@ -110,12 +109,11 @@ pub(crate) fn map2_by_bits<T: Computing>(
                 |out, [a, b]| *out = f(a, b),
             ))
         },
-        halves: Some(&|_, dst, [a, b]| {
-            let (dst, pairs) = (dst.flattened_mut(), zip(a.flattened(), b.flattened()));
+        halves: Halves::Bits(&|dst, [a, b]| {
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    for (dst, (&a, &b)) in zip(&mut dst[..], pairs) {
+                    for (dst, (&a, &b)) in zip(&mut dst[..], zip(a, b)) {
                         *dst = of_bits(a, b);
                     }
                 },
