@@ -99,12 +99,12 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
             distance.is_finite() && squares_of(distance, squares, count) * 8.0 >= squares
         };
         let (distances, squares) = totals.split_at(channels);
-        if !zip(&distances[..], squares).all(is_near) {
+        if !zip(distances, squares).all(is_near) {
             means_of(geometry, x, totals, means)?;
             spread_around(geometry, means, x, totals)?;
         }
         let (distances, squares) = totals.split_at(channels);
-        for (i, (&distance, &squares)) in zip(&distances[..], squares).enumerate() {
+        for (i, (&distance, &squares)) in zip(distances, squares).enumerate() {
             let squares = squares_of(distance, squares, count);
             if distance.is_finite() {
                 means[i] = R::from_f64(wide(means[i]) + distance / count);

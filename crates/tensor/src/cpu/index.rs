@@ -502,7 +502,7 @@ impl AddRows<'_> {
         if self.row_len == 1 {
             for (n, index) in self.index.chunks(rows).enumerate() {
                 let values = src.part(first + n * rows, index.len(), room);
-                for (&j, &value) in zip(&index[..], values) {
+                for (&j, &value) in zip(index, values) {
                     let dst = &mut slab[j as usize];
                     *dst = adding.plus_one(*dst, value);
                 }
@@ -511,7 +511,7 @@ impl AddRows<'_> {
         }
         for (n, index) in self.index.chunks(rows).enumerate() {
             let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
-            for (&j, values) in zip(&index[..], values.chunks_exact(self.row_len)) {
+            for (&j, values) in zip(index, values.chunks_exact(self.row_len)) {
                 let row = &mut slab[j as usize * self.row_len..][..self.row_len];
                 zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
             }

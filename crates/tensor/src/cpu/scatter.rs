@@ -130,7 +130,7 @@ fn write<T: Value>(
         if let ([1, 1, 0], 1) = (lines.steps, stride) {
             let dst = &mut dst[to..][..size];
             let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
-            for (&number, &value) in zip(&numbers[..], values) {
+            for (&number, &value) in zip(numbers, values) {
                 match dst.get_mut(number as usize) {
                     Some(place) => *place = combine(*place, value),
                     None => are_inside = false,
@@ -173,7 +173,7 @@ impl<'a, T: Value> Rows<'a, T> {
         let is_repeated = |(at, (&size, &stride)): (usize, (&usize, &usize))| {
             if at == dim { size == 1 || stride == 1 } else { (size == 1 || stride == 0) && size == dst_shape[at] }
         };
-        let repeats = zip(&index.shape[..], index.strides).enumerate().all(is_repeated);
+        let repeats = zip(index.shape, index.strides).enumerate().all(is_repeated);
         let inner = dst_shape.get(dim + 1..)?.iter().product();
         let lies_at =
             |strides: &[usize]| (0..src.shape.len()).all(|at| src.shape[at] == 1 || src.strides[at] == strides[at]);

@@ -76,7 +76,7 @@ fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
         ones = ones * total;
     }
     let (x, out) = (x.as_chunks::<COLUMNS>().0, out.as_chunks_mut::<COLUMNS>().0);
-    for (x, out) in zip(&x[..], out) {
+    for (x, out) in zip(x, out) {
         before(x, &mut others, out);
     }
 }
@@ -98,7 +98,7 @@ fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
 #[inline(always)]
 fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
     for (x, out) in zip(x.chunks_exact(products.len()), out.chunks_exact_mut(products.len())) {
-        for ((&x, out), product) in zip(zip(&x[..], out), &mut *products) {
+        for ((&x, out), product) in zip(zip(x, out), &mut *products) {
             *out = *out * *product;
             *product = *product * x;
         }

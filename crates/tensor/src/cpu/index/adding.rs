@@ -59,7 +59,7 @@ impl Scatter<'_> {
                 rest = others;
                 if let (1, 0, 1) = (index_step, step, stride) {
                     let dst = &mut dst[base..][..size];
-                    for (&value, &j) in zip(&values[..], index) {
+                    for (&value, &j) in zip(values, index) {
                         match dst.get_mut(j as usize) {
                             Some(place) => add_one(place, value),
                             None => are_inside = false,
@@ -75,7 +75,7 @@ impl Scatter<'_> {
                     base += step;
                 };
                 match index_step {
-                    1 => zip(&values[..], index).for_each(|(&value, &j)| add(value, j)),
+                    1 => zip(values, index).for_each(|(&value, &j)| add(value, j)),
                     _ => values.iter().enumerate().for_each(|(i, &value)| add(value, index[i * index_step])),
                 }
             }
@@ -161,7 +161,7 @@ fn add_lines<D, C: Num>(
     let (to_a, to_b) = (&mut to_a[..size], &mut to_b[..size]);
     let (index_a, index_b) = (&index[..len], &index[index_distance..][..len]);
     let ((a, b), mut are_inside) = (values.split_at(len), true);
-    for ((a, i), (b, j)) in zip(zip(&a[..], index_a), zip(&b[..], index_b)) {
+    for ((a, i), (b, j)) in zip(zip(a, index_a), zip(b, index_b)) {
         match (to_a.get_mut(*i as usize), to_b.get_mut(*j as usize)) {
             (Some(to_a), Some(to_b)) => {
                 add_one(to_a, *a);

@@ -157,7 +157,7 @@ fn dot<T: Num>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [T::ZERO; LANES];
-    for (a, b) in zip(&a[..], b) {
+    for (a, b) in zip(a, b) {
         for ((sum, &a), &b) in zip(zip(&mut sums[..], a), b) {
             *sum = sum.plus(a.times(b));
         }
@@ -169,7 +169,7 @@ fn dot<T: Num>(a: &[T], b: &[T]) -> T {
             sums[i] = sums[i].plus(sums[i + width]);
         }
     }
-    for (&a, &b) in zip(&a_rest[..], b_rest) {
+    for (&a, &b) in zip(a_rest, b_rest) {
         sums[0] = sums[0].plus(a.times(b));
     }
     sums[0]

@@ -120,7 +120,7 @@ fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
     vectorized(
         #[inline(always)]
         || {
-            for (a, b) in zip(&a[..], b) {
+            for (a, b) in zip(a, b) {
                 sum = T::plus_product(sum, a.wide(), b.wide());
             }
         },
