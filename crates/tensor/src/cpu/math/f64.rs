@@ -211,10 +211,16 @@ pub(crate) fn log1p_exp(x: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let z = x * x;
-    let (mut even, mut odd) = (0.0, 0.0);
-    for (i, c) in coefficients.iter().enumerate() {
-        let part = if (N - i) % 2 == 1 { &mut even } else { &mut odd };
-        *part = if i < 2 { *c } else { part.mul_add(z, *c) };
+    // `while` and two places: the compiler unrolls this for any `N`, as it must before it vectorizes the loop around it.
+    let (mut even, mut odd, mut i) = (0.0_f64, 0.0_f64, 0);
+    while i < N {
+        let c = coefficients[i];
+        if (N - i) % 2 == 1 {
+            even = if i < 2 { c } else { even.mul_add(z, c) };
+        } else {
+            odd = if i < 2 { c } else { odd.mul_add(z, c) };
+        }
+        i += 1;
     }
     odd.mul_add(x, even)
 }
