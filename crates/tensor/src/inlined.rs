@@ -7,10 +7,10 @@
 
 use std::iter::{Rev, Skip, StepBy};
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ops::{Range, RangeFrom};
 use std::slice::{Chunks, ChunksExact, ChunksExactMut, ChunksMut, Iter, IterMut};
-use std::{ptr, slice};
+use std::{array, ptr, slice};
 
 /// What [`zip`] takes: items that are counted beforehand.
 ///
@@ -316,9 +316,13 @@ impl<A: Items, B: Items> IntoItems for Zip<A, B> {
     }
 }
 
-/// [`array::from_fn`](std::array::from_fn). If `f` panics, the elements that are there already are not dropped.
+/// [`array::from_fn`](std::array::from_fn), and `std`'s itself for elements that a panic of `f` would have to drop.
 #[inline(always)]
+#[cfg_attr(not(test), expect(clippy::disallowed_methods, reason = "kernels have no such elements"))]
 pub(crate) fn from_fn<T, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N] {
+    if const { needs_drop::<T>() } {
+        return array::from_fn(f);
+    }
     let mut array = [const { MaybeUninit::uninit() }; N];
     let mut i = 0;
     while i < N {
@@ -331,13 +335,17 @@ pub(crate) fn from_fn<T, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N
 }
 
 pub(crate) trait Array<T, const N: usize> {
-    /// [`map`](array::map). If `f` panics, elements are not dropped.
+    /// [`map`](array::map), and `std`'s itself for elements that a panic of `f` would have to drop.
     fn mapped<R>(self, f: impl FnMut(T) -> R) -> [R; N];
 }
 
 impl<T, const N: usize> Array<T, N> for [T; N] {
     #[inline(always)]
+    #[cfg_attr(not(test), expect(clippy::disallowed_methods, reason = "kernels have no such elements"))]
     fn mapped<R>(self, mut f: impl FnMut(T) -> R) -> [R; N] {
+        if const { needs_drop::<T>() || needs_drop::<R>() } {
+            return self.map(f);
+        }
         let array = ManuallyDrop::new(self);
         from_fn(|i| {
             let element = ptr::from_ref(&array[i]);
@@ -443,6 +451,17 @@ mod tests {
             i
         });
         assert_eq!((places, Rc::strong_count(&shared)), ([0, 1, 2], 1));
+    }
+
+    #[test]
+    fn a_panic_drops_what_was_made_and_what_is_left() {
+        let shared = Rc::new(());
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let array: [_; 3] = from_fn(|i| (i, shared.clone()));
+            array.mapped(|(i, one)| if i == 1 { panic!("in the middle") } else { one })
+        }));
+        assert!(panics.is_err());
+        assert_eq!(Rc::strong_count(&shared), 1);
     }
 
     #[test]
