@@ -514,6 +514,7 @@ struct Sign;
 scalar! { Sign: Num, "sign", Nothing, Same, |_op| [], |x| sign(x), "x > 0 ? 1 : x < 0 ? -1 : 0",
 |_saved, grad| grad.zeros_like() }
 
+#[inline(always)]
 fn sign<T: Num>(x: T) -> T {
     if x > T::ZERO {
         T::ONE

@@ -4,14 +4,14 @@
 
 use ::half::{bf16, f16};
 
-use pulp::Arch;
-
 pub(crate) use crate::autocast::Half;
 use crate::cpu::vectorized;
 use crate::element::DType;
 use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::F16c;
+#[cfg(target_arch = "x86_64")]
+use crate::processor;
 
 impl Half {
     /// The half type that elements of `dtype` are.
@@ -49,10 +49,6 @@ impl Half {
     }
 
     fn widen_each(self, bits: &[u16], to: &mut [f32]) {
-        #[cfg(target_arch = "x86_64")]
-        if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
-            return f16c.widen(bits, to);
-        }
         let pairs = zip(&mut to[..], bits);
         match self {
             Half::F16 => vectorized(
@@ -67,10 +63,6 @@ impl Half {
     }
 
     fn narrow_each(self, from: &[f32], bits: &mut [u16]) {
-        #[cfg(target_arch = "x86_64")]
-        if let (Half::F16, Some(f16c)) = (self, F16c::new()) {
-            return f16c.narrow(from, bits);
-        }
         let pairs = zip(&mut bits[..], from);
         match self {
             Half::F16 => vectorized(
@@ -159,7 +151,7 @@ impl<R: Registers> Registers for InAnyOrder<R> {
     }
 }
 
-/// The conversions that the machine has registers for: those of AVX-512.
+/// The conversions that the machine has registers for: on x86-64, all machines that kernels run on.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are none"))]
 pub(crate) enum Wide {
@@ -169,55 +161,63 @@ pub(crate) enum Wide {
 
 impl Wide {
     /// Nothing on a machine without such registers.
+    #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn new(half: Half) -> Option<Wide> {
-        match (half, Arch::new()) {
-            #[cfg(target_arch = "x86_64")]
-            (Half::F16, Arch::V4(simd)) => Some(Wide::F16(wide::F16(simd))),
-            #[cfg(target_arch = "x86_64")]
-            (Half::BF16, Arch::V4(simd)) => Some(Wide::BF16(wide::BF16(simd))),
-            _ => None,
+        match half {
+            Half::F16 => F16c::new().map(|instructions| Wide::F16(wide::F16(instructions))),
+            Half::BF16 => Some(Wide::BF16(wide::BF16(processor::vectors()))),
         }
+    }
+
+    /// Nothing on a machine without such registers.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline]
+    pub(crate) fn new(_: Half) -> Option<Wide> {
+        None
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use pulp::Simd;
-    use pulp::x86::V4;
+    use pulp::x86::V3;
 
-    use super::{BLOCK, Block, Registers, bf16, bf16_to_f32, each, f32_to_bf16, rounded_above};
+    use super::{BLOCK, Block, F16c, Registers, bf16, bf16_to_f32, each, f32_to_bf16, rounded_above};
 
-    /// By the instructions that AVX-512 has: three times as fast as the arithmetic below, and the same but for the bits of
-    /// NaN.
+    /// By the processor's instructions: faster than the arithmetic below, and the same but for the bits of NaN.
     #[derive(Clone, Copy)]
-    pub(crate) struct F16(pub(super) V4);
+    pub(crate) struct F16(pub(super) F16c);
 
     impl Registers for F16 {
         #[inline(always)]
         fn vectorized(self, work: impl FnOnce()) {
-            Simd::vectorize(self.0, work);
+            self.0.vectorized(work);
         }
 
         #[inline(always)]
         fn widen(self, bits: &Block) -> [f32; BLOCK] {
-            let [low, high]: [[u16; BLOCK / 2]; 2] = bytemuck::cast(*bits);
-            let [low, high] = [bytemuck::cast(low), bytemuck::cast(high)];
-            bytemuck::cast([self.0.avx512f._mm512_cvtph_ps(low), self.0.avx512f._mm512_cvtph_ps(high)])
+            let (mut numbers, mut i) = ([0.0; BLOCK], 0);
+            while i < BLOCK / F16c::LANES {
+                numbers.as_chunks_mut().0[i] = self.0.widen(&bits.as_chunks().0[i]);
+                i += 1;
+            }
+            numbers
         }
 
         #[inline(always)]
         fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
-            const NEAREST: i32 = 0;
-            let [low, high]: [[f32; BLOCK / 2]; 2] = bytemuck::cast(*numbers);
-            let [low, high] = [bytemuck::cast(low), bytemuck::cast(high)];
-            let narrow = self.0.avx512f;
-            bytemuck::cast([narrow._mm512_cvtps_ph::<NEAREST>(low), narrow._mm512_cvtps_ph::<NEAREST>(high)])
+            let (mut bits, mut i) = ([0; BLOCK], 0);
+            while i < BLOCK / F16c::LANES {
+                bits.as_chunks_mut().0[i] = self.0.narrow(&numbers.as_chunks().0[i]);
+                i += 1;
+            }
+            bits
         }
     }
 
     #[derive(Clone, Copy)]
-    pub(crate) struct BF16(pub(super) V4);
+    pub(crate) struct BF16(pub(super) V3);
 
     impl Registers for BF16 {
         #[inline(always)]
