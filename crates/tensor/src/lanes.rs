@@ -55,16 +55,20 @@ impl<S: Simd> Registers<S> {
 pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
 
 impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
-    pub(crate) const FITS: bool = (M + 1) * P < S::REGISTER_COUNT;
+    pub(crate) const FITS: bool = (M + 1) * P + 1 < S::REGISTER_COUNT;
 }
 
-/// How many rows a register tile has when there are `n_rows`: the size that leaves the fewest rows of tiles empty.
+/// How many rows a register tile has when there are `n_rows`: many, but few of the last tile empty.
 ///
 /// One of 8, 6, 5, 4, 2 and 1.
 pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
-    // With 16 registers, 8 rows leave room for a single column of vectors.
-    let sizes: &[usize] = if Registers::<S>::ARE_MANY { &[8, 6, 5, 4, 2, 1] } else { &[6, 5, 4, 2, 1] };
-    *sizes.iter().min_by_key(|&&rows| n_rows.next_multiple_of(rows)).unwrap_or(&1)
+    // With 16 registers, 8 rows leave room for a single column of vectors. Smaller tiles read more for each sum, and wait for sums.
+    let sizes: &[(usize, usize)] = match Registers::<S>::ARE_MANY {
+        true => &[(8, 1), (6, 1), (5, 1), (4, 1), (2, 1), (1, 1)],
+        false => &[(6, 20), (5, 21), (4, 22), (2, 28), (1, 40)],
+    };
+    let time = |&&(rows, time_of_row): &&(usize, usize)| n_rows.next_multiple_of(rows) * time_of_row;
+    sizes.iter().min_by_key(time).map_or(1, |&(rows, _)| rows)
 }
 
 /// `f32` and `f64` in vectors. `S` is an instruction set; a vector of it holds [`Lanes::lanes`] numbers.

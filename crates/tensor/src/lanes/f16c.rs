@@ -16,9 +16,8 @@ impl F16c {
 
     #[inline]
     pub(crate) fn new() -> Option<F16c> {
-        let has_all = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
+        let has_all =
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
         has_all.then_some(F16c(()))
     }
 

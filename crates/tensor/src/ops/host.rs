@@ -7,9 +7,11 @@ use crate::cpu::{self, Key, PIECE, Stored, vectorized};
 use crate::device::{Device, common_device};
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::inlined::Slice;
+use crate::inlined::{Slice, zip};
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
 use crate::op::{Derivative, on_cpu, with_locked};
+use crate::parallel::for_each_chunk_mut;
+use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -302,7 +304,7 @@ impl Tensor<Int> {
             counts.set_to(0);
             by_num!(inputs.dtype(), T => if let Some(Stored::Plain(numbers)) = inputs.data::<T>(0) {
                 let zero = T::default().key();
-                count_places(numbers, |number: T| (number.key() - zero) as usize, counts);
+                count_many(numbers, |number: T| (number.key() - zero) as usize, counts).map_err(Error::scratch("bincount"))?;
             });
             Ok(())
         })?;
@@ -311,10 +313,40 @@ impl Tensor<Int> {
     }
 }
 
+/// So few counters are kept several times.
+const FEW: usize = 256;
+
+/// [`count_places`] by all threads, if there are few counters.
+fn count_many<T: Copy + Sync>(
+    numbers: &[T],
+    place: impl Fn(T) -> usize + Sync + Copy,
+    counts: &mut [i64],
+) -> pagelock_memory::Result<()> {
+    const TASK_LEN: usize = 64 << 10;
+    const MAX_TASKS: usize = 64;
+    let n = counts.len();
+    let tasks = numbers.len().div_ceil(TASK_LEN).min(MAX_TASKS);
+    if n > FEW || tasks < 2 {
+        count_places(numbers, place, counts);
+        return Ok(());
+    }
+    let task_len = numbers.len().div_ceil(tasks);
+    scratch::with(tasks * n, |tables: &mut [i64]| {
+        tables.set_to(0);
+        for_each_chunk_mut(tables, n, |task, table| {
+            let numbers = &numbers[(task * task_len).min(numbers.len())..];
+            count_places(&numbers[..task_len.min(numbers.len())], place, table);
+        });
+        for table in tables.chunks_exact(n) {
+            zip(&mut *counts, table).for_each(|(count, more)| *count += more);
+        }
+        Ok(())
+    })
+}
+
 /// Adds to `counts[place]` how many of the numbers have this place.
 fn count_places<T: Copy>(numbers: &[T], place: impl Fn(T) -> usize, counts: &mut [i64]) {
-    /// So few counters are kept four times: a number need not wait until the counter of the one before it is written.
-    const FEW: usize = 256;
+    // A number need not wait until the counter of the one before it is written: that is in another table.
     let (fours, rest) = numbers.as_chunks::<4>();
     if counts.len() > FEW || fours.len() < FEW {
         return numbers.iter().for_each(|&number| counts[place(number)] += 1);

@@ -118,17 +118,18 @@ pub(crate) fn erfinv(x: f64) -> f64 {
     let r = if is_middle { root - 1.6 } else { root - 5.0 };
     let r = if is_near { 0.180625 - 0.25 * (x * x) } else { r };
     let (mut above, mut below) = (0.0_f64, 0.0_f64);
-    for [near, middle, far] in WICHURA {
-        let of = |i: usize| {
-            if is_near {
-                near[i]
-            } else if is_middle {
-                middle[i]
-            } else {
-                far[i]
-            }
+    let mut i = 0;
+    while i < WICHURA.len() {
+        let [near, middle, far] = WICHURA[i];
+        let [over, under] = if is_near {
+            near
+        } else if is_middle {
+            middle
+        } else {
+            far
         };
-        (above, below) = (above.mul_add(r, of(0)), below.mul_add(r, of(1)));
+        (above, below) = (above.mul_add(r, over), below.mul_add(r, under));
+        i += 1;
     }
     let y = above / below * FRAC_1_SQRT_2;
     let y = if is_near { x * (0.5 * y) } else { y.copysign(x) };
