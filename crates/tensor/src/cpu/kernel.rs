@@ -144,9 +144,9 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     }
 }
 
-/// The loops over halves.
+/// The loops over halves; of `LONG` formulas for AVX-512, too.
 #[inline(always)]
-pub(super) fn of_halves<T: Computing, A: Computing, const N: usize>(
+pub(super) fn of_halves<const LONG: bool, T: Computing, A: Computing, const N: usize>(
     wide: Wide,
     dst: &mut [Block],
     sources: [&[Block]; N],
@@ -154,8 +154,8 @@ pub(super) fn of_halves<T: Computing, A: Computing, const N: usize>(
 ) {
     if const { T::HAS_HALVES && A::HAS_HALVES } {
         match wide {
-            Wide::F16(registers) => loop_over_halves(registers, dst, sources, f),
-            Wide::BF16(registers) => loop_over_halves(registers, dst, sources, f),
+            Wide::F16(registers) => loop_over_halves::<LONG, _, _, N>(registers, dst, sources, f),
+            Wide::BF16(registers) => loop_over_halves::<LONG, _, _, N>(registers, dst, sources, f),
         }
     } else {
         unreachable!("halves compute in f32")
@@ -163,16 +163,22 @@ pub(super) fn of_halves<T: Computing, A: Computing, const N: usize>(
 }
 
 #[inline(always)]
-fn loop_over_halves<T: Computing, A: Computing, const N: usize>(
+fn loop_over_halves<const LONG: bool, T: Computing, A: Computing, const N: usize>(
     registers: impl Registers,
     dst: &mut [Block],
     sources: [&[Block]; N],
     f: impl Fn(&mut T, [A; N]),
 ) {
-    registers.vectorized(
-        #[inline(always)]
-        || change_in_registers(registers, dst, sources, f),
-    );
+    match LONG {
+        true => registers.vectorized_widely(
+            #[inline(always)]
+            || change_in_registers(registers, dst, sources, f),
+        ),
+        false => registers.vectorized(
+            #[inline(always)]
+            || change_in_registers(registers, dst, sources, f),
+        ),
+    }
 }
 
 /// The same inside of a loop that is compiled for these registers.

@@ -184,7 +184,7 @@ pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves::<false, _, _, N>(wide, dst, x, f)),
         changes: true,
     };
     updated(dst, (shape, strides), sources, kernel);
@@ -198,7 +198,7 @@ fn write<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves::<false, _, _, N>(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);
@@ -212,7 +212,7 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
 ) {
     let kernel = Kernel {
         numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves(wide, dst, x, f)),
+        halves: Halves::Registers(&|wide, dst, x| of_halves::<true, _, _, N>(wide, dst, x, f)),
         changes: false,
     };
     written(out, sources, kernel);

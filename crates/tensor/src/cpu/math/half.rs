@@ -3,6 +3,7 @@
 //! The `half` crate's own conversions of single values ask the processor for its features each time.
 
 use ::half::{bf16, f16};
+use pulp::Simd;
 
 pub(crate) use crate::autocast::Half;
 use crate::cpu::vectorized;
@@ -10,7 +11,6 @@ use crate::element::DType;
 use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::F16c;
-#[cfg(target_arch = "x86_64")]
 use crate::processor;
 
 impl Half {
@@ -116,6 +116,14 @@ pub(crate) type Block = [u16; BLOCK];
 pub(crate) trait Registers: Copy {
     /// Runs `work` compiled for these registers.
     fn vectorized(self, work: impl FnOnce());
+    /// The same for AVX-512, too, as [`vectorized_widely`](crate::cpu::vectorized_widely) does.
+    #[inline(always)]
+    fn vectorized_widely(self, work: impl FnOnce()) {
+        match processor::wide_vectors() {
+            Some(simd) => Simd::vectorize(simd, work),
+            None => self.vectorized(work),
+        }
+    }
     /// A block, widened.
     fn widen(self, bits: &Block) -> [f32; BLOCK];
     /// A block, rounded to the nearest, ties to even.
@@ -420,19 +428,21 @@ mod tests {
         }
     }
 
-    /// Of all lengths that are not whole vectors, too.
+    /// Of all lengths that are not whole blocks, too.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn instructions_convert_as_the_arithmetic_does() {
-        let Some(f16c) = F16c::new() else { return println!("skipped: this processor has no F16C") };
+        if F16c::new().is_none() {
+            return println!("skipped: this processor has no F16C");
+        }
         let all: Vec<u16> = (0..=u16::MAX).collect();
-        for len in [0, 1, 7, 8, 9, all.len() - 3, all.len()] {
+        for len in [0, 1, 31, 32, 33, all.len() - 3, all.len()] {
             let (mut wide, mut bits) = (vec![0.0; len], vec![0; len]);
-            f16c.widen(&all[..len], &mut wide);
+            Half::F16.widen(&all[..len], &mut wide);
             // Between two halves, on both sides of the middle, and itself.
             for offset in [0, 0xfff, 0x1000, 0x1001] {
                 let numbers: Vec<f32> = wide.iter().map(|x| f32::from_bits(x.to_bits() + offset)).collect();
-                f16c.narrow(&numbers, &mut bits);
+                Half::F16.narrow(&numbers, &mut bits);
                 for (&x, &bits) in numbers.iter().zip(&bits) {
                     let (found, expected) = (f16::from_bits(bits), f32_to_f16(x));
                     assert!(bits == expected.to_bits() || x.is_nan() && found.is_nan(), "{x:e} became {found}");
