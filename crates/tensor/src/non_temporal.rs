@@ -8,7 +8,9 @@
 
 use bytemuck::NoUninit;
 
-use crate::inlined::{Flat, Slice};
+#[cfg(target_arch = "x86_64")]
+use crate::inlined::Flat;
+use crate::inlined::Slice;
 
 /// Results of at least this many bytes are written past the caches: about what processors have for all cores.
 const LARGE_BYTES: usize = 32 << 20;

@@ -17,6 +17,7 @@ use pulp::{u16x32, u32x16, x86::V4};
 
 use super::Lanes;
 use crate::element::Real;
+#[cfg(target_arch = "x86_64")]
 use crate::inlined::Slice;
 
 /// How vectors of factors are multiplied, and their products added up.

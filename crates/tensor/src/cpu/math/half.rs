@@ -301,6 +301,7 @@ mod wide {
 }
 
 /// `from.map(f)`, which the compiler does not inline where instructions are chosen at run time.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn each<A: Copy, B: Copy + Default>(from: &[A; BLOCK], f: impl Fn(A) -> B) -> [B; BLOCK] {
     let mut to = [B::default(); BLOCK];

@@ -6,6 +6,7 @@ use pulp::Simd;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
 use crate::element::Real;
+#[cfg(target_arch = "x86_64")]
 use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{Bf16, PairsOfBf16};
