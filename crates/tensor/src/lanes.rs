@@ -55,6 +55,7 @@ impl<S: Simd> Registers<S> {
 pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
 
 impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
+    /// A row of `P` vectors feeds them, and a factor; with none to spare, a sum would go to memory in each step.
     pub(crate) const FITS: bool = (M + 1) * P + 1 < S::REGISTER_COUNT;
 }
 

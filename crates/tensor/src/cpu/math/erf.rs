@@ -118,6 +118,7 @@ pub(crate) fn erfinv(x: f64) -> f64 {
     let r = if is_middle { root - 1.6 } else { root - 5.0 };
     let r = if is_near { 0.180625 - 0.25 * (x * x) } else { r };
     let (mut above, mut below) = (0.0_f64, 0.0_f64);
+    // `while`, as in `polynomial`: the compiler unrolls it.
     let mut i = 0;
     while i < WICHURA.len() {
         let [near, middle, far] = WICHURA[i];
