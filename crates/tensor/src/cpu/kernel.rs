@@ -3,6 +3,7 @@
 
 use super::elements::rows_in;
 use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
+use super::source::Room;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 use crate::inlined::{Array, Slice, together, zip};
@@ -55,17 +56,17 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
 
     /// Halves become numbers in buffers first, and results are rounded afterwards.
     fn run_in_rooms(self, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let (mut to, mut from) = ([T::ZERO; PIECE], [[A::ZERO; PIECE]; N]);
+        let (mut to, mut from) = (Room([T::ZERO; PIECE]), [Room([A::ZERO; PIECE]); N]);
         for start in (0..dst.len()).step_by(PIECE) {
             let len = PIECE.min(dst.len() - start);
             let mut widened = [&[][..]; N];
             for ((widened, room), source) in zip(zip(&mut widened[..], &mut from), sources) {
-                *widened = source.part(start, len).widened(room);
+                *widened = source.part(start, len).widened(&mut room.0);
             }
             match dst.part(start, len) {
                 StoredMut::Plain(dst) => (self.numbers)(dst, &widened),
                 StoredMut::Halves(dst, half) => {
-                    let to = &mut to[..len];
+                    let to = &mut to.0[..len];
                     if self.changes {
                         half.widen(dst, T::f32s(to));
                     }

@@ -21,10 +21,15 @@ const LONGEST_PERIOD: usize = SEGMENT / 4;
 /// A piece that begins anywhere in the period.
 const REPEATED: usize = SEGMENT + LONGEST_PERIOD;
 
-/// Room for an operand that repeats, over and over; untouched by others.
+/// Elements on the stack from the start of a cache line on: no vector lies in two lines, which would take twice the time.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Room<T, const LEN: usize>(pub(super) [T; LEN]);
+
+/// Room for an operand that repeats, over and over.
 pub(super) struct Repeated<T> {
-    numbers: Option<[T; REPEATED]>,
-    bits: Option<[u16; REPEATED]>,
+    numbers: Option<Room<T, REPEATED>>,
+    bits: Option<Room<u16, REPEATED>>,
 }
 
 impl<T: Computing> Repeated<T> {
@@ -34,10 +39,10 @@ impl<T: Computing> Repeated<T> {
     }
 }
 
-/// Room for a piece of an operand that lies there otherwise than the loop takes it; untouched until then.
+/// Room for a piece of an operand that lies there otherwise than the loop takes it.
 pub(super) struct Scratch<T> {
-    numbers: Option<[T; SEGMENT]>,
-    bits: Option<[u16; SEGMENT]>,
+    numbers: Option<Room<T, SEGMENT>>,
+    bits: Option<Room<u16, SEGMENT>>,
     walk: Option<Walk>,
 }
 
@@ -88,6 +93,16 @@ impl<'a, T: Computing> Operand<'a, T> {
         }
     }
 
+    /// Whether [`repeated`](Self::repeated) takes room.
+    pub(super) fn is_periodic(&self) -> bool {
+        matches!(self.pattern, Pattern::Periodic(_))
+    }
+
+    /// Whether [`open`](Self::open) takes room.
+    pub(super) fn is_strided(&self) -> bool {
+        matches!(self.pattern, Pattern::Strided)
+    }
+
     /// How many rows there are, how long they are, and from one to the next, if few elements lie between them.
     pub(super) fn rows(&self) -> Option<[usize; 3]> {
         match (self.pattern, self.dims.shape(), self.dims.strides()) {
@@ -105,21 +120,22 @@ impl<'a, T: Computing> Operand<'a, T> {
 
     /// The operand itself, or if it repeats, what repeats in `room`, long enough for pieces of `segment` elements.
     #[inline]
-    pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated<T>) -> Operand<'s, T>
+    pub(super) fn repeated<'s>(self, segment: usize, room: Option<&'s mut Repeated<T>>) -> Operand<'s, T>
     where
         'a: 's,
     {
         let Pattern::Periodic(period) = self.pattern else { return self };
+        let room = room.expect("operands that repeat have room");
         let data = match self.data {
             Stored::Plain(elements) => {
-                let all = room.numbers.insert([T::ZERO; REPEATED]);
+                let Room(all) = room.numbers.insert(Room([T::ZERO; REPEATED]));
                 repeat(&elements[..period], &mut all[..segment + period]);
                 Stored::Plain(&all[..])
             }
             Stored::Halves(halves, half) => {
-                let all = room.bits.insert([0; REPEATED]);
+                let Room(all) = room.bits.insert(Room([0; REPEATED]));
                 repeat(&halves[..period], &mut all[..segment + period]);
-                Stored::Halves(all, half)
+                Stored::Halves(&all[..], half)
             }
         };
         Operand { data, ..self }
@@ -127,20 +143,24 @@ impl<'a, T: Computing> Operand<'a, T> {
 
     /// Starts reading at element number `start`.
     #[inline]
-    pub(super) fn open<'s>(&self, start: usize, scratch: &'s mut Scratch<T>) -> Source<'s, T>
+    pub(super) fn open<'s>(&self, start: usize, scratch: Option<&'s mut Scratch<T>>) -> Source<'s, T>
     where
         'a: 's,
     {
-        let Scratch { numbers, bits, walk } = scratch;
         match (self.pattern, self.data) {
             (Pattern::Contiguous, data) => Source::Contiguous(data.from(start)),
             (Pattern::Periodic(period), data) => Source::Periodic { data, period, phase: start % period },
             (Pattern::Strided, data) => {
+                let Scratch { numbers, bits, walk } = scratch.expect("strided operands have room");
                 let walk = walk.insert(Walk::starting_at(self.dims, start));
                 match data {
-                    Stored::Plain(data) => Source::Strided { data, walk, buffer: numbers.insert([T::ZERO; SEGMENT]) },
+                    Stored::Plain(data) => {
+                        let Room(buffer) = numbers.insert(Room([T::ZERO; SEGMENT]));
+                        Source::Strided { data, walk, buffer }
+                    }
                     Stored::Halves(data, half) => {
-                        Source::StridedHalves { data, half, walk, buffer: bits.insert([0; SEGMENT]) }
+                        let Room(buffer) = bits.insert(Room([0; SEGMENT]));
+                        Source::StridedHalves { data, half, walk, buffer }
                     }
                 }
             }

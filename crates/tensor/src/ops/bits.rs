@@ -77,8 +77,14 @@ of_bits! { Xor, "bitwise_xor", |a, b| a ^ b, "a ^ b" }
 of_bits! { Up, "bitwise_left_shift", |a, b| a.up(b), "b < 0 || b >= R(8 * sizeof(R)) ? R(0) : R(u64(a) << u64(b))" }
 of_bits! { Down, "bitwise_right_shift", |a, b| a.down(b), "b < 0 || b >= R(8 * sizeof(R)) ? (a < 0 ? R(-1) : R(0)) : R(a >> b)" }
 of_bits! { Gcd, "gcd", |a, b| a.gcd(b), "[](R a, R b) -> R { while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return magnitude(a); }(a, b)" }
-of_bits! { Lcm, "lcm", |a, b| { let d = a.gcd(b); if d == T::ZERO { d } else { a.floor_div(d).times(b).magnitude() } },
+of_bits! { Lcm, "lcm", |a, b| { let d = a.gcd(b); if d == T::ZERO { d } else { multiples(a, d).times(b).magnitude() } },
 "[](R x, R y) -> R { R a = x, b = y; while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return a == R(0) ? a : magnitude(times(floor_div(x, a), y)); }(a, b)" }
+
+/// How many times a number has a divisor of it.
+#[inline(always)]
+fn multiples<T: Num>(x: T, divisor: T) -> T {
+    if x.needs_long_division(divisor) { x.floor_div(divisor) } else { x.near_floor_div(divisor) }
+}
 
 macro_rules! method {
     ($method:ident = $name:ident, $doc:literal) => {

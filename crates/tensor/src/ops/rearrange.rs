@@ -12,7 +12,7 @@ use crate::inlined::Array;
 use crate::kind::{Int, Kind};
 use crate::layout::Layout;
 use crate::op::{View, view_raw};
-use crate::shape::{IntoShape, Shape};
+use crate::shape::{IntoShape, MAX_RANK, Shape};
 use crate::tensor::{Raw, Tensor};
 
 /// What [`Tensor::pad`] puts around a tensor.
@@ -173,10 +173,34 @@ fn repeat(x: &Raw, repeats: Shape) -> Result<Raw> {
     while shape.rank() < repeats.rank() {
         shape.insert(0, 1)?;
     }
-    repeats.iter().enumerate().try_fold(x.reshape_to(shape)?, |x, (dim, &repeats)| match repeats {
+    let x = x.reshape_to(shape)?;
+    if let Some(repeated) = repeated_at_once(&x, &repeats)? {
+        return Ok(repeated);
+    }
+    repeats.iter().enumerate().try_fold(x, |x, (dim, &repeats)| match repeats {
         1 => Ok(x),
         repeats => repeated(&x, dim, dim, repeats),
     })
+}
+
+/// With all dimensions repeated in one copy, if a tensor has as many dimensions as that takes.
+fn repeated_at_once(x: &Raw, repeats: &Shape) -> Result<Option<Raw>> {
+    let n_repeated = repeats.iter().filter(|&&repeats| repeats != 1).count();
+    if x.rank() + n_repeated > MAX_RANK {
+        return Ok(None);
+    }
+    let [mut apart, mut wide, mut shape] = [Shape::SCALAR; 3];
+    for (&size, &repeats) in x.shape().iter().zip(repeats.iter()) {
+        if repeats != 1 {
+            apart.push(1)?;
+            wide.push(repeats)?;
+        }
+        apart.push(size)?;
+        wide.push(size)?;
+        shape.push(size.saturating_mul(repeats))?;
+    }
+    shape.check_size()?;
+    x.reshape_to(apart)?.expand(wide)?.reshape_to(shape).map(Some)
 }
 
 /// With a dimension repeated: as a whole (`at` is `dim`), or entry by entry (`at` is `dim + 1`).

@@ -17,16 +17,17 @@ pub(crate) trait Division: Sized {
 }
 
 macro_rules! integer {
-    ($type:ty, |$a:ident, $b:ident| $near:expr, $quotient:expr) => {
+    ($type:ty, $is_rare:expr, |$a:ident, $b:ident| $near:expr, $exact:expr) => {
         impl Division for $type {
             #[inline(always)]
-            fn needs_long_division(self, _: Self) -> bool {
-                false
+            fn needs_long_division(self, divisor: Self) -> bool {
+                $is_rare(self) || $is_rare(divisor)
             }
             #[inline(always)]
             fn near_fmod(self, divisor: Self) -> Self {
                 let ($a, $b) = (self, divisor);
-                $near
+                let quotient: $type = $near;
+                if divisor == 0 { 0 } else { self.wrapping_sub(quotient.wrapping_mul(divisor)) }
             }
             #[inline(always)]
             fn fmod(self, divisor: Self) -> Self {
@@ -34,24 +35,50 @@ macro_rules! integer {
             }
             #[inline(always)]
             fn near_floor_div(self, divisor: Self) -> Self {
-                self.floor_div(divisor)
+                let ($a, $b) = (self, divisor);
+                floor_of!($type, $a, $b, $near)
             }
             #[inline(always)]
-            #[allow(unused_comparisons, reason = "of bytes none is below 0")]
             fn floor_div(self, divisor: Self) -> Self {
                 let ($a, $b) = (self, divisor);
-                let quotient: $type = $quotient;
-                let rest = self.wrapping_sub(quotient.wrapping_mul(divisor));
-                let is_below = rest != 0 && (rest < 0) != (divisor < 0) && divisor != 0;
-                if is_below { quotient.wrapping_sub(1) } else { quotient }
+                floor_of!($type, $a, $b, $exact)
             }
         }
     };
 }
 
-integer! { i64, |a, b| a.fmod(b), if b == 0 { 0 } else { a.wrapping_div(b) } }
-integer! { i32, |a, b| if b == 0 { 0 } else { a.wrapping_sub(whole_quotient(a, b).wrapping_mul(b)) }, whole_quotient(a, b) }
-integer! { u8, |a, b| if b == 0 { 0 } else { a.wrapping_sub(small_quotient(a, b).wrapping_mul(b)) }, small_quotient(a, b) }
+/// The quotient rounded down, from one that is cut off behind the point.
+macro_rules! floor_of {
+    ($type:ty, $a:expr, $b:expr, $quotient:expr) => {{
+        let quotient: $type = $quotient;
+        let rest = $a.wrapping_sub(quotient.wrapping_mul($b));
+        #[allow(unused_comparisons, reason = "of bytes none is below 0")]
+        let is_below = rest != 0 && (rest < 0) != ($b < 0) && $b != 0;
+        if is_below { quotient.wrapping_sub(1) } else { quotient }
+    }};
+}
+
+integer! { i64, is_long, |a, b| quotient_of_short(a, b), if b == 0 { 0 } else { a.wrapping_div(b) } }
+integer! { i32, |_| false, |a, b| whole_quotient(a, b), whole_quotient(a, b) }
+integer! { u8, |_| false, |a, b| small_quotient(a, b), small_quotient(a, b) }
+
+/// Whether [`quotient_of_short`] cannot divide a number or by it: −2⁵⁰ to 2⁵⁰ − 1 are short.
+#[inline(always)]
+fn is_long(x: i64) -> bool {
+    (x.wrapping_add(1 << 50)) as u64 >> 51 != 0
+}
+
+/// As [`whole_quotient`] for what is not [`is_long`]. A quotient that is not whole does not become a whole one by rounding: it is
+/// 1/|b| or more away from that, and the error is at most 2⁻⁵³ · |a/b|, which is less because |a| ≤ 2⁵⁰.
+#[inline(always)]
+fn quotient_of_short(a: i64, b: i64) -> i64 {
+    let bits = super::f64::ROUND.to_bits() as i64;
+    // The integer in the low bits.
+    let float = |x: i64| f64::from_bits(x.wrapping_add(bits) as u64) - super::f64::ROUND;
+    let quotient = float(a) / float(if b == 0 { 1 } else { b });
+    let quotient = ((quotient.trunc() + super::f64::ROUND).to_bits() as i64).wrapping_sub(bits);
+    if b == 0 { 0 } else { quotient }
+}
 
 /// As [`whole_quotient`], in `f32`.
 #[inline(always)]
