@@ -1,14 +1,16 @@
 //! `cargo xtask consumers`: what a user of one single crate sees.
 //!
-//! For each crate a ten-line program (in `xtask/consumers/`) is built and run in a temporary folder outside
+//! For each crate a ten-line program (in `xtask/consumers/`) is checked in a temporary folder outside
 //! the workspace, with that crate as its only dependency: a hidden need for a workspace setting, for a
-//! feature that another member switches on, or for a second crate fails here. [`FORBIDDEN`] holds the
-//! layering of the crates.
+//! feature that another member switches on, or for a second crate fails here. Then it is run with the library that the
+//! tests have built; to build each crate once more would take minutes. [`FORBIDDEN`] holds the layering of the crates.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use lexopt::Parser;
+use serde_json::Value;
 use xshell::{Shell, cmd};
 
 use crate::remaining_words;
@@ -53,7 +55,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     check(sh, &remaining_words(parser)?)
 }
 
-/// Builds and runs the programs of the packages in `only` (all, if empty), and checks the layering.
+/// Checks and runs the programs of the packages in `only` (all, if empty), and checks the layering.
 pub(crate) fn check(sh: &Shell, only: &[String]) -> Result<()> {
     if let Some(unknown) = only.iter().find(|name| CRATES.iter().all(|krate| krate.package != **name)) {
         let known: Vec<_> = CRATES.iter().map(|krate| krate.package).collect();
@@ -62,9 +64,10 @@ pub(crate) fn check(sh: &Shell, only: &[String]) -> Result<()> {
     for (package, forbidden) in FORBIDDEN {
         check_layering(sh, package, forbidden)?;
     }
+    let libraries = Libraries::built_for_tests(sh)?;
     for krate in CRATES {
         if only.is_empty() || only.iter().any(|name| name == krate.package) {
-            build_and_run(sh, krate)?;
+            check_and_run(sh, krate, &libraries)?;
         }
     }
     Ok(())
@@ -80,23 +83,67 @@ fn check_layering(sh: &Shell, package: &str, forbidden: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn build_and_run(sh: &Shell, krate: &Crate) -> Result<()> {
+fn check_and_run(sh: &Shell, krate: &Crate, libraries: &Libraries) -> Result<()> {
     let root = sh.current_dir();
-    let target = root.join("target/consumers");
-    let source = sh.read_file(format!("xtask/consumers/{}.rs", krate.package))?;
+    let target = root.join("target");
     let folder = sh.create_temp_dir()?;
+    let source = folder.path().join("src/main.rs");
+    sh.copy_file(root.join(format!("xtask/consumers/{}.rs", krate.package)), &source)?;
+    sh.write_file(folder.path().join("Cargo.toml"), manifest(&root, krate))?;
+    // The same versions as in the workspace, so that nothing has to be resolved or downloaded again.
+    sh.copy_file(root.join("Cargo.lock"), folder.path().join("Cargo.lock"))?;
 
     let _there = sh.push_dir(folder.path());
-    sh.write_file("Cargo.toml", manifest(&root, krate))?;
-    sh.write_file("src/main.rs", source)?;
-    // The same versions as in the workspace, so that nothing has to be resolved or downloaded again.
-    sh.copy_file(root.join("Cargo.lock"), "Cargo.lock")?;
-    let printed = cmd!(sh, "cargo run --quiet").env("CARGO_TARGET_DIR", target).quiet().read();
+    let check = cmd!(sh, "cargo check --release --quiet").env("CARGO_TARGET_DIR", target).quiet().run();
+    check.with_context(|| format!("xtask/consumers/{}.rs needs more than {}", krate.package, krate.package))?;
+    let program = libraries.compile(sh, krate, &source, folder.path(), &[])?;
+    let printed = cmd!(sh, "{program}").quiet().read();
     let printed = printed.with_context(|| format!("xtask/consumers/{}.rs failed", krate.package))?;
 
     ensure!(!printed.is_empty(), "xtask/consumers/{}.rs printed nothing", krate.package);
     println!("   {}: {}", krate.package, printed.lines().next().unwrap_or_default());
     Ok(())
+}
+
+/// The libraries of this workspace in release, built as the tests have them: with the features that dev-dependencies switch on.
+pub(crate) struct Libraries(BTreeMap<String, PathBuf>);
+
+impl Libraries {
+    pub(crate) fn built_for_tests(sh: &Shell) -> Result<Libraries> {
+        let build = cmd!(sh, "cargo build --release --quiet --workspace --lib --examples --message-format=json");
+        let messages = build.quiet().read()?;
+        let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let named = messages.filter_map(|message| {
+            let files = message["filenames"].as_array()?;
+            let library = files.iter().filter_map(Value::as_str).find(|file| file.ends_with(".rlib"))?;
+            Some((message["target"]["name"].as_str()?.to_owned(), PathBuf::from(library)))
+        });
+        Ok(Libraries(named.collect()))
+    }
+
+    /// Compiles a program that uses a crate in a folder, which has a manifest: derive macros look into it.
+    pub(crate) fn compile(
+        &self,
+        sh: &Shell,
+        krate: &Crate,
+        source: &Path,
+        folder: &Path,
+        options: &[String],
+    ) -> Result<PathBuf> {
+        let name = krate.package.replace('-', "_");
+        let library = self.0.get(&name).with_context(|| format!("cargo built no library `{name}`"))?;
+        let dependencies = library.with_file_name("deps");
+        let dependencies =
+            if dependencies.is_dir() { &dependencies } else { library.parent().context("it lies in a folder")? };
+        let program = folder.join("program");
+        let compile = cmd!(
+            sh,
+            "rustc --edition 2024 --crate-type bin --crate-name program -C opt-level=3 --emit=link={program} {options...}
+             --extern {name}={library} -L dependency={dependencies} {source}"
+        );
+        compile.env("CARGO_MANIFEST_DIR", folder).quiet().run()?;
+        Ok(program)
+    }
 }
 
 /// The smallest manifest of a program outside the workspace with one dependency. The other one has no code: it keeps crates
@@ -108,7 +155,7 @@ pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     let features = features.display();
     format!(
         "[package]\nname = \"{package}-consumer\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [profile.dev]\ndebug = false\nincremental = false\n\n[dependencies]\n{package} = {{ path = '{path}' }}\n\
+         [dependencies]\n{package} = {{ path = '{path}' }}\n\
          pagelock-features = {{ path = '{features}', default-features = false }}\n"
     )
 }

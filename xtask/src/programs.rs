@@ -5,13 +5,12 @@
 //! them, before LLVM optimizes, have a bound ([`PROGRAMS`]). They are then run, so that they stay programs that work.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use lexopt::Parser;
-use serde_json::Value;
 use xshell::{Shell, cmd};
 
+use crate::consumers::Libraries;
 use crate::{consumers, no_more_arguments};
 
 /// Each program, and how many lines of LLVM IR it may have.
@@ -27,10 +26,10 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
 
 /// Compiles and runs each program; fails where one is above its bound, after all were counted.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
-    let library = library(sh)?;
+    let libraries = Libraries::built_for_tests(sh)?;
     let mut complaints = Vec::new();
     for &(name, most) in PROGRAMS {
-        let functions = compile_and_run(sh, name, &library).with_context(|| format!("the program `{name}`"))?;
+        let functions = compile_and_run(sh, name, &libraries).with_context(|| format!("the program `{name}`"))?;
         let lines: usize = functions.iter().map(|function| function.0).sum();
         println!("   {name}: {lines} lines of LLVM IR, at most {most}");
         if lines > most {
@@ -40,22 +39,8 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     if complaints.is_empty() { Ok(()) } else { bail!("{}", complaints.join("\n")) }
 }
 
-/// The `pagelock` library in release, built as the tests have it: with the features that dev-dependencies switch on.
-fn library(sh: &Shell) -> Result<PathBuf> {
-    let build = cmd!(sh, "cargo build --release --quiet --example tensors --message-format=json");
-    let messages = build.quiet().read()?;
-    let messages = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut files = messages.filter(|message| message["target"]["name"] == "pagelock").flat_map(|message| {
-        let files = message["filenames"].as_array().cloned().unwrap_or_default();
-        files.into_iter().filter_map(|file| file.as_str().map(PathBuf::from))
-    });
-    files
-        .find(|file| file.extension().is_some_and(|ending| ending == "rlib"))
-        .context("cargo built no `pagelock` library")
-}
-
 /// Each function of the program with its lines, after the program ran.
-fn compile_and_run(sh: &Shell, name: &str, library: &Path) -> Result<Vec<(usize, String)>> {
+fn compile_and_run(sh: &Shell, name: &str, libraries: &Libraries) -> Result<Vec<(usize, String)>> {
     let root = sh.current_dir();
     let folder = sh.create_temp_dir()?;
     let there = folder.path();
@@ -67,18 +52,11 @@ fn compile_and_run(sh: &Shell, name: &str, library: &Path) -> Result<Vec<(usize,
         }
         _ => root.join(format!("xtask/consumers/{name}.rs")),
     };
-    sh.write_file(there.join("Cargo.toml"), consumers::manifest(&root, consumers::WHOLE))?; // derive macros look into it
-    let dependencies = library.with_file_name("deps");
-    let dependencies =
-        if dependencies.is_dir() { &dependencies } else { library.parent().context("it lies in a folder")? };
-    let (ir, program) = (there.join("program.ll"), there.join("program"));
-    let compile = cmd!(
-        sh,
-        "rustc --edition 2024 --crate-type bin -C opt-level=3 -C codegen-units=1 -C no-prepopulate-passes
-         -C symbol-mangling-version=v0 --emit=llvm-ir={ir},link={program} --extern pagelock={library}
-         -L dependency={dependencies} {source}"
-    );
-    compile.env("CARGO_MANIFEST_DIR", there).quiet().run()?;
+    sh.write_file(there.join("Cargo.toml"), consumers::manifest(&root, consumers::WHOLE))?;
+    let ir = there.join("program.ll");
+    let emit = format!("--emit=llvm-ir={}", ir.display());
+    let options = ["-Ccodegen-units=1", "-Cno-prepopulate-passes", "-Csymbol-mangling-version=v0", &emit];
+    let program = libraries.compile(sh, consumers::WHOLE, &source, there, &options.map(str::to_owned))?;
     let _there = sh.push_dir(there);
     cmd!(sh, "{program}").quiet().ignore_stdout().run()?;
     Ok(functions(&sh.read_file(ir)?))

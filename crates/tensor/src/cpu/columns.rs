@@ -104,11 +104,16 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         });
         out.each_piece(|start, out| {
             for (column, out) in zip(start.., out) {
-                let mut sums = [F::IDENTITY; PARTS];
-                zip(&mut sums[..], &*parts).for_each(|(sum, part)| *sum = part[column]);
-                *out = finish(in_halves(&mut sums, |a, b| self.fold.combine(a, b)));
+                *out = finish(self.whole_column(parts, column));
             }
         });
+    }
+
+    #[inline(never)] // for vectors of columns, it would take the compiler seconds
+    fn whole_column<const W: usize>(&self, parts: &[[F::Value; W]], column: usize) -> F::Value {
+        let mut sums = [F::IDENTITY; PARTS];
+        zip(&mut sums[..], parts).for_each(|(sum, part)| *sum = part[column]);
+        in_halves(&mut sums, |a, b| self.fold.combine(a, b))
     }
 
     /// Folds `n` rows, from number `start` on, into `sums`.

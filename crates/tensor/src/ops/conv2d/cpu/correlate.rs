@@ -178,7 +178,8 @@ impl<E: Entries> Task<'_, E> {
                 image_len: pass.groups * group_len,
                 channels: pass.source_channels,
             };
-            self.packed.entries.vectorize(Fill::<E> { planes, from, first_row: part.first_row, block: self.block });
+            let fill = Fill { planes, from, first_row: part.first_row, block: self.block };
+            fill.run(self.packed.entries);
             self.tiles(part, group);
         }
     }

@@ -46,6 +46,12 @@ impl<E: Entries> WithSimd for Fill<'_, E> {
 }
 
 impl<E: Entries> Fill<'_, E> {
+    /// Not inlined, so that it is compiled once for both of its callers: it is the longest function of all kernels.
+    #[inline(never)]
+    pub(super) fn run(self, entries: E) {
+        entries.vectorize(self);
+    }
+
     /// Copies every row that is not padding.
     #[inline(always)]
     fn rows(self, kind: &impl CopyRow) {
@@ -102,10 +108,11 @@ struct Whole<const W: usize> {
 impl<const W: usize> CopyRow for Whole<W> {
     #[inline(always)]
     fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
-        let (n, to) = (first.len(), &mut to[self.place..][..first.len()]);
-        for at in (0..n).step_by(W) {
-            let at = at.min(n - W);
+        let (n, to, mut next) = (first.len(), &mut to[self.place..][..first.len()], 0);
+        while next < n {
+            let at = next.min(n - W);
             *piece_mut(to, at) = E::join::<W>(piece(first, at), second.map(|second| piece(second, at)));
+            next += W;
         }
     }
 }
@@ -126,10 +133,12 @@ impl<const W: usize> CopyRow for Halves<W> {
             [even[n]] = E::join(piece(first, 2 * n), second.map(|second| piece(second, 2 * n)));
         }
         let (first, second) = (first.as_chunks().0, second.map(|second| second.as_chunks().0));
-        for at in (0..n).step_by(W) {
-            let at = at.min(n - W);
+        let mut next = 0;
+        while next < n {
+            let at = next.min(n - W);
             let halves = E::join_halves::<W>(piece(first, at), second.map(|second| piece(second, at)));
             [*piece_mut(even, at), *piece_mut(odd, at)] = halves;
+            next += W;
         }
     }
 }

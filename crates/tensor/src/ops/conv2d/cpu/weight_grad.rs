@@ -178,7 +178,7 @@ impl<E: Entries> Task<'_, E> {
                 }
                 let fill = |planes, pixels, channels, block| {
                     let from = group_images(planes, pixels, channels, self.d.groups, (first, n_images, group));
-                    self.entries.vectorize(Fill::<E> { planes, from, first_row, block });
+                    Fill { planes, from, first_row, block }.run(self.entries);
                 };
                 fill(&self.source, self.x, self.d.in_channels, &mut *source);
                 fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
