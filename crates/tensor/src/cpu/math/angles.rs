@@ -65,6 +65,14 @@ pub(crate) fn cos(x: f64) -> f64 {
     signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1))
 }
 
+/// The tangent, unless the number is far.
+#[inline(always)]
+pub(crate) fn tan(x: f64) -> f64 {
+    let (s, c, n) = sin_cos(x);
+    let y = if n & 1 == 0 { s } else { -c } / if n & 1 == 0 { c } else { s };
+    if x == 0.0 { x } else { y }
+}
+
 /// `x`, or −`x` if bit 1 of `sign` is set.
 #[inline(always)]
 fn signed_by(x: f64, sign: u64) -> f64 {

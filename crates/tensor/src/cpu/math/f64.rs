@@ -211,17 +211,18 @@ pub(crate) fn log1p_exp(x: f64) -> f64 {
 #[inline(always)]
 pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let z = x * x;
-    // `while` and two places: the compiler unrolls this for any `N`, as it must before it vectorizes the loop around it.
-    let (mut even, mut odd, mut i) = (0.0_f64, 0.0_f64, 0);
-    while i < N {
-        let c = coefficients[i];
-        if (N - i) % 2 == 1 {
-            even = if i < 2 { c } else { even.mul_add(z, c) };
-        } else {
-            odd = if i < 2 { c } else { odd.mul_add(z, c) };
-        }
-        i += 1;
+    let (mut first, mut second) = (coefficients[0], if N > 1 { coefficients[1] } else { 0.0 });
+    // `while`, and two at a time: the compiler unrolls this for any `N`, as it must before it vectorizes the loop around it.
+    let mut i = 2;
+    while i + 1 < N {
+        first = first.mul_add(z, coefficients[i]);
+        second = second.mul_add(z, coefficients[i + 1]);
+        i += 2;
     }
+    if N > 1 && N % 2 == 1 {
+        first = first.mul_add(z, coefficients[N - 1]);
+    }
+    let [even, odd] = if N % 2 == 1 { [first, second] } else { [second, first] };
     odd.mul_add(x, even)
 }
 

@@ -90,7 +90,7 @@ macro_rules! functions {
 
 functions! {{
     /// The tangent, unless the number is far.
-    tan = |x| { let (s, c, n) = sin_cos(x); (if n & 1 == 0 { s } else { -c }) / (if n & 1 == 0 { c } else { s }) }, libm::tan(x);
+    tan = |x| { let (s, c, n) = sin_cos(x); (if n & 1 == 0 { s } else { -c }) / (if n & 1 == 0 { c } else { s }) }, angles::tan(x);
     /// The sine.
     far_sin = |x| libm::sin(x), libm::sin(x);
     /// The cosine.

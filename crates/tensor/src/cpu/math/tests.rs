@@ -120,6 +120,7 @@ fn functions_of_double_precision_are_near_the_libm_crate() {
         ("log1p_exp", worst_few(|x| double::log1p_exp(-x.abs()), |x| (-x.abs()).exp().ln_1p())),
         ("sin", worst_few(|x| if x.is_far() { x } else { angles::sin(x) }, |x| if x.is_far() { x } else { x.sin() })),
         ("cos", worst_few(|x| if x.is_far() { x } else { angles::cos(x) }, |x| if x.is_far() { x } else { x.cos() })),
+        ("tan", worst_few(|x| if x.is_far() { x } else { angles::tan(x) }, |x| if x.is_far() { x } else { x.tan() })),
         ("asin", worst_few(angles::asin, libm::asin)),
         ("acos", worst_few(angles::acos, libm::acos)),
         ("atan", worst_few(angles::atan, libm::atan)),
@@ -143,6 +144,20 @@ fn the_inverse_of_the_error_function_leads_back() {
 
 #[test]
 fn remainders_are_those_of_the_standard_library() {
+    let edges = [0, 1, 2, 3, 7, 1 << 31, (1 << 50) - 1, 1 << 50, (1 << 51) - 1, (1 << 53) + 1, i64::MAX, i64::MIN];
+    let spread = (0..400_i64).map(|i| (i.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)) >> (i % 60));
+    let all: Vec<i64> = edges.into_iter().chain(spread).flat_map(|x| [x, x.wrapping_neg()]).collect();
+    for (&a, &b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
+        for (a, b) in [(a, b), (a.wrapping_mul(b), b), (a.wrapping_mul(b).wrapping_sub(1), b)] {
+            let exact = if b == 0 { 0 } else { (i128::from(a) % i128::from(b)) as i64 };
+            let quotient = if b == 0 { 0 } else { i128::from(a).div_euclid(i128::from(b)) };
+            let floor = quotient - i128::from(b < 0 && i128::from(a).rem_euclid(i128::from(b)) != 0);
+            assert_eq!((a.fmod(b), a.floor_div(b)), (exact, floor as i64), "{a} and {b}");
+            if !a.needs_long_division(b) {
+                assert_eq!((a.near_fmod(b), a.near_floor_div(b)), (exact, floor as i64), "{a} and {b}");
+            }
+        }
+    }
     let pairs = doubles().step_by(7).zip(doubles().skip(3).step_by(5));
     let close = (0..100_000).map(|i| (f64::from(i) * 0.1, 0.1 + f64::from(i % 7)));
     for (a, b) in pairs.chain(close).flat_map(|(a, b)| [(a, b), (a * b, b)]) {

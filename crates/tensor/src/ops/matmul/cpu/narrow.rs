@@ -24,6 +24,14 @@ const MIN_SIDE: usize = 4;
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 
+/// With at least this many columns, a left side that is contiguous along `m` is read so often that it is transposed first: numbers of
+/// one column that lie a power of two apart share few places of the first-level cache.
+const MANY_COLUMNS: usize = 128;
+
+/// A panel of the right side with at most this many rows, for the same reason, is copied for as many rows of the result.
+const PACKED_ROWS: usize = 64;
+const MANY_ROWS: usize = 16;
+
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
 /// Elements of the left side that are, too: with few columns, reading them takes the time.
@@ -41,8 +49,14 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>,
         });
     }
     if is_small && b.strides[1] == 1 {
-        lanes::dispatch(TimesRows { sizes, a, b, c });
-        return Some(Ok(()));
+        let is_read_often = n >= MANY_COLUMNS && m * k <= MAX_RIGHT;
+        return Some(match a.strides[1] != 1 && is_read_often {
+            true => transposed_times(sizes, a, b, c),
+            false => {
+                lanes::dispatch(TimesRows { sizes, a, b, c });
+                Ok(())
+            }
+        });
     }
     (is_small && b.strides[0] == 1 && m > NARROW).then(|| times_transposed(sizes, a, b, c))
 }
@@ -53,6 +67,16 @@ fn times_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c
     scratch::with(k * n, |transposed| {
         large::transpose(k, n, b, transposed);
         lanes::dispatch(TimesRows { sizes, a, b: Matrix { numbers: transposed, strides: [n, 1] }, c });
+        Ok(())
+    })
+}
+
+/// With the left side transposed first, so that its rows are contiguous.
+fn transposed_times<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
+    let Sizes { m, k, .. } = sizes;
+    scratch::with(m * k, |transposed| {
+        large::transpose(m, k, a, transposed);
+        lanes::dispatch(TimesRows { sizes, a: Matrix { numbers: transposed, strides: [k, 1] }, b, c });
         Ok(())
     })
 }
@@ -165,6 +189,21 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
     fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
+        if m >= MANY_ROWS && k <= PACKED_ROWS && strides[1] == 1 {
+            let mut packed = [[R::splat(simd, R::ZERO); P]; PACKED_ROWS];
+            let packed = &mut packed[..k];
+            for (p, vectors) in packed.iter_mut().enumerate() {
+                *vectors = vectors_of(simd, &b.numbers[p * b.strides[0]..]);
+            }
+            for first in (0..m).step_by(M) {
+                let mut rows = [&numbers[..0]; M];
+                for (i, row) in rows.iter_mut().enumerate() {
+                    *row = &numbers[(first + i).min(m - 1) * strides[0]..][..k];
+                }
+                self.write(simd, first, at, sums_of_packed(simd, rows, packed));
+            }
+            return;
+        }
         for first in (0..m).step_by(M) {
             // Rows that the last tile has too much repeat the last row, and are not written.
             let (mut starts, mut rows) = ([0; M], [&numbers[..0]; M]);
@@ -192,12 +231,20 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
         let width = (n - at * lanes).min(P * lanes);
         // Behind the rows of a single panel, whole vectors run over into rows that are written later.
         let whole = width == P * lanes || at == 0;
-        for (i, sums) in sums.into_iter().enumerate().take(m - first) {
+        for i in 0..M {
+            if first + i == m {
+                return;
+            }
             let to = &mut self.c[(first + i) * n + at * lanes..];
             match to.get_mut(..P * lanes).filter(|_| whole) {
-                Some(to) => R::vectors_mut::<S>(to).copy_from(&sums),
+                Some(to) => {
+                    let to = &mut R::vectors_mut::<S>(to)[..P];
+                    for v in 0..P {
+                        to[v] = sums[i][v];
+                    }
+                }
                 None => {
-                    for (to, sum) in zip(to[..width].chunks_mut(lanes), sums) {
+                    for (to, sum) in zip(to[..width].chunks_mut(lanes), sums[i]) {
                         R::store(simd, to, sum);
                     }
                 }
@@ -262,20 +309,9 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
     left: &impl Left<R, M>,
     b: Matrix<'_, R>,
 ) -> [[R::Vector<S>; P]; M] {
-    let lanes = R::lanes::<S>();
     let mut sums = [[R::splat(simd, R::ZERO); P]; M];
     for p in 0..k {
-        let row = &b.numbers[p * b.strides[0]..];
-        // The last rows have too few numbers behind them for whole vectors. What is read of the next row is not used.
-        let mut vectors = [R::splat(simd, R::ZERO); P];
-        match row.get(..P * lanes) {
-            Some(whole) => vectors.copy_from(R::vectors::<S>(whole)),
-            None => {
-                for (v, vector) in vectors.iter_mut().enumerate() {
-                    *vector = R::load(simd, &row[(v * lanes).min(row.len())..]);
-                }
-            }
-        }
+        let vectors = vectors_of::<S, R, P>(simd, &b.numbers[p * b.strides[0]..]);
         let factors = left.column(p);
         for i in 0..M {
             let factor = R::splat(simd, factors[i]);
@@ -285,4 +321,40 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
         }
     }
     sums
+}
+
+/// [`sums`] of rows and of a right side that is packed.
+#[inline(always)]
+fn sums_of_packed<S: Simd, R: Real, const M: usize, const P: usize>(
+    simd: S,
+    rows: [&[R]; M],
+    packed: &[[R::Vector<S>; P]],
+) -> [[R::Vector<S>; P]; M] {
+    let mut sums = [[R::splat(simd, R::ZERO); P]; M];
+    for (p, vectors) in packed.iter().enumerate() {
+        for i in 0..M {
+            let factor = R::splat(simd, rows[i][p]);
+            for v in 0..P {
+                sums[i][v] = R::mul_add(simd, vectors[v], factor, sums[i][v]);
+            }
+        }
+    }
+    sums
+}
+
+/// The first vectors of a row. The last rows have too few numbers behind them for whole ones; what is read of the next row is not
+/// used.
+#[inline(always)]
+fn vectors_of<S: Simd, R: Real, const P: usize>(simd: S, row: &[R]) -> [R::Vector<S>; P] {
+    let lanes = R::lanes::<S>();
+    let mut vectors = [R::splat(simd, R::ZERO); P];
+    match row.get(..P * lanes) {
+        Some(whole) => vectors.copy_from(R::vectors::<S>(whole)),
+        None => {
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                *vector = R::load(simd, &row[(v * lanes).min(row.len())..]);
+            }
+        }
+    }
+    vectors
 }
