@@ -24,13 +24,14 @@ const MIN_SIDE: usize = 4;
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 
-/// With at least this many columns, a left side that is contiguous along `m` is read so often that it is transposed first: numbers of
-/// one column that lie a power of two apart share few places of the first-level cache.
-const MANY_COLUMNS: usize = 128;
-
-/// A panel of the right side with at most this many rows, for the same reason, is copied for as many rows of the result.
+/// Numbers that lie a power of two apart share few places of the first-level cache. So a right side of at most this many rows is
+/// copied panel by panel, where there are many rows of the result to use it.
 const PACKED_ROWS: usize = 64;
 const MANY_ROWS: usize = 16;
+
+/// For these, and with that many columns, a left side that is contiguous along `m` is transposed first, up to so many elements.
+const MANY_COLUMNS: usize = 128;
+const MAX_LEFT: usize = 64 << 10;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
@@ -49,7 +50,7 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>,
         });
     }
     if is_small && b.strides[1] == 1 {
-        let is_read_often = n >= MANY_COLUMNS && m * k <= MAX_RIGHT;
+        let is_read_often = n >= MANY_COLUMNS && k <= PACKED_ROWS && m * k <= MAX_LEFT;
         return Some(match a.strides[1] != 1 && is_read_often {
             true => transposed_times(sizes, a, b, c),
             false => {
