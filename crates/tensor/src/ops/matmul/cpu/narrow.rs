@@ -232,20 +232,12 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
         let width = (n - at * lanes).min(P * lanes);
         // Behind the rows of a single panel, whole vectors run over into rows that are written later.
         let whole = width == P * lanes || at == 0;
-        for i in 0..M {
-            if first + i == m {
-                return;
-            }
+        for (i, sums) in sums.into_iter().enumerate().take(m - first) {
             let to = &mut self.c[(first + i) * n + at * lanes..];
             match to.get_mut(..P * lanes).filter(|_| whole) {
-                Some(to) => {
-                    let to = &mut R::vectors_mut::<S>(to)[..P];
-                    for v in 0..P {
-                        to[v] = sums[i][v];
-                    }
-                }
+                Some(to) => R::vectors_mut::<S>(to).copy_from(&sums),
                 None => {
-                    for (to, sum) in zip(to[..width].chunks_mut(lanes), sums[i]) {
+                    for (to, sum) in zip(to[..width].chunks_mut(lanes), sums) {
                         R::store(simd, to, sum);
                     }
                 }
