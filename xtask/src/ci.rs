@@ -17,7 +17,9 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.step("fmt: every file is formatted", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?));
     steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
     steps.step("features: all commands build with the same ones", || features::check(sh));
+    // Before what builds with other features: these two use the libraries that the tests have built.
     steps.step("programs: a user's crate compiles little of ours", || programs::check(sh));
+    steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));
     steps.step("clippy: no warning in any target", || {
         let lints = cmd!(sh, "cargo clippy --workspace --all-features --all-targets --release --quiet -- -D warnings");
         Ok(lints.quiet().run()?)
@@ -39,6 +41,5 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         Ok(tests.quiet().run()?)
     });
     steps.step("fuzz: no reader panics, hangs or takes memory over damaged files", || fuzz::briefly(sh));
-    steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));
     steps.finish()
 }
