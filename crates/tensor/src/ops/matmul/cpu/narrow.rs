@@ -24,13 +24,15 @@ const MIN_SIDE: usize = 4;
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 
-/// Numbers that lie a power of two apart share few places of the first-level cache. So a right side of at most this many rows is
-/// copied panel by panel, where there are many rows of the result to use it.
+/// A right side of at most this many rows is packed panel by panel, because numbers that lie a power of two apart share few places of
+/// the first-level cache.
 const PACKED_ROWS: usize = 64;
+/// Fewer rows of the result read a panel too rarely for what packing costs.
 const MANY_ROWS: usize = 16;
 
-/// For these, and with that many columns, a left side that is contiguous along `m` is transposed first, up to so many elements.
+/// A left side that is contiguous along `m` is transposed before it meets a packed right side with at least this many columns.
 const MANY_COLUMNS: usize = 128;
+/// The largest left side that is transposed, in elements.
 const MAX_LEFT: usize = 64 << 10;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
@@ -45,25 +47,25 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>,
     if m.min(n) <= NARROW && a.strides[1] == 1 && b.strides[0] == 1 {
         let is_short = k <= SHORT * m && k * n <= MAX_TRANSPOSED;
         return Some(match is_small && is_short {
-            true => times_transposed(sizes, a, b, c),
+            true => with_right_transposed(sizes, a, b, c),
             false => lanes::dispatch(RowsTimesColumns { sizes, a, b, c }),
         });
     }
     if is_small && b.strides[1] == 1 {
         let is_read_often = n >= MANY_COLUMNS && k <= PACKED_ROWS && m * k <= MAX_LEFT;
         return Some(match a.strides[1] != 1 && is_read_often {
-            true => transposed_times(sizes, a, b, c),
+            true => with_left_transposed(sizes, a, b, c),
             false => {
                 lanes::dispatch(TimesRows { sizes, a, b, c });
                 Ok(())
             }
         });
     }
-    (is_small && b.strides[0] == 1 && m > NARROW).then(|| times_transposed(sizes, a, b, c))
+    (is_small && b.strides[0] == 1 && m > NARROW).then(|| with_right_transposed(sizes, a, b, c))
 }
 
 /// With the right side transposed first, so that it is contiguous along `n`.
-fn times_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
+fn with_right_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
     let Sizes { k, n, .. } = sizes;
     scratch::with(k * n, |transposed| {
         large::transpose(k, n, b, transposed);
@@ -73,7 +75,7 @@ fn times_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c
 }
 
 /// With the left side transposed first, so that its rows are contiguous.
-fn transposed_times<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
+fn with_left_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
     let Sizes { m, k, .. } = sizes;
     scratch::with(m * k, |transposed| {
         large::transpose(m, k, a, transposed);
