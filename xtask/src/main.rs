@@ -18,8 +18,10 @@ mod steps;
 mod test_gpu;
 mod tidy;
 
+use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use lexopt::Parser;
@@ -111,13 +113,39 @@ pub(crate) const COMMANDS: &[Command] = &[
 ];
 
 fn main() -> ExitCode {
-    match dispatch(Parser::from_env()) {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match run_without_package_variables() {
+        Ok(None) => dispatch(Parser::from_env()).map(|()| ExitCode::SUCCESS),
+        Ok(Some(code)) => Ok(code),
+        Err(error) => Err(error),
+    };
+    match code {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs this program once more without the variables of the environment that `cargo run` describes a package with, if there
+/// are any, and returns its exit code. Some build scripts (`ring`'s) run again when these change, so every cargo that a
+/// command calls would build anew what depends on them.
+fn run_without_package_variables() -> Result<Option<ExitCode>> {
+    let names: Vec<_> = env::vars_os().map(|(name, _)| name).filter(|name| describes_package(name)).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let mut again = process::Command::new(env::current_exe()?);
+    again.args(env::args_os().skip(1));
+    names.iter().for_each(|name| _ = again.env_remove(name));
+    let code = again.status().context("xtask starts itself once more")?.code();
+    // Without a code, a signal ended it.
+    Ok(Some(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)))
+}
+
+fn describes_package(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Finds the command that the first word names, and runs it from the workspace root.
