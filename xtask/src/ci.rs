@@ -36,7 +36,8 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.step("features: tests of what is left out unless asked for pass", || {
         let tests = cmd!(
             sh,
-            "cargo test --package pagelock-data --all-features --test files --test foreign --test ceiling --release --quiet"
+            "cargo test --package pagelock --package pagelock-data --all-features --test files --test foreign --test ceiling
+             --release --quiet"
         );
         Ok(tests.quiet().run()?)
     });

@@ -147,7 +147,8 @@ impl Libraries {
 }
 
 /// The smallest manifest of a program outside the workspace with one dependency. The other one has no code: it keeps crates
-/// from being compiled again for each program, and names no features that a crate of ours could use without naming them.
+/// from being compiled again for each program, and names no features that a crate of ours could use without naming them. The
+/// profile is the workspace's, so that what other steps have checked of other people's crates need not be checked again.
 pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     let package = krate.package;
     let path = root.join(krate.folder);
@@ -156,6 +157,7 @@ pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     format!(
         "[package]\nname = \"{package}-consumer\"\nedition = \"2024\"\n\n[workspace]\n\n\
          [dependencies]\n{package} = {{ path = '{path}' }}\n\
-         pagelock-features = {{ path = '{features}', default-features = false }}\n"
+         pagelock-features = {{ path = '{features}', default-features = false }}\n\n\
+         [profile.release]\nlto = \"off\"\n"
     )
 }
