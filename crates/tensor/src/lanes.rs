@@ -24,6 +24,7 @@ pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};
 use pulp::{Simd, WithSimd};
 pub(crate) use transpose::{FromPlanes, ToPlanes};
 
+use crate::inlined::Slice;
 use crate::processor;
 
 /// Runs `kernel` compiled for the widest vectors of this machine.
@@ -91,6 +92,21 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
     fn sum<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self;
     /// The first numbers of the slice, as many as fit; zeros where it is too short.
     fn load<S: Simd>(simd: S, from: &[Self]) -> Self::Vector<S>;
+    /// The first vectors of the slice; zeros where it is too short.
+    #[inline(always)]
+    fn first_vectors<S: Simd, const N: usize>(simd: S, from: &[Self]) -> [Self::Vector<S>; N] {
+        let lanes = Self::lanes::<S>();
+        let mut vectors = [Self::splat(simd, Self::zeroed()); N];
+        match from.get(..N * lanes) {
+            Some(whole) => vectors.copy_from(Self::vectors::<S>(whole)),
+            None => {
+                for (v, vector) in vectors.iter_mut().enumerate() {
+                    *vector = Self::load(simd, &from[(v * lanes).min(from.len())..]);
+                }
+            }
+        }
+        vectors
+    }
     /// Writes the first lanes, as many as the slice has room for.
     fn store<S: Simd>(simd: S, to: &mut [Self], vector: Self::Vector<S>);
     /// The whole vectors of a slice; what is left over is not among them.

@@ -13,10 +13,8 @@ use crate::parallel::for_each_chunk_mut;
 
 mod cuda;
 mod fill;
-mod race;
 
 pub(crate) use fill::{CHUNK, fill_normal, fill_uniform};
-pub(crate) use race::winners;
 
 /// A sequence of random numbers, and a position in it that moves with every draw.
 ///

@@ -1,12 +1,17 @@
 //! Distances between the rows of two matrices.
 
+use pulp::{Simd, WithSimd};
+
 use super::simd;
 use crate::element::Real;
 use crate::inlined::{Slice, zip};
+use crate::lanes::{self, Lanes};
 use crate::parallel::for_each_chunk_mut;
 
 /// Distances whose sums are kept at a time.
 const WIDTH: usize = 64;
+/// Columns whose weights are kept at a time.
+const COLUMNS: usize = 256;
 /// Differences that are worth handing to another thread.
 const WORK: usize = 1 << 15;
 
@@ -71,58 +76,127 @@ pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize
         for (row, out) in out.chunks_exact_mut(d).enumerate() {
             let row = i * rows + row;
             let (x, y) = (&x[row * d..][..d], &y[row / n * d * m..][..d * m]);
-            row_grad(x, y, &grad[row * m..][..m], p == 2.0, out);
+            lanes::dispatch(RowGrad { x, y, grad: &grad[row * m..][..m], is_euclidean: p == 2.0, out });
         }
     });
 }
 
 /// [`distances_grad`] of one row, for some columns of `y` at a time.
-fn row_grad<R: Real>(x: &[R], y: &[R], grad: &[R], is_euclidean: bool, out: &mut [R]) {
-    let m = grad.len();
-    simd::vectorized_widely(
-        #[inline(always)]
-        || {
-            out.set_to(R::ZERO);
-            for (block, grad) in grad.chunks(WIDTH).enumerate() {
-                let (mut weights, n) = (whole(grad), grad.len());
-                if is_euclidean {
-                    let mut squares = [R::ZERO; WIDTH];
-                    for (k, &x) in x.iter().enumerate() {
-                        let y = whole(&y[k * m + block * WIDTH..][..n]);
-                        for (square, y) in zip(&mut squares[..], y) {
-                            *square = *square + (x - y) * (x - y);
-                        }
-                    }
-                    for (weight, &square) in zip(&mut weights[..], &squares) {
-                        *weight = if square == R::ZERO { R::ZERO } else { *weight / square.sqrt() };
-                    }
-                }
-                for (k, (out, &x)) in zip(&mut out[..], x).enumerate() {
-                    let (y, mut shares) = (whole(&y[k * m + block * WIDTH..][..n]), [R::ZERO; WIDTH]);
-                    for ((share, y), &weight) in zip(zip(&mut shares[..], y), &weights) {
-                        *share = if is_euclidean { weight * (x - y) } else { signed(weight, x - y) };
-                    }
-                    if n < WIDTH {
-                        shares[n..].set_to(R::ZERO); // they may be NaN
-                    }
-                    *out = *out + total(shares);
-                }
-            }
-        },
-    );
+struct RowGrad<'a, R> {
+    x: &'a [R],
+    y: &'a [R],
+    grad: &'a [R],
+    is_euclidean: bool,
+    out: &'a mut [R],
 }
 
-/// Some numbers, and zeros behind them: of a known length, so that sums of them stay in registers.
-#[inline(always)]
-fn whole<R: Real>(numbers: &[R]) -> [R; WIDTH] {
-    match numbers.first_chunk() {
-        Some(whole) => *whole,
-        None => {
-            let mut whole = [R::ZERO; WIDTH];
-            whole[..numbers.len()].copy_from(numbers);
-            whole
+impl<R: Real> WithSimd for RowGrad<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let RowGrad { x, y, grad, is_euclidean, out } = self;
+        let (m, mut room) = (grad.len(), [R::ZERO; COLUMNS]);
+        out.set_to(R::ZERO);
+        for (block, grad) in grad.chunks(COLUMNS).enumerate() {
+            let (weights, y) = (&mut room[..grad.len()], &y[block * COLUMNS..]);
+            weights.copy_from(grad);
+            if is_euclidean {
+                over_distances(simd, x, y, m, weights);
+            }
+            for (k, (out, &x)) in zip(&mut out[..], x).enumerate() {
+                let y = &y[k * m..][..weights.len()];
+                *out = *out
+                    + match is_euclidean {
+                        true => sum_of_gaps(simd, x, y, weights),
+                        false => sum_of_signs(x, y, weights),
+                    };
+            }
         }
     }
+}
+
+/// Vectors that are computed at a time, so that none waits for its own sum.
+const VECTORS: usize = 4;
+
+/// Divides a weight for each column of `y` by the distance between that column and `x`; where that is 0, it becomes 0.
+#[inline(always)]
+fn over_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights: &mut [R]) {
+    let (mut squares, lanes) = ([R::ZERO; COLUMNS], R::lanes::<S>());
+    let squares = &mut squares[..weights.len().next_multiple_of(VECTORS * lanes)];
+    for (block, squares) in R::vectors_mut::<S>(squares).as_chunks_mut::<VECTORS>().0.iter_mut().enumerate() {
+        let first = block * VECTORS * lanes;
+        for (k, &x) in x.iter().enumerate() {
+            // Behind the last column is the next row, which is not used.
+            let gaps = gaps::<S, R>(simd, x, &y[k * m + first..]);
+            for v in 0..VECTORS {
+                squares[v] = R::mul_add(simd, gaps[v], gaps[v], squares[v]);
+            }
+        }
+    }
+    for (weight, &square) in zip(weights, &*squares) {
+        *weight = if square == R::ZERO { R::ZERO } else { *weight / square.sqrt() };
+    }
+}
+
+/// `x − y` of the first numbers of `y`.
+#[inline(always)]
+fn gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R]) -> [R::Vector<S>; VECTORS] {
+    let (x, minus_one) = (R::splat(simd, x), R::splat(simd, R::ZERO - R::ONE));
+    let mut gaps: [_; VECTORS] = R::first_vectors(simd, y);
+    for gap in gaps.iter_mut() {
+        *gap = R::mul_add(simd, *gap, minus_one, x);
+    }
+    gaps
+}
+
+/// `Σ weights · (x − y)`
+#[inline(always)]
+fn sum_of_gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
+    let mut sums = [R::splat(simd, R::ZERO); VECTORS];
+    let len = VECTORS * R::lanes::<S>();
+    for (y, weights) in zip(y.chunks(len), weights.chunks(len)) {
+        let (gaps, weights) = (gaps::<S, R>(simd, x, y), R::first_vectors::<S, VECTORS>(simd, weights));
+        for v in 0..VECTORS {
+            sums[v] = R::mul_add(simd, gaps[v], weights[v], sums[v]);
+        }
+    }
+    let [a, b, c, d] = sums;
+    let (first, second) = (<R as Lanes>::add(simd, a, b), <R as Lanes>::add(simd, c, d));
+    R::sum(simd, <R as Lanes>::add(simd, first, second))
+}
+
+/// `Σ weights · sign(x − y)`
+#[inline(always)]
+fn sum_of_signs<R: Real>(x: R, y: &[R], weights: &[R]) -> R {
+    let ((y, y_rest), (weights, weights_rest)) = (y.as_chunks::<LANES>(), weights.as_chunks::<LANES>());
+    let mut sums = [R::ZERO; LANES];
+    for (y, weights) in zip(y, weights) {
+        for ((sum, &y), &weight) in zip(zip(&mut sums[..], &y[..]), &weights[..]) {
+            *sum = *sum + signed(weight, x - y);
+        }
+    }
+    let mut all = sum_of(&sums);
+    for (&y, &weight) in zip(y_rest, weights_rest) {
+        all = all + signed(weight, x - y);
+    }
+    all
+}
+
+/// Sums that are kept side by side.
+const LANES: usize = 32;
+
+/// Not inlined: the compiler would keep the sums as it adds up their halves, a few in each vector.
+#[inline(never)]
+fn sum_of<R: Real>(sums: &[R; LANES]) -> R {
+    let (mut sums, mut width) = (*sums, LANES);
+    while width > 1 {
+        width /= 2;
+        for i in 0..width {
+            sums[i] = sums[i] + sums[i + width];
+        }
+    }
+    sums[0]
 }
 
 /// `weight` with the sign of `gap` for its own: 0 where that is 0.
@@ -132,19 +206,6 @@ fn signed<R: Real>(weight: R, gap: R) -> R {
     if gap > R::ZERO { weight } else { negative }
 }
 
-/// The sum, by halves.
-#[inline(always)]
-fn total<R: Real>(mut numbers: [R; WIDTH]) -> R {
-    let mut width = WIDTH;
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            numbers[i] = numbers[i] + numbers[i + width];
-        }
-    }
-    numbers[0]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,7 +213,7 @@ mod tests {
     /// Two batches, and columns that fill one block and part of another.
     #[test]
     fn gradients_are_sums_over_all_pairs() {
-        let [b, n, d, m] = [2, 3, 5, 70];
+        let [b, n, d, m] = [2, 3, 5, 330];
         let numbers = |len: usize, step: usize| (0..len).map(|i| (i * step % 23) as f64 - 11.0).collect::<Vec<_>>();
         let (mut x, y, grad) = (numbers(b * n * d, 7), numbers(b * d * m, 5), numbers(b * n * m, 3));
         (0..d).for_each(|k| x[k] = y[k * m + 4]); // a distance of 0

@@ -23,7 +23,12 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
     in_chunks(out, |start, chunk| {
         simd::vectorized_widely(
             #[inline(always)]
-            || zip(start.., chunk).for_each(|(i, out)| *out = f(i)),
+            || {
+                let f = f; // not behind a reference, which could be to what is written
+                for (i, out) in zip(start.., chunk) {
+                    *out = f(i);
+                }
+            },
         );
     });
 }
@@ -37,6 +42,7 @@ pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usiz
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
+                    let f = f;
                     for (i, number) in zip(first.., &mut *room) {
                         *number = f64_to_f32_odd(f(i));
                     }

@@ -27,21 +27,40 @@ pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw
         )
     })?;
     let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
-    let [first, distance] = [start, step].mapped(|value| decimal(value.to_f64(), dtype));
+    // A loop without a choice in it is one of vectors.
+    match [start, step] {
+        [Scalar::Int(start), Scalar::Int(step)] => fill(
+            (&mut out, dtype),
+            #[inline(always)]
+            move |i| Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
+        ),
+        floats => {
+            let [first, distance] = floats.mapped(|value| decimal(value.to_f64(), dtype));
+            fill(
+                (&mut out, dtype),
+                #[inline(always)]
+                move |i| Scalar::Float(first + i as f64 * distance),
+            );
+        }
+    }
+    Ok(out.share())
+}
+
+/// Element `i` becomes `number(i)`.
+fn fill((out, dtype): (&mut Fresh, DType), number: impl Fn(usize) -> Scalar + Sync + Copy) {
     match Half::of(dtype) {
         Some(half) => cpu::fill_halves_by_number(
             out.bits(),
             half,
             #[inline(always)]
-            move |i| number([start, step], [first, distance], i).to_f64(),
+            move |i| number(i).to_f64(),
         ),
         None => by_dtype!(dtype, T => cpu::fill_by_number(
             out.elements::<T>(),
             #[inline(always)]
-            move |i| T::from_scalar(number([start, step], [first, distance], i)),
+            move |i| T::from_scalar(number(i)),
         )),
     }
-    Ok(out.share())
 }
 
 /// What is made of `steps` numbers at equal distances; the second half counts from the end, as PyTorch's.
@@ -73,16 +92,8 @@ pub(super) fn spaced(
 #[inline(always)]
 fn spaced_number([start, end, step]: [f64; 3], steps: usize, i: usize) -> f64 {
     let from_start = i < steps / 2 || steps == 1;
-    if from_start { start + step * i as f64 } else { end - step * (steps - 1 - i) as f64 }
-}
-
-/// Number `i` of a range: of integers where start and step are, else of their decimals.
-#[inline(always)]
-fn number([start, step]: [Scalar; 2], [first, distance]: [f64; 2], i: usize) -> Scalar {
-    match (start, step) {
-        (Scalar::Int(start), Scalar::Int(step)) => Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
-        _ => Scalar::Float(first + i as f64 * distance),
-    }
+    let (first, step, i) = if from_start { (start, step, i) } else { (end, -step, steps - 1 - i) };
+    first + step * i as f64
 }
 
 /// How many of `start, start + step, …` come before `end`; `None` if the step leads elsewhere.

@@ -6,10 +6,9 @@ use crate::autograd::no_grad;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int};
-use crate::op::on_cpu;
-use crate::random::{self, Draw, Generator};
+use crate::random::{self, Generator};
 use crate::shape::{IntoShape, Shape};
-use crate::tensor::{Raw, Tensor, by_real};
+use crate::tensor::Tensor;
 
 impl Tensor<Int> {
     /// Whole numbers from `low` on, below `high`, from the default generator.
@@ -107,7 +106,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than vectors and matrices, and without `replacement` for more samples than elements.
+    /// [`Error::Argument`] for other than vectors and matrices, for no elements in a row, and without `replacement` for more
+    /// samples than elements. On the CPU also for elements below zero or NaN, and for rows whose sum is 0 or infinite; a device
+    /// does not look, and gives any places for them.
     pub fn multinomial(&self, samples: usize, replacement: bool) -> Result<Tensor<Int>> {
         self.multinomial_with(samples, replacement, random::default_generator())
     }
@@ -117,45 +118,39 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::multinomial`].
     pub fn multinomial_with(&self, samples: usize, replacement: bool, generator: &Generator) -> Result<Tensor<Int>> {
-        if !(1..=2).contains(&self.rank()) {
-            let expected = "it must have one or two dimensions; reshape it";
-            return Err(Error::wrong_shape("multinomial", "the tensor", self.shape(), expected));
-        }
-        // Of exponential variables over their rates, each is the least with the probability of its rate.
-        let race = |weights: &Tensor| -> Result<Tensor> {
-            let drawn = Tensor::on(&self.device()).of(DType::F64).rand_with(weights.shape(), generator)?;
-            weights.race(&drawn)
+        const OP: &str = "multinomial";
+        let expected = match self.rank() {
+            1 | 2 if self.shape()[self.rank() - 1] == 0 => "its rows must have elements",
+            1 | 2 => "",
+            _ => "it must have one or two dimensions; reshape it",
         };
+        if !expected.is_empty() {
+            return Err(Error::wrong_shape(OP, "the tensor", self.shape(), expected));
+        }
         no_grad(|| {
-            let weights = || self.detach().to_dtype(DType::F64);
+            let weights = self.detach().to_dtype(DType::F64)?;
+            let (rank, classes) = (self.rank(), self.shape()[self.rank() - 1]);
+            let sums = weights.cumsum(-1)?;
+            let total = sums.narrow(-1, classes - 1, 1)?;
+            if self.device().is_cpu() {
+                let are_weights = weights.ge_scalar(0.0)?.all(..)?.item::<bool>()?;
+                let are_sums = total.gt_scalar(0.0)?.logical_and(&total.isfinite()?)?.all(..)?.item::<bool>()?;
+                if !are_weights || !are_sums {
+                    let problem = "its elements must be at least 0, and each row needs a finite sum above 0";
+                    return Err(Error::wrong_shape(OP, "the tensor", self.shape(), problem));
+                }
+            }
+            let uniform = |shape: Shape| Tensor::on(&self.device()).of(DType::F64).rand_with(shape, generator);
             if !replacement {
-                return Ok(race(&weights()?)?.topk(samples, -1, true)?.1);
+                // Of exponential variables over their rates, each is the least with the probability of its rate.
+                return Ok(weights.race(&uniform(*self.shape())?)?.topk(samples, -1, true)?.1);
             }
-            let mut shape = *self.shape();
-            let classes = shape.remove(self.rank() - 1);
-            shape.push(samples)?;
-            if self.device().is_cpu() && classes > 0 {
-                return winners(self.raw(), generator, shape, [classes, samples]);
-            }
-            shape.push(classes)?;
-            race(&weights()?.unsqueeze(-2)?.expand(shape)?)?.argmax(-1)
+            // The first place whose sum reaches a number that is above zero, and at most the sum of all.
+            let drawn = uniform(self.shape().with(rank - 1, samples))?;
+            let reached = drawn.neg()?.add_scalar(1.0)?.mul(&total)?.clamp_min(f64::from_bits(1))?;
+            sums.searchsorted(&reached, false)?.clamp_max(classes as i64 - 1)
         })
     }
-}
-
-/// The places that win races on the CPU, unrecorded: those of what is drawn on other devices, too.
-fn winners(weights: &Raw, generator: &Generator, shape: Shape, [classes, samples]: [usize; 2]) -> Result<Tensor<Int>> {
-    const OP: &str = "multinomial";
-    let weights = weights.gap_free()?;
-    Draw::make(generator, shape.elements().saturating_mul(classes), DType::F64, |draw| {
-        let places = on_cpu(OP, [Some(&weights)], (shape, DType::I64), &mut |inputs, out| {
-            by_real!(inputs.dtype(), R => {
-                random::winners(draw, inputs.view::<R>(0).data, [classes, samples], out.elements::<i64>());
-            });
-            Ok(())
-        })?;
-        Ok(places.typed())
-    })
 }
 
 impl Tensor {

@@ -1,5 +1,6 @@
 //! Quantiles, places in sorted sequences, and the different elements with how often they occur.
 
+use std::array;
 use std::hint::select_unpredictable;
 
 use super::host::extremes;
@@ -8,7 +9,7 @@ use crate::autograd::no_grad;
 use crate::cpu::{self, vectorized};
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
-use crate::inlined::Slice;
+use crate::inlined::zip;
 use crate::kind::{Bool, Int, Numeric};
 use crate::op::on_cpu;
 use crate::ops::scan::Lines;
@@ -182,29 +183,41 @@ fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
     }
 }
 
-fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool, out: &mut [i64]) {
+fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool + Copy, out: &mut [i64]) {
     vectorized(
         #[inline(always)]
         || {
-            for (values, out) in values.chunks(TOGETHER).zip(out.chunks_mut(TOGETHER)) {
-                let (mut all, mut places) = ([T::ZERO; TOGETHER], [0; TOGETHER]);
-                all[..values.len()].copy_from(values);
-                let mut rest = sorted.len();
-                while rest > 1 {
-                    let half = rest / 2;
-                    for (place, &value) in places.iter_mut().zip(&all) {
-                        let next = *place + half;
-                        let is_behind = is_behind(sorted[next - 1], value);
-                        *place = select_unpredictable(is_behind, *place, next);
-                    }
-                    rest -= half;
-                }
-                for ((out, &value), place) in out.iter_mut().zip(&all).zip(places) {
-                    *out = place as i64 + i64::from(!is_behind(sorted[place], value));
-                }
+            let ((groups, others), (places, other_places)) = (values.as_chunks::<TOGETHER>(), out.as_chunks_mut());
+            for (values, places) in zip(groups, places) {
+                search_together(sorted, values, is_behind, places);
+            }
+            for (&value, place) in zip(others, other_places) {
+                search_together(sorted, &[value], is_behind, array::from_mut(place));
             }
         },
     );
+}
+
+#[inline(always)]
+fn search_together<T: Num, const N: usize>(
+    sorted: &[T],
+    values: &[T; N],
+    is_behind: impl Fn(T, T) -> bool,
+    out: &mut [i64; N],
+) {
+    let (mut places, mut rest) = ([0; N], sorted.len());
+    while rest > 1 {
+        let half = rest / 2;
+        for (place, &value) in zip(&mut places[..], &values[..]) {
+            let next = *place + half;
+            let is_behind = is_behind(sorted[next - 1], value);
+            *place = select_unpredictable(is_behind, *place, next);
+        }
+        rest -= half;
+    }
+    for ((out, &value), &place) in zip(zip(&mut out[..], &values[..]), &places[..]) {
+        *out = place as i64 + i64::from(!is_behind(sorted[place], value));
+    }
 }
 
 impl<K: Numeric> Tensor<K> {

@@ -7,8 +7,9 @@
 //! - Vectors over pixels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`). Images are copied, a few
 //!   at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel
 //!   reads consecutive pixels.
-//! - Vectors over the channels of the result, for `f32` and `f64` where channels fill more than half of the lanes
-//!   (`direct.rs`): a vector of weights, or of gradients, times one pixel.
+//! - Vectors over the channels of the result, for `f32` and `f64` where rows of the result are shorter than a vector of pixels and
+//!   channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one pixel. The derivative
+//!   by the weight takes it for rows of any length.
 //!
 //! Order of the files: `axis.rs`, `pass.rs`, `planes.rs`, `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`,
 //! `weight_grad.rs`, then `direct.rs` and its folder.
@@ -206,7 +207,7 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let WeightGrad { d, x, gradient, grads } = self;
         let pass = Pass::forward(d);
-        if d.batch == 0 || !direct::suits::<S, R>(&pass) {
+        if d.batch == 0 || !direct::fills_lanes::<S, R>(&pass) {
             return weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads);
         }
         let with_bias = grads.len() > d.out_channels * (d.in_channels / d.groups) * d.kernel[0] * d.kernel[1];

@@ -33,8 +33,13 @@ const SMALL_LEN: usize = 6 << 10;
 /// Target pixels per block: sums of all of them are in the cache at a time.
 const BLOCK_PIXELS: usize = 512;
 
-/// Whether the direct pass is the faster one: more than half of the lanes have a channel.
+/// Whether the direct pass is the faster one: rows of targets do not fill vectors of pixels, and channels fill theirs.
 pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
+    pass.columns.targets(0) < R::lanes::<S>() && fills_lanes::<S, R>(pass)
+}
+
+/// Whether more than half of the lanes have a channel, and there are tiles with these steps.
+pub(super) fn fills_lanes<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     let channels = pass.target_channels;
     pass.columns.advance <= 2 && 2 * channels > channels.next_multiple_of(R::lanes::<S>())
 }

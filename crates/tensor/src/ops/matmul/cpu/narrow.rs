@@ -196,7 +196,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
             let mut packed = [[R::splat(simd, R::ZERO); P]; PACKED_ROWS];
             let packed = &mut packed[..k];
             for (p, vectors) in packed.iter_mut().enumerate() {
-                *vectors = vectors_of(simd, &b.numbers[p * b.strides[0]..]);
+                *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
             }
             for first in (0..m).step_by(M) {
                 let mut rows = [&numbers[..0]; M];
@@ -306,7 +306,8 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
 ) -> [[R::Vector<S>; P]; M] {
     let mut sums = [[R::splat(simd, R::ZERO); P]; M];
     for p in 0..k {
-        let vectors = vectors_of::<S, R, P>(simd, &b.numbers[p * b.strides[0]..]);
+        // The last rows have too few numbers behind them for whole vectors; what is read of the next row is not used.
+        let vectors: [_; P] = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
         let factors = left.column(p);
         for i in 0..M {
             let factor = R::splat(simd, factors[i]);
@@ -335,21 +336,4 @@ fn sums_of_packed<S: Simd, R: Real, const M: usize, const P: usize>(
         }
     }
     sums
-}
-
-/// The first vectors of a row. The last rows have too few numbers behind them for whole ones; what is read of the next row is not
-/// used.
-#[inline(always)]
-fn vectors_of<S: Simd, R: Real, const P: usize>(simd: S, row: &[R]) -> [R::Vector<S>; P] {
-    let lanes = R::lanes::<S>();
-    let mut vectors = [R::splat(simd, R::ZERO); P];
-    match row.get(..P * lanes) {
-        Some(whole) => vectors.copy_from(R::vectors::<S>(whole)),
-        None => {
-            for (v, vector) in vectors.iter_mut().enumerate() {
-                *vector = R::load(simd, &row[(v * lanes).min(row.len())..]);
-            }
-        }
-    }
-    vectors
 }

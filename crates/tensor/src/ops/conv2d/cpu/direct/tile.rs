@@ -64,6 +64,9 @@ pub(super) type TileShape = [usize; 2];
 const LARGE: [TileShape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
 const SMALL: [TileShape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
 
+/// The most sums of a tile, with 32 registers.
+const MAX_SUMS: usize = 28;
+
 /// The shape that costs least for rows of `width`, with two vectors of channels or one.
 pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> TileShape {
     let shapes: &[TileShape] = if Registers::<S>::ARE_MANY { &LARGE } else { &SMALL };
@@ -73,7 +76,7 @@ pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> T
         // Each tap also loads its offset and its weights; fewer than eight sums do not keep the units busy.
         targets * n_vectors * (100 + 150 / (rows * columns)) * sums.max(8) / sums
     };
-    let fits = |&&[rows, columns]: &&TileShape| columns <= width && rows * columns * n_vectors <= 28;
+    let fits = |&&[rows, columns]: &&TileShape| columns <= width && rows * columns * n_vectors <= MAX_SUMS;
     *shapes.iter().filter(fits).min_by_key(|shape| cost(shape)).expect("a column fits every row")
 }
 
@@ -98,7 +101,9 @@ impl<R: Lanes> Sums<'_, R> {
         macro_rules! run {
             ($([$rows:literal, $columns:literal])*) => {
                 match self.shape {
-                    $([$rows, $columns] => simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self)),)*
+                    $([$rows, $columns] if Fixed::<R, STEP, V, $rows, $columns>::FITS => {
+                        simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self));
+                    })*
                     other => unreachable!("no tiles of {other:?}"),
                 }
             };
@@ -113,6 +118,13 @@ impl<R: Lanes> Sums<'_, R> {
 
 /// With everything that the registers depend on known to the compiler.
 struct Fixed<'a, R, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>(Sums<'a, R>);
+
+impl<R, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>
+    Fixed<'_, R, STEP, V, ROWS, COLUMNS>
+{
+    /// As a constant: tiles that no [`shape`] has are not compiled.
+    const FITS: bool = ROWS * COLUMNS * V <= MAX_SUMS;
+}
 
 impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize> WithSimd
     for Fixed<'_, R, STEP, V, ROWS, COLUMNS>
