@@ -185,3 +185,50 @@ fn a_seed_always_gives_the_same_bits() {
     };
     assert_eq!((bits_of(DType::F32), bits_of(DType::F64)), (2_920_422_069_707_757_808, 17_502_158_054_473_671_924));
 }
+
+/// Within five standard errors, one row of weights after another; what has no weight is never drawn, wherever it is.
+#[test]
+fn places_are_drawn_as_often_as_their_weights_say() {
+    for weights in [[0.0, 3.0, 1.0, 0.0], [0.0, 0.0, 7.0, 0.0], [1e-300, 0.0, 3e-300, 0.0], [5e-324, 0.0, 0.0, 0.0]] {
+        let total: f64 = weights.iter().sum();
+        for dtype in [DType::F64, DType::F16] {
+            if dtype == DType::F16 && total < 1.0 {
+                continue; // these weights are zeros in halves
+            }
+            let rows = Tensor::new([weights, weights]).unwrap().to_dtype(dtype).unwrap();
+            let places = rows.multinomial_with(N, true, &Generator::new(3)).unwrap().to_vec::<i64>().unwrap();
+            for row in places.chunks(N) {
+                for (place, weight) in weights.iter().enumerate() {
+                    let share = row.iter().filter(|&&drawn| drawn == place as i64).count() as f64 / N as f64;
+                    let expected = weight / total;
+                    assert_near(share, expected, (expected * (1.0 - expected)).sqrt(), f64::MIN_POSITIVE);
+                }
+            }
+            let is_certain = weights.iter().filter(|&&weight| weight > 0.0).count() == 1;
+            assert!(is_certain || places[..N] != places[N..], "rows are drawn apart");
+        }
+    }
+}
+
+/// Without replacement every place is drawn once, and those without weight last.
+#[test]
+fn places_that_are_not_put_back_are_drawn_once() {
+    let weights = Tensor::new([0.0, 2.0, 1.0]).unwrap();
+    for seed in 0..50 {
+        let drawn = weights.multinomial_with(3, false, &Generator::new(seed)).unwrap().to_vec::<i64>().unwrap();
+        assert!(drawn == [1, 2, 0] || drawn == [2, 1, 0], "{drawn:?}");
+    }
+}
+
+#[test]
+fn weights_that_say_nothing_are_refused() {
+    let refused = |weights: Tensor| weights.multinomial(2, true).unwrap_err().to_string();
+    let expected = "its elements must be at least 0, and each row needs a finite sum above 0";
+    for weights in [[1.0, -1.0, 2.0], [1.0, f32::NAN, 1.0], [0.0; 3], [1.0, f32::INFINITY, 1.0]] {
+        let message = refused(Tensor::new([[1.0; 3], weights]).unwrap());
+        assert!(message.starts_with("multinomial: the tensor is [2, 3]") && message.ends_with(expected), "{message}");
+    }
+    assert!(refused(Tensor::zeros([2, 0]).unwrap()).contains("must have elements"));
+    assert!(refused(Tensor::ones([1, 1, 1]).unwrap()).contains("one or two dimensions"));
+    assert!(Tensor::ones([3]).unwrap().multinomial(4, false).is_err());
+}

@@ -295,44 +295,42 @@ fn rows_in_registers<const N: usize>(
     );
 }
 
-/// `dst = f(x)`, rounded in registers. Of numbers that are exact, `f` gives them as they are.
+/// `dst = f(x)`, rounded in registers. Blocks for which `round_alike` says so are rounded to `f32` instead, which gives the same.
 #[inline(always)]
 pub(super) fn to_halves<A: Computing>(
     registers: impl Registers,
     half: Half,
     x: &[A],
     dst: &mut [u16],
-    (f, are_exact): (impl Fn(A) -> f32 + Copy, impl Fn(&[A]) -> bool + Copy),
+    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(&[A], &[f32]) -> bool + Copy),
 ) {
     for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
         let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
         registers.vectorized(
             #[inline(always)]
-            || match are_exact(x) {
-                true => narrow_in_registers(registers, of, blocks, |x| x.cast()),
-                false => narrow_in_registers(registers, of, blocks, f),
+            || {
+                let blocks = &mut blocks[..of.len()];
+                for (i, x) in of.iter().enumerate() {
+                    let rounded = numbers(x, |x| x.cast());
+                    blocks[i] = match round_alike(x, &rounded) {
+                        true => registers.narrow(&rounded),
+                        false => registers.narrow(&numbers(x, f)),
+                    };
+                }
             },
         );
         zip(&mut last[..], of_last).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
     }
 }
 
-/// The same of blocks, inside of a loop that is compiled for these registers.
+/// What `f` makes of a block.
 #[inline(always)]
-fn narrow_in_registers<A: Computing>(
-    registers: impl Registers,
-    x: &[[A; BLOCK]],
-    dst: &mut [Block],
-    f: impl Fn(A) -> f32,
-) {
-    let dst = &mut dst[..x.len()];
-    for (i, x) in x.iter().enumerate() {
-        let mut numbers = [0.0; BLOCK];
-        for (lane, number) in numbers.iter_mut().enumerate() {
-            *number = f(x[lane]);
-        }
-        dst[i] = registers.narrow(&numbers);
+fn numbers<A: Computing>(x: &[A; BLOCK], f: impl Fn(A) -> f32) -> [f32; BLOCK] {
+    let mut numbers = [0.0; BLOCK];
+    for (lane, number) in numbers.iter_mut().enumerate() {
+        *number = f(x[lane]);
     }
+    numbers
 }
 
 #[cfg(test)]

@@ -81,18 +81,18 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     });
 }
 
-/// [`map1_long`] to halves: numbers are rounded in registers. Of numbers that are exact, `f` gives them as they are.
+/// [`map1_long`] to halves: numbers are rounded in registers. Where numbers that were rounded to `f32` `round_alike`, `f` is not needed.
 pub(crate) fn map1_to_halves<A: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, f32>,
     f: impl Fn(A) -> f32 + Sync + Copy,
-    are_exact: impl Fn(&[A]) -> bool + Sync + Copy,
+    round_alike: impl Fn(&[A], &[f32]) -> bool + Sync + Copy,
 ) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
-            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, (f, are_exact)),
-            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, (f, are_exact)),
+            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, (f, round_alike)),
+            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, (f, round_alike)),
             None => {
                 let mut room = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
@@ -510,7 +510,7 @@ mod tests {
 
                 let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
                 let triple = |x: f32| x * 3.0;
-                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_| false);
+                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_, _| false);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
             }
         }

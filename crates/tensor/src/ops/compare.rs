@@ -141,7 +141,7 @@ impl PerType<1> for Cast {
             let [x] = inputs.views::<C>();
             match self.to {
                 to if to.computing() == C::DTYPE => cpu::convert(x, out.stored::<C>()),
-                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), narrow, are_exact),
+                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), narrow, round_alike),
                 DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
                 DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| whole(x)),
                 to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
@@ -162,18 +162,31 @@ fn narrow<C: Computing>(x: C) -> f32 {
     }
 }
 
-/// Whether all are `i32` from -2²⁴ to less than 2²⁴, which an `f32` has exactly: finding out takes less time than rounding.
+/// Whether numbers that were rounded to `f32` round to the same halves as `x`: finding out takes less time than [`narrow`].
+///
+/// An `i32` from -2²⁴ to less than 2²⁴ is an `f32`. Of an `f64` the first rounding matters if it ends in the middle between two
+/// halves, whose last twelve bits are zero.
 #[inline(always)]
-fn are_exact<C: Computing>(x: &[C]) -> bool {
-    if C::DTYPE != DType::I32 {
-        return false;
+fn round_alike<C: Computing>(x: &[C], rounded: &[f32]) -> bool {
+    match C::DTYPE {
+        DType::U8 => true,
+        DType::I32 => {
+            let mut outside = 0;
+            for &x in x {
+                let x: i32 = x.cast();
+                outside |= x.wrapping_add(1 << 24) as u32;
+            }
+            outside < 1 << 25
+        }
+        DType::F64 => {
+            let mut middles = false;
+            for x in rounded {
+                middles |= x.to_bits() & 0xfff == 0;
+            }
+            !middles
+        }
+        _ => false,
     }
-    let mut outside = 0;
-    for &x in x {
-        let x: i32 = x.cast();
-        outside |= x.wrapping_add(1 << 24) as u32;
-    }
-    outside < 1 << 25
 }
 
 /// As an `i64`; see [`Cast`].

@@ -200,9 +200,10 @@ fn ln_1p(x: f64) -> f64 {
     let sum = 1.0 + x;
     let (k, rest) = ln_in_f64(sum);
     let y = k.mul_add(LN_2, rest) + (x - (sum - 1.0)) / sum;
-    let y = if x == 0.0 || x == f64::INFINITY { x } else { y };
-    let y = if x == -1.0 { f64::NEG_INFINITY } else { y };
-    if x >= -1.0 { y } else { f64::NAN }
+    let y = if x == 0.0 { x } else { y };
+    let y = if x < f64::INFINITY { y } else { x };
+    let at_most_minus_1 = if x == -1.0 { f64::NEG_INFINITY } else { f64::NAN };
+    if x > -1.0 { y } else { at_most_minus_1 }
 }
 
 #[inline(always)]
