@@ -195,7 +195,7 @@ fn places_are_drawn_as_often_as_their_weights_say() {
             if dtype == DType::F16 && total < 1.0 {
                 continue; // these weights are zeros in halves
             }
-            let rows = Tensor::new([weights, weights]).unwrap().to_dtype(dtype).unwrap();
+            let rows = Tensor::of(dtype).new([weights, weights]).unwrap();
             let places = rows.multinomial_with(N, true, &Generator::new(3)).unwrap().to_vec::<i64>().unwrap();
             for row in places.chunks(N) {
                 for (place, weight) in weights.iter().enumerate() {
