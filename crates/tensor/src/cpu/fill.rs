@@ -24,9 +24,9 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
         simd::vectorized_widely(
             #[inline(always)]
             || {
-                let f = f; // not behind a reference, which could be to what is written
+                let number = f; // a copy, or the compiler takes what it holds for a part of what is written
                 for (i, out) in zip(start.., chunk) {
-                    *out = f(i);
+                    *out = number(i);
                 }
             },
         );
@@ -42,9 +42,9 @@ pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usiz
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
-                    let f = f;
-                    for (i, number) in zip(first.., &mut *room) {
-                        *number = f64_to_f32_odd(f(i));
+                    let number = f; // a copy, as above
+                    for (i, out) in zip(first.., &mut *room) {
+                        *out = f64_to_f32_odd(number(i));
                     }
                 },
             );
