@@ -119,7 +119,7 @@ impl<R: Real> WithSimd for RowGrad<'_, R> {
 /// Vectors that are computed at a time, so that none waits for its own sum.
 const VECTORS: usize = 4;
 
-/// Divides a weight for each column of `y` by the distance between that column and `x`; where that is 0, it becomes 0.
+/// Divides `weights[j]` by the distance between `x` and column `j` of `y`; a distance of 0 makes the weight 0.
 #[inline(always)]
 fn over_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights: &mut [R]) {
     let (mut squares, lanes) = ([R::ZERO; COLUMNS], R::lanes::<S>());
@@ -199,7 +199,7 @@ fn sum_of<R: Real>(sums: &[R; LANES]) -> R {
     sums[0]
 }
 
-/// `weight` with the sign of `gap` for its own: 0 where that is 0.
+/// `weight · sign(gap)`, where the sign of 0 is 0.
 #[inline(always)]
 fn signed<R: Real>(weight: R, gap: R) -> R {
     let negative = if gap < R::ZERO { R::ZERO - weight } else { R::ZERO };

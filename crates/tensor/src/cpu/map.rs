@@ -81,7 +81,8 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     });
 }
 
-/// [`map1_long`] to halves: numbers are rounded in registers. Where numbers that were rounded to `f32` `round_alike`, `f` is not needed.
+/// [`map1_long`] to halves: numbers are rounded in registers. Where `round_alike` says so, numbers are rounded to `f32` instead of by
+/// `f`, with the same result.
 pub(crate) fn map1_to_halves<A: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, f32>,
