@@ -119,25 +119,21 @@ impl Tensor {
     /// As [`Tensor::multinomial`].
     pub fn multinomial_with(&self, samples: usize, replacement: bool, generator: &Generator) -> Result<Tensor<Int>> {
         const OP: &str = "multinomial";
-        let expected = match self.rank() {
-            1 | 2 if self.shape()[self.rank() - 1] == 0 => "its rows must have elements",
-            1 | 2 => "",
-            _ => "it must have one or two dimensions; reshape it",
+        let wrong_shape = |expected| Err(Error::wrong_shape(OP, "the tensor", self.shape(), expected));
+        let classes = match self.dims() {
+            [.., 0] if self.rank() <= 2 => return wrong_shape("its rows must have elements"),
+            &[classes] | &[_, classes] => classes,
+            _ => return wrong_shape("it must have one or two dimensions; reshape it"),
         };
-        if !expected.is_empty() {
-            return Err(Error::wrong_shape(OP, "the tensor", self.shape(), expected));
-        }
         no_grad(|| {
             let weights = self.detach().to_dtype(DType::F64)?;
-            let (rank, classes) = (self.rank(), self.shape()[self.rank() - 1]);
             let sums = weights.cumsum(-1)?;
             let total = sums.narrow(-1, classes - 1, 1)?;
             if self.device().is_cpu() {
                 let are_weights = weights.ge_scalar(0.0)?.all(..)?.item::<bool>()?;
                 let are_sums = total.gt_scalar(0.0)?.logical_and(&total.isfinite()?)?.all(..)?.item::<bool>()?;
                 if !are_weights || !are_sums {
-                    let problem = "its elements must be at least 0, and each row needs a finite sum above 0";
-                    return Err(Error::wrong_shape(OP, "the tensor", self.shape(), problem));
+                    return wrong_shape("its elements must be at least 0, and each row needs a finite sum above 0");
                 }
             }
             let uniform = |shape: Shape| Tensor::on(&self.device()).of(DType::F64).rand_with(shape, generator);
@@ -146,7 +142,7 @@ impl Tensor {
                 return Ok(weights.race(&uniform(*self.shape())?)?.topk(samples, -1, true)?.1);
             }
             // The first place whose sum reaches a number that is above zero, and at most the sum of all.
-            let drawn = uniform(self.shape().with(rank - 1, samples))?;
+            let drawn = uniform(self.shape().with(self.rank() - 1, samples))?;
             let reached = drawn.neg()?.add_scalar(1.0)?.mul(&total)?.clamp_min(f64::from_bits(1))?;
             sums.searchsorted(&reached, false)?.clamp_max(classes as i64 - 1)
         })
