@@ -145,12 +145,12 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
 }
 
 /// Some tensors have one rule and rate, some the other: the bits are those of steps apart, with rates that change in between.
-fn groups_as_apart<R: Copy>(
+fn groups_as_apart<R>(
     device: &Device,
     rules: [R; 2],
     (n_kept, clock): (usize, Option<&Tensor>),
-    groups: &dyn Fn(Vec<(R, StepTensors, &Rate)>) -> Result<()>,
-    apart: &dyn Fn(R, StepTensors, &Rate) -> Result<()>,
+    groups: &dyn Fn(Vec<(&R, StepTensors, &Rate)>) -> Result<()>,
+    apart: &dyn Fn(&R, StepTensors, &Rate) -> Result<()>,
 ) -> Result<()> {
     let both = [all(device, DType::BF16)?, all(device, DType::BF16)?];
     let mut joined = [0.05, 0.2].map(Rate::new);
@@ -162,8 +162,8 @@ fn groups_as_apart<R: Copy>(
                 |(k, x): (usize, &Trained)| (usize::from(k % 3 == 1), x.tensors(n_kept, Some(x.half.clone()), clock));
             both[i].iter().enumerate().map(group).collect::<Vec<_>>()
         };
-        groups(tensors(0).into_iter().map(|(group, x)| (rules[group], x, &joined[group])).collect())?;
-        tensors(1).into_iter().try_for_each(|(group, x)| apart(rules[group], x, &alone[group]))?;
+        groups(tensors(0).into_iter().map(|(group, x)| (&rules[group], x, &joined[group])).collect())?;
+        tensors(1).into_iter().try_for_each(|(group, x)| apart(&rules[group], x, &alone[group]))?;
         for (x, y) in both[0].iter().zip(&both[1]) {
             assert_eq!(bits(&x.master), bits(&y.master), "{device}");
             assert_eq!(bits(&x.half), bits(&y.half), "{device}");

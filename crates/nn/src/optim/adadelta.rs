@@ -24,7 +24,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Adadelta {
-    groups: Groups<AdadeltaRule>,
+    methods: Vec<AdadeltaRule>,
+    groups: Groups,
 }
 
 impl Adadelta {
@@ -36,7 +37,7 @@ impl Adadelta {
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running squares is kept, from 0 to 1; 0.9 by default.
@@ -62,17 +63,11 @@ impl Adadelta {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut AdadeltaRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Adadelta }
+optimizer! { Adadelta, AdadeltaRule }
 
 impl Method for AdadeltaRule {
-    const NAME: &'static str = "Adadelta";
-
     fn check(&self) -> Result<()> {
         check((0.0..=1.0).contains(&self.rho), "Adadelta", "rho", self.rho, "from 0 to 1")?;
         check(self.eps >= 0.0, "Adadelta", "eps", self.eps, "at least 0")?;
@@ -91,7 +86,7 @@ impl Method for AdadeltaRule {
         [Some("square_avg"), Some("acc_delta"), None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        AdadeltaRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        AdadeltaRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -25,7 +25,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Adagrad {
-    groups: Groups<AdagradMethod>,
+    methods: Vec<AdagradMethod>,
+    groups: Groups,
 }
 
 impl Adagrad {
@@ -37,7 +38,7 @@ impl Adagrad {
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(AdagradMethod { rule, start: 0.0 }, lr, parameters) }
+        Self::with(AdagradMethod { rule, start: 0.0 }, lr, parameters)
     }
 
     /// By how much the learning rate falls from step to step, at least 0; 0 by default.
@@ -69,13 +70,9 @@ impl Adagrad {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|method| method.rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut AdagradMethod)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Adagrad }
+optimizer! { Adagrad, AdagradMethod }
 
 #[derive(Clone)]
 struct AdagradMethod {
@@ -84,8 +81,6 @@ struct AdagradMethod {
 }
 
 impl Method for AdagradMethod {
-    const NAME: &'static str = "Adagrad";
-
     fn check(&self) -> Result<()> {
         let AdagradRule { lr_decay, eps, weight_decay, .. } = self.rule;
         check(lr_decay >= 0.0, "Adagrad", "lr_decay", lr_decay, "at least 0")?;
@@ -111,7 +106,7 @@ impl Method for AdagradMethod {
         self.start
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        AdagradRule::step_groups(step_tensors(groups, |method| method.rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        AdagradRule::step_groups(step_tensors(methods.iter().map(|method| &method.rule), groups))
     }
 }

@@ -16,7 +16,8 @@ macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
         $(#[$docs])*
         pub struct $name {
-            groups: Groups<AdamMethod<$decoupled>>,
+            methods: Vec<AdamMethod<$decoupled>>,
+            groups: Groups,
         }
 
         impl $name {
@@ -29,45 +30,41 @@ macro_rules! adam {
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
                 let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
                 let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
-                Self { groups: Groups::new(AdamMethod { rule }, lr, parameters) }
+                Self::with(AdamMethod { rule }, lr, parameters)
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.
             #[must_use]
             pub fn betas(self, mean: f64, square: f64) -> Self {
-                self.set(|rule| rule.betas = [mean, square])
+                self.set(|method| method.rule.betas = [mean, square])
             }
 
             /// What keeps the step finite where gradients vanish, at least 0.
             #[must_use]
             pub fn eps(self, eps: f64) -> Self {
-                self.set(|rule| rule.eps = eps)
+                self.set(|method| method.rule.eps = eps)
             }
 
             #[doc = $decay_docs]
             #[must_use]
             pub fn weight_decay(self, weight_decay: f64) -> Self {
-                self.set(|rule| rule.weight_decay = weight_decay)
+                self.set(|method| method.rule.weight_decay = weight_decay)
             }
 
             /// Divides by the root of the largest running square so far, as AMSGrad does.
             #[must_use]
             pub fn amsgrad(self, amsgrad: bool) -> Self {
-                self.set(|rule| rule.amsgrad = amsgrad)
+                self.set(|method| method.rule.amsgrad = amsgrad)
             }
 
             /// Goes up instead of down.
             #[must_use]
             pub fn maximize(self, maximize: bool) -> Self {
-                self.set(|rule| rule.maximize = maximize)
-            }
-
-            fn set(self, change: impl Fn(&mut AdamRule)) -> Self {
-                Self { groups: self.groups.set(|method| change(&mut method.rule)) }
+                self.set(|method| method.rule.maximize = maximize)
             }
         }
 
-        optimizer! { $name }
+        optimizer! { $name, AdamMethod<$decoupled> }
     };
 }
 
@@ -112,10 +109,8 @@ struct AdamMethod<const DECOUPLED: bool> {
 }
 
 impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
-    const NAME: &'static str = if DECOUPLED { "AdamW" } else { "Adam" };
-
     fn check(&self) -> Result<()> {
-        let name = Self::NAME;
+        let name = if DECOUPLED { "AdamW" } else { "Adam" };
         check_betas(name, self.rule.betas)?;
         check(self.rule.eps >= 0.0, name, "eps", self.rule.eps, "at least 0")?;
         check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
@@ -135,7 +130,7 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
         [Some("exp_avg"), Some("exp_avg_sq"), self.rule.amsgrad.then_some("max_exp_avg_sq")]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        AdamRule::step_groups(step_tensors(groups, |method| method.rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        AdamRule::step_groups(step_tensors(methods.iter().map(|method| &method.rule), groups))
     }
 }

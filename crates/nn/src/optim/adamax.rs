@@ -24,7 +24,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Adamax {
-    groups: Groups<AdamaxRule>,
+    methods: Vec<AdamaxRule>,
+    groups: Groups,
 }
 
 impl Adamax {
@@ -36,7 +37,7 @@ impl Adamax {
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running mean and of the largest gradient is kept, each in `0..1`; 0.9 and 0.999 by default.
@@ -62,17 +63,11 @@ impl Adamax {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut AdamaxRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Adamax }
+optimizer! { Adamax, AdamaxRule }
 
 impl Method for AdamaxRule {
-    const NAME: &'static str = "Adamax";
-
     fn check(&self) -> Result<()> {
         check_betas("Adamax", self.betas)?;
         check(self.eps >= 0.0, "Adamax", "eps", self.eps, "at least 0")?;
@@ -91,7 +86,7 @@ impl Method for AdamaxRule {
         [Some("exp_avg"), Some("exp_inf"), None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        AdamaxRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        AdamaxRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -25,7 +25,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Asgd {
-    groups: Groups<AsgdRule>,
+    methods: Vec<AsgdRule>,
+    groups: Groups,
 }
 
 impl Asgd {
@@ -37,7 +38,7 @@ impl Asgd {
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much parameters shrink; 1e-4 by default.
@@ -69,17 +70,14 @@ impl Asgd {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut AsgdRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Asgd }
+optimizer! { Asgd, AsgdRule }
 
 impl Method for AsgdRule {
-    const NAME: &'static str = "Asgd";
-    const CLOCK: &'static [&'static str] = &["step", "eta", "mu"];
+    fn clock(&self) -> &'static [&'static str] {
+        &["step", "eta", "mu"]
+    }
 
     fn check(&self) -> Result<()> {
         check(self.weight_decay >= 0.0, "Asgd", "weight_decay", self.weight_decay, "at least 0")
@@ -106,7 +104,7 @@ impl Method for AsgdRule {
         self.anneal(&clock.numbers, lr)
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        AsgdRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        AsgdRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

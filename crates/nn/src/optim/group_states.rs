@@ -5,7 +5,7 @@
 
 use super::groups::{Group, Groups, Slot, check, laid_as};
 use super::master::{Master, is_half};
-use super::method::{Field, KEPT, Method, Start};
+use super::method::{Field, KEPT, Method, Methods, Start};
 use super::state::{Clock, State};
 use super::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result, StateDict};
@@ -20,55 +20,65 @@ pub(super) const INITIAL_LR: &str = "initial_lr";
 /// Settings of PyTorch's that say how it computes, not what.
 pub(super) const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
 
-impl<M: Method> Groups<M> {
-    pub(super) fn state_dict(&self) -> Result<OptimizerState> {
+impl Groups {
+    pub(super) fn state_dict(&self, methods: &mut dyn Methods) -> Result<OptimizerState> {
         let mut dict = OptimizerState::default();
         let mut number = 0;
-        for group in &self.groups {
+        for (i, group) in self.groups.iter().enumerate() {
             let first = number;
             for slot in &group.slots {
-                no_grad(|| insert::<M>(&mut dict.state, number, group.method.kept(), slot))?;
+                no_grad(|| insert(&mut dict.state, number, methods.of(i), slot))?;
                 number += 1;
             }
-            dict.param_groups.push(ParamGroup { settings: settings(group), params: (first..number).collect() });
+            dict.param_groups
+                .push(ParamGroup { settings: settings(methods.of_mut(i), group), params: (first..number).collect() });
         }
         Ok(dict)
     }
 
-    pub(super) fn load_state_dict(&mut self, dict: &OptimizerState) -> Result<()> {
+    /// Loads settings into `methods`, which are changed if this fails, too.
+    pub(super) fn load_state_dict(&mut self, dict: &OptimizerState, methods: &mut dyn Methods) -> Result<()> {
         let (given, groups) = (dict.param_groups.len(), self.groups.len());
         if given != groups {
             let fix = "make the optimizer with the groups that it was saved with";
-            return Err(misfit::<M>(&format!(
-                "it has {given} groups of parameters, and the optimizer {groups}; {fix}"
-            )));
+            let problem = format!("it has {given} groups of parameters, and the optimizer {groups}; {fix}");
+            return Err(misfit(self.optimizer, &problem));
         }
         let _charged = Holder::OPTIMIZER_STATE.by_default();
-        let mut entries = Entries::of::<M>(&dict.state)?;
+        let mut entries = Entries::of(self.optimizer, &dict.state)?;
         let mut read = Vec::new();
         for (i, (group, given)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {
-            read.push(no_grad(|| Read::new(i, group, given, &mut entries))?);
+            let rates = read_settings(self.optimizer, i, methods.of_mut(i), given)?;
+            let slots = no_grad(|| ReadSlot::of_group(self.optimizer, (i, group), methods.of(i), given, &mut entries))?;
+            read.push((rates, slots));
         }
         if let Some((number, entry)) = entries.any() {
             let fix = "remove it, or load into the optimizer that it was saved from";
-            return Err(misfit::<M>(&format!("`{number}.{entry}` belongs to no parameter, or twice to one; {fix}")));
+            let problem = format!("`{number}.{entry}` belongs to no parameter, or twice to one; {fix}");
+            return Err(misfit(self.optimizer, &problem));
         }
-        let loaded = self.groups.iter_mut().zip(read);
         let mut clocks = Clocks { claimed: Vec::new() };
-        no_grad(|| loaded.into_iter().try_for_each(|(group, read)| read.load(group, &mut clocks)))?;
+        for (i, (group, (rates, slots))) in self.groups.iter_mut().zip(read).enumerate() {
+            group.lr.set(rates.lr);
+            group.initial_lr = rates.initial_lr;
+            if !methods.of(i).counts_only() {
+                clocks.claimed.clear(); // only groups that count steps alone share a clock
+            }
+            no_grad(|| group.slots.iter_mut().zip(slots).try_for_each(|(slot, read)| read.load(slot, &mut clocks)))?;
+        }
         Ok(())
     }
 }
 
 /// What the state dict does not fit in.
-fn misfit<M: Method>(problem: &str) -> Error {
-    Error::Argument(format!("{}: the state dict does not fit, and nothing was loaded: {problem}", M::NAME))
+fn misfit(optimizer: &str, problem: &str) -> Error {
+    Error::Argument(format!("{optimizer}: the state dict does not fit, and nothing was loaded: {problem}"))
 }
 
-fn settings<M: Method>(group: &Group<M>) -> BTreeMap<String, Setting> {
+fn settings(method: &mut dyn Method, group: &Group) -> BTreeMap<String, Setting> {
     let mut all = BTreeMap::from([(LR.to_owned(), Setting::Number(group.lr.get()))]);
     all.extend(group.initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
-    group.method.clone().settings(&mut |name, field| {
+    method.settings(&mut |name, field| {
         let setting = match field {
             Field::Number(number) => Setting::Number(*number),
             Field::Numbers(numbers) => Setting::Numbers(numbers.to_vec()),
@@ -83,20 +93,15 @@ fn settings<M: Method>(group: &Group<M>) -> BTreeMap<String, Setting> {
 }
 
 /// Adds what is kept for a parameter.
-fn insert<M: Method>(
-    dict: &mut StateDict,
-    number: usize,
-    names: [Option<&'static str>; KEPT],
-    slot: &Slot,
-) -> tensor::Result<()> {
+fn insert(dict: &mut StateDict, number: usize, method: &dyn Method, slot: &Slot) -> tensor::Result<()> {
     let Some(State { kept, clock, .. }) = &slot.state else { return insert_master(dict, number, slot) };
-    for (name, kept) in names.iter().zip(kept) {
+    for (name, kept) in method.kept().iter().zip(kept) {
         if let (Some(name), Some(kept)) = (name, kept) {
             dict.insert(format!("{number}.{name}"), kept);
         }
     }
     if let Some(clock) = clock {
-        for (i, name) in M::CLOCK.iter().enumerate() {
+        for (i, name) in method.clock().iter().enumerate() {
             dict.insert(format!("{number}.{name}"), clock.numbers.select(0, i as isize)?);
         }
     }
@@ -116,14 +121,14 @@ struct Entries {
 }
 
 impl Entries {
-    fn of<M: Method>(state: &StateDict) -> Result<Self> {
+    fn of(optimizer: &str, state: &StateDict) -> Result<Self> {
         let mut by_number: BTreeMap<usize, HashMap<String, Tensor>> = BTreeMap::new();
         for (name, tensor) in state.iter() {
             let parts = name.split_once('.').and_then(|(number, entry)| Some((number.parse().ok()?, entry)));
             let (Some((number, entry)), Ok(tensor)) = (parts, tensor.float()) else {
                 let fix = "name entries as `0.exp_avg`, the parameter's number first, and give floats";
                 let problem = format!("`{name}` ({}) is no entry of a state; {fix}", tensor.dtype());
-                return Err(misfit::<M>(&problem));
+                return Err(misfit(optimizer, &problem));
             };
             by_number.entry(number).or_default().insert(entry.to_owned(), tensor);
         }
@@ -136,14 +141,6 @@ impl Entries {
     }
 }
 
-/// What a group is after loading.
-struct Read<M> {
-    method: M,
-    lr: f64,
-    initial_lr: Option<f64>,
-    slots: Vec<ReadSlot>,
-}
-
 /// What a parameter has after loading: tensors of its own.
 #[derive(Default)]
 struct ReadSlot {
@@ -151,57 +148,6 @@ struct ReadSlot {
     clock: Option<Start>,
     master: Option<Tensor>,
     is_there: bool,
-}
-
-impl<M: Method> Read<M> {
-    fn new(i: usize, group: &mut Group<M>, given: &ParamGroup, entries: &mut Entries) -> Result<Self> {
-        let (n_given, n_slots) = (given.params.len(), group.slots.len());
-        if n_given != n_slots {
-            let fix = "make the optimizer with the parameters that it was saved with";
-            let problem = format!("group {i} has {n_given} parameters, and the optimizer's has {n_slots}; {fix}");
-            return Err(misfit::<M>(&problem));
-        }
-        let mut method = group.method.clone();
-        let (lr, initial_lr) = read_settings(i, &mut method, given)?;
-        let mut slots = Vec::new();
-        for (slot, number) in group.slots.iter_mut().zip(&given.params) {
-            slot.follow()?;
-            let own = entries.by_number.remove(number);
-            slots.push(own.map_or(Ok(ReadSlot::default()), |own| ReadSlot::new(*number, &method, slot, own))?);
-        }
-        Ok(Self { method, lr, initial_lr, slots })
-    }
-
-    /// The second pass. `clocks` are those of the groups before, which this one shares if they count steps only.
-    fn load(self, group: &mut Group<M>, clocks: &mut Clocks) -> tensor::Result<()> {
-        group.method = self.method;
-        group.lr.set(self.lr);
-        group.initial_lr = self.initial_lr;
-        if !M::COUNTS_ONLY {
-            clocks.claimed.clear();
-        }
-        for (slot, read) in group.slots.iter_mut().zip(self.slots) {
-            let device = slot.parameter.device();
-            match (&slot.master, read.master) {
-                (Some(own), Some(read)) => own.weights.copy_(&read)?,
-                (Some(own), None) => own.weights.copy_(&laid_as(&slot.parameter, &slot.parameter.detach())?)?,
-                (None, read) => slot.master = read.map(|weights| Master { weights }),
-            }
-            let mut own = slot.state.take().unwrap_or(State { kept: Default::default(), clock: None, is_first: false });
-            if !read.is_there {
-                continue;
-            }
-            for (own, read) in own.kept.iter_mut().zip(read.kept) {
-                match (own.as_ref(), read) {
-                    (Some(own), Some(read)) => own.copy_(&read)?,
-                    (_, read) => *own = read,
-                }
-            }
-            let clock = read.clock.map(|start| clocks.of(own.clock.take(), start, &device)).transpose()?;
-            slot.state = Some(State { clock, is_first: false, ..own });
-        }
-        Ok(())
-    }
 }
 
 /// Which clock has which numbers after loading.
@@ -235,50 +181,105 @@ impl Clocks {
 }
 
 impl ReadSlot {
-    fn new<M: Method>(number: usize, method: &M, slot: &Slot, mut entries: HashMap<String, Tensor>) -> Result<Self> {
+    /// Those of a group.
+    fn of_group(
+        optimizer: &str,
+        (i, group): (usize, &mut Group),
+        method: &dyn Method,
+        given: &ParamGroup,
+        entries: &mut Entries,
+    ) -> Result<Vec<Self>> {
+        let (n_given, n_slots) = (given.params.len(), group.slots.len());
+        if n_given != n_slots {
+            let fix = "make the optimizer with the parameters that it was saved with";
+            let problem = format!("group {i} has {n_given} parameters, and the optimizer's has {n_slots}; {fix}");
+            return Err(misfit(optimizer, &problem));
+        }
+        let mut slots = Vec::new();
+        for (slot, number) in group.slots.iter_mut().zip(&given.params) {
+            slot.follow()?;
+            let own = entries.by_number.remove(number);
+            slots.push(own.map_or(Ok(Self::default()), |own| Self::new(optimizer, *number, method, slot, own))?);
+        }
+        Ok(slots)
+    }
+
+    /// The second pass. `clocks` are those of the parameters before, which this one may share.
+    fn load(self, slot: &mut Slot, clocks: &mut Clocks) -> tensor::Result<()> {
+        match (&slot.master, self.master) {
+            (Some(own), Some(read)) => own.weights.copy_(&read)?,
+            (Some(own), None) => own.weights.copy_(&laid_as(&slot.parameter, &slot.parameter.detach())?)?,
+            (None, read) => slot.master = read.map(|weights| Master { weights }),
+        }
+        let mut own = slot.state.take().unwrap_or(State { kept: Default::default(), clock: None, is_first: false });
+        if !self.is_there {
+            return Ok(());
+        }
+        for (own, read) in own.kept.iter_mut().zip(self.kept) {
+            match (own.as_ref(), read) {
+                (Some(own), Some(read)) => own.copy_(&read)?,
+                (_, read) => *own = read,
+            }
+        }
+        let device = slot.parameter.device();
+        let clock = self.clock.map(|start| clocks.of(own.clock.take(), start, &device)).transpose()?;
+        slot.state = Some(State { clock, is_first: false, ..own });
+        Ok(())
+    }
+
+    fn new(
+        optimizer: &str,
+        number: usize,
+        method: &dyn Method,
+        slot: &Slot,
+        mut entries: HashMap<String, Tensor>,
+    ) -> Result<Self> {
         let mut read = Self { is_there: true, ..Self::default() };
         if is_half(&slot.parameter) {
             let master = entries.remove(MASTER);
-            read.master = master.map(|master| own_copy::<M>(number, MASTER, slot, &master)).transpose()?;
+            read.master = master.map(|master| own_copy(optimizer, number, MASTER, slot, &master)).transpose()?;
         }
-        let names = method.kept();
-        if read.master.is_some() && entries.is_empty() && names[0].is_none() && M::CLOCK.is_empty() {
+        let (names, clock) = (method.kept(), method.clock());
+        if read.master.is_some() && entries.is_empty() && names[0].is_none() && clock.is_empty() {
             read.is_there = false; // a method that keeps nothing but the weights
             return Ok(read);
         }
         let missing = |name: &str| {
             let fix = "give all that the optimizer keeps for a parameter, or nothing";
-            misfit::<M>(&format!("it has no `{number}.{name}`; {fix}"))
+            misfit(optimizer, &format!("it has no `{number}.{name}`; {fix}"))
         };
         for (to, name) in read.kept.iter_mut().zip(names) {
             let Some(name) = name else { continue };
             let tensor = entries.remove(name).ok_or_else(|| missing(name))?;
-            *to = Some(own_copy::<M>(number, name, slot, &tensor)?);
+            *to = Some(own_copy(optimizer, number, name, slot, &tensor)?);
         }
-        if !M::CLOCK.is_empty() {
+        if !clock.is_empty() {
             let mut numbers = [0.0; 3];
-            for (to, name) in numbers.iter_mut().zip(M::CLOCK) {
+            for (to, name) in numbers.iter_mut().zip(clock) {
                 *to = entries.remove(*name).ok_or_else(|| missing(name))?.item()?;
             }
-            read.clock = Some(Start::new(&numbers[..M::CLOCK.len()]));
+            read.clock = Some(Start::new(&numbers[..clock.len()]));
         }
         match entries.keys().next() {
             None => Ok(read),
             Some(other) => {
                 let fix = "remove it, or load into the optimizer that it was saved from";
-                Err(misfit::<M>(&format!("the optimizer does not know `{number}.{other}`; {fix}")))
+                Err(misfit(optimizer, &format!("the optimizer does not know `{number}.{other}`; {fix}")))
             }
         }
     }
 }
 
 /// A copy as the parameter needs it.
-fn own_copy<M: Method>(number: usize, name: &str, slot: &Slot, tensor: &Tensor) -> Result<Tensor> {
+fn own_copy(optimizer: &str, number: usize, name: &str, slot: &Slot, tensor: &Tensor) -> Result<Tensor> {
     let parameter = slot.parameter.as_tensor();
     if tensor.shape() != parameter.shape() {
         let (given, wanted) = (tensor.shape(), parameter.shape());
         let problem = format!("`{number}.{name}` is {given}, and its parameter is {wanted}");
-        return Err(misfit::<M>(&format!("{problem}; give the parameters in the order in which they were saved")));
+        return Err(misfit(
+            optimizer,
+            &format!("{problem}; give the parameters in the order in which they were saved"),
+        ));
     }
     let laid = laid_as(parameter, tensor)?;
     let own = laid.zeros_like()?;
@@ -286,8 +287,14 @@ fn own_copy<M: Method>(number: usize, name: &str, slot: &Slot, tensor: &Tensor) 
     Ok(own)
 }
 
-/// Settings into `method`; the learning rates.
-fn read_settings<M: Method>(i: usize, method: &mut M, given: &ParamGroup) -> Result<(f64, Option<f64>)> {
+/// The learning rates of a group after loading.
+struct Rates {
+    lr: f64,
+    initial_lr: Option<f64>,
+}
+
+/// Reads the settings of a group into `method`.
+fn read_settings(optimizer: &str, i: usize, method: &mut dyn Method, given: &ParamGroup) -> Result<Rates> {
     let mut rest: BTreeMap<&str, &Setting> = given.settings.iter().map(|(name, setting)| (&**name, setting)).collect();
     rest.retain(|name, _| !HOW.contains(name));
     let (mut lr, mut initial_lr, mut wrong) = (0.0, 0.0, None);
@@ -298,15 +305,18 @@ fn read_settings<M: Method>(i: usize, method: &mut M, given: &ParamGroup) -> Res
     }
     method.settings(&mut |name, field| read(&mut rest, name, field, &mut wrong));
     if let Some(wrong) = wrong {
-        return Err(misfit::<M>(&format!("in group {i} {wrong}")));
+        return Err(misfit(optimizer, &format!("in group {i} {wrong}")));
     }
     if let Some(other) = rest.keys().next() {
         let fix = "remove it, or load into the optimizer that it was saved from";
-        return Err(misfit::<M>(&format!("group {i} has the setting `{other}`, which the optimizer has not; {fix}")));
+        return Err(misfit(
+            optimizer,
+            &format!("group {i} has the setting `{other}`, which the optimizer has not; {fix}"),
+        ));
     }
-    check(lr >= 0.0, M::NAME, "lr", lr, "at least 0")?;
+    check(lr >= 0.0, optimizer, "lr", lr, "at least 0")?;
     method.check()?;
-    Ok((lr, has_initial.then_some(initial_lr)))
+    Ok(Rates { lr, initial_lr: has_initial.then_some(initial_lr) })
 }
 
 /// Reads a setting into a field, or notes what is wrong. A flag that is missing is off, as in PyTorch's older files.

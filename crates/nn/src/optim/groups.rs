@@ -4,7 +4,7 @@
 //! what they keep before any changes something, so that a step that is refused has changed nothing.
 
 use super::master::Master;
-use super::method::Method;
+use super::method::Methods;
 use super::state::{self, State};
 use crate::{Error, Parameter, Result};
 use pagelock_memory::Holder;
@@ -83,52 +83,44 @@ impl Slot {
     }
 }
 
-/// Parameters with settings of their own.
-pub(super) struct Group<M> {
-    pub(super) method: M,
+/// Parameters with settings of their own: a learning rate, and what their [`Method`] has.
+pub(super) struct Group {
     pub(super) lr: Rate,
     pub(super) initial_lr: Option<f64>, // where a schedule noted it
     pub(super) slots: Vec<Slot>,
 }
 
-/// All parameters of an optimizer.
-pub(super) struct Groups<M> {
-    pub(super) groups: Vec<Group<M>>, // at least one
-    calls: u64,                       // of `step`, by twos
-    is_checked: bool,                 // whether each parameter was seen to be there once
+/// All parameters of an optimizer. It has the method of each group beside them.
+pub(super) struct Groups {
+    pub(super) optimizer: &'static str, // its name, for errors
+    pub(super) groups: Vec<Group>,      // at least one
+    calls: u64,                         // of `step`, by twos
+    is_checked: bool,                   // whether each parameter was seen to be there once
 }
 
-impl<M: Method> Groups<M> {
+impl Groups {
     /// One group.
-    pub(super) fn new(method: M, lr: f64, parameters: Vec<NamedParameter>) -> Self {
+    pub(super) fn new(optimizer: &'static str, lr: f64, parameters: Vec<NamedParameter>) -> Self {
         let slots = parameters.into_iter().map(Slot::new).collect();
-        let group = Group { method, lr: Rate::new(lr), initial_lr: None, slots };
-        Self { groups: vec![group], calls: 0, is_checked: false }
+        let group = Group { lr: Rate::new(lr), initial_lr: None, slots };
+        Self { optimizer, groups: vec![group], calls: 0, is_checked: false }
     }
 
-    /// The settings of the first group, without a parameter.
+    /// The learning rate of the first group, without a parameter.
     pub(super) fn settings(&self) -> Self {
-        Self::new(self.groups[0].method.clone(), self.lr(), Vec::new())
+        Self::new(self.optimizer, self.lr(), Vec::new())
     }
 
-    /// Changes the settings of all groups.
-    pub(super) fn set(mut self, change: impl Fn(&mut M)) -> Self {
-        self.groups.iter_mut().for_each(|group| change(&mut group.method));
-        self
-    }
-
-    /// Adds a group with the settings of another optimizer's first one.
-    pub(super) fn add(mut self, parameters: Vec<NamedParameter>, settings: Self) -> Self {
+    /// Adds a group with the learning rate of another optimizer's first one.
+    pub(super) fn add(&mut self, parameters: Vec<NamedParameter>, settings: Self) {
         self.push(parameters.into_iter().map(Slot::new).collect(), settings);
-        self
     }
 
     /// Moves those parameters of the first group to a group of their own.
-    pub(super) fn split(mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) -> Self {
+    pub(super) fn split(&mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) {
         let belong = |slot: &mut Slot| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
         let moved = self.groups[0].slots.extract_if(.., belong).collect();
         self.push(moved, settings);
-        self
     }
 
     fn push(&mut self, slots: Vec<Slot>, settings: Self) {
@@ -141,23 +133,23 @@ impl<M: Method> Groups<M> {
         self.groups.iter().flat_map(|group| &group.slots)
     }
 
-    pub(super) fn step(&mut self) -> Result<()> {
-        let _running = profiler::span(M::NAME, Category::OptimizerStep);
+    pub(super) fn step(&mut self, methods: &dyn Methods) -> Result<()> {
+        let _running = profiler::span(self.optimizer, Category::OptimizerStep);
         let _charged = Holder::OPTIMIZER_STATE.by_default();
-        self.check()?;
+        self.check(methods)?;
         for slot in self.groups.iter_mut().flat_map(|group| &mut group.slots) {
             slot.follow()?;
             Master::prepare(&mut slot.master, &slot.parameter)?;
         }
-        state::keep(&mut self.groups)?;
+        state::keep(methods, &mut self.groups)?;
         self.calls += 2; // one number for what comes before the step, one for what comes after
         no_grad(|| {
-            for Group { method, slots, .. } in &self.groups {
-                state::each_clock(slots, self.calls, |clock| method.advance(clock))?;
+            for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
+                state::each_clock(slots, self.calls, |clock| methods.of(i).advance(clock))?;
             }
-            M::apply(&self.groups)?;
-            self.groups.iter().try_for_each(|Group { method, lr, slots, .. }| {
-                state::each_clock(slots, self.calls + 1, |clock| method.after(clock, lr))
+            methods.apply(&self.groups)?;
+            self.groups.iter().enumerate().try_for_each(|(i, Group { lr, slots, .. })| {
+                state::each_clock(slots, self.calls + 1, |clock| methods.of(i).after(clock, lr))
             })
         })?;
         self.groups.iter_mut().for_each(|group| state::begin(&mut group.slots));
@@ -165,29 +157,29 @@ impl<M: Method> Groups<M> {
     }
 
     /// There is something to train, each parameter once, with settings in their ranges.
-    fn check(&mut self) -> Result<()> {
-        for Group { method, lr, .. } in &self.groups {
-            check(lr.get() >= 0.0, M::NAME, "lr", lr.get(), "at least 0")?;
-            method.check()?;
+    fn check(&mut self, methods: &dyn Methods) -> Result<()> {
+        let optimizer = self.optimizer;
+        for (i, Group { lr, .. }) in self.groups.iter().enumerate() {
+            check(lr.get() >= 0.0, optimizer, "lr", lr.get(), "at least 0")?;
+            methods.of(i).check()?;
         }
         if self.is_checked {
             return Ok(());
         }
-        for Group { method, slots, .. } in &self.groups {
-            slots.iter().try_for_each(|slot| method.check_parameter(&slot.parameter))?;
+        for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
+            slots.iter().try_for_each(|slot| methods.of(i).check_parameter(&slot.parameter))?;
         }
         let mut seen = HashSet::new();
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
             let (shape, name) = (again.parameter.dims(), again.name.as_deref().unwrap_or("without a name"));
             let fix = "give each parameter to one group";
             return Err(Error::Argument(format!(
-                "{}: the parameter {name}, {shape:?}, is there twice; {fix}",
-                M::NAME
+                "{optimizer}: the parameter {name}, {shape:?}, is there twice; {fix}"
             )));
         }
         if seen.is_empty() {
             let fix = "pass `model.parameters()` of a model that has some";
-            return Err(Error::Argument(format!("{}: there are no parameters to train; {fix}", M::NAME)));
+            return Err(Error::Argument(format!("{optimizer}: there are no parameters to train; {fix}")));
         }
         Rate::join(self.groups.iter_mut().map(|group| &mut group.lr));
         self.is_checked = true;
@@ -207,7 +199,7 @@ impl<M: Method> Groups<M> {
     }
 
     pub(super) fn set_lrs(&self, lrs: &[f64]) -> Result<()> {
-        check_lrs(M::NAME, lrs, self.groups.len())?;
+        check_lrs(self.optimizer, lrs, self.groups.len())?;
         self.set_rates(lrs.iter().copied());
         Ok(())
     }
@@ -282,10 +274,25 @@ pub(super) fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowe
     Err(Error::Argument(format!("{optimizer}: {setting} is {}; it must be {allowed}", number(value))))
 }
 
-/// What every optimizer `$name { groups: Groups<_> }` does alike.
+/// What every optimizer `$name { methods: Vec<$method>, groups: Groups }` does alike.
 macro_rules! optimizer {
-    ($name:ident) => {
+    ($name:ident, $method:ty) => {
         impl $name {
+            fn with(method: $method, lr: f64, parameters: Vec<NamedParameter>) -> Self {
+                Self { methods: vec![method], groups: Groups::new(stringify!($name), lr, parameters) }
+            }
+
+            /// Changes the settings of all groups.
+            fn set(mut self, change: impl Fn(&mut $method)) -> Self {
+                self.methods.iter_mut().for_each(change);
+                self
+            }
+
+            /// The settings of the first group, changed; without a parameter.
+            fn changed(&self, change: impl FnOnce(Self) -> Self) -> Self {
+                change(Self { methods: vec![self.methods[0].clone()], groups: self.groups.settings() })
+            }
+
             /// The learning rate, in place of the one that it was made with; for groups.
             #[must_use]
             pub fn with_lr(self, lr: f64) -> Self {
@@ -296,12 +303,14 @@ macro_rules! optimizer {
             /// Adds a group of parameters, with the settings so far, changed by `settings`. Later calls change all groups.
             #[must_use]
             pub fn group<P: Into<NamedParameter>>(
-                self,
+                mut self,
                 parameters: impl IntoIterator<Item = P>,
                 settings: impl FnOnce(Self) -> Self,
             ) -> Self {
-                let changed = settings(Self { groups: self.groups.settings() });
-                Self { groups: self.groups.add(listed(parameters), changed.groups) }
+                let changed = self.changed(settings);
+                self.methods.extend(changed.methods.into_iter().take(1));
+                self.groups.add(listed(parameters), changed.groups);
+                self
             }
 
             /// Makes a group of those parameters that `belongs` says, by name (empty if it has none) and parameter, with the settings
@@ -322,18 +331,20 @@ macro_rules! optimizer {
             /// ```
             #[must_use]
             pub fn group_where(
-                self,
+                mut self,
                 belongs: impl Fn(&str, &Parameter) -> bool,
                 settings: impl FnOnce(Self) -> Self,
             ) -> Self {
-                let changed = settings(Self { groups: self.groups.settings() });
-                Self { groups: self.groups.split(&belongs, changed.groups) }
+                let changed = self.changed(settings);
+                self.methods.extend(changed.methods.into_iter().take(1));
+                self.groups.split(&belongs, changed.groups);
+                self
             }
         }
 
         impl Optimizer for $name {
             fn step(&mut self) -> Result<()> {
-                self.groups.step()
+                self.groups.step(&self.methods)
             }
 
             fn zero_grad(&mut self) {
@@ -365,11 +376,15 @@ macro_rules! optimizer {
             }
 
             fn state_dict(&self) -> Result<$crate::optim::OptimizerState> {
-                self.groups.state_dict()
+                let mut methods = self.methods.clone(); // settings are read as they are changed
+                self.groups.state_dict(&mut methods)
             }
 
             fn load_state_dict(&mut self, state: &$crate::optim::OptimizerState) -> Result<()> {
-                self.groups.load_state_dict(state)
+                let mut methods = self.methods.clone();
+                self.groups.load_state_dict(state, &mut methods)?;
+                self.methods = methods;
+                Ok(())
             }
         }
     };

@@ -24,7 +24,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Lion {
-    groups: Groups<LionRule>,
+    methods: Vec<LionRule>,
+    groups: Groups,
 }
 
 impl Lion {
@@ -36,7 +37,7 @@ impl Lion {
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running mean counts in the step, and how much of it is kept, each in `0..1`; 0.9 and 0.99 by default.
@@ -56,17 +57,14 @@ impl Lion {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut LionRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Lion }
+optimizer! { Lion, LionRule }
 
 impl Method for LionRule {
-    const NAME: &'static str = "Lion";
-    const CLOCK: &'static [&'static str] = &[];
+    fn clock(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     fn check(&self) -> Result<()> {
         check_betas("Lion", self.betas)?;
@@ -84,7 +82,7 @@ impl Method for LionRule {
         [Some("exp_avg"), None, None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        LionRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        LionRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -36,14 +36,17 @@ impl Start {
     }
 }
 
-/// The formula of an optimizer, with its settings. Names are those of PyTorch's state dicts.
-pub(super) trait Method: Clone {
-    /// The optimizer's name, for errors.
-    const NAME: &'static str;
+/// The formula of an optimizer, with the settings of a group. Names are those of PyTorch's state dicts.
+pub(super) trait Method {
     /// What its clock counts; `step` comes first, if anything does.
-    const CLOCK: &'static [&'static str] = &["step"];
+    fn clock(&self) -> &'static [&'static str] {
+        &["step"]
+    }
+
     /// Whether all that its clock says is how many steps there were, so that groups with other settings may have the same one.
-    const COUNTS_ONLY: bool = Self::CLOCK.len() == 1;
+    fn counts_only(&self) -> bool {
+        self.clock().len() == 1
+    }
 
     /// Refuses settings outside their ranges.
     fn check(&self) -> Result<()>;
@@ -68,12 +71,12 @@ pub(super) trait Method: Clone {
     /// What the numbers of the clock are at first.
     fn clock_start(&self, lr: f64) -> Start {
         let _ = lr;
-        Start::new(&[0.0; 3][..Self::CLOCK.len()])
+        Start::new(&[0.0; 3][..self.clock().len()])
     }
 
     /// Counts a step.
     fn advance(&self, clock: &Clock) -> tensor::Result<()> {
-        match Self::CLOCK.len() {
+        match self.clock().len() {
             1 => clock.numbers.add_scalar_(1),
             _ => clock.numbers.select(0, 0)?.add_scalar_(1),
         }
@@ -85,8 +88,32 @@ pub(super) trait Method: Clone {
         Ok(())
     }
 
-    /// Changes every parameter that has a gradient.
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()>;
+    /// Changes every parameter that has a gradient. Each of `methods` is that of a group.
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()>
+    where
+        Self: Sized;
+}
+
+/// The methods of an optimizer, one for each group. What works with this is compiled once, not for each type of method.
+pub(super) trait Methods {
+    fn of(&self, group: usize) -> &dyn Method;
+    fn of_mut(&mut self, group: usize) -> &mut dyn Method;
+    /// [`Method::apply`].
+    fn apply(&self, groups: &[Group]) -> tensor::Result<()>;
+}
+
+impl<M: Method> Methods for Vec<M> {
+    fn of(&self, group: usize) -> &dyn Method {
+        &self[group]
+    }
+
+    fn of_mut(&mut self, group: usize) -> &mut dyn Method {
+        &mut self[group]
+    }
+
+    fn apply(&self, groups: &[Group]) -> tensor::Result<()> {
+        M::apply(self, groups)
+    }
 }
 
 /// A setting, to be read or changed.

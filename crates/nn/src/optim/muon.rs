@@ -27,7 +27,8 @@ use pagelock_tensor::{self as tensor, DType, Tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Muon {
-    groups: Groups<MuonMethod>,
+    methods: Vec<MuonMethod>,
+    groups: Groups,
 }
 
 /// By what [`Muon`] multiplies the learning rate for a matrix of `rows` and `columns`.
@@ -67,8 +68,16 @@ impl Muon {
 
     /// What programs need not compile again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let method = MuonMethod {
+        let descent = SgdRule {
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
             weight_decay: 0.1,
+            is_decoupled: true,
+            maximize: false,
+        };
+        let method = MuonMethod {
+            descent,
             momentum: 0.95,
             nesterov: true,
             ns_coefficients: [3.4445, -4.775, 2.0315],
@@ -76,13 +85,13 @@ impl Muon {
             ns_steps: 5,
             adjust_lr: AdjustLr::Original,
         };
-        Self { groups: Groups::new(method, lr, parameters) }
+        Self::with(method, lr, parameters)
     }
 
     /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.1 by default.
     #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|method| method.weight_decay = weight_decay)
+        self.set(|method| method.descent.weight_decay = weight_decay)
     }
 
     /// How much of the last step's direction is kept, at least 0; 0.95 by default.
@@ -120,17 +129,13 @@ impl Muon {
     pub fn adjust_lr(self, adjust_lr: AdjustLr) -> Self {
         self.set(|method| method.adjust_lr = adjust_lr)
     }
-
-    fn set(self, change: impl Fn(&mut MuonMethod)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { Muon }
+optimizer! { Muon, MuonMethod }
 
 #[derive(Clone)]
 struct MuonMethod {
-    weight_decay: f64,
+    descent: SgdRule, // along the orthogonal matrix
     momentum: f64,
     nesterov: bool,
     ns_coefficients: [f64; 3],
@@ -140,12 +145,14 @@ struct MuonMethod {
 }
 
 impl Method for MuonMethod {
-    const NAME: &'static str = "Muon";
-    const CLOCK: &'static [&'static str] = &[];
+    fn clock(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     fn check(&self) -> Result<()> {
         check(self.momentum >= 0.0, "Muon", "momentum", self.momentum, "at least 0")?;
-        check(self.weight_decay >= 0.0, "Muon", "weight_decay", self.weight_decay, "at least 0")?;
+        let weight_decay = self.descent.weight_decay;
+        check(weight_decay >= 0.0, "Muon", "weight_decay", weight_decay, "at least 0")?;
         check(self.eps >= 0.0, "Muon", "eps", self.eps, "at least 0")?;
         check(self.ns_steps < 100, "Muon", "ns_steps", self.ns_steps as f64, "below 100")
     }
@@ -159,7 +166,7 @@ impl Method for MuonMethod {
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        show("weight_decay", Field::Number(&mut self.weight_decay));
+        show("weight_decay", Field::Number(&mut self.descent.weight_decay));
         show("momentum", Field::Number(&mut self.momentum));
         show("nesterov", Field::Flag(&mut self.nesterov));
         show("ns_coefficients", Field::Numbers(&mut self.ns_coefficients));
@@ -175,13 +182,11 @@ impl Method for MuonMethod {
         [Some("momentum_buffer"), None, None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
         let mut steps = Vec::new();
-        for Group { method, lr, slots, .. } in groups {
-            let (maximize, is_decoupled, weight_decay) = (false, true, method.weight_decay);
-            let rule = SgdRule { momentum: 0.0, dampening: 0.0, nesterov: false, weight_decay, is_decoupled, maximize };
+        for (method, Group { lr, slots, .. }) in methods.iter().zip(groups) {
             for slot in slots {
-                steps.extend(method.tensors(slot)?.map(|tensors| (rule, tensors, lr)));
+                steps.extend(method.tensors(slot)?.map(|tensors| (&method.descent, tensors, lr)));
             }
         }
         SgdRule::step_groups(steps)

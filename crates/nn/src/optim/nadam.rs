@@ -25,7 +25,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct NAdam {
-    groups: Groups<NAdamRule>,
+    methods: Vec<NAdamRule>,
+    groups: Groups,
 }
 
 impl NAdam {
@@ -44,7 +45,7 @@ impl NAdam {
             momentum_decay: 4e-3,
             maximize: false,
         };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.
@@ -82,17 +83,14 @@ impl NAdam {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut NAdamRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { NAdam }
+optimizer! { NAdam, NAdamRule }
 
 impl Method for NAdamRule {
-    const NAME: &'static str = "NAdam";
-    const CLOCK: &'static [&'static str] = &["step", "mu_product"];
+    fn clock(&self) -> &'static [&'static str] {
+        &["step", "mu_product"]
+    }
 
     fn check(&self) -> Result<()> {
         check_betas("NAdam", self.betas)?;
@@ -123,7 +121,7 @@ impl Method for NAdamRule {
         NAdamRule::advance(self, &clock.numbers)
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        NAdamRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        NAdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -26,7 +26,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct RAdam {
-    groups: Groups<RAdamRule>,
+    methods: Vec<RAdamRule>,
+    groups: Groups,
 }
 
 impl RAdam {
@@ -39,7 +40,7 @@ impl RAdam {
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule =
             RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.
@@ -71,17 +72,11 @@ impl RAdam {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut RAdamRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { RAdam }
+optimizer! { RAdam, RAdamRule }
 
 impl Method for RAdamRule {
-    const NAME: &'static str = "RAdam";
-
     fn check(&self) -> Result<()> {
         check_betas("RAdam", self.betas)?;
         check(self.eps >= 0.0, "RAdam", "eps", self.eps, "at least 0")?;
@@ -101,7 +96,7 @@ impl Method for RAdamRule {
         [Some("exp_avg"), Some("exp_avg_sq"), None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        RAdamRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        RAdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -26,7 +26,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct RmsProp {
-    groups: Groups<RmsPropRule>,
+    methods: Vec<RmsPropRule>,
+    groups: Groups,
 }
 
 impl RmsProp {
@@ -39,7 +40,7 @@ impl RmsProp {
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule =
             RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false };
-        Self { groups: Groups::new(rule, lr, parameters) }
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the running square is kept, at least 0; 0.99 by default.
@@ -77,17 +78,11 @@ impl RmsProp {
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)
     }
-
-    fn set(self, change: impl Fn(&mut RmsPropRule)) -> Self {
-        Self { groups: self.groups.set(change) }
-    }
 }
 
-optimizer! { RmsProp }
+optimizer! { RmsProp, RmsPropRule }
 
 impl Method for RmsPropRule {
-    const NAME: &'static str = "RmsProp";
-
     fn check(&self) -> Result<()> {
         check(self.alpha >= 0.0, "RmsProp", "alpha", self.alpha, "at least 0")?;
         check(self.eps >= 0.0, "RmsProp", "eps", self.eps, "at least 0")?;
@@ -110,7 +105,7 @@ impl Method for RmsPropRule {
         [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        RmsPropRule::step_groups(step_tensors(groups, |rule| *rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        RmsPropRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

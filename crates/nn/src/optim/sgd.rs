@@ -26,7 +26,8 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Sgd {
-    groups: Groups<SgdMethod>,
+    methods: Vec<SgdMethod>,
+    groups: Groups,
 }
 
 impl Sgd {
@@ -45,45 +46,41 @@ impl Sgd {
             is_decoupled: false,
             maximize: false,
         };
-        Self { groups: Groups::new(SgdMethod { rule }, lr, parameters) }
+        Self::with(SgdMethod { rule }, lr, parameters)
     }
 
     /// How much of the last step's direction is kept, at least 0.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
-        self.set(|rule| rule.momentum = momentum)
+        self.set(|method| method.rule.momentum = momentum)
     }
 
     /// By how much new gradients count less than the kept direction.
     #[must_use]
     pub fn dampening(self, dampening: f64) -> Self {
-        self.set(|rule| rule.dampening = dampening)
+        self.set(|method| method.rule.dampening = dampening)
     }
 
     /// Looks ahead by one step: Nesterov's momentum. Needs a momentum above 0 and no dampening.
     #[must_use]
     pub fn nesterov(self, nesterov: bool) -> Self {
-        self.set(|rule| rule.nesterov = nesterov)
+        self.set(|method| method.rule.nesterov = nesterov)
     }
 
     /// How much of each parameter is added to its gradient, at least 0.
     #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
+        self.set(|method| method.rule.weight_decay = weight_decay)
     }
 
     /// Goes up instead of down.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
-
-    fn set(self, change: impl Fn(&mut SgdRule)) -> Self {
-        Self { groups: self.groups.set(|method| change(&mut method.rule)) }
+        self.set(|method| method.rule.maximize = maximize)
     }
 }
 
-optimizer! { Sgd }
+optimizer! { Sgd, SgdMethod }
 
 #[derive(Clone)]
 struct SgdMethod {
@@ -91,8 +88,9 @@ struct SgdMethod {
 }
 
 impl Method for SgdMethod {
-    const NAME: &'static str = "Sgd";
-    const CLOCK: &'static [&'static str] = &[];
+    fn clock(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     fn check(&self) -> Result<()> {
         let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = self.rule;
@@ -115,7 +113,7 @@ impl Method for SgdMethod {
         [(self.rule.momentum != 0.0).then_some("momentum_buffer"), None, None]
     }
 
-    fn apply(groups: &[Group<Self>]) -> tensor::Result<()> {
-        SgdRule::step_groups(step_tensors(groups, |method| method.rule))
+    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
+        SgdRule::step_groups(step_tensors(methods.iter().map(|method| &method.rule), groups))
     }
 }

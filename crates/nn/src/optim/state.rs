@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::groups::{Group, Slot, laid_as};
-use super::method::{KEPT, Method};
+use super::method::{KEPT, Method, Methods};
 use pagelock_tensor::optimizer_steps::{Rate, StepTensors};
 use pagelock_tensor::{self as tensor, Device, Tensor};
 
@@ -61,15 +61,16 @@ impl State {
 }
 
 /// Room for what the methods keep, for every parameter that has a gradient. A clock that only counts is that of several groups.
-pub(super) fn keep<M: Method>(groups: &mut [Group<M>]) -> tensor::Result<()> {
+pub(super) fn keep(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Result<()> {
     let mut parted = Parted::from_resting(groups);
     let mut beginners: Option<Arc<Clock>> = None;
-    for Group { method, lr, slots, .. } in groups {
+    for (i, Group { lr, slots, .. }) in groups.iter_mut().enumerate() {
+        let method = methods.of(i);
         let (names, start) = (method.kept(), method.clock_start(lr.get()));
         if start.is_empty() && names.iter().all(Option::is_none) {
             continue;
         }
-        beginners = beginners.filter(|_| M::COUNTS_ONLY);
+        beginners = beginners.filter(|_| method.counts_only());
         for slot in slots.iter_mut().filter(|slot| slot.parameter.grad().is_some()) {
             let Some(State { kept, clock, .. }) = &mut slot.state else {
                 let device = slot.parameter.device();
@@ -98,7 +99,7 @@ pub(super) fn keep<M: Method>(groups: &mut [Group<M>]) -> tensor::Result<()> {
 struct Parted(Vec<(Arc<Clock>, Option<Arc<Clock>>)>);
 
 impl Parted {
-    fn from_resting<M: Method>(groups: &[Group<M>]) -> Self {
+    fn from_resting(groups: &[Group]) -> Self {
         let mut resting: Vec<(Arc<Clock>, Option<Arc<Clock>>)> = Vec::new();
         let slots = groups.iter().flat_map(|group| &group.slots).filter(|slot| slot.parameter.grad().is_none());
         for clock in slots.filter_map(|slot| slot.state.as_ref()?.clock.as_ref()) {
@@ -125,7 +126,7 @@ impl Parted {
 
 /// Makes what is named and not there yet.
 fn fill(
-    method: &impl Method,
+    method: &dyn Method,
     names: [Option<&'static str>; KEPT],
     kept: &mut [Option<Tensor>; KEPT],
     weights: &Tensor,
@@ -157,12 +158,12 @@ pub(super) fn begin(slots: &mut [Slot]) {
 }
 
 /// What a step needs for every parameter that has a gradient, with the rule and the learning rate of its group.
-pub(super) fn step_tensors<M, R>(
-    groups: &[Group<M>],
-    rule: impl Fn(&M) -> R,
-) -> impl Iterator<Item = (R, StepTensors, &Rate)> {
-    let slots = groups.iter().flat_map(|group| group.slots.iter().map(move |slot| (group, slot)));
-    slots.filter_map(move |(group, slot)| Some((rule(&group.method), slot.step_tensors()?, &group.lr)))
+pub(super) fn step_tensors<'a, R: 'a>(
+    rules: impl Iterator<Item = &'a R>,
+    groups: &'a [Group],
+) -> impl Iterator<Item = (&'a R, StepTensors, &'a Rate)> {
+    let slots = rules.zip(groups).flat_map(|(rule, group)| group.slots.iter().map(move |slot| (rule, group, slot)));
+    slots.filter_map(|(rule, group, slot)| Some((rule, slot.step_tensors()?, &group.lr)))
 }
 
 impl Slot {

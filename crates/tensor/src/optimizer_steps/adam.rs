@@ -58,7 +58,7 @@ impl AdamRule {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn step(&self, tensors: impl IntoIterator<Item = StepTensors>, lr: &Rate) -> Result<()> {
-        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
+        Self::run(&mut tensors.into_iter().map(|tensors| (self, tensors, lr)))
     }
 }
 

@@ -32,13 +32,18 @@ impl AverageRule {
         averaged: &Tensor<Int>,
         lr: &Rate,
     ) -> Result<()> {
+        self.run(tensors.into_iter().collect(), averaged, lr)
+    }
+
+    /// Not generic, so that kernels are compiled here and not in each crate that steps.
+    fn run(&self, tensors: Vec<StepTensors>, averaged: &Tensor<Int>, lr: &Rate) -> Result<()> {
         let averaged = averaged.to_dtype(DType::I64)?.reshape([1])?;
         let with_clock = |group: StepTensors| {
             let clock = averaged.to(&group.parameter.device())?.into_raw().passed_as();
             Ok(StepTensors { clock: Some(clock), ..group })
         };
         let tensors = tensors.into_iter().map(with_clock).collect::<Result<Vec<_>>>()?;
-        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
+        step::step(&mut tensors.into_iter().map(|tensors| (self, tensors, lr)))
     }
 }
 

@@ -6,7 +6,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::groups::{
     GRAD, Group, HALF, KEPT, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
 };
-use super::step::{Formula, MOST_NUMBERS, Ruled};
+use super::step::{MOST_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::element::DType;
 use crate::error::Result;
@@ -22,7 +22,7 @@ const NAMES: [[&str; 2]; KEPT] =
     [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
 
 /// The step of some groups at once, which [fit](Group::fits).
-pub(super) fn step<F: Formula>(device: &CudaDevice, groups: &[Option<Ruled<'_, F>>]) -> Result<()> {
+pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<()> {
     let Some(Ruled { tensors: first, formula, lr }) = groups.iter().flatten().next() else { return Ok(()) };
     let lrs = lr.all_on(&first.parameter.device())?;
     let (has_half, n_kept) = (first.half.is_some(), first.places());
@@ -41,7 +41,7 @@ pub(super) fn step<F: Formula>(device: &CudaDevice, groups: &[Option<Ruled<'_, F
     let mut settings = ArrayVec::<u64, MOST_SETTINGS>::new();
     settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
-    let kernel = Kernel { code: F::CODE, name, places, blocks: MOST_BLOCKS };
+    let kernel = Kernel { code: formula.code(), name, places, blocks: MOST_BLOCKS };
     kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
 }
 

@@ -51,7 +51,7 @@ impl SgdRule {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn step(&self, tensors: impl IntoIterator<Item = StepTensors>, lr: &Rate) -> Result<()> {
-        step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
+        Self::run(&mut tensors.into_iter().map(|tensors| (self, tensors, lr)))
     }
 
     /// By how much a gradient counts.

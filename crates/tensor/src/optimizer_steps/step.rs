@@ -63,7 +63,7 @@ pub(super) struct Now {
 }
 
 /// The formula of a method, with its settings.
-pub(super) trait Formula: Copy {
+pub(super) trait Formula: 'static {
     /// Its kernel: the method's text, then `steps.cu`.
     const CODE: &'static Code;
     /// Numbers of the clock that it reads.
@@ -83,6 +83,47 @@ pub(super) trait Formula: Copy {
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()>;
 }
 
+/// A [`Formula`], whichever: what does not depend on the method is compiled once.
+pub(super) trait AnyFormula {
+    fn code(&self) -> &'static Code;
+    /// [`Formula::CLOCK`] and [`Formula::CLOCK_TYPE`].
+    fn clock(&self) -> (usize, DType);
+    fn prelude(&self) -> Prelude;
+    fn keeps(&self) -> [bool; KEPT];
+    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize);
+    /// [`Formula::on_cpu`] in the parameter's precision.
+    fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()>;
+}
+
+impl<F: Formula> AnyFormula for F {
+    fn code(&self) -> &'static Code {
+        F::CODE
+    }
+
+    fn clock(&self) -> (usize, DType) {
+        (F::CLOCK, F::CLOCK_TYPE)
+    }
+
+    fn prelude(&self) -> Prelude {
+        Formula::prelude(self)
+    }
+
+    fn keeps(&self) -> [bool; KEPT] {
+        Formula::keeps(self)
+    }
+
+    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+        Formula::numbers(self, group)
+    }
+
+    fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()> {
+        match group.parameter.dtype() {
+            DType::F64 => Formula::on_cpu::<f64>(self, group, now),
+            _ => Formula::on_cpu::<f32>(self, group, now),
+        }
+    }
+}
+
 /// Numbers of a rule, at most.
 pub(super) const MOST_NUMBERS: usize = 6;
 
@@ -95,17 +136,21 @@ pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MOST_NUMBERS]
 
 /// What a step needs for one parameter, and how it is done.
 #[derive(Clone)]
-pub(super) struct Ruled<'a, F> {
+pub(super) struct Ruled<'a> {
     pub(super) tensors: StepTensors,
-    pub(super) formula: F,
+    pub(super) formula: &'a dyn AnyFormula,
     pub(super) lr: &'a Rate,
 }
 
 /// One step for all of the tensors, each with its rule and learning rate.
-pub(super) fn step<'a, F: Formula>(tensors: impl IntoIterator<Item = (F, StepTensors, &'a Rate)>) -> Result<()> {
+pub(super) fn step<'a, F: Formula>(tensors: &mut dyn Iterator<Item = (&'a F, StepTensors, &'a Rate)>) -> Result<()> {
+    step_each(&mut tensors.map(|(formula, tensors, lr)| Ruled { tensors, formula, lr }))
+}
+
+fn step_each<'a>(groups: &mut dyn Iterator<Item = Ruled<'a>>) -> Result<()> {
     let mut batch = Batch::new();
-    for (formula, tensors, lr) in tensors {
-        batch.add(Ruled { tensors, formula, lr }, launch)?;
+    for group in groups {
+        batch.add(group, launch)?;
     }
     batch.finish(launch)
 }
@@ -124,7 +169,7 @@ macro_rules! steps {
                 tensors: impl IntoIterator<Item = $crate::optimizer_steps::StepTensors>,
                 lr: &$crate::optimizer_steps::Rate,
             ) -> Result<()> {
-                step::step(tensors.into_iter().map(|tensors| (*self, tensors, lr)))
+                Self::run(&mut tensors.into_iter().map(|tensors| (self, tensors, lr)))
             }
         }
 
@@ -145,7 +190,16 @@ macro_rules! step_groups {
             /// As [`SgdRule::step`](crate::optimizer_steps::SgdRule::step).
             pub fn step_groups<'a>(
                 tensors: impl IntoIterator<
-                    Item = (Self, $crate::optimizer_steps::StepTensors, &'a $crate::optimizer_steps::Rate),
+                    Item = (&'a Self, $crate::optimizer_steps::StepTensors, &'a $crate::optimizer_steps::Rate),
+                >,
+            ) -> Result<()> {
+                Self::run(&mut tensors.into_iter())
+            }
+
+            /// Not generic, so that kernels are compiled here and not in each crate that steps.
+            fn run<'a>(
+                tensors: &mut dyn Iterator<
+                    Item = (&'a Self, $crate::optimizer_steps::StepTensors, &'a $crate::optimizer_steps::Rate),
                 >,
             ) -> Result<()> {
                 step::step(tensors)
@@ -155,31 +209,24 @@ macro_rules! step_groups {
 }
 pub(super) use step_groups;
 
-fn launch<F: Formula>(groups: &[Option<Ruled<'_, F>>]) -> Result<()> {
+fn launch(groups: &[Option<Ruled<'_>>]) -> Result<()> {
     let Some(Ruled { tensors: first, formula, .. }) = groups.iter().flatten().next() else { return Ok(()) };
     let _running = profiler::op(OP);
-    first.check(formula.keeps(), (F::CLOCK, F::CLOCK_TYPE))?;
+    first.check(formula.keeps(), formula.clock())?;
     match first.parameter.device() {
         Device::Cuda(device) => cuda::step(&device, groups),
-        Device::Cpu => groups.iter().flatten().try_for_each(Ruled::step_on_cpu),
+        Device::Cpu => groups.iter().flatten().try_for_each(|group| group.formula.on_cpu(&group.tensors, group.now()?)),
     }
 }
 
-impl<F: Formula> Ruled<'_, F> {
-    fn step_on_cpu(&self) -> Result<()> {
-        let now = self.now()?;
-        match self.tensors.parameter.dtype() {
-            DType::F64 => self.formula.on_cpu::<f64>(&self.tensors, now),
-            _ => self.formula.on_cpu::<f32>(&self.tensors, now),
-        }
-    }
-
+impl Ruled<'_> {
     fn now(&self) -> Result<Now> {
         let mut now = Now { lr: self.lr.get(), clock: [0.0; KEPT] };
-        let Some(clock) = self.tensors.clock.as_ref().filter(|_| F::CLOCK > 0) else { return Ok(now) };
-        for (i, number) in now.clock.iter_mut().take(F::CLOCK).enumerate() {
+        let (len, dtype) = self.formula.clock();
+        let Some(clock) = self.tensors.clock.as_ref().filter(|_| len > 0) else { return Ok(now) };
+        for (i, number) in now.clock.iter_mut().take(len).enumerate() {
             let of_clock = clock.raw().select(0, i as isize)?;
-            *number = match F::CLOCK_TYPE {
+            *number = match dtype {
                 DType::I64 => of_clock.typed::<Int>().item::<i64>()? as f64,
                 _ => of_clock.typed::<Float>().item()?,
             };
@@ -188,7 +235,7 @@ impl<F: Formula> Ruled<'_, F> {
     }
 }
 
-impl<F: Formula> Group for Ruled<'_, F> {
+impl Group for Ruled<'_> {
     fn most(&self) -> usize {
         self.tensors.most()
     }
