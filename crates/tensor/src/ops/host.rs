@@ -353,8 +353,8 @@ fn count_places<T: Copy>(numbers: &[T], place: impl Fn(T) -> usize, counts: &mut
     }
     let mut tables = [[0; FEW]; 4];
     for four in fours {
-        for (table, &number) in tables.iter_mut().zip(four) {
-            table[place(number)] += 1;
+        for (i, table) in tables.iter_mut().enumerate() {
+            table[place(four[i])] += 1;
         }
     }
     rest.iter().for_each(|&number| counts[place(number)] += 1);
