@@ -109,7 +109,7 @@ impl<R: Real> WithSimd for RowGrad<'_, R> {
                 *out = *out
                     + match is_euclidean {
                         true => sum_of_gaps(simd, x, y, weights),
-                        false => sum_of_signs(x, y, weights),
+                        false => sum_of_signs(simd, x, y, weights),
                     };
             }
         }
@@ -153,57 +153,51 @@ fn gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R]) -> [R::Vector<S>; VECTORS] {
 /// `Σ weights · (x − y)`
 #[inline(always)]
 fn sum_of_gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
+    sum_over_gaps(
+        simd,
+        (x, y),
+        weights,
+        #[inline(always)]
+        |sum, weight, gap| R::mul_add(simd, gap, weight, sum),
+    )
+}
+
+/// `Σ weights · sign(x − y)`, where the sign of 0 and of NaN is 0.
+#[inline(always)]
+fn sum_of_signs<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
+    let (zero, minus_one) = (R::splat(simd, R::ZERO), R::splat(simd, R::ZERO - R::ONE));
+    sum_over_gaps(
+        simd,
+        (x, y),
+        weights,
+        #[inline(always)]
+        |sum, weight, gap| {
+            let negative = R::where_positive(simd, weight, R::mul_add(simd, gap, minus_one, zero));
+            let sum = <R as Lanes>::add(simd, sum, R::where_positive(simd, weight, gap));
+            R::mul_add(simd, negative, minus_one, sum)
+        },
+    )
+}
+
+/// The sum to which `add` adds each weight with its `x − y`.
+#[inline(always)]
+fn sum_over_gaps<S: Simd, R: Real>(
+    simd: S,
+    (x, y): (R, &[R]),
+    weights: &[R],
+    add: impl Fn(R::Vector<S>, R::Vector<S>, R::Vector<S>) -> R::Vector<S>,
+) -> R {
     let mut sums = [R::splat(simd, R::ZERO); VECTORS];
     let len = VECTORS * R::lanes::<S>();
     for (y, weights) in zip(y.chunks(len), weights.chunks(len)) {
         let (gaps, weights) = (gaps::<S, R>(simd, x, y), R::first_vectors::<S, VECTORS>(simd, weights));
         for v in 0..VECTORS {
-            sums[v] = R::mul_add(simd, gaps[v], weights[v], sums[v]);
+            sums[v] = add(sums[v], weights[v], gaps[v]);
         }
     }
     let [a, b, c, d] = sums;
     let (first, second) = (<R as Lanes>::add(simd, a, b), <R as Lanes>::add(simd, c, d));
     R::sum(simd, <R as Lanes>::add(simd, first, second))
-}
-
-/// `Σ weights · sign(x − y)`
-#[inline(always)]
-fn sum_of_signs<R: Real>(x: R, y: &[R], weights: &[R]) -> R {
-    let ((y, y_rest), (weights, weights_rest)) = (y.as_chunks::<LANES>(), weights.as_chunks::<LANES>());
-    let mut sums = [R::ZERO; LANES];
-    for (y, weights) in zip(y, weights) {
-        for ((sum, &y), &weight) in zip(zip(&mut sums[..], &y[..]), &weights[..]) {
-            *sum = *sum + signed(weight, x - y);
-        }
-    }
-    let mut all = sum_of(&sums);
-    for (&y, &weight) in zip(y_rest, weights_rest) {
-        all = all + signed(weight, x - y);
-    }
-    all
-}
-
-/// Sums that are kept side by side.
-const LANES: usize = 32;
-
-/// Not inlined: the compiler would keep the sums as it adds up their halves, a few in each vector.
-#[inline(never)]
-fn sum_of<R: Real>(sums: &[R; LANES]) -> R {
-    let (mut sums, mut width) = (*sums, LANES);
-    while width > 1 {
-        width /= 2;
-        for i in 0..width {
-            sums[i] = sums[i] + sums[i + width];
-        }
-    }
-    sums[0]
-}
-
-/// `weight · sign(gap)`, where the sign of 0 is 0.
-#[inline(always)]
-fn signed<R: Real>(weight: R, gap: R) -> R {
-    let negative = if gap < R::ZERO { R::ZERO - weight } else { R::ZERO };
-    if gap > R::ZERO { weight } else { negative }
 }
 
 #[cfg(test)]
