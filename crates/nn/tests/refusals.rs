@@ -3,7 +3,9 @@
 //! Each is tried with ever more memory until nothing is refused, so that it fails wherever it can.
 
 use std::cell::RefCell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
@@ -11,10 +13,13 @@ use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict};
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
-/// The budget is one for all tests.
-fn alone() -> MutexGuard<'static, ()> {
+/// Runs a test while no other runs, since the budget is one for all: on a thread that has ended, and given back what it kept for
+/// itself, when the next one begins.
+fn alone(test: impl FnOnce() + Send) {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended = thread::scope(|scope| scope.spawn(test).join());
+    ended.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 /// Gives the budget its limit back.
@@ -65,60 +70,64 @@ fn batch(shape: [usize; 2]) -> Tensor {
 
 #[test]
 fn a_refused_batch_is_not_counted_and_moves_no_statistics() {
-    let _alone = alone();
-    for momentum in [Some(0.1), None] {
-        let layer = BatchNorm1d::new(3).unwrap().momentum(momentum);
-        let x = batch([4, 3]);
-        for batches in 1..4 {
-            refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
-            assert_eq!(state(&layer).1, [batches]);
+    alone(|| {
+        for momentum in [Some(0.1), None] {
+            let layer = BatchNorm1d::new(3).unwrap().momentum(momentum);
+            let x = batch([4, 3]);
+            for batches in 1..4 {
+                refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
+                assert_eq!(state(&layer).1, [batches]);
+            }
+            let undisturbed = BatchNorm1d::new(3).unwrap().momentum(momentum);
+            (0..3).for_each(|_| drop(undisturbed.forward(&x).unwrap()));
+            assert_eq!(state(&layer), state(&undisturbed));
         }
-        let undisturbed = BatchNorm1d::new(3).unwrap().momentum(momentum);
-        (0..3).for_each(|_| drop(undisturbed.forward(&x).unwrap()));
-        assert_eq!(state(&layer), state(&undisturbed));
-    }
+    });
 }
 
 #[test]
 fn a_batch_of_another_shape_is_not_counted() {
-    let _alone = alone();
-    let layer = BatchNorm2d::new(3).unwrap();
-    let before = state(&layer);
-    for shape in [[2, 4, 2, 2], [1, 3, 1, 1]] {
-        assert!(layer.forward(&Tensor::ones(shape).unwrap()).is_err());
-        assert!(layer.forward_relu(&Tensor::ones(shape).unwrap()).is_err());
-    }
-    assert!(layer.forward(&Tensor::ones([2, 3]).unwrap()).is_err());
-    assert_eq!(state(&layer), before);
+    alone(|| {
+        let layer = BatchNorm2d::new(3).unwrap();
+        let before = state(&layer);
+        for shape in [[2, 4, 2, 2], [1, 3, 1, 1]] {
+            assert!(layer.forward(&Tensor::ones(shape).unwrap()).is_err());
+            assert!(layer.forward_relu(&Tensor::ones(shape).unwrap()).is_err());
+        }
+        assert!(layer.forward(&Tensor::ones([2, 3]).unwrap()).is_err());
+        assert_eq!(state(&layer), before);
+    });
 }
 
 #[test]
 fn a_refused_batch_of_instances_is_not_counted_and_moves_no_statistics() {
-    let _alone = alone();
-    let tracked = || InstanceNorm1d::new(3).affine().unwrap().track_running_stats().unwrap();
-    let (layer, undisturbed) = (tracked(), tracked());
-    let x = batch([6, 4]).reshape([2, 3, 4]).unwrap();
-    for batches in 1..3 {
-        refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
-        undisturbed.forward(&x).unwrap();
-        assert_eq!(state(&layer), state(&undisturbed));
-        assert_eq!(state(&layer).1, [batches]);
-    }
+    alone(|| {
+        let tracked = || InstanceNorm1d::new(3).affine().unwrap().track_running_stats().unwrap();
+        let (layer, undisturbed) = (tracked(), tracked());
+        let x = batch([6, 4]).reshape([2, 3, 4]).unwrap();
+        for batches in 1..3 {
+            refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
+            undisturbed.forward(&x).unwrap();
+            assert_eq!(state(&layer), state(&undisturbed));
+            assert_eq!(state(&layer).1, [batches]);
+        }
+    });
 }
 
 #[test]
 fn refused_dropout_draws_nothing() {
-    let _alone = alone();
-    let (layer, x) = (Dropout::new(0.5), batch([5, 7]));
-    manual_seed(11);
-    let expected: Vec<f32> = layer.forward(&x).unwrap().to_vec().unwrap();
-    manual_seed(11);
-    let mut found: Option<Vec<f32>> = None;
-    refusals_change_nothing(
-        || pagelock_tensor::default_generator().position(),
-        || layer.forward(&x).inspect(|y| found = Some(y.to_vec().unwrap())).is_ok(),
-    );
-    assert_eq!(found.unwrap(), expected);
+    alone(|| {
+        let (layer, x) = (Dropout::new(0.5), batch([5, 7]));
+        manual_seed(11);
+        let expected: Vec<f32> = layer.forward(&x).unwrap().to_vec().unwrap();
+        manual_seed(11);
+        let mut found: Option<Vec<f32>> = None;
+        refusals_change_nothing(
+            || pagelock_tensor::default_generator().position(),
+            || layer.forward(&x).inspect(|y| found = Some(y.to_vec().unwrap())).is_ok(),
+        );
+        assert_eq!(found.unwrap(), expected);
+    });
 }
 
 /// Two parameters of different sizes, with gradients.
@@ -159,39 +168,44 @@ fn a_refused_step_leaves_no_trace<O: Optimizer>(make: impl Fn(Vec<Parameter>) ->
 
 #[test]
 fn a_refused_step_of_an_optimizer_leaves_no_trace() {
-    let _alone = alone();
-    a_refused_step_leaves_no_trace(|parameters| {
-        Sgd::new(parameters, 0.1).momentum(0.9).dampening(0.5).weight_decay(0.1)
+    alone(|| {
+        a_refused_step_leaves_no_trace(|parameters| {
+            Sgd::new(parameters, 0.1).momentum(0.9).dampening(0.5).weight_decay(0.1)
+        });
+        a_refused_step_leaves_no_trace(|parameters| Adam::new(parameters, 0.1).weight_decay(0.1));
+        a_refused_step_leaves_no_trace(|parameters| AdamW::new(parameters, 0.1));
     });
-    a_refused_step_leaves_no_trace(|parameters| Adam::new(parameters, 0.1).weight_decay(0.1));
-    a_refused_step_leaves_no_trace(|parameters| AdamW::new(parameters, 0.1));
 }
 
 #[test]
 fn refused_unscaling_leaves_all_gradients_scaled() {
-    let _alone = alone();
-    let parameters = parameters(DType::F32);
-    let mut opt = Sgd::new(parameters.clone(), 0.1);
-    let mut scaler = GradScaler::new().init_scale(4.0);
-    let expected: Vec<Vec<f32>> = gradients(&parameters).iter().map(|g| g.iter().map(|g| g / 4.0).collect()).collect();
-    refusals_change_nothing(|| gradients(&parameters), || scaler.unscale(&mut opt).is_ok());
-    assert_eq!(gradients(&parameters), expected);
+    alone(|| {
+        let parameters = parameters(DType::F32);
+        let mut opt = Sgd::new(parameters.clone(), 0.1);
+        let mut scaler = GradScaler::new().init_scale(4.0);
+        let expected: Vec<Vec<f32>> =
+            gradients(&parameters).iter().map(|g| g.iter().map(|g| g / 4.0).collect()).collect();
+        refusals_change_nothing(|| gradients(&parameters), || scaler.unscale(&mut opt).is_ok());
+        assert_eq!(gradients(&parameters), expected);
+    });
 }
 
 #[test]
 fn a_refused_change_of_precision_changes_nothing() {
-    let _alone = alone();
-    for dtype in [DType::F64, DType::F16] {
-        let model = RefCell::new((Linear::new(4, 8).unwrap(), BatchNorm1d::new(8).unwrap()));
-        let state = || {
-            let (model, read) = (model.borrow(), |tensor: &Tensor| (tensor.dtype(), tensor.to_vec::<f64>().unwrap()));
-            let parameters: Vec<_> = model.parameters().iter().map(|parameter| read(parameter)).collect();
-            let floats = model.buffers().into_iter().filter_map(|buffer| buffer.float().ok());
-            (parameters, floats.map(|buffer| read(&buffer)).collect::<Vec<_>>())
-        };
-        refusals_change_nothing(state, || model.borrow_mut().to_dtype_(dtype).is_ok());
-        assert!(model.borrow().parameters().iter().all(|parameter| parameter.dtype() == dtype));
-    }
+    alone(|| {
+        for dtype in [DType::F64, DType::F16] {
+            let model = RefCell::new((Linear::new(4, 8).unwrap(), BatchNorm1d::new(8).unwrap()));
+            let state = || {
+                let (model, read) =
+                    (model.borrow(), |tensor: &Tensor| (tensor.dtype(), tensor.to_vec::<f64>().unwrap()));
+                let parameters: Vec<_> = model.parameters().iter().map(|parameter| read(parameter)).collect();
+                let floats = model.buffers().into_iter().filter_map(|buffer| buffer.float().ok());
+                (parameters, floats.map(|buffer| read(&buffer)).collect::<Vec<_>>())
+            };
+            refusals_change_nothing(state, || model.borrow_mut().to_dtype_(dtype).is_ok());
+            assert!(model.borrow().parameters().iter().all(|parameter| parameter.dtype() == dtype));
+        }
+    });
 }
 
 /// Everything that a model saves, bit by bit as far as `f64` tells.
@@ -205,42 +219,46 @@ fn saved(model: &impl Module) -> Vec<Vec<f64>> {
 
 #[test]
 fn a_refused_state_dict_has_loaded_nothing() {
-    let _alone = alone();
-    // The first fits where the last does not.
-    let make = || (Linear::new(2, 1).unwrap(), BatchNorm1d::new(8).unwrap(), Linear::new(8, 32).unwrap());
-    for dtype in [DType::F32, DType::F64, DType::BF16] {
-        let (model, other) = (make(), make());
-        other.1.forward(&batch([4, 8])).unwrap();
-        let dict = other.state_dict().to_dtype(dtype).unwrap();
-        if dtype != DType::F32 {
-            refusals_change_nothing(|| saved(&model), || model.load_state_dict(&dict).is_ok());
+    alone(|| {
+        // The first fits where the last does not.
+        let make = || (Linear::new(2, 1).unwrap(), BatchNorm1d::new(8).unwrap(), Linear::new(8, 32).unwrap());
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
+            let (model, other) = (make(), make());
+            other.1.forward(&batch([4, 8])).unwrap();
+            let dict = other.state_dict().to_dtype(dtype).unwrap();
+            if dtype != DType::F32 {
+                refusals_change_nothing(|| saved(&model), || model.load_state_dict(&dict).is_ok());
+            }
+            model.load_state_dict(&dict).unwrap();
+            let loaded = other.to_dtype(dtype).unwrap().to_dtype(DType::F32).unwrap();
+            assert_eq!(saved(&model), saved(&loaded), "{dtype}");
         }
-        model.load_state_dict(&dict).unwrap();
-        let loaded = other.to_dtype(dtype).unwrap().to_dtype(DType::F32).unwrap();
-        assert_eq!(saved(&model), saved(&loaded), "{dtype}");
-    }
+    });
 }
 
 #[test]
 fn a_state_dict_of_the_model_itself_is_loaded_as_it_was() {
-    let _alone = alone();
-    let layers = (Linear::new(8, 8).unwrap(), Linear::new(8, 8).unwrap());
-    let [first, second] = [&layers.0, &layers.1].map(saved);
-    let swapped = layers.state_dict().renamed(|name| {
-        Some(name.strip_prefix("0.").map_or_else(|| name.replacen("1.", "0.", 1), |rest| format!("1.{rest}")))
+    alone(|| {
+        let layers = (Linear::new(8, 8).unwrap(), Linear::new(8, 8).unwrap());
+        let [first, second] = [&layers.0, &layers.1].map(saved);
+        let swapped = layers.state_dict().renamed(|name| {
+            Some(name.strip_prefix("0.").map_or_else(|| name.replacen("1.", "0.", 1), |rest| format!("1.{rest}")))
+        });
+        refusals_change_nothing(|| saved(&layers), || layers.load_state_dict(&swapped).is_ok());
+        assert_eq!((saved(&layers.0), saved(&layers.1)), (second, first));
     });
-    refusals_change_nothing(|| saved(&layers), || layers.load_state_dict(&swapped).is_ok());
-    assert_eq!((saved(&layers.0), saved(&layers.1)), (second, first));
 }
 
 #[test]
 fn nothing_is_loaded_where_one_parameter_cannot_be_changed() {
-    let _alone = alone();
-    let model = [Tensor::ones([8]).unwrap(), Tensor::ones([1]).unwrap().expand([8]).unwrap()].map(Parameter::new);
-    let dict: StateDict = ["0", "1"].map(|name| (name.to_owned(), Tensor::zeros([8]).unwrap())).into_iter().collect();
-    let refused = model.load_state_dict(&dict).unwrap_err().to_string();
-    assert!(refused.contains("copy_"), "{refused}");
-    assert_eq!(saved(&model), [[1.0; 8]; 2]);
+    alone(|| {
+        let model = [Tensor::ones([8]).unwrap(), Tensor::ones([1]).unwrap().expand([8]).unwrap()].map(Parameter::new);
+        let dict: StateDict =
+            ["0", "1"].map(|name| (name.to_owned(), Tensor::zeros([8]).unwrap())).into_iter().collect();
+        let refused = model.load_state_dict(&dict).unwrap_err().to_string();
+        assert!(refused.contains("copy_"), "{refused}");
+        assert_eq!(saved(&model), [[1.0; 8]; 2]);
+    });
 }
 
 /// A step of training, up to what is refused.
@@ -251,9 +269,10 @@ fn train_step(model: &Linear, opt: &mut Adam, x: &Tensor) -> pagelock_nn::Result
 
 #[test]
 fn a_refusal_while_training_names_who_holds_how_much() {
-    let _alone = alone();
-    // On a thread that has ended before another test begins: what it keeps for itself is given back then.
-    std::thread::spawn(refusals_name_holders).join().unwrap();
+    alone(|| {
+        // On a thread that has ended before another test begins: what it keeps for itself is given back then.
+        std::thread::spawn(refusals_name_holders).join().unwrap();
+    });
 }
 
 fn refusals_name_holders() {
