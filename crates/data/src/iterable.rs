@@ -65,8 +65,8 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// gives an error in the place of a sample that is unavailable, and may go on with the next.
     fn shard(&self, shard: usize, epoch: u64) -> Result<Samples<Self::Sample>>;
 
-    /// The same from sample `start` of the shard on: where a loader goes on that was stopped. This one reads what comes
-    /// before and drops it; a dataset that can jump there overrides it.
+    /// The samples of the shard from sample `start` on, for a loader that resumes. Unless overridden, the samples before it are read
+    /// and dropped; override this if the dataset can seek.
     ///
     /// # Errors
     /// As [`shard`](Self::shard).

@@ -1,7 +1,7 @@
-//! Copies of page-locked [`HostBuffer`]s: the buffer itself knows who still uses it, and waits before anybody else does.
+//! Copies of page-locked [`HostBuffer`]s: a buffer knows which copies still use it, and waits for them before it is read, written or
+//! dropped.
 //!
-//! This is the shape for memory that is shared, and for code that does not know when it will be read: a tensor that
-//! came down is waited for where it is first looked at.
+//! They serve memory that is shared, or read at an unknown time: a tensor that was downloaded is waited for at its first read.
 
 use std::{
     ops::Range,
@@ -36,7 +36,7 @@ pub(super) struct Down<'a> {
     pub(super) buffer: &'a mut HostBuffer,
 }
 
-/// Bytes that the device copies at once, none of them none.
+/// Bytes that lie together on both sides, and that one call copies.
 struct Run {
     host: *mut u8,
     device: Address,
@@ -141,8 +141,8 @@ fn distance(this: &HostBuffer, next: &HostBuffer) -> u64 {
     (start(next).addr() - start(this).addr()) as u64
 }
 
-/// The copies, as few as can take all: `is_one` says whether the copy at that place and the next one are. To be made before
-/// anything is queued: a buffer says where it starts to whoever watches accesses, which may panic.
+/// The copies, joined where `is_one` says that the copy at that place and the next one can be. Called before anything is queued:
+/// asking a buffer for its address reports an access to the sanitizer, which may panic.
 fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, copy) in copies.enumerate() {
@@ -223,7 +223,7 @@ impl Completion for Fence {
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
         let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
-        // Behind what was queued since the copy, too: the copy's own event is everybody's.
+        // A new event, behind all that was queued since the copy: the copy's own event is shared with others.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
@@ -237,8 +237,8 @@ impl Completion for Fence {
     }
 }
 
-/// The most bytes of host buffers that were dropped while a device still uses them: enough that the device reads what was written
-/// some copies ago, and not what is still in a processor's caches, which it reads at half the speed.
+/// The most bytes of dropped host buffers that wait for the device. With fewer, a program would get a buffer back while its bytes are
+/// still in a processor's caches, which the device reads at half the speed.
 const MOST_DROPPED: usize = 48 << 20;
 
 /// A host buffer that was dropped without waiting.

@@ -25,7 +25,7 @@ use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
 
 /// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
-/// `image.bytes`. Packed with Snappy or not at all; texts not with their lengths apart (`DELTA_LENGTH_BYTE_ARRAY`).
+/// `image.bytes`. It may be compressed with Snappy; texts may have each encoding but `DELTA_LENGTH_BYTE_ARRAY`.
 ///
 /// # Examples
 /// ```no_run

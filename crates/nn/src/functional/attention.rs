@@ -59,13 +59,13 @@ impl<'a> AttentionOptions<'a> {
         Self { dropout_p, ..self }
     }
 
-    /// What scores are multiplied by; 1 / √features otherwise.
+    /// What scores are multiplied by; 1 / √features by default.
     #[must_use]
     pub fn scale(self, scale: f64) -> Self {
         Self { scale: Some(scale), ..self }
     }
 
-    /// What decides about dropout; the default generator otherwise.
+    /// The generator that dropout draws from; the default one unless given.
     #[must_use]
     pub fn generator(self, generator: &'a Generator) -> Self {
         Self { generator: Some(generator), ..self }

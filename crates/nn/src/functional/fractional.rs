@@ -3,8 +3,8 @@
 use super::pieces::{signed, wrong_argument, wrong_shape};
 use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
 
-/// The largest of windows that begin at random places, one or two alternating steps apart (Graham, 2014,
-/// <https://arxiv.org/abs/1412.6071>), so that an image becomes smaller by any factor. PyTorch's `F.fractional_max_pool2d`.
+/// The largest element of each window, as PyTorch's `F.fractional_max_pool2d`. Windows begin at random places whose distances differ by
+/// at most one, so that an image can shrink by any factor (Graham, 2014, <https://arxiv.org/abs/1412.6071>).
 ///
 /// - `x`: `[batch, channels, height, width]`, or one sample without `batch`
 /// - `kernel`: height and width of a window

@@ -10,7 +10,7 @@ macro_rules! mean {
         #[doc = concat!("Other settings: [`", stringify!($loss), "`](crate::", stringify!($loss), ").")]
         ///
         /// # Errors
-        /// The shapes do not fit each other, or the mean is one of nothing.
+        /// The shapes do not fit each other, or there is no element to take the mean of.
         pub fn $name($($input: &$type),+) -> Result<Tensor> {
             loss::$loss::new().forward($($input),+)
         }

@@ -269,7 +269,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     GELU {
-        /// How it is computed; exactly otherwise.
+        /// How it is computed; exactly by default.
         approximate: Approximate = Approximate::None,
     },
     |layer, x| F::gelu(x, layer.approximate),
@@ -289,7 +289,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     LeakyReLU {
-        /// The slope below 0; 0.01 otherwise.
+        /// The slope below 0; 0.01 by default.
         negative_slope: f64 = 0.01,
     },
     |layer, x| F::leaky_relu(x, layer.negative_slope),
@@ -306,7 +306,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ELU {
-        /// How far it goes below 0; 1 otherwise.
+        /// How far it goes below 0; 1 by default.
         alpha: f64 = 1.0,
     },
     |layer, x| F::elu(x, layer.alpha),
@@ -323,7 +323,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     CELU {
-        /// How far it goes below 0; 1 otherwise.
+        /// How far it goes below 0; 1 by default.
         alpha: f64 = 1.0,
     },
     |layer, x| F::celu(x, layer.alpha),
@@ -340,9 +340,9 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Softplus {
-        /// How sharp it bends; 1 otherwise.
+        /// How sharp it bends; 1 by default.
         beta: f64 = 1.0,
-        /// From where on it is x; 20 otherwise.
+        /// From where on it is x; 20 by default.
         threshold: f64 = 20.0,
     },
     |layer, x| F::softplus(x, layer.beta, layer.threshold),
@@ -359,9 +359,9 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Hardtanh {
-        /// The lower bound; −1 otherwise.
+        /// The lower bound; −1 by default.
         min_val: f64 = -1.0,
-        /// The upper bound; 1 otherwise.
+        /// The upper bound; 1 by default.
         max_val: f64 = 1.0,
     },
     |layer, x| F::hardtanh(x, layer.min_val, layer.max_val),
@@ -378,7 +378,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Softshrink {
-        /// By how much x moves; 0.5 otherwise.
+        /// By how much x moves; 0.5 by default.
         lambda: f64 = 0.5,
     },
     |layer, x| F::softshrink(x, layer.lambda),
@@ -395,7 +395,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Hardshrink {
-        /// What is set to 0; 0.5 otherwise.
+        /// Up to which magnitude x becomes 0; 0.5 by default.
         lambda: f64 = 0.5,
     },
     |layer, x| F::hardshrink(x, layer.lambda),
@@ -412,7 +412,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     GLU {
-        /// The dimension; the last otherwise.
+        /// The dimension; the last by default.
         dim: isize = -1,
     },
     |layer, x| F::glu(x, layer.dim),

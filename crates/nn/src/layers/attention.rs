@@ -275,14 +275,14 @@ impl MultiheadAttention {
         self
     }
 
-    /// With which probability a weight of a key is dropped while training; 0 otherwise.
+    /// With which probability a weight of a key is dropped while training; 0 by default.
     #[must_use]
     pub fn dropout(mut self, p: f64) -> Self {
         self.dropout = p;
         self
     }
 
-    /// Whether inputs and output are `[batch, words, embed_dim]`; they are `[words, batch, embed_dim]` otherwise.
+    /// Whether inputs and output are `[batch, words, embed_dim]`; `[words, batch, embed_dim]` by default.
     #[must_use]
     pub fn batch_first(mut self, batch_first: bool) -> Self {
         self.batch_first = batch_first;

@@ -67,7 +67,7 @@ macro_rules! batch_norm {
                 })
             }
 
-            /// What is added to variances; 1e-5 otherwise.
+            /// What is added to variances; 1e-5 by default.
             #[must_use]
             pub fn eps(mut self, eps: f64) -> Self {
                 self.eps = eps;

@@ -72,14 +72,14 @@ macro_rules! instance_norm {
                 Ok(self)
             }
 
-            /// What is added to variances; 1e-5 otherwise.
+            /// What is added to variances; 1e-5 by default.
             #[must_use]
             pub fn eps(mut self, eps: f64) -> Self {
                 self.eps = eps;
                 self
             }
 
-            /// By how much the running statistics move towards those of a batch; 0.1 otherwise.
+            /// By how much the running statistics move towards those of a batch; 0.1 by default.
             #[must_use]
             pub fn momentum(mut self, momentum: f64) -> Self {
                 self.momentum = momentum;

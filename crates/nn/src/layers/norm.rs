@@ -53,7 +53,7 @@ impl LayerNorm {
         Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })
     }
 
-    /// What is added to the variance; 1e-5 otherwise.
+    /// What is added to the variance; 1e-5 by default.
     #[must_use]
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
@@ -203,7 +203,7 @@ impl GroupNorm {
         Ok(Self { weight: Some(weight), bias: Some(bias), num_groups, channels, eps: 1e-5 })
     }
 
-    /// What is added to variances; 1e-5 otherwise.
+    /// What is added to variances; 1e-5 by default.
     #[must_use]
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = eps;
@@ -270,19 +270,19 @@ impl LocalResponseNorm {
         Self { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
     }
 
-    /// What the mean of squares is multiplied by; 1e-4 otherwise.
+    /// What the mean of squares is multiplied by; 1e-4 by default.
     #[must_use]
     pub fn alpha(self, alpha: f64) -> Self {
         Self { alpha, ..self }
     }
 
-    /// The power; 0.75 otherwise.
+    /// The power; 0.75 by default.
     #[must_use]
     pub fn beta(self, beta: f64) -> Self {
         Self { beta, ..self }
     }
 
-    /// What is added; 1 otherwise.
+    /// What is added; 1 by default.
     #[must_use]
     pub fn k(self, k: f64) -> Self {
         Self { k, ..self }

@@ -47,7 +47,7 @@ impl MSELoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or the mean is one of nothing.
+    /// The shapes differ, or there is no element to take the mean of.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         input.mse_loss(target, self.reduction)
@@ -123,7 +123,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     HuberLoss {
-        /// Where the two parts meet; 1 otherwise.
+        /// Where the two parts meet; 1 by default.
         delta: f64 = 1.0,
     },
     |loss, input, target| {
@@ -176,11 +176,11 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     PoissonNLLLoss {
-        /// Whether `input` is the logarithm of the rate, as it is otherwise, or the rate.
+        /// Whether `input` is the logarithm of the rate, as by default, or the rate.
         log_input: bool = true,
-        /// Whether the constant is added, by Stirling's approximation; it is not otherwise.
+        /// Whether the constant is added, by Stirling's approximation; not by default.
         full: bool = false,
-        /// What is added to rates before the logarithm; 1e-8 otherwise.
+        /// What is added to rates before the logarithm; 1e-8 by default.
         eps: f64 = 1e-8,
     },
     |loss, input, target| {
@@ -247,7 +247,7 @@ impl KLDivLoss {
         Self { reduction: Reduction::Sum, batchmean: true, ..self }
     }
 
-    /// Whether `target` has logarithms too; it has not otherwise.
+    /// Whether `target` has logarithms too; not by default.
     #[must_use]
     pub fn log_target(self, log_target: bool) -> Self {
         Self { log_target, ..self }
@@ -256,7 +256,7 @@ impl KLDivLoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or the mean is one of nothing.
+    /// The shapes differ, or there is no element to take the mean of.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("KLDivLoss", input, target)?;
@@ -291,9 +291,9 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     GaussianNLLLoss {
-        /// Whether the constant is added; it is not otherwise.
+        /// Whether the constant is added; not by default.
         full: bool = false,
-        /// What smaller variances are raised to; 1e-6 otherwise.
+        /// What smaller variances are raised to; 1e-6 by default.
         eps: f64 = 1e-6,
     },
     |loss, input, target, var| {

@@ -166,7 +166,7 @@ impl CrossEntropyLoss {
         Self { ignore_index: Some(ignore_index), ..self }
     }
 
-    /// Which part of the target is spread evenly over all classes; 0 otherwise.
+    /// Which part of the target is spread evenly over all classes; 0 by default.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) outside `0..=1`.

@@ -44,7 +44,7 @@ impl CTCLoss {
         Self::default()
     }
 
-    /// The class that stands for no label; 0 otherwise.
+    /// The class that stands for no label; 0 by default.
     #[must_use]
     pub fn blank(self, blank: usize) -> Self {
         Self { blank, ..self }

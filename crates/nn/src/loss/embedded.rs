@@ -25,7 +25,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     MarginRankingLoss {
-        /// By how much it should be larger; 0 otherwise.
+        /// By how much it should be larger; 0 by default.
         margin: f64 = 0.0,
     },
     |loss, input1, input2, target| {
@@ -50,7 +50,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     HingeEmbeddingLoss {
-        /// How far what differs should be apart; 1 otherwise.
+        /// How far what differs should be apart; 1 by default.
         margin: f64 = 1.0,
     },
     |loss, input, target| {
@@ -84,7 +84,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     CosineEmbeddingLoss {
-        /// What the cosine of those that differ may be; 0 otherwise.
+        /// What the cosine of those that differ may be; 0 by default.
         margin: f64 = 0.0,
     },
     |loss, input1, input2, target| {
@@ -119,13 +119,13 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     TripletMarginLoss {
-        /// By how much the negative should be farther away; 1 otherwise.
+        /// By how much the negative should be farther away; 1 by default.
         margin: f64 = 1.0,
-        /// Which norm distances have; 2 otherwise.
+        /// Which norm distances have; 2 by default.
         p: f64 = 2.0,
-        /// What is added to differences; 1e-6 otherwise.
+        /// What is added to differences; 1e-6 by default.
         eps: f64 = 1e-6,
-        /// Whether the positive takes the place of the anchor where it is nearer to the negative; it does not otherwise.
+        /// Whether the positive takes the place of the anchor where it is nearer to the negative; not by default.
         swap: bool = false,
     },
     |loss, anchor, positive, negative| {

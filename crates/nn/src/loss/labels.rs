@@ -100,7 +100,7 @@ impl BCELoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or the mean is one of nothing.
+    /// The shapes differ, or there is no element to take the mean of.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCELoss", input, target)?;
@@ -173,7 +173,7 @@ impl BCEWithLogitsLoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or the mean is one of nothing.
+    /// The shapes differ, or there is no element to take the mean of.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCEWithLogitsLoss", input, target)?;
@@ -212,7 +212,7 @@ impl MultiLabelSoftMarginLoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or the mean is one of nothing.
+    /// The shapes differ, or there is no element to take the mean of.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("MultiLabelSoftMarginLoss", input, target)?;
@@ -243,9 +243,9 @@ weighted_loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     MultiMarginLoss {
-        /// The power, 1 or 2; 1 otherwise.
+        /// The power, 1 or 2; 1 by default.
         p: u32 = 1,
-        /// By how much the right class should be ahead; 1 otherwise.
+        /// By how much the right class should be ahead; 1 by default.
         margin: f64 = 1.0,
     },
     weight: "How much each class counts, `[classes]`, if there is one."

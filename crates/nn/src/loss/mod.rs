@@ -64,7 +64,7 @@ macro_rules! loss {
             /// The loss.
             ///
             /// # Errors
-            /// The shapes do not fit each other, or the mean is one of nothing.
+            /// The shapes do not fit each other, or there is no element to take the mean of.
             pub fn forward(&self, $($input: &pagelock_tensor::Tensor),+) -> pagelock_tensor::Result<pagelock_tensor::Tensor> {
                 let _scope = crate::module_scope(self);
                 let $loss = self;

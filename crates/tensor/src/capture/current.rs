@@ -1,4 +1,4 @@
-//! The capture that a thread has going, if any: where operations find the stream to queue on.
+//! The current capture of a thread: where operations find the stream to queue on.
 
 use std::cell::{Cell, RefCell};
 
@@ -84,7 +84,7 @@ pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
     })
 }
 
-/// The number of the capture that this thread has going, from 1; 0 if it has none.
+/// The number of this thread's current capture, from 1; 0 without one.
 pub(crate) fn number() -> u64 {
     if IS_CAPTURING.get() { BEGUN.get() } else { 0 }
 }

@@ -153,7 +153,7 @@ cell! {
 one_state!(RNNCell);
 
 impl RNNCell {
-    /// What it computes of its sums; tanh otherwise.
+    /// What it computes of its sums; tanh by default.
     #[must_use]
     pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
         Self { nonlinearity, ..self }

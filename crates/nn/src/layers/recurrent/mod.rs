@@ -60,7 +60,7 @@ impl RNNOptions {
         Self { num_layers, ..self }
     }
 
-    /// What an [`RNN`] computes of its sums; tanh otherwise.
+    /// What an [`RNN`] computes of its sums; tanh by default.
     #[must_use]
     pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
         Self { nonlinearity, ..self }

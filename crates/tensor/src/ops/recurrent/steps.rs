@@ -28,13 +28,15 @@ enum Form {
     Packed(Arc<[(usize, usize)]>),
 }
 
-/// One step: where its rows begin and how many there are; and of the step that was computed before it where its rows begin, and how
-/// many of these go on.
+/// One step.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
+    /// Its first row.
     pub(super) start: usize,
     pub(super) rows: usize,
+    /// The first row of the step that was computed before it.
     pub(super) before: Option<usize>,
+    /// How many sequences of that step go on in this one.
     pub(super) carried: usize,
 }
 
