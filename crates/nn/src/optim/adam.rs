@@ -16,7 +16,7 @@ macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
         $(#[$docs])*
         pub struct $name {
-            methods: Vec<AdamMethod<$decoupled>>,
+            methods: Vec<AdamRule>,
             groups: Groups,
         }
 
@@ -30,41 +30,41 @@ macro_rules! adam {
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
                 let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
                 let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
-                Self::with(AdamMethod { rule }, lr, parameters)
+                Self::with(rule, lr, parameters)
             }
 
             /// How much of the running mean and of the running square is kept, each in `0..1`.
             #[must_use]
             pub fn betas(self, mean: f64, square: f64) -> Self {
-                self.set(|method| method.rule.betas = [mean, square])
+                self.set(|rule| rule.betas = [mean, square])
             }
 
             /// What keeps the step finite where gradients vanish, at least 0.
             #[must_use]
             pub fn eps(self, eps: f64) -> Self {
-                self.set(|method| method.rule.eps = eps)
+                self.set(|rule| rule.eps = eps)
             }
 
             #[doc = $decay_docs]
             #[must_use]
             pub fn weight_decay(self, weight_decay: f64) -> Self {
-                self.set(|method| method.rule.weight_decay = weight_decay)
+                self.set(|rule| rule.weight_decay = weight_decay)
             }
 
             /// Divides by the root of the largest running square so far, as AMSGrad does.
             #[must_use]
             pub fn amsgrad(self, amsgrad: bool) -> Self {
-                self.set(|method| method.rule.amsgrad = amsgrad)
+                self.set(|rule| rule.amsgrad = amsgrad)
             }
 
             /// Goes up instead of down.
             #[must_use]
             pub fn maximize(self, maximize: bool) -> Self {
-                self.set(|method| method.rule.maximize = maximize)
+                self.set(|rule| rule.maximize = maximize)
             }
         }
 
-        optimizer! { $name, AdamMethod<$decoupled> }
+        optimizer! { $name, AdamRule }
     };
 }
 
@@ -103,21 +103,16 @@ adam! {
     AdamW, true, 0.01, "By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.01 by default."
 }
 
-#[derive(Clone)]
-struct AdamMethod<const DECOUPLED: bool> {
-    rule: AdamRule,
-}
-
-impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
+impl Method for AdamRule {
     fn check(&self) -> Result<()> {
-        let name = if DECOUPLED { "AdamW" } else { "Adam" };
-        check_betas(name, self.rule.betas)?;
-        check(self.rule.eps >= 0.0, name, "eps", self.rule.eps, "at least 0")?;
-        check(self.rule.weight_decay >= 0.0, name, "weight_decay", self.rule.weight_decay, "at least 0")
+        let name = if self.is_decoupled { "AdamW" } else { "Adam" };
+        check_betas(name, self.betas)?;
+        check(self.eps >= 0.0, name, "eps", self.eps, "at least 0")?;
+        check(self.weight_decay >= 0.0, name, "weight_decay", self.weight_decay, "at least 0")
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize } = &mut self.rule;
+        let AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad, maximize } = self;
         show("betas", Field::Numbers(betas));
         show("eps", Field::Number(eps));
         show("weight_decay", Field::Number(weight_decay));
@@ -127,10 +122,10 @@ impl<const DECOUPLED: bool> Method for AdamMethod<DECOUPLED> {
     }
 
     fn kept(&self) -> [Option<&'static str>; KEPT] {
-        [Some("exp_avg"), Some("exp_avg_sq"), self.rule.amsgrad.then_some("max_exp_avg_sq")]
+        [Some("exp_avg"), Some("exp_avg_sq"), self.amsgrad.then_some("max_exp_avg_sq")]
     }
 
     fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        AdamRule::step_groups(step_tensors(methods.iter().map(|method| &method.rule), groups))
+        AdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -26,7 +26,7 @@ use pagelock_tensor::{self as tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Sgd {
-    methods: Vec<SgdMethod>,
+    methods: Vec<SgdRule>,
     groups: Groups,
 }
 
@@ -46,54 +46,49 @@ impl Sgd {
             is_decoupled: false,
             maximize: false,
         };
-        Self::with(SgdMethod { rule }, lr, parameters)
+        Self::with(rule, lr, parameters)
     }
 
     /// How much of the last step's direction is kept, at least 0.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
-        self.set(|method| method.rule.momentum = momentum)
+        self.set(|rule| rule.momentum = momentum)
     }
 
     /// By how much new gradients count less than the kept direction.
     #[must_use]
     pub fn dampening(self, dampening: f64) -> Self {
-        self.set(|method| method.rule.dampening = dampening)
+        self.set(|rule| rule.dampening = dampening)
     }
 
     /// Looks ahead by one step: Nesterov's momentum. Needs a momentum above 0 and no dampening.
     #[must_use]
     pub fn nesterov(self, nesterov: bool) -> Self {
-        self.set(|method| method.rule.nesterov = nesterov)
+        self.set(|rule| rule.nesterov = nesterov)
     }
 
     /// How much of each parameter is added to its gradient, at least 0.
     #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|method| method.rule.weight_decay = weight_decay)
+        self.set(|rule| rule.weight_decay = weight_decay)
     }
 
     /// Goes up instead of down.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|method| method.rule.maximize = maximize)
+        self.set(|rule| rule.maximize = maximize)
     }
 }
 
-optimizer! { Sgd, SgdMethod }
+optimizer! { Sgd, SgdRule }
 
-#[derive(Clone)]
-struct SgdMethod {
-    rule: SgdRule,
-}
-
-impl Method for SgdMethod {
+impl Method for SgdRule {
     fn clock(&self) -> &'static [&'static str] {
         &[]
     }
 
     fn check(&self) -> Result<()> {
-        let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = *self;
         check(momentum >= 0.0, "Sgd", "momentum", momentum, "at least 0")?;
         check(weight_decay >= 0.0, "Sgd", "weight_decay", weight_decay, "at least 0")?;
         check(!nesterov || momentum > 0.0, "Sgd", "momentum", momentum, "above 0 for nesterov")?;
@@ -101,7 +96,7 @@ impl Method for SgdMethod {
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize, .. } = &mut self.rule;
+        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize, .. } = self;
         show("momentum", Field::Number(momentum));
         show("dampening", Field::Number(dampening));
         show("weight_decay", Field::Number(weight_decay));
@@ -110,10 +105,10 @@ impl Method for SgdMethod {
     }
 
     fn kept(&self) -> [Option<&'static str>; KEPT] {
-        [(self.rule.momentum != 0.0).then_some("momentum_buffer"), None, None]
+        [(self.momentum != 0.0).then_some("momentum_buffer"), None, None]
     }
 
     fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        SgdRule::step_groups(step_tensors(methods.iter().map(|method| &method.rule), groups))
+        SgdRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }
