@@ -7,12 +7,13 @@
 use std::{
     env,
     ffi::OsString,
-    fs, io,
-    io::Read,
+    fs,
+    hash::Hasher,
+    io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use sha2::{Digest, Sha256};
+use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::error::{Error, Result};
 
@@ -21,7 +22,7 @@ pub(crate) struct UserCache {
     folder: Option<PathBuf>,
 }
 
-const HASH_BYTES: usize = 32;
+const HASH_BYTES: usize = 16;
 
 impl UserCache {
     /// The folder that the variable names, or `pagelock/NAME` in the user's cache folder; empty switches it off.
@@ -61,7 +62,7 @@ impl UserCache {
         let mut file = Vec::new();
         opened.take(len_bytes).read_to_end(&mut file).ok()?;
         let (hash, contents) = file.split_at_checked(HASH_BYTES)?;
-        let whole = Sha256::digest(contents)[..] == *hash;
+        let whole = digest(contents) == *hash;
         whole.then(|| file.split_off(HASH_BYTES))
     }
 
@@ -69,18 +70,22 @@ impl UserCache {
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         fs::create_dir_all(folder)?;
-        pagelock_files::replace(folder.join(name), [&Sha256::digest(contents)[..], contents].concat())
+        pagelock_files::replace(folder.join(name), [&digest(contents)[..], contents].concat())
     }
 }
 
 /// The hash of some texts, for a name; no two lists of texts have the same.
 pub(crate) fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
-    let mut hash = Sha256::new();
+    let mut hash = SipHasher24::new();
     for text in texts {
-        hash.update(text.len().to_le_bytes()); // so that no two lists run together to the same bytes
-        hash.update(text);
+        hash.write(&text.len().to_le_bytes()); // so that no two lists run together to the same bytes
+        hash.write(text.as_bytes());
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", hash.finish128().as_u128())
+}
+
+fn digest(contents: &[u8]) -> [u8; HASH_BYTES] {
+    SipHasher24::new().hash(contents).as_bytes()
 }
 
 /// A folder for a test, and its removal.
@@ -125,7 +130,7 @@ mod tests {
         let cache = UserCache::in_folder(&folder.0);
         cache.write("a", &[1, 2, 3]).unwrap();
         assert_eq!(cache.read("a", 2), None);
-        for damage in [&b""[..], b"short", &[0; 35]] {
+        for damage in [&b""[..], b"short", &[0; HASH_BYTES + 3]] {
             fs::write(folder.0.join("a"), damage).unwrap();
             assert_eq!(cache.read("a", 3), None);
         }

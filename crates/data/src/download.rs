@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use md5::{Digest, Md5};
 use pagelock_files::NewFile;
 
 use crate::progress::Progress;
@@ -80,7 +79,7 @@ fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failu
     let mut body = open(url, file, job.timeouts)?;
     let path = job.folder.join(file.name);
     let mut saved = NewFile::create(&path).map_err(local("create a file in"))?;
-    let mut md5 = Md5::new();
+    let mut md5 = md5::Context::new();
     let (mut buffer, mut len_bytes) = (vec![0; 64 << 10], 0);
     loop {
         let n_bytes = body.read(&mut buffer).map_err(|error| {
@@ -97,11 +96,11 @@ fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failu
         if len_bytes > file.len_bytes {
             return Err(Failure::Remote(format!("sent more than the {} bytes of the right file", file.len_bytes)));
         }
-        md5.update(&buffer[..n_bytes]);
+        md5.consume(&buffer[..n_bytes]);
         saved.write_all(&buffer[..n_bytes]).map_err(local("write a file in"))?;
         job.progress.advance(n_bytes as u64);
     }
-    check(file, len_bytes, &hex(&md5.finalize())).map_err(Failure::Remote)?;
+    check(file, len_bytes, &format!("{:x}", md5.finalize())).map_err(Failure::Remote)?;
     saved.commit().map_err(|error| Failure::Local(Error::io("create", &path, error)))?;
     Ok(path)
 }
@@ -149,10 +148,6 @@ fn check(file: RemoteFile, len_bytes: u64, md5: &str) -> Result<(), String> {
         return Err(format!("sent the wrong bytes: their md5 is {md5}"));
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
