@@ -7,9 +7,9 @@
 //! - Vectors over pixels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`). Images are copied, a few
 //!   at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel
 //!   reads consecutive pixels.
-//! - Vectors over the channels of the result, for `f32` and `f64` where rows of the result are shorter than a vector of pixels and
-//!   channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one pixel. The derivative
-//!   by the weight takes it for rows of any length.
+//! - Vectors over the channels of the result, for `f32` where rows of the result are shorter than a vector of pixels and
+//!   channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one pixel. The
+//!   derivative by the weight takes it for rows of any length.
 //!
 //! Order of the files: `axis.rs`, `pass.rs`, `planes.rs`, `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`,
 //! `weight_grad.rs`, then `direct.rs` and its folder.
@@ -147,10 +147,10 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Correlate { pass, source, weight, bias, target } = self;
-        match direct::suits::<S, R>(&pass) {
-            true => direct::run(simd, &pass, source, weight, bias, target),
-            false => correlate::run(Numbers::<S, R>::new(simd), &pass, Operands { source, weight, bias, target }),
+        if const { direct::are_for::<R>() } && direct::suits::<S, R>(&pass) {
+            return direct::run(simd, &pass, source, weight, bias, target);
         }
+        correlate::run(Numbers::<S, R>::new(simd), &pass, Operands { source, weight, bias, target })
     }
 }
 
@@ -207,11 +207,12 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let WeightGrad { d, x, gradient, grads } = self;
         let pass = Pass::forward(d);
-        if d.batch == 0 || !direct::fills_lanes::<S, R>(&pass) {
-            return weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads);
+        if const { direct::are_for::<R>() } && d.batch > 0 && direct::fills_lanes::<S, R>(&pass) {
+            let with_bias = grads.len() > d.out_channels * (d.in_channels / d.groups) * d.kernel[0] * d.kernel[1];
+            let direct = direct::WeightGrad::new::<S, R>(&pass, d, with_bias);
+            let task = |images, sums: &mut [R]| direct.run(simd, images, (x, gradient), sums);
+            return weight_grad::in_tasks(d, direct.images, grads, task);
         }
-        let with_bias = grads.len() > d.out_channels * (d.in_channels / d.groups) * d.kernel[0] * d.kernel[1];
-        let direct = direct::WeightGrad::new::<S, R>(&pass, d, with_bias);
-        weight_grad::in_tasks(d, direct.images, grads, |images, sums| direct.run(simd, images, (x, gradient), sums))
+        weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads)
     }
 }

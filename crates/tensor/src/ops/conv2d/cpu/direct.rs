@@ -33,6 +33,11 @@ const SMALL_LEN: usize = 6 << 10;
 /// Target pixels per block: sums of all of them are in the cache at a time.
 const BLOCK_PIXELS: usize = 512;
 
+/// Whether there are direct passes over `R`: those over `f64` were never faster, and take long to compile.
+pub(super) const fn are_for<R>() -> bool {
+    size_of::<R>() == size_of::<f32>()
+}
+
 /// Whether the direct pass is the faster one: rows of targets do not fill vectors of pixels, and channels fill theirs.
 pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     pass.columns.targets(0) < R::lanes::<S>() && fills_lanes::<S, R>(pass)
