@@ -30,7 +30,7 @@
 //!
 //! There is no `unsafe` in this crate.
 
-// Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`; then for digits `digits.rs`, `mnist.rs` (with
+// Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`, `get_data.rs`; then for digits `digits.rs`, `mnist.rs` (with
 // `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
 // `csv.rs`, `table.rs`, `parquet.rs`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), `text/` for texts, and
 // `transforms/` for pictures.
@@ -52,6 +52,7 @@ mod elements;
 mod error;
 mod file_bytes;
 mod folders;
+mod get_data;
 mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
@@ -93,11 +94,12 @@ pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 pub use download::Timeouts;
 pub use error::{Error, Result};
 pub use folders::Published;
+pub use get_data::get_data;
 #[cfg(feature = "images")]
 pub use images::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
-    Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull, get_data,
+    Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull,
 };
 pub use mnist::{DigitFiles, Mnist};
 #[cfg(feature = "ndarray")]

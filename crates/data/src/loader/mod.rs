@@ -31,7 +31,6 @@ mod source;
 
 pub use self::batches::Batches;
 pub use self::device::DeviceLoader;
-pub use self::kinds::get_data;
 pub use self::loaders::{DataLoader, Indices, Loader, Shards, StreamLoader};
 pub use self::pinned::WhenFull;
 pub use self::report::{LoaderReport, Skipped};
