@@ -5,6 +5,7 @@
 //!
 //! Unsafe: elements of slices without a check of each index, and arrays that are filled element by element.
 
+use std::hint::assert_unchecked;
 use std::iter::{Rev, Skip, StepBy};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
@@ -54,6 +55,8 @@ unsafe impl<'a, T> Items for Shared<'a, T> {
     unsafe fn at(&mut self, i: usize) -> &'a T {
         // SAFETY: `i` is less than the length of the slice.
         let element = unsafe { self.start.add(i) };
+        // SAFETY: nothing is at null. Said, because `next` gives null for none, and a loop that asks is not vectorized.
+        unsafe { assert_unchecked(!element.is_null()) };
         // SAFETY: it is an element of a slice that is borrowed for 'a.
         unsafe { &*element }
     }
@@ -78,6 +81,8 @@ unsafe impl<'a, T> Items for Unique<'a, T> {
     unsafe fn at(&mut self, i: usize) -> &'a mut T {
         // SAFETY: `i` is less than the length of the slice.
         let element = unsafe { self.start.add(i) };
+        // SAFETY: as in `Shared`.
+        unsafe { assert_unchecked(!element.is_null()) };
         // SAFETY: it is an element of a slice that is mutably borrowed for 'a, and given once.
         unsafe { &mut *element }
     }
@@ -279,6 +284,19 @@ impl<A: Items, B: Items> Iterator for Zip<A, B> {
         // SAFETY: as above.
         let b = unsafe { self.b.at(i) };
         Some((a, b))
+    }
+
+    /// Inlined, as `std`'s own is not always, and without an option for each item.
+    #[inline(always)]
+    fn for_each<F: FnMut(Self::Item)>(mut self, mut f: F) {
+        while self.next < self.count {
+            // SAFETY: `next` is less than the counts of both, and one more each time.
+            let a = unsafe { self.a.at(self.next) };
+            // SAFETY: as above.
+            let b = unsafe { self.b.at(self.next) };
+            self.next += 1;
+            f((a, b));
+        }
     }
 
     #[inline(always)]

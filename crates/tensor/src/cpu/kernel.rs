@@ -139,9 +139,10 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
 ) -> impl FnOnce() {
     #[inline(always)]
     move || {
-        for (dst, of_place) in zip(dst, together(sources)) {
-            f(dst, of_place);
-        }
+        zip(dst, together(sources)).for_each(
+            #[inline(always)]
+            |(dst, of_place)| f(dst, of_place),
+        );
     }
 }
 

@@ -231,7 +231,9 @@ impl<'a, T: Value> Rows<'a, T> {
             return to.iter_mut().for_each(|to| *to = combine(*to, self.src[0]));
         }
         let from = &self.src[j * self.inner..][..self.inner];
-        zip(&mut to[..], from).for_each(|(to, &from)| *to = combine(*to, from));
+        for (to, &from) in zip(to, from) {
+            *to = combine(*to, from);
+        }
     }
 }
 
