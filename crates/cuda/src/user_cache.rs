@@ -74,7 +74,7 @@ impl UserCache {
     }
 }
 
-/// The hash of some texts, for a name; no two lists of texts have the same.
+/// The hash of some texts, for a name: 128 bits, so that no two lists of texts have the same by accident.
 pub(crate) fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = SipHasher24::new();
     for text in texts {

@@ -33,7 +33,7 @@ const SMALL_LEN: usize = 6 << 10;
 /// Target pixels per block: sums of all of them are in the cache at a time.
 const BLOCK_PIXELS: usize = 512;
 
-/// Whether there are direct passes over `R`: those over `f64` were never faster, and take long to compile.
+/// Whether there are direct passes over `R`: those over `f64` gained nothing, and took long to compile.
 pub(super) const fn are_for<R>() -> bool {
     size_of::<R>() == size_of::<f32>()
 }
