@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::half::{bf16, f16};
 use pagelock_memory::Result;
 
-use super::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
+use super::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_f16};
 use super::sides::Sides;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
@@ -233,19 +233,35 @@ struct AddF16;
 impl Adding<f32> for AddF16 {
     #[inline(always)]
     fn plus(self, a: f32, b: f32) -> f32 {
-        rounded_to_f16(a + b)
+        let (rounded, is_too_large) = rounded_to_f16(a + b);
+        if is_too_large { f32::INFINITY.copysign(rounded) } else { rounded }
     }
     #[inline(always)]
     fn plus_one(self, a: f32, b: f32) -> f32 {
-        let bits = (a + b).to_bits();
-        let is_normal = (0x3880_0000..0x477f_e000).contains(&(bits & 0x7fff_ffff));
-        let normal = f32::from_bits(bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff);
-        if is_normal { normal } else { rounded_to_f16(a + b) }
+        let (rounded, is_too_large) = rounded_to_f16(a + b);
+        if is_too_large { infinite(rounded) } else { rounded }
     }
     #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
         *bits = f32_to_f16(f16_to_f32(f16::from_bits(*bits)) + b).to_bits();
     }
+}
+
+/// The nearest number with as many bits as `f16` has, ties to even, of the sum of two such numbers, and whether it is too large for
+/// `f16`. Small sums need not be rounded: they have no bits below those of their terms. Nor need NaN, of which the same is true.
+#[inline(always)]
+fn rounded_to_f16(sum: f32) -> (f32, bool) {
+    let bits = sum.to_bits();
+    let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
+    let is_too_large = (0x4780_0000..0x7f80_0000).contains(&(rounded & 0x7fff_ffff));
+    (f32::from_bits(rounded), is_too_large)
+}
+
+/// A call, so that other sums need not wait for it.
+#[cold]
+#[inline(never)]
+fn infinite(x: f32) -> f32 {
+    f32::INFINITY.copysign(x)
 }
 
 #[derive(Clone, Copy)]
@@ -254,31 +270,19 @@ struct AddBf16;
 impl Adding<f32> for AddBf16 {
     #[inline(always)]
     fn plus(self, a: f32, b: f32) -> f32 {
-        bf16_to_f32(f32_to_bf16(a + b))
-    }
-    #[inline(always)]
-    fn plus_one(self, a: f32, b: f32) -> f32 {
-        let sum = a + b;
-        if sum.is_nan() { of_nan(sum) } else { f32::from_bits(bits_of_number(sum) & 0xffff_0000) }
+        f32::from_bits(rounded_to_bf16(a + b) & 0xffff_0000)
     }
     #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
-        let sum = bf16_to_f32(bf16::from_bits(*bits)) + b;
-        *bits = ((if sum.is_nan() { of_nan(sum).to_bits() } else { bits_of_number(sum) }) >> 16) as u16;
+        *bits = (rounded_to_bf16(bf16_to_f32(bf16::from_bits(*bits)) + b) >> 16) as u16;
     }
 }
 
-/// Bits whose upper half is the number as a `bf16`, but of NaN.
+/// Bits whose upper half is the nearest number that `bf16` has, ties to even, of the sum of two such numbers. If that is NaN, it is the
+/// default one or one of theirs, whose lower bits are zero, so that nothing is carried into the upper half.
 #[inline(always)]
-fn bits_of_number(x: f32) -> u32 {
-    x.to_bits().wrapping_add(0x7fff + ((x.to_bits() >> 16) & 1))
-}
-
-/// A call, so that other sums need not wait for what is computed of NaN.
-#[cold]
-#[inline(never)]
-fn of_nan(nan: f32) -> f32 {
-    bf16_to_f32(f32_to_bf16(nan))
+fn rounded_to_bf16(sum: f32) -> u32 {
+    sum.to_bits().wrapping_add(0x7fff + ((sum.to_bits() >> 16) & 1))
 }
 
 fn summing<C: Num>(
@@ -331,20 +335,6 @@ fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize
         None => fill(dst, 0),
         Some(base) => dst.copy_from(base.part(start, dst.len()).halves()),
     }
-}
-
-/// The nearest number that `f16` has, ties to even.
-#[inline(always)]
-fn rounded_to_f16(x: f32) -> f32 {
-    let bits = x.to_bits();
-    let magnitude = bits & 0x7fff_ffff;
-    let normal = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)) & !0x1fff;
-    // One half has its last place where subnormals have theirs, so adding it rounds.
-    let subnormal = (f32::from_bits(magnitude) + 0.5 - 0.5).to_bits();
-    let value = if magnitude < 0x3880_0000 { subnormal } else { normal };
-    let value = if value >= 0x4780_0000 { f32::INFINITY.to_bits() } else { value };
-    let value = if magnitude > f32::INFINITY.to_bits() { magnitude } else { value };
-    f32::from_bits(value | bits & 0x8000_0000)
 }
 
 /// What is added, in row-major order.
@@ -428,15 +418,15 @@ impl Summing for Scatter<'_> {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
             };
-            let (start, rounds) = (first * row_len, matches!(dst, StoredMut::Halves(..)));
+            let start = first * row_len;
             match dst {
                 StoredMut::Halves(dst, _) if is_sparse => {
                     begin_bits(dst, base, start);
-                    with_values(&mut |values| self.add(dst, (first, true), values, add_to_bits))
+                    with_values(&mut |values| self.add(dst, first, values, add_to_bits))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
                     begin(dst, base, start);
-                    with_values(&mut |values| self.add(dst, (first, rounds), values, add_to))
+                    with_values(&mut |values| self.add(dst, first, values, add_to))
                 }),
             }
         })

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::math::half::f32_to_bf16;
 use super::super::testing::{Strided, shape, strided};
 use super::*;
 
@@ -146,11 +147,19 @@ fn long_rows_are_added_in_several_bands() {
 }
 
 #[test]
-fn numbers_are_rounded_to_f16_as_its_conversions_do() {
-    for bits in (0..=u32::MAX).step_by(1_021) {
-        let x = f32::from_bits(bits);
-        let (rounded, expected) = (rounded_to_f16(x), f16_to_f32(f32_to_f16(x)));
-        assert!(rounded.to_bits() == expected.to_bits() || x.is_nan() && rounded.is_nan(), "{x}");
+fn sums_of_halves_are_rounded_as_by_conversions() {
+    let halves = |step| (0..=u16::MAX).step_by(step);
+    for (a, b) in halves(61).flat_map(|a| halves(97).map(move |b| (a, b))) {
+        let same = |what: &str, sum: f32, expected: f32| {
+            let are_same = sum.to_bits() == expected.to_bits() || sum.is_nan() && expected.is_nan();
+            assert!(are_same, "{what} with the bits {a:x} and {b:x}: {sum}, not {expected}");
+        };
+        let [x, y] = [a, b].map(|bits| f16_to_f32(f16::from_bits(bits)));
+        let expected = f16_to_f32(f32_to_f16(x + y));
+        same("f16", AddF16.plus(x, y), expected);
+        same("f16, one by one,", AddF16.plus_one(x, y), expected);
+        let [x, y] = [a, b].map(|bits| bf16_to_f32(bf16::from_bits(bits)));
+        same("bf16", AddBf16.plus(x, y), bf16_to_f32(f32_to_bf16(x + y)));
     }
 }
 
