@@ -303,7 +303,7 @@ pub(super) fn to_halves<A: Computing>(
     half: Half,
     x: &[A],
     dst: &mut [u16],
-    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(&[A], &[f32]) -> bool + Copy),
+    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(Half, &[A], &[f32]) -> bool + Copy),
 ) {
     for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
         let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
@@ -313,7 +313,7 @@ pub(super) fn to_halves<A: Computing>(
                 let blocks = &mut blocks[..of.len()];
                 for (i, x) in of.iter().enumerate() {
                     let rounded = numbers(x, |x| x.cast());
-                    blocks[i] = match round_alike(x, &rounded) {
+                    blocks[i] = match round_alike(half, x, &rounded) {
                         true => registers.narrow(&rounded),
                         false => registers.narrow(&numbers(x, f)),
                     };

@@ -13,7 +13,7 @@ use bytemuck::NoUninit;
 use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
 use super::kernel::{Halves, Kernel, loop_over, of_halves, to_halves};
-use super::math::half::Wide;
+use super::math::half::{Half, Wide};
 use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
@@ -87,13 +87,13 @@ pub(crate) fn map1_to_halves<A: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, f32>,
     f: impl Fn(A) -> f32 + Sync + Copy,
-    round_alike: impl Fn(&[A], &[f32]) -> bool + Sync + Copy,
+    round_alike: impl Fn(Half, &[A], &[f32]) -> bool + Sync + Copy,
 ) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
-            Some(Wide::F16(registers)) => to_halves(registers, half, x, dst, (f, round_alike)),
-            Some(Wide::BF16(registers)) => to_halves(registers, half, x, dst, (f, round_alike)),
+            Some(Wide::F16(registers)) => to_halves(registers, Half::F16, x, dst, (f, round_alike)),
+            Some(Wide::BF16(registers)) => to_halves(registers, Half::BF16, x, dst, (f, round_alike)),
             None => {
                 let mut room = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
@@ -384,7 +384,7 @@ fn opened<'s, A: Computing, const N: usize>(
 fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], len: usize) -> [Stored<'s, A>; N] {
     let mut pieces = [Stored::Plain(&[][..]); N];
     for (piece, source) in zip(&mut pieces[..], sources) {
-        *piece = source.next(len);
+        source.next(len, piece);
     }
     pieces
 }
@@ -408,7 +408,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::map1_by_bits;
-    use super::super::math::half::Half;
     use super::super::testing::{Strided, same_shape, shape, strided};
     use super::*;
 
@@ -511,7 +510,7 @@ mod tests {
 
                 let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
                 let triple = |x: f32| x * 3.0;
-                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_, _| false);
+                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_, _, _| false);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
             }
         }

@@ -1,6 +1,7 @@
 //! Comparisons, which make `bool` tensors, and conversions between precisions and kinds.
 
 use crate::autograd::Saved;
+use crate::cpu::math::half::Half;
 use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Computing, DType, Element, Scalar};
@@ -165,9 +166,9 @@ fn narrow<C: Computing>(x: C) -> f32 {
 /// Whether numbers that were rounded to `f32` round to the same halves as `x`: finding out takes less time than [`narrow`].
 ///
 /// An `i32` from -2²⁴ to less than 2²⁴ is an `f32`. Of an `f64` the first rounding matters if it ends in the middle between two
-/// halves, whose last twelve bits are zero.
+/// halves.
 #[inline(always)]
-fn round_alike<C: Computing>(x: &[C], rounded: &[f32]) -> bool {
+fn round_alike<C: Computing>(half: Half, x: &[C], rounded: &[f32]) -> bool {
     match C::DTYPE {
         DType::U8 => true,
         DType::I32 => {
@@ -181,7 +182,10 @@ fn round_alike<C: Computing>(x: &[C], rounded: &[f32]) -> bool {
         DType::F64 => {
             let mut middles = false;
             for x in rounded {
-                middles |= x.to_bits() & 0xfff == 0;
+                middles |= match half {
+                    Half::BF16 => x.to_bits() & 0xffff == 0x8000,
+                    Half::F16 => x.to_bits() & 0xfff == 0, // of small numbers, whose places are farther apart, too
+                };
             }
             !middles
         }
