@@ -19,7 +19,7 @@ const REPEATED_BYTES: usize = 8 << 10;
 /// The longest elements that repeat.
 const LONGEST_PERIOD: usize = SEGMENT / 4;
 /// A piece that begins anywhere in the period.
-const REPEATED: usize = SEGMENT + LONGEST_PERIOD;
+const REPEATED: usize = REPEATED_BYTES / 2 + LONGEST_PERIOD;
 
 /// Elements on the stack from the start of a cache line on: no vector lies in two lines, which would take twice the time.
 #[derive(Clone, Copy)]
@@ -88,7 +88,13 @@ impl<'a, T: Computing> Operand<'a, T> {
     pub(super) fn segment(&self) -> usize {
         match self.pattern {
             Pattern::Contiguous => usize::MAX,
-            Pattern::Periodic(period) => SEGMENT.min(REPEATED_BYTES / size_of::<T>()) / period * period,
+            Pattern::Periodic(period) => {
+                let size = match self.data {
+                    Stored::Plain(_) => size_of::<T>().max(2),
+                    Stored::Halves(..) => 2,
+                };
+                REPEATED_BYTES / size / period * period
+            }
             Pattern::Strided => SEGMENT,
         }
     }
@@ -192,27 +198,33 @@ pub(super) enum Source<'s, T> {
 }
 
 impl<T: Computing> Source<'_, T> {
-    /// The next `len` elements.
-    #[inline]
-    pub(super) fn next(&mut self, len: usize) -> Stored<'_, T> {
+    /// Sets `piece` to the next `len` elements. Returned instead, it would be stored in halves and read at once, for which a processor
+    /// waits.
+    #[inline(always)]
+    pub(super) fn next<'p>(&'p mut self, len: usize, piece: &mut Stored<'p, T>) {
         match self {
-            Source::Contiguous(rest) => {
-                let piece = rest.part(0, len);
-                *rest = rest.from(len);
-                piece
+            Source::Contiguous(Stored::Plain(rest)) => {
+                let (next, others) = rest.split_at(len);
+                (*piece, *rest) = (Stored::Plain(next), others);
+            }
+            Source::Contiguous(Stored::Halves(rest, half)) => {
+                let (next, others) = rest.split_at(len);
+                (*piece, *rest) = (Stored::Halves(next, *half), others);
             }
             Source::Periodic { data, period, phase } => {
-                let piece = data.part(*phase, len);
+                match data {
+                    Stored::Plain(data) => *piece = Stored::Plain(&data[*phase..][..len]),
+                    Stored::Halves(data, half) => *piece = Stored::Halves(&data[*phase..][..len], *half),
+                }
                 *phase = (*phase + len) % *period;
-                piece
             }
             Source::Strided { data, walk, buffer } => {
                 walk.read(data, &mut buffer[..len]);
-                Stored::Plain(&buffer[..len])
+                *piece = Stored::Plain(&buffer[..len]);
             }
             Source::StridedHalves { data, half, walk, buffer } => {
                 walk.read(data, &mut buffer[..len]);
-                Stored::Halves(&buffer[..len], *half)
+                *piece = Stored::Halves(&buffer[..len], *half);
             }
         }
     }
