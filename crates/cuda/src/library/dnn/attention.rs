@@ -191,7 +191,8 @@ impl Dnn {
         views.try_for_each(|(layout, view)| of.check_view(stream, layout, view.reborrow().into()))?;
         let mut dots = stream.allocate::<f32>(of.rows().sizes.iter().product())?;
         let dots = dots.view_mut();
-        let mut sums = if grads.is_deterministic { None } else { Some(stream.zeros::<f32>(of.sums_len())?) };
+        // The library sets them to zero itself, since version 9.6.
+        let mut sums = if grads.is_deterministic { None } else { Some(stream.allocate::<f32>(of.sums_len())?) };
         let sums = sums.as_mut().map(DeviceBuffer::view_mut);
         let numbers = Numbers::new(scale);
         let [query, key, value, result, grad, log_sums] = given.map(|view| view.address().0);
