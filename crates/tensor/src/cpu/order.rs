@@ -148,16 +148,37 @@ fn places_of<T: Key, K: Pod + Ord>(
             );
             moved.copy_from(keys);
             let (_, &mut wanted, _) = moved.select_nth_unstable(before);
-            // Equal ones are in the order of their places.
-            let smaller = simd::vectorized(
-                #[inline(always)]
-                || keys.iter().fold(0, |n, &key| n + usize::from(key < wanted)),
-            );
-            let mut equal = keys.iter().enumerate().filter(|&(_, &key)| key == wanted);
-            *out = equal.nth(before - smaller).map_or(0, |(place, _)| place as i64);
+            *out = place_of(keys, wanted, before - count_below(keys, wanted));
         }
         Ok(())
     })
+}
+
+/// How many keys are less than this one.
+fn count_below<K: Pod + Ord>(keys: &[K], key: K) -> usize {
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            let mut n = 0;
+            for &other in keys {
+                n += usize::from(other < key);
+            }
+            n
+        },
+    )
+}
+
+/// The place of a key that has `before` equal ones before it.
+fn place_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
+    for (place, &other) in keys.iter().enumerate() {
+        if other == key {
+            if before == 0 {
+                return place as i64;
+            }
+            before -= 1;
+        }
+    }
+    0
 }
 
 /// How far the keys of a line lie apart.
@@ -264,38 +285,46 @@ fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
 /// # Errors
 /// The budget's refusal of room for keys.
 pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, how: (f64, bool), out: &mut [[i64; 3]]) -> Result<()> {
-    if T::BITS <= u64::KEY_BITS && u32::try_from(n).is_ok() {
-        neighboring_words::<T, u64>(x, n, how, out)
-    } else {
-        neighboring_words::<T, u128>(x, n, how, out)
+    match T::BITS <= u32::BITS {
+        true => neighboring_keys(x, n, how, |x| x.key() as u32, out),
+        false => neighboring_keys(x, n, how, T::key, out),
     }
 }
 
-fn neighboring_words<T: Key, W: Word>(
+fn neighboring_keys<T: Key, K: Pod + Ord>(
     x: &[T],
     n: usize,
     (q, ignores_nan): (f64, bool),
+    key: impl Fn(T) -> K + Copy,
     out: &mut [[i64; 3]],
 ) -> Result<()> {
-    scratch::with(n, |words: &mut [W]| {
+    scratch::with(2 * n, |room: &mut [K]| {
+        let (keys, moved) = room.split_at_mut(n);
         for (line, out) in zip(x.chunks_exact(n), out) {
             let numbers = simd::vectorized_widely(
                 #[inline(always)]
                 || {
                     // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
                     let mut numbers = 0;
-                    for (place, (word, &x)) in zip(&mut words[..], line).enumerate() {
-                        *word = W::of(x.key(), place);
+                    for (to, &x) in zip(&mut keys[..], line) {
+                        *to = key(x);
                         numbers += usize::from(!x.is_nan());
                     }
                     numbers
                 },
             );
+            moved.copy_from(keys);
             let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
             let [low, high] = [place.floor() as usize, place.ceil() as usize];
-            let (_, &mut lower, above) = words.select_nth_unstable(low);
-            let upper = if high > low { above.iter().copied().min().unwrap_or(lower) } else { lower };
-            *out = [lower.place(), upper.place(), numbers as i64];
+            let (_, &mut lower, above) = moved.select_nth_unstable(low);
+            let below = count_below(keys, lower);
+            let lower_place = place_of(keys, lower, low - below);
+            let upper_place = match above.iter().copied().min().filter(|_| high > low) {
+                Some(upper) if upper == lower => place_of(keys, upper, high - below),
+                Some(upper) => place_of(keys, upper, 0),
+                None => lower_place,
+            };
+            *out = [lower_place, upper_place, numbers as i64];
         }
         Ok(())
     })
