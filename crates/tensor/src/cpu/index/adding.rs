@@ -27,7 +27,6 @@ impl Scatter<'_> {
         let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
         let (mut rest, mut are_inside) = (values, true);
         Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
-            let add_one = add_one; // a local, so that no store to `dst` makes the loop read what it has
             for line in 0..lines.count {
                 let [index_start, mut base] = lines.beginnings(line);
                 let (index, [index_step, step]) = (&index[index_start..], lines.steps);
