@@ -418,15 +418,15 @@ impl Summing for Scatter<'_> {
                 0 => Ok(()),
                 _ => src.with(first * src_row_len, n * src_row_len, add),
             };
-            let start = first * row_len;
+            let (start, rounds) = (first * row_len, matches!(dst, StoredMut::Halves(..)));
             match dst {
                 StoredMut::Halves(dst, _) if is_sparse => {
                     begin_bits(dst, base, start);
-                    with_values(&mut |values| self.add(dst, first, values, add_to_bits))
+                    with_values(&mut |values| self.add(dst, (first, true), values, add_to_bits))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
                     begin(dst, base, start);
-                    with_values(&mut |values| self.add(dst, first, values, add_to))
+                    with_values(&mut |values| self.add(dst, (first, rounds), values, add_to))
                 }),
             }
         })

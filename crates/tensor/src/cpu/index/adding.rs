@@ -14,9 +14,19 @@ use crate::element::Num;
 use crate::inlined::{Slice, zip};
 use crate::parallel::Columns;
 
+/// Lines of halves that are added to side by side: in one line, each addition may have to wait for the one before to be rounded.
+const TOGETHER: usize = 2;
+
 impl Scatter<'_> {
-    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index.
-    pub(super) fn add<D, C: Num>(&self, dst: &mut [D], first: usize, values: &[C], add_one: impl Fn(&mut D, C) + Copy) {
+    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index; `rounds`
+    /// says whether each sum is rounded to a half type.
+    pub(super) fn add<D, C: Num>(
+        &self,
+        dst: &mut [D],
+        (first, rounds): (usize, bool),
+        values: &[C],
+        add_one: impl Fn(&mut D, C) + Copy,
+    ) {
         let mut shape = [1; MAX_RANK];
         let shape = &mut shape[..self.index.shape.len()];
         shape.copy_from(self.index.shape);
@@ -27,7 +37,22 @@ impl Scatter<'_> {
         let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
         let (mut rest, mut are_inside) = (values, true);
         Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
-            for line in 0..lines.count {
+            let mut done = 0;
+            let are_apart = rounds && lines.distances[1] >= size;
+            if let ([1, 0], 1, true) = (lines.steps, stride, are_apart) {
+                while done + TOGETHER <= lines.count {
+                    let ([index_start, base], [index_distance, distance]) = (lines.beginnings(done), lines.distances);
+                    let (values, others) = rest.split_at(TOGETHER * lines.len);
+                    are_inside &= add_lines(
+                        (&mut dst[base..], distance, size),
+                        (&index[index_start..], index_distance),
+                        values,
+                        add_one,
+                    );
+                    (rest, done) = (others, done + TOGETHER);
+                }
+            }
+            for line in done..lines.count {
                 let [index_start, mut base] = lines.beginnings(line);
                 let (index, [index_step, step]) = (&index[index_start..], lines.steps);
                 let (values, others) = rest.split_at(lines.len);
@@ -120,5 +145,30 @@ fn add_sides<D, C: Num>(
             }
         }
     });
+    are_inside
+}
+
+/// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances. Returns
+/// whether all indices were in range.
+#[inline(never)] // the loop over single lines is slower beside it
+fn add_lines<D, C: Num>(
+    (dst, distance, size): (&mut [D], usize, usize),
+    (index, index_distance): (&[i64], usize),
+    values: &[C],
+    add_one: impl Fn(&mut D, C),
+) -> bool {
+    let (len, (to_a, to_b)) = (values.len() / TOGETHER, dst.split_at_mut(distance));
+    let (to_a, to_b) = (&mut to_a[..size], &mut to_b[..size]);
+    let (index_a, index_b) = (&index[..len], &index[index_distance..][..len]);
+    let ((a, b), mut are_inside) = (values.split_at(len), true);
+    for ((a, i), (b, j)) in zip(zip(a, index_a), zip(b, index_b)) {
+        match (to_a.get_mut(*i as usize), to_b.get_mut(*j as usize)) {
+            (Some(to_a), Some(to_b)) => {
+                add_one(to_a, *a);
+                add_one(to_b, *b);
+            }
+            _ => are_inside = false,
+        }
+    }
     are_inside
 }
