@@ -248,7 +248,7 @@ impl Adding<f32> for AddF16 {
 }
 
 /// The nearest number with as many bits as `f16` has, ties to even, of the sum of two such numbers, and whether it is too large for
-/// `f16`. Small sums need not be rounded: they have no bits below those of their terms. Nor need NaN, of which the same is true.
+/// `f16`. Of small sums and of NaN, which have no bits below those of their terms, nothing is rounded off.
 #[inline(always)]
 fn rounded_to_f16(sum: f32) -> (f32, bool) {
     let bits = sum.to_bits();

@@ -198,8 +198,8 @@ pub(super) enum Source<'s, T> {
 }
 
 impl<T: Computing> Source<'_, T> {
-    /// Sets `piece` to the next `len` elements. Returned instead, it would be stored in halves and read at once, for which a processor
-    /// waits.
+    /// Sets `piece` to the next `len` elements. Returned instead, it would be written in two parts and read as one at once, for which
+    /// a processor waits.
     #[inline(always)]
     pub(super) fn next<'p>(&'p mut self, len: usize, piece: &mut Stored<'p, T>) {
         match self {
