@@ -18,8 +18,10 @@ pub(super) const SEGMENT: usize = 2048;
 const REPEATED_BYTES: usize = 8 << 10;
 /// The longest elements that repeat.
 const LONGEST_PERIOD: usize = SEGMENT / 4;
-/// A piece that begins anywhere in the period.
-const REPEATED: usize = REPEATED_BYTES / 2 + LONGEST_PERIOD;
+/// A piece of numbers that begins anywhere in the period.
+const REPEATED_NUMBERS: usize = SEGMENT + LONGEST_PERIOD;
+/// The same of halves.
+const REPEATED_BITS: usize = REPEATED_BYTES / size_of::<u16>() + LONGEST_PERIOD;
 
 /// Elements on the stack from the start of a cache line on: no vector lies in two lines, which would take twice the time.
 #[derive(Clone, Copy)]
@@ -28,8 +30,8 @@ pub(super) struct Room<T, const LEN: usize>(pub(super) [T; LEN]);
 
 /// Room for an operand that repeats, over and over.
 pub(super) struct Repeated<T> {
-    numbers: Option<Room<T, REPEATED>>,
-    bits: Option<Room<u16, REPEATED>>,
+    numbers: Option<Room<T, REPEATED_NUMBERS>>,
+    bits: Option<Room<u16, REPEATED_BITS>>,
 }
 
 impl<T: Computing> Repeated<T> {
@@ -89,11 +91,11 @@ impl<'a, T: Computing> Operand<'a, T> {
         match self.pattern {
             Pattern::Contiguous => usize::MAX,
             Pattern::Periodic(period) => {
-                let size = match self.data {
-                    Stored::Plain(_) => size_of::<T>().max(2),
-                    Stored::Halves(..) => 2,
+                let len = match self.data {
+                    Stored::Plain(_) => SEGMENT.min(REPEATED_BYTES / size_of::<T>()),
+                    Stored::Halves(..) => REPEATED_BYTES / size_of::<u16>(),
                 };
-                REPEATED_BYTES / size / period * period
+                len / period * period
             }
             Pattern::Strided => SEGMENT,
         }
@@ -134,12 +136,12 @@ impl<'a, T: Computing> Operand<'a, T> {
         let room = room.expect("operands that repeat have room");
         let data = match self.data {
             Stored::Plain(elements) => {
-                let Room(all) = room.numbers.insert(Room([T::ZERO; REPEATED]));
+                let Room(all) = room.numbers.insert(Room([T::ZERO; REPEATED_NUMBERS]));
                 repeat(&elements[..period], &mut all[..segment + period]);
                 Stored::Plain(&all[..])
             }
             Stored::Halves(halves, half) => {
-                let Room(all) = room.bits.insert(Room([0; REPEATED]));
+                let Room(all) = room.bits.insert(Room([0; REPEATED_BITS]));
                 repeat(&halves[..period], &mut all[..segment + period]);
                 Stored::Halves(&all[..], half)
             }
