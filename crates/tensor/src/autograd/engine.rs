@@ -149,6 +149,9 @@ impl Pending {
 
     /// Adds what has reached nodes to what had before, in each node's precision: the gradients of an operation's inputs at once.
     fn add_up(&mut self) -> Result<()> {
+        if self.unadded.is_empty() {
+            return Ok(());
+        }
         let (mut nodes, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
         for (seq, grad) in self.unadded.drain(..) {
             let Some((node, earlier)) = self.grads.remove(&seq) else { unreachable!("something has reached the node") };
@@ -265,7 +268,9 @@ fn accumulate_some(kept: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
             None => *place = Some(grad.deep_copy("backward")?),
         }
     }
-    added.into_iter().zip(pair_sums(&pairs)?).for_each(|(place, sum)| *place = Some(sum));
+    if !pairs.is_empty() {
+        added.into_iter().zip(pair_sums(&pairs)?).for_each(|(place, sum)| *place = Some(sum));
+    }
     Ok(())
 }
 

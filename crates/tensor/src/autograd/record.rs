@@ -11,7 +11,7 @@ use super::mode::is_grad_enabled;
 use super::node::{GradFn, NodeRef};
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::inlined::{Array, from_fn};
+use crate::inlined::Array;
 use crate::layout::Layout;
 use crate::op::{Derivative, Saves, View};
 use crate::shape::Shape;
@@ -112,13 +112,21 @@ enum SavedTensors<const N: usize> {
 
 impl<const N: usize> SavedTensors<N> {
     fn new(saves: Saves, inputs: [Option<&Raw>; N], out: &Raw) -> SavedTensors<N> {
-        let kept = |input: Option<&Raw>| input.map(|input| Kept::new(input.clone()));
+        let kept = |of: &[Option<&Raw>]| {
+            let mut all = [const { None }; N];
+            for (kept, raw) in all.iter_mut().zip(of) {
+                *kept = raw.map(|raw| Kept::new(raw.clone()));
+            }
+            all
+        };
         match saves {
             Saves::Nothing => SavedTensors::Nothing,
-            Saves::Inputs => SavedTensors::Inputs(inputs.mapped(kept)),
+            Saves::Inputs => SavedTensors::Inputs(kept(&inputs)),
             Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
             Saves::OutputForLast => {
-                SavedTensors::OutputForLast(from_fn(|i| kept(if i + 1 == N { Some(out) } else { inputs[i] })))
+                let mut of = inputs;
+                of[N - 1] = Some(out);
+                SavedTensors::OutputForLast(kept(&of))
             }
         }
     }
@@ -135,13 +143,17 @@ struct Links<const N: usize> {
 impl<const N: usize> Links<N> {
     /// What to keep of an operation, or `None` if no gradient can be asked for.
     fn of(name: &'static str, saves: Saves, inputs: [Option<&Raw>; N], out: &Raw) -> Option<Links<N>> {
-        let node = |input: Option<&'_ Raw>| input.and_then(|input| input.node.clone());
-        if !is_recorded(name, inputs.iter().map(|input| input.and_then(|input| input.node.as_ref())), out.dtype()) {
+        let nodes = inputs.mapped(|input| input.and_then(|input| input.node.as_ref()));
+        if !is_recorded(name, nodes.into_iter(), out.dtype()) {
             return None;
+        }
+        let mut edges = [const { None }; N];
+        for (edge, node) in edges.iter_mut().zip(nodes) {
+            *edge = node.cloned();
         }
         Some(Links {
             name,
-            edges: inputs.mapped(node),
+            edges,
             shapes: inputs.mapped(|input| input.map_or(Shape::SCALAR, |input| *input.shape())),
             saved: Mutex::new(SavedTensors::new(saves, inputs, out)),
         })
@@ -151,27 +163,30 @@ impl<const N: usize> Links<N> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The saved inputs and the saved output, if they are still what was saved; `this` is the node that has the links.
-    fn restore(&self, this: &NodeRef) -> Result<([Option<Raw>; N], Option<Raw>)> {
-        let (mut inputs, mut output) = ([const { None }; N], None);
-        let mut saved_inputs = |all: &[Option<Kept>]| -> Result<()> {
-            for (input, kept) in inputs.iter_mut().zip(all) {
-                *input = kept.as_ref().map(|kept| kept.get(self.name)).transpose()?;
+    /// What a derivative may use, if it is still what was saved; `this` is the node that has the links.
+    fn restore(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
+        let needs = self.edges.each_ref().mapped(Option::is_some);
+        let mut saved = Saved { inputs: [const { None }; N], output: None, shapes: &self.shapes, needs };
+        let mut restore_inputs = |all: &[Option<Kept>]| -> Result<()> {
+            for (input, kept) in saved.inputs.iter_mut().zip(all) {
+                if let Some(kept) = kept {
+                    *input = Some(kept.get(self.name)?.typed());
+                }
             }
             Ok(())
         };
-        let saved_output = |kept: &Kept| Ok(Raw { node: Some(this.clone()), ..kept.get(self.name)? });
+        let restored_output = |kept: &Kept| Ok(Raw { node: Some(this.clone()), ..kept.get(self.name)? }.typed());
         match &*self.lock() {
             SavedTensors::Nothing => {}
-            SavedTensors::Inputs(kept) => saved_inputs(kept)?,
-            SavedTensors::Output(kept) => output = Some(saved_output(kept)?),
+            SavedTensors::Inputs(kept) => restore_inputs(kept)?,
+            SavedTensors::Output(kept) => saved.output = Some(restored_output(kept)?),
             SavedTensors::OutputForLast(kept) => {
-                saved_inputs(&kept[..N - 1])?;
-                output = kept[N - 1].as_ref().map(saved_output).transpose()?;
+                restore_inputs(&kept[..N - 1])?;
+                saved.output = kept[N - 1].as_ref().map(restored_output).transpose()?;
             }
             SavedTensors::Freed => return Err(Error::GraphFreed { op: self.name }),
         }
-        Ok((inputs, output))
+        Ok(saved)
     }
 
     /// Sends the gradients that `derivative` makes of what was saved; false if it makes none.
@@ -181,13 +196,7 @@ impl<const N: usize> Links<N> {
         derivative: &dyn Fn(&Saved<'_, N>) -> Option<Result<[Option<Tensor>; N]>>,
         send: &mut dyn FnMut(usize, Raw) -> Result<()>,
     ) -> Result<bool> {
-        let (inputs, output) = self.restore(this)?;
-        let saved = Saved {
-            inputs: inputs.mapped(|input| input.map(Raw::typed)),
-            output: output.map(Raw::typed),
-            shapes: &self.shapes,
-            needs: self.edges.each_ref().mapped(Option::is_some),
-        };
+        let saved = self.restore(this)?;
         let Some(grads) = derivative(&saved) else { return Ok(false) };
         drop(saved);
         for (input, grad) in grads?.into_iter().enumerate() {

@@ -298,30 +298,27 @@ fn rows_in_registers<const N: usize>(
 
 /// `dst = f(x)`, rounded in registers. Blocks for which `round_alike` says so are rounded to `f32` instead, which gives the same.
 #[inline(always)]
-pub(super) fn to_halves<A: Computing>(
-    registers: impl Registers,
-    half: Half,
+pub(super) fn to_halves<A: Computing, R: Registers>(
+    registers: R,
     x: &[A],
     dst: &mut [u16],
-    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(Half, &[A], &[f32]) -> bool + Copy),
+    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(Half, &[A; BLOCK], &[f32; BLOCK]) -> bool + Copy),
 ) {
-    for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
-        let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
-        registers.vectorized(
-            #[inline(always)]
-            || {
-                let blocks = &mut blocks[..of.len()];
-                for (i, x) in of.iter().enumerate() {
-                    let rounded = numbers(x, |x| x.cast());
-                    blocks[i] = match round_alike(half, x, &rounded) {
-                        true => registers.narrow(&rounded),
-                        false => registers.narrow(&numbers(x, f)),
-                    };
-                }
-            },
-        );
-        zip(&mut last[..], of_last).for_each(|(dst, &x)| [*dst] = half.bits_of([f(x)]));
-    }
+    let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
+    registers.vectorized_widely(
+        #[inline(always)]
+        || {
+            let blocks = &mut blocks[..of.len()];
+            for (i, x) in of.iter().enumerate() {
+                let rounded = numbers(x, |x| x.cast());
+                blocks[i] = match round_alike(R::HALF, x, &rounded) {
+                    true => registers.narrow(&rounded),
+                    false => registers.narrow(&numbers(x, f)),
+                };
+            }
+        },
+    );
+    zip(last, of_last).for_each(|(dst, &x)| [*dst] = R::HALF.bits_of([f(x)]));
 }
 
 /// What `f` makes of a block.

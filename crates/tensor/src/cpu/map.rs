@@ -13,7 +13,7 @@ use bytemuck::NoUninit;
 use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
 use super::kernel::{Halves, Kernel, loop_over, of_halves, to_halves};
-use super::math::half::{Half, Wide};
+use super::math::half::{BLOCK, Half, Wide};
 use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
@@ -87,13 +87,13 @@ pub(crate) fn map1_to_halves<A: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, f32>,
     f: impl Fn(A) -> f32 + Sync + Copy,
-    round_alike: impl Fn(Half, &[A], &[f32]) -> bool + Sync + Copy,
+    round_alike: impl Fn(Half, &[A; BLOCK], &[f32; BLOCK]) -> bool + Sync + Copy,
 ) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
-            Some(Wide::F16(registers)) => to_halves(registers, Half::F16, x, dst, (f, round_alike)),
-            Some(Wide::BF16(registers)) => to_halves(registers, Half::BF16, x, dst, (f, round_alike)),
+            Some(Wide::F16(registers)) => to_halves(registers, x, dst, (f, round_alike)),
+            Some(Wide::BF16(registers)) => to_halves(registers, x, dst, (f, round_alike)),
             None => {
                 let mut room = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
