@@ -231,7 +231,7 @@ pub trait Element:
 
 /// The types that kernels compute in: `f32 f64 i64 i32 u8`. The half types are widened to `f32` and rounded; truth values
 /// are the bytes 0 and 1.
-pub(crate) trait Computing: Element {
+pub(crate) trait Computing: Element + bytemuck::Pod {
     /// The type of sums: `i64` for integers, as in PyTorch.
     type Total: Num;
 
@@ -262,7 +262,7 @@ pub(crate) trait Computing: Element {
 }
 
 /// Numbers. Integer arithmetic wraps.
-pub(crate) trait Num: Computing + bytemuck::Pod + math::Division {
+pub(crate) trait Num: Computing + math::Division {
     /// `self − other`.
     fn minus(self, other: Self) -> Self;
     /// `−self`.

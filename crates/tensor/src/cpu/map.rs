@@ -252,7 +252,14 @@ impl Way {
             StoredMut::Halves(dst, half) if self == Way::NonTemporal => {
                 streamed(dst, segment, &mut Room([0; PIECE]).0, |piece| work(StoredMut::Halves(piece, half)));
             }
-            dst => dst.chunks(segment).for_each(work),
+            mut dst => {
+                let mut start = 0;
+                while start < dst.len() {
+                    let len = segment.min(dst.len() - start);
+                    work(dst.part(start, len));
+                    start += len;
+                }
+            }
         }
     }
 }
@@ -275,17 +282,21 @@ pub(super) fn written<T: Computing, A: Computing, const N: usize>(
     contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
 }
 
-/// `rooms_if!(name: Type, condition)`: a slice of rooms for `N` operands, none unless the condition holds. The compiler clears
-/// rooms even where they hold nothing, for a tenth of the time of adding a row to each row.
-macro_rules! rooms_if {
-    ($rooms:ident: $room:ident, $are_needed:expr) => {
-        let mut there;
-        let $rooms: &mut [$room<_>] = match $are_needed {
-            true => {
-                there = [const { $room::new() }; N];
-                &mut there
+/// `rooms!(name: Type, condition)`: a slice of rooms for the operands for which the condition holds, none of which is among `N`,
+/// one, or room for all. The compiler clears what may be used, for a tenth of the time of adding a row to each row.
+macro_rules! rooms {
+    ($rooms:ident: $room:ident, $operands:expr, $need_it:path) => {
+        let (mut one, mut all);
+        let $rooms: &mut [_] = match $operands.iter().filter(|operand| $need_it(operand)).count() {
+            0 => &mut [],
+            1 => {
+                one = $room::new();
+                std::slice::from_mut(&mut one)
             }
-            false => &mut [],
+            _ => {
+                all = [const { $room::new() }; N];
+                &mut all
+            }
         };
     };
 }
@@ -305,11 +316,11 @@ fn contiguous<T: Computing, A: Computing, const N: usize>(
     }
     let longest = if way == Way::NonTemporal { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
-    rooms_if!(repeated: Repeated, operands.iter().any(Operand::is_periodic));
+    rooms!(repeated: Repeated, operands, Operand::is_periodic);
     let operands = with_repeated(operands, segment.min(dst.len()), repeated);
     let chunk_len = chunk_of::<T>();
     dst.for_each_chunk(chunk_len, &|i, chunk| {
-        rooms_if!(rooms: Scratch, operands.iter().any(Operand::is_strided));
+        rooms!(rooms: Scratch, operands, Operand::is_strided);
         let mut sources = opened(&operands, i * chunk_len, rooms);
         way.each(chunk, segment, &mut |piece| {
             let len = piece.len();
@@ -334,10 +345,10 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let operands = sources.mapped(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
-    rooms_if!(repeated: Repeated, operands.iter().any(Operand::is_periodic));
+    rooms!(repeated: Repeated, operands, Operand::is_periodic);
     let operands = with_repeated(operands, segment, repeated);
     let update = |dst: StoredMut<'_, T>, dims: Dims, start: usize| {
-        rooms_if!(rooms: Scratch, operands.iter().any(Operand::is_strided));
+        rooms!(rooms: Scratch, operands, Operand::is_strided);
         let mut sources = opened(&operands, start, rooms);
         let mut work = |piece: StoredMut<'_, T>| {
             let len = piece.len();
@@ -363,10 +374,13 @@ fn updated<T: Computing, A: Computing, const N: usize>(
 fn with_repeated<'s, A: Computing, const N: usize>(
     operands: [Operand<'s, A>; N],
     segment: usize,
-    rooms: &'s mut [Repeated<A>],
+    rooms: &'s mut [Repeated],
 ) -> [Operand<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
-    operands.mapped(|operand| operand.repeated(segment, rooms.next()))
+    operands.mapped(|operand| match operand.is_periodic() {
+        true => operand.repeated(segment, rooms.next().expect("operands that repeat have room")),
+        false => operand,
+    })
 }
 
 /// The operands from element number `start` on.
@@ -376,7 +390,7 @@ fn opened<'s, A: Computing, const N: usize>(
     rooms: &'s mut [Scratch<A>],
 ) -> [Source<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
-    operands.each_ref().mapped(|operand| operand.open(start, rooms.next()))
+    operands.each_ref().mapped(|operand| operand.open(start, if operand.is_strided() { rooms.next() } else { None }))
 }
 
 /// The next `len` elements of each.

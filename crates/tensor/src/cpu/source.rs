@@ -6,6 +6,8 @@
 //! piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
 //! Halves stay halves: the kernels widen them.
 
+use bytemuck::Pod;
+
 use super::math::half::Half;
 use super::walk::{Dims, Walk};
 use super::{CpuView, Stored};
@@ -18,26 +20,24 @@ pub(super) const SEGMENT: usize = 2048;
 const REPEATED_BYTES: usize = 8 << 10;
 /// The longest elements that repeat.
 const LONGEST_PERIOD: usize = SEGMENT / 4;
-/// A piece of numbers that begins anywhere in the period.
-const REPEATED_NUMBERS: usize = SEGMENT + LONGEST_PERIOD;
-/// The same of halves.
-const REPEATED_BITS: usize = REPEATED_BYTES / size_of::<u16>() + LONGEST_PERIOD;
 
 /// Elements on the stack from the start of a cache line on: no vector lies in two lines, which would take twice the time.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Room<T, const LEN: usize>(pub(super) [T; LEN]);
 
-/// Room for an operand that repeats, over and over.
-pub(super) struct Repeated<T> {
-    numbers: Option<Room<T, REPEATED_NUMBERS>>,
-    bits: Option<Room<u16, REPEATED_BITS>>,
-}
+/// Room for a piece of an operand that repeats, which may begin anywhere in the period.
+pub(super) struct Repeated(Room<u8, { REPEATED_BYTES + LONGEST_PERIOD * size_of::<u64>() }>);
 
-impl<T: Computing> Repeated<T> {
+impl Repeated {
     #[inline]
     pub(super) const fn new() -> Self {
-        Repeated { numbers: None, bits: None }
+        Repeated(Room([0; _]))
+    }
+
+    /// The first `len` elements.
+    fn first<B: Pod>(&mut self, len: usize) -> &mut [B] {
+        bytemuck::cast_slice_mut(&mut self.0.0[..len * size_of::<B>()])
     }
 }
 
@@ -128,22 +128,21 @@ impl<'a, T: Computing> Operand<'a, T> {
 
     /// The operand itself, or if it repeats, what repeats in `room`, long enough for pieces of `segment` elements.
     #[inline]
-    pub(super) fn repeated<'s>(self, segment: usize, room: Option<&'s mut Repeated<T>>) -> Operand<'s, T>
+    pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated) -> Operand<'s, T>
     where
         'a: 's,
     {
         let Pattern::Periodic(period) = self.pattern else { return self };
-        let room = room.expect("operands that repeat have room");
         let data = match self.data {
             Stored::Plain(elements) => {
-                let Room(all) = room.numbers.insert(Room([T::ZERO; REPEATED_NUMBERS]));
-                repeat(&elements[..period], &mut all[..segment + period]);
-                Stored::Plain(&all[..])
+                let all = room.first(segment + period);
+                repeat(&elements[..period], all);
+                Stored::Plain(all)
             }
             Stored::Halves(halves, half) => {
-                let Room(all) = room.bits.insert(Room([0; REPEATED_BITS]));
-                repeat(&halves[..period], &mut all[..segment + period]);
-                Stored::Halves(&all[..], half)
+                let all = room.first(segment + period);
+                repeat(&halves[..period], all);
+                Stored::Halves(all, half)
             }
         };
         Operand { data, ..self }
@@ -218,7 +217,7 @@ impl<T: Computing> Source<'_, T> {
                     Stored::Plain(data) => *piece = Stored::Plain(&data[*phase..][..len]),
                     Stored::Halves(data, half) => *piece = Stored::Halves(&data[*phase..][..len], *half),
                 }
-                *phase = (*phase + len) % *period;
+                *phase = ((*phase + len) as u32 % *period as u32) as usize; // takes half the time of a `usize`'s
             }
             Source::Strided { data, walk, buffer } => {
                 walk.read(data, &mut buffer[..len]);
