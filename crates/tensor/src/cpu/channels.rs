@@ -10,7 +10,7 @@ use pagelock_memory::Result;
 use super::elements::{by_rows, nth, rows_of};
 use super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::layer_norm::{self, SMALL, centered, unscaled};
-use super::math::half::{Block, Registers};
+use super::math::half::{BLOCK, Block, Registers};
 use super::sums::{column_sums, lane_of, sums, wide};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Real;
@@ -224,6 +224,23 @@ pub(crate) fn batch_norm_sums<R: Real>(
     })
 }
 
+/// `out = factor · (x − mean)`, with the means and factors of channels.
+pub(crate) fn scaled_deviations<R: Real>(
+    geometry: Channels,
+    means_and_factors: [&[R]; 2],
+    x: Stored<'_, R>,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    map(
+        geometry,
+        means_and_factors,
+        [x],
+        out,
+        #[inline(always)]
+        |[mean, factor], [x]| factor * (x - mean),
+    )
+}
+
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
 pub(crate) fn batch_norm_grad<R: Real>(
     geometry: Channels,
@@ -371,8 +388,11 @@ fn map<R: Real, const K: usize, const N: usize>(
         });
     }
     by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
-        let inputs = inputs.mapped(|input| input.part(start, len));
-        by_rows(inputs, (width, CHUNK), out.part(start, len), &|_, inputs, out| {
+        let (inputs, mut out) = (inputs.mapped(|input| input.part(start, len)), out.part(start, len));
+        if by_rows_of_halves(inputs, (width, CHUNK), &mut out, &Columns { numbers, f: &f }) {
+            return Ok(());
+        }
+        by_rows(inputs, (width, CHUNK), out, &|_, inputs, out| {
             simd::vectorized(
                 #[inline(always)]
                 move || map_columns(numbers, inputs, out, f),
@@ -401,6 +421,30 @@ impl<R: Real, F: Fn([R; K], [R; N]) -> R + Sync, const K: usize, const N: usize>
             #[inline(always)]
             |x| (self.f)(numbers, x),
         );
+    }
+}
+
+/// [`map_columns`] of halves.
+struct Columns<'a, R, F, const K: usize> {
+    numbers: [&'a [R]; K],
+    f: &'a F,
+}
+
+impl<R: Real, F: Fn([R; K], [R; N]) -> R + Sync, const K: usize, const N: usize> RowOfHalves<N>
+    for Columns<'_, R, F, K>
+{
+    #[inline(always)]
+    fn compute(&self, registers: impl Registers, _: usize, inputs: [&[Block]; N], out: &mut [Block]) {
+        let (mut numbers, mut widened) = ([[R::ZERO; BLOCK]; K], [[R::ZERO; BLOCK]; N]);
+        for (i, out) in out.iter_mut().enumerate() {
+            zip(&mut numbers[..], self.numbers).for_each(|(numbers, all)| *numbers = all.as_chunks().0[i]);
+            zip(&mut widened[..], inputs).for_each(|(widened, input)| *widened = R::widened(registers, &input[i]));
+            let mut results = [R::ZERO; BLOCK];
+            for (lane, result) in results.iter_mut().enumerate() {
+                *result = (self.f)(lane_of(&numbers, lane), lane_of(&widened, lane));
+            }
+            *out = R::narrowed(registers, &results);
+        }
     }
 }
 

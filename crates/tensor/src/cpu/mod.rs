@@ -51,7 +51,9 @@ mod view;
 mod walk;
 
 pub(crate) use arg::arg_reduce;
-pub(crate) use channels::{Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, with_changes};
+pub(crate) use channels::{
+    Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, scaled_deviations, with_changes,
+};
 pub(crate) use choose::choose;
 pub(crate) use copy::{copy, interleave_two, place};
 pub(crate) use distances::{distances, distances_grad};

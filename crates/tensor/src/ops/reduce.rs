@@ -3,11 +3,11 @@
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView, Moments, StoredMut, math};
+use crate::cpu::{self, CpuView, Moments, Stored, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
 use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
-use crate::inlined::Slice;
+use crate::inlined::{Array, Slice};
 use crate::kind::{Int, Numeric};
 use crate::layout::Layout;
 use crate::op::{
@@ -34,6 +34,18 @@ impl Reduced {
     /// How many elements make one result.
     pub(super) fn count(&self, input: &Shape) -> usize {
         input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
+    }
+
+    /// The results as channels of the input, if they lie so and either their planes or the samples are many: otherwise numbers for each
+    /// element of a sample would take as much room as the input.
+    fn channels(&self, input: &Shape) -> Option<Channels> {
+        let is_kept = |&dim: &usize| !self.axes.contains(dim);
+        let first = (0..input.len()).find(is_kept).unwrap_or(0);
+        let end = (0..input.len()).rfind(is_kept).map_or(0, |last| last + 1);
+        let [outer, channels, inner] =
+            [&input[..first], &input[first..end], &input[end..]].mapped(|sizes| sizes.iter().product());
+        let is_plain = (first..end).all(|dim| is_kept(&dim)) && (inner >= 32 || outer >= 32);
+        is_plain.then_some(Channels { outer, channels, inner })
     }
 
     /// A result, or its gradient, seen in the shape of the input.
@@ -296,7 +308,7 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
     }
 }
 
-/// `factor · g · (x − mean)` for x and g of one shape, on the CPU.
+/// `factor · g · (x − mean)` on the CPU, for g of x's shape that is the same along the reduced dimensions.
 fn variance_grad([x, grad]: [&Raw; 2], reduced: Reduced, factor: f64) -> Result<Raw> {
     on_cpu("var", [Some(x), Some(grad)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_real!(inputs.dtype(), R => {
@@ -315,17 +327,29 @@ fn variance_grad_of_reals<R: Real>(
 ) -> Result<()> {
     let shape = Shape::new(x.shape)?;
     let kept = shape.reduced(reduced.axes, true);
+    let grad = CpuView { data: grad.data, shape: &kept, strides: grad.strides };
     let layout = Layout::contiguous(kept).expand("var", &shape)?;
-    let computed = scratch::with(kept.elements(), |means: &mut [R]| {
+    let n = kept.elements();
+    let computed = scratch::with(2 * n, |room: &mut [R]| {
+        let (means, factors) = room.split_at_mut(n);
         cpu::mean(x, reduced.axes.mask(), reduced.count(&shape) as f64, (&mut *means).into());
-        let mean = CpuView { data: (&*means).into(), shape: x.shape, strides: layout.strides() };
+        cpu::map1(
+            grad,
+            (&mut *factors).into(),
+            #[inline(always)]
+            move |grad: R| grad * factor,
+        );
+        if let (Some(geometry), true) = (reduced.channels(&shape), x.is_contiguous()) {
+            return cpu::scaled_deviations(geometry, [means, factors], x.data.part(0, shape.elements()), out);
+        }
+        let spread = |data| CpuView { data: Stored::Plain(data), shape: x.shape, strides: layout.strides() };
         cpu::map3(
             x,
-            mean,
-            grad,
+            spread(&*means),
+            spread(&*factors),
             out,
             #[inline(always)]
-            |x: R, mean: R, grad: R| grad * factor * (x - mean),
+            |x: R, mean: R, factor: R| factor * (x - mean),
         );
         Ok(())
     });
