@@ -138,14 +138,7 @@ fn places_of<T: Key, K: Pod + Ord>(
     scratch::with(2 * n, |room: &mut [K]| {
         let (keys, moved) = room.split_at_mut(n);
         for (line, out) in zip(x.chunks_exact(n), out) {
-            simd::vectorized_widely(
-                #[inline(always)]
-                || {
-                    for (to, &x) in zip(&mut keys[..], line) {
-                        *to = key(x);
-                    }
-                },
-            );
+            fill(keys, line, key);
             moved.copy_from(keys);
             let (_, &mut wanted, _) = moved.select_nth_unstable(before);
             *out = place_of(keys, wanted, before - count_below(keys, wanted));
@@ -301,18 +294,7 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
     scratch::with(2 * n, |room: &mut [K]| {
         let (keys, moved) = room.split_at_mut(n);
         for (line, out) in zip(x.chunks_exact(n), out) {
-            let numbers = simd::vectorized_widely(
-                #[inline(always)]
-                || {
-                    // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
-                    let mut numbers = 0;
-                    for (to, &x) in zip(&mut keys[..], line) {
-                        *to = key(x);
-                        numbers += usize::from(!x.is_nan());
-                    }
-                    numbers
-                },
-            );
+            let numbers = fill(keys, line, key);
             moved.copy_from(keys);
             let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
             let [low, high] = [place.floor() as usize, place.ceil() as usize];
@@ -328,6 +310,61 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
         }
         Ok(())
     })
+}
+
+/// Of every line of `n` numbers the place of the last of those that there are most of, the least of them if there are several. NaN
+/// is equal to nothing; of a line of NaN it is the first.
+///
+/// # Errors
+/// The budget's refusal of room for keys.
+pub(crate) fn modes<T: Key>(x: &[T], n: usize, out: &mut [i64]) -> Result<()> {
+    match T::BITS <= u32::BITS {
+        true => most_frequent_keys(x, n, |x| x.key() as u32, out),
+        false => most_frequent_keys(x, n, T::key, out),
+    }
+}
+
+fn most_frequent_keys<T: Key, K: Pod + Ord>(
+    x: &[T],
+    n: usize,
+    key: impl Fn(T) -> K + Copy,
+    out: &mut [i64],
+) -> Result<()> {
+    scratch::with(2 * n, |room: &mut [K]| {
+        let (keys, moved) = room.split_at_mut(n);
+        for (line, out) in zip(x.chunks_exact(n), out) {
+            let numbers = fill(keys, line, key);
+            moved.copy_from(keys);
+            moved.sort_unstable();
+            let (mut found, mut most, mut start) = (moved[0], 0, 0);
+            for i in 1..=numbers {
+                if i == numbers || moved[i] != moved[start] {
+                    (found, most) = if i - start > most { (moved[start], i - start) } else { (found, most) };
+                    start = i;
+                }
+            }
+            let place = if most > 0 { keys.iter().rposition(|&key| key == found) } else { None };
+            *out = place.unwrap_or(0) as i64;
+        }
+        Ok(())
+    })
+}
+
+/// Fills `keys` with those of a line, and says how many are not NaN's.
+#[inline(always)]
+fn fill<T: Key, K: Pod>(keys: &mut [K], line: &[T], key: impl Fn(T) -> K + Copy) -> usize {
+    simd::vectorized_widely(
+        #[inline(always)]
+        || {
+            // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
+            let mut numbers = 0;
+            for (to, &x) in zip(&mut keys[..], line) {
+                *to = key(x);
+                numbers += usize::from(!x.is_nan());
+            }
+            numbers
+        },
+    )
 }
 
 /// By one byte of the keys after another, from the lowest on. The words are in the order of their places.

@@ -6,14 +6,13 @@ use std::hint::select_unpredictable;
 use super::host::extremes;
 use super::{choose, number_like};
 use crate::autograd::no_grad;
-use crate::cpu::{self, vectorized};
+use crate::cpu::vectorized;
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::zip;
 use crate::kind::{Bool, Int, Numeric};
 use crate::op::on_cpu;
-use crate::ops::scan::Lines;
-use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
+use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_num};
 
@@ -275,11 +274,11 @@ fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     if size == 0 {
         return Err(Error::empty(op, "the dimension", "give at least one element"));
     }
+    if x.storage.device().is_cpu() {
+        return Ok(super::sort::modes(x, op, at)?.typed());
+    }
     let order = super::sort::order(x, op, dim, false, None)?;
     let sorted = x.without_node().gather(dim, &order)?;
-    if x.storage.device().is_cpu() {
-        return Ok(order.gather(dim, &ends_of_longest(op, &sorted, at)?)?.typed());
-    }
     let mut sizes = vec![1; x.rank()];
     sizes[at] = size as isize;
     let numbers =
@@ -292,40 +291,6 @@ fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     let length = numbers.sub(starts.cummax(dim)?.0.raw())?;
     let last = length.argmax_keepdim(dim)?;
     Ok(order.gather(dim, &last)?.typed())
-}
-
-/// Along a dimension of a sorted tensor, which stays: the place of the last element of the longest run of equal ones. On the CPU.
-fn ends_of_longest(op: &'static str, sorted: &Raw, dim: usize) -> Result<Raw> {
-    let sorted = sorted.gap_free()?;
-    let Lines { n, inner, .. } = Lines::along(dim, sorted.shape());
-    on_cpu(op, [Some(&sorted)], (sorted.shape().with(dim, 1), DType::I64), &mut |inputs, out| {
-        by_num!(inputs.dtype(), T => {
-            let x = inputs.view::<T>(0).data;
-            let slabs = (cpu::PIECE / (n * inner).max(1)).max(1);
-            try_for_each_chunk_mut(out.elements::<i64>(), slabs * inner.max(1), |i, out| {
-                let (start, len) = (i * slabs * n * inner, out.len() * n);
-                scratch::reals(x.part(start, len), |x| {
-                    for (line, out) in out.iter_mut().enumerate() {
-                        let first = line / inner * n * inner + line % inner;
-                        *out = end_of_longest(x[first..].iter().step_by(inner).take(n));
-                    }
-                    Ok(())
-                })
-            })
-        })
-        .map_err(Error::scratch(op))
-    })
-}
-
-/// NaN is equal to nothing.
-fn end_of_longest<'a, T: Num + 'a>(line: impl Iterator<Item = &'a T>) -> i64 {
-    let (mut before, mut run, mut longest, mut end) = (None, 0, 0, 0);
-    for (i, &x) in (0..).zip(line) {
-        run = if before == Some(x) { run + 1 } else { 0 };
-        (longest, end) = if run > longest { (run, i) } else { (longest, end) };
-        before = Some(x);
-    }
-    end
 }
 
 /// All values at once, by halving the part of the sequence in which each has its place.

@@ -36,15 +36,16 @@ impl Reduced {
         input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
     }
 
-    /// The results as channels of the input, if they lie so and either their planes or the samples are many: otherwise numbers for each
-    /// element of a sample would take as much room as the input.
+    /// The results as channels of the input, if they lie so, and planes are long or samples many and short: otherwise numbers for each
+    /// element of a sample would take as much room as the input, or rows of the same columns would lie far apart.
     fn channels(&self, input: &Shape) -> Option<Channels> {
         let is_kept = |&dim: &usize| !self.axes.contains(dim);
         let first = (0..input.len()).find(is_kept).unwrap_or(0);
         let end = (0..input.len()).rfind(is_kept).map_or(0, |last| last + 1);
         let [outer, channels, inner] =
             [&input[..first], &input[first..end], &input[end..]].mapped(|sizes| sizes.iter().product());
-        let is_plain = (first..end).all(|dim| is_kept(&dim)) && (inner >= 32 || outer >= 32);
+        let is_plain =
+            (first..end).all(|dim| is_kept(&dim)) && (inner >= 32 || outer >= 32 && channels * inner <= 4096);
         is_plain.then_some(Channels { outer, channels, inner })
     }
 

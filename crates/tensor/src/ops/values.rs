@@ -5,6 +5,7 @@ use std::f64::consts::{LN_2, LOG2_E, PI};
 use super::elementwise::{binary, formula};
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
+use crate::cpu::math::half::Half;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::Real;
@@ -88,6 +89,17 @@ impl<R: Real> CpuKernel<R, 3> for HypotGrad {
     type Out = R;
 
     fn cpu(&self, [grad, a, b]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
+        if matches!(out, StoredMut::Halves(_, Half::F16)) {
+            cpu::map3(
+                grad,
+                a,
+                b,
+                out,
+                #[inline(always)]
+                |grad: R, a: R, b: R| grad * (a / (a * a + b * b).sqrt()), // no square of an `f16` is too large or small for `f32`
+            );
+            return Ok(());
+        }
         cpu::map3(
             grad,
             a,

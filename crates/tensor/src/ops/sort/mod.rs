@@ -13,7 +13,7 @@ use crate::ops::scan::Lines;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor, by_real};
+use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 impl<K: Numeric> Tensor<K> {
     /// The elements in order along a dimension, and where they were. The sort is stable: equal ones stay in their order. NaN
@@ -131,6 +131,24 @@ pub(super) fn neighbors(x: &Raw, op: &'static str, (q, ignores_nan): (f64, bool)
                 let (out, _) = out.as_chunks_mut();
                 let x = x.part(i * lines * n, out.len() * n);
                 scratch::reals(x, |x| cpu::neighbors(x, n, (q, ignores_nan), out))
+            })
+        })
+        .map_err(Error::scratch(op))
+    })?;
+    found.transpose(dim, last)
+}
+
+/// [`cpu::modes`] along a dimension, which stays, on the CPU.
+pub(super) fn modes(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
+    let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
+    let x = x.transpose(dim, last)?.gap_free()?;
+    let lines = (TOGETHER / n).max(1);
+    let found = on_cpu(op, [Some(&x)], (x.shape().with(x.rank() - 1, 1), DType::I64), &mut |inputs, out| {
+        by_num!(inputs.dtype(), T => {
+            let x = inputs.view::<T>(0).data;
+            try_for_each_chunk_mut(out.elements::<i64>(), lines, |i, out| {
+                let x = x.part(i * lines * n, out.len() * n);
+                scratch::reals(x, |x| cpu::modes(x, n, out))
             })
         })
         .map_err(Error::scratch(op))
