@@ -153,15 +153,9 @@ impl To<'_> {
     }
 }
 
-impl<'a, T: DeviceCopy> HostTarget<'a, T> {
-    fn new(to: To<'a>) -> Self {
-        Self { to, elements: PhantomData }
-    }
-}
-
 impl<'a, T: DeviceCopy> From<&'a mut [T]> for HostTarget<'a, T> {
     fn from(slice: &'a mut [T]) -> Self {
-        Self::new(To::Slice(bytemuck::cast_slice_mut(slice)))
+        Self { to: To::Slice(bytemuck::cast_slice_mut(slice)), elements: PhantomData }
     }
 }
 
@@ -179,7 +173,7 @@ impl<'a, T: DeviceCopy> From<&'a mut Vec<T>> for HostTarget<'a, T> {
 
 impl<'a, T: DeviceCopy> From<&'a mut HostBuffer> for HostTarget<'a, T> {
     fn from(buffer: &'a mut HostBuffer) -> Self {
-        Self::new(To::Buffer(buffer))
+        Self { to: To::Buffer(buffer), elements: PhantomData }
     }
 }
 
@@ -435,9 +429,8 @@ fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
 
 /// How many sources from the first on are parts of one page-locked buffer, which one copy takes.
 fn followed_by(sources: &[HostSource<'_>]) -> usize {
-    let follows = |pair: &[HostSource<'_>]| match (pair[0].bytes.whole(), pair[1].bytes.whole()) {
-        (Some(this), Some(next)) => this.is_followed_by(next),
-        _ => false,
+    let follows = |pair: &[HostSource<'_>]| {
+        pair[0].bytes.whole().zip(pair[1].bytes.whole()).is_some_and(|(this, next)| this.is_followed_by(next))
     };
     1 + sources.windows(2).take_while(|pair| follows(pair)).count()
 }

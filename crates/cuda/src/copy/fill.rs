@@ -50,8 +50,8 @@ unsafe fn fill(
     value: &[u8],
     count: usize,
 ) -> driver::Result<()> {
-    if let Some(pattern) = shortest_pattern(value) {
-        let times = count * value.len() / pattern.len();
+    if let Some((pattern, len)) = shortest_pattern(value) {
+        let times = count * value.len() / len;
         // SAFETY: the caller's range.
         return unsafe { driver.fill(stream, to, pattern, times) };
     }
@@ -70,24 +70,14 @@ unsafe fn fill(
     Ok(())
 }
 
-/// The shortest pattern whose repetition is `value`, if the driver has one.
-fn shortest_pattern(value: &[u8]) -> Option<Pattern> {
+/// The shortest pattern whose repetition is `value`, if the driver has one, and its bytes.
+fn shortest_pattern(value: &[u8]) -> Option<(Pattern, usize)> {
     let repeats =
         |period: usize| value.len().is_multiple_of(period) && value.chunks(period).all(|c| c == &value[..period]);
     match value {
-        [one, ..] if repeats(1) => Some(Pattern::One(*one)),
-        [a, b, ..] if repeats(2) => Some(Pattern::Two(u16::from_ne_bytes([*a, *b]))),
-        [a, b, c, d, ..] if repeats(4) => Some(Pattern::Four(u32::from_ne_bytes([*a, *b, *c, *d]))),
+        [one, ..] if repeats(1) => Some((Pattern::One(*one), 1)),
+        [a, b, ..] if repeats(2) => Some((Pattern::Two(u16::from_ne_bytes([*a, *b])), 2)),
+        [a, b, c, d, ..] if repeats(4) => Some((Pattern::Four(u32::from_ne_bytes([*a, *b, *c, *d])), 4)),
         _ => None,
-    }
-}
-
-impl Pattern {
-    fn len(self) -> usize {
-        match self {
-            Pattern::One(_) => 1,
-            Pattern::Two(_) => 2,
-            Pattern::Four(_) => 4,
-        }
     }
 }

@@ -18,13 +18,13 @@ use super::{InRows, same_length};
 pub trait Source: sealed::Elements + Send + 'static {}
 
 pub(super) mod sealed {
+    use std::ops::Deref;
+
     use crate::device_copy::DeviceCopy;
 
-    /// Where the source is. Its elements stay where they are, unchanged, however the source itself is moved.
-    pub trait Elements {
+    /// The elements stay where they are, unchanged, however the source itself is moved.
+    pub trait Elements: Deref<Target = [Self::DeviceCopy]> {
         type DeviceCopy: DeviceCopy;
-
-        fn elements(&self) -> &[Self::DeviceCopy];
     }
 }
 
@@ -33,18 +33,10 @@ impl<T: DeviceCopy> Source for Frozen<T> {}
 
 impl<T: DeviceCopy> sealed::Elements for Pinned<T> {
     type DeviceCopy = T;
-
-    fn elements(&self) -> &[T] {
-        self
-    }
 }
 
 impl<T: DeviceCopy> sealed::Elements for Frozen<T> {
     type DeviceCopy = T;
-
-    fn elements(&self) -> &[T] {
-        self
-    }
 }
 
 impl Stream {
@@ -81,8 +73,7 @@ impl Stream {
     {
         let _here = sanitize::here();
         let InRows { view: target, rows } = target.into();
-        let elements = source.elements();
-        let (len, from) = (elements.len(), elements.as_ptr().cast());
+        let (len, from) = (source.len(), source.as_ptr().cast());
         let fits = match rows {
             Some([device, host]) => host.check_against(len, device, target.len()),
             None => same_length(len, target.len()),

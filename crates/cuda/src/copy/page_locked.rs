@@ -85,12 +85,7 @@ impl Stream {
         }
         self.core().note_download();
         let accesses: Vec<_> = copies.iter().map(|copy| copy.source.access()).collect();
-        let each = copies.iter().zip(&starts).map(|(copy, &host)| Run {
-            host,
-            device: copy.source.address(),
-            len_bytes: copy.source.len(),
-        });
-        let runs = runs(each, |at| copies[at].is_one_with(&copies[at + 1]));
+        let runs = runs(copies.iter().zip(&starts).map(Down::run), |at| copies[at].is_one_with(&copies[at + 1]));
         let queued = self.core().enqueue(&accesses, |driver, stream| {
             runs.iter().try_for_each(|run| {
                 // SAFETY: the lengths are equal (checked by `download_each`), the sources are ordered by `enqueue`, nobody uses
@@ -118,18 +113,20 @@ impl Up<'_> {
         let is_whole = |copy: &Self| copy.range.len() == copy.buffer.len_bytes();
         is_whole(self)
             && is_whole(next)
-            && self.buffer.is_followed_by(next.buffer)
             && self.target.is_followed_by(&next.target)
-            && distance(self.buffer, next.buffer) == next.target.address().0 - self.target.address().0
+            && lie_alike([self.buffer, next.buffer], [self.target.address(), next.target.address()])
     }
 }
 
 impl Down<'_> {
+    fn run((copy, &host): (&Self, &*mut u8)) -> Run {
+        Run { host, device: copy.source.address(), len_bytes: copy.source.len() }
+    }
+
     /// Whether one copy can take both.
     fn is_one_with(&self, next: &Self) -> bool {
-        self.buffer.is_followed_by(next.buffer)
-            && self.source.is_followed_by(&next.source)
-            && distance(self.buffer, next.buffer) == next.source.address().0 - self.source.address().0
+        self.source.is_followed_by(&next.source)
+            && lie_alike([self.buffer, next.buffer], [self.source.address(), next.source.address()])
     }
 }
 
@@ -137,8 +134,9 @@ fn start(buffer: &HostBuffer) -> *const u8 {
     buffer.as_ptr().as_ptr()
 }
 
-fn distance(this: &HostBuffer, next: &HostBuffer) -> u64 {
-    (start(next).addr() - start(this).addr()) as u64
+/// Whether a buffer follows the other as far away as on the device.
+fn lie_alike([this, next]: [&HostBuffer; 2], [from, to]: [Address; 2]) -> bool {
+    this.is_followed_by(next) && (start(next).addr() - start(this).addr()) as u64 == to.0 - from.0
 }
 
 /// The copies, joined where `is_one` says that the copy at that place and the next one can be. Called before anything is queued:

@@ -43,11 +43,7 @@ impl RowLayout {
     /// An error unless the rows lie apart from each other inside `len` elements.
     fn check(self, len: usize) -> Result<()> {
         let Self { rows, width, stride } = self;
-        let needed = match rows {
-            0 => Some(0),
-            n => stride.checked_mul(n - 1).and_then(|to_last| to_last.checked_add(width)),
-        };
-        let needed = needed.unwrap_or(usize::MAX);
+        let needed = if rows == 0 { 0 } else { stride.saturating_mul(rows - 1).saturating_add(width) };
         let fits = needed <= len && (width <= stride || rows <= 1);
         if fits { Ok(()) } else { Err(Error::Rows { rows, width, stride, needed, len }) }
     }
@@ -62,10 +58,7 @@ impl RowLayout {
 
     pub(super) fn copy<T>(self, from: End, target: RowLayout, to: End) -> Copy2d {
         // The stride of a single row leads nowhere, and may be anything.
-        let pitch = |rows: RowLayout| {
-            let stride = if rows.rows > 1 { rows.stride } else { rows.width };
-            stride * size_of::<T>()
-        };
+        let pitch = |rows: RowLayout| size_of::<T>() * if rows.rows > 1 { rows.stride } else { rows.width };
         let (from_pitch, to_pitch) = (pitch(self), pitch(target));
         Copy2d { from, from_pitch, to, to_pitch, row_bytes: self.width * size_of::<T>(), rows: self.rows }
     }

@@ -73,19 +73,13 @@ struct State {
     staging: Option<Arc<Staging>>,
 }
 
-impl State {
-    fn config(&self) -> StagingConfig {
-        self.chosen.unwrap_or_default()
-    }
-}
-
 impl DeviceStaging {
     pub(super) fn get(&self) -> Arc<Staging> {
         let mut state = lock(&self.0);
         if let Some(staging) = &state.staging {
             return staging.clone();
         }
-        let staging = Staging::new(state.config()); // looking at the machine takes longer than a short copy
+        let staging = Staging::new(state.chosen.unwrap_or_default()); // looking at the machine takes longer than a short copy
         state.staging.insert(Arc::new(staging)).clone()
     }
 
@@ -113,7 +107,7 @@ impl DeviceStaging {
 impl Device {
     /// How staged copies are made: as was [set](Self::set_staging), or as fits the machine.
     pub fn staging(&self) -> StagingConfig {
-        lock(&self.core().staging().0).config()
+        lock(&self.core().staging().0).chosen.unwrap_or_default()
     }
 
     /// How staged copies are made from now on. What the ring so far held is given back.

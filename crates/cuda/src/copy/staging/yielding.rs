@@ -46,16 +46,11 @@ impl<'a> Yielding<'a> {
         if now >= self.others_until && now <= self.yielded_at + self.interval {
             return false;
         }
-        if !self.has_run_out(lease) {
+        if !lease.all_are_done() || self.last.as_ref().is_some_and(|last| !last.is_reached().unwrap_or(true)) {
             return true;
         }
         self.yielded_at = now;
         false
-    }
-
-    fn has_run_out(&self, lease: &Lease<'_>) -> bool {
-        let is_reached = |last: &Recorded| last.is_reached().unwrap_or(true);
-        lease.all_are_done() && self.last.as_ref().is_none_or(is_reached)
     }
 
     /// How much to queue at once, of `len_bytes`.
