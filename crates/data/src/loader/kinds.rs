@@ -113,19 +113,7 @@ impl<B: Send + 'static> StreamLoader<B> {
     /// Loads `dataset` and makes each batch with `collate`, which gets the samples in order and at least one.
     ///
     /// # Examples
-    /// ```
-    /// # use pagelock_data::{IterableDataset, Result, Samples, StreamLoader};
-    /// # struct Words;
-    /// # impl IterableDataset for Words {
-    /// #     type Sample = &'static str;
-    /// #     fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<&'static str>> {
-    /// #         Ok(Box::new(["to", "be", "or"].into_iter().map(Ok)))
-    /// #     }
-    /// # }
-    /// let loader = StreamLoader::with_collate(Words, |words| Ok(words.join(" "))).batch_size(2);
-    /// assert_eq!(loader.iter().collect::<Result<Vec<_>>>()?, ["to be", "or"]);
-    /// # Ok::<(), pagelock_data::Error>(())
-    /// ```
+    /// See [`DataLoader::with_collate`].
     pub fn with_collate<D, C>(dataset: D, collate: C) -> Self
     where
         D: IterableDataset,

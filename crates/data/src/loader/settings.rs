@@ -51,6 +51,11 @@ impl Settings {
 }
 
 impl<B: Send + 'static, K> Loader<B, K> {
+    fn set(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(&mut self.core.recipe_mut().settings);
+        self
+    }
+
     /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.core.recipe_mut().order.batch_size = batch_size;
@@ -73,15 +78,13 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// # Examples
     /// See [`Loader`].
-    pub fn num_workers(mut self, num_workers: usize) -> Self {
-        self.core.recipe_mut().settings.n_workers = num_workers;
-        self
+    pub fn num_workers(self, num_workers: usize) -> Self {
+        self.set(|settings| settings.n_workers = num_workers)
     }
 
     /// How many batches per worker may be ahead of the program; 2 unless set, at least 1 in all.
-    pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
-        self.core.recipe_mut().settings.prefetch_factor = Some(prefetch_factor);
-        self
+    pub fn prefetch_factor(self, prefetch_factor: usize) -> Self {
+        self.set(|settings| settings.prefetch_factor = Some(prefetch_factor))
     }
 
     /// What the batches that are ahead of the program may take together, however many there are.
@@ -92,30 +95,26 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// # Examples
     /// See [`Loader`].
-    pub fn prefetch_budget(mut self, budget: Budget) -> Self {
-        self.core.recipe_mut().settings.budget = Some(budget);
-        self
+    pub fn prefetch_budget(self, budget: Budget) -> Self {
+        self.set(|settings| settings.budget = Some(budget))
     }
 
     /// How long the program waits for a worker's batch. Then it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says
     /// which sample the worker is at, and the epoch goes on with the next batch and another worker; of a stream, the late batch
     /// comes later. Without a time-out, the program waits as long as it takes.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.core.recipe_mut().settings.timeout = Some(timeout);
-        self
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.set(|settings| settings.timeout = Some(timeout))
     }
 
     /// Whether workers wait for the next epoch instead of ending with theirs.
-    pub fn persistent_workers(mut self, persistent: bool) -> Self {
-        self.core.recipe_mut().settings.persistent = persistent;
-        self
+    pub fn persistent_workers(self, persistent: bool) -> Self {
+        self.set(|settings| settings.persistent = persistent)
     }
 
     /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
     /// [`Error::Worker`](crate::Error::Worker).
-    pub fn worker_init(mut self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
-        self.core.recipe_mut().settings.init = Some(Arc::new(init));
-        self
+    pub fn worker_init(self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
+        self.set(|settings| settings.init = Some(Arc::new(init)))
     }
 
     /// Whether samples that fail, and those that panic, are left out of their batches, instead of costing the
@@ -140,9 +139,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// assert_eq!(skipped.to_string(), "the calling thread left out sample 4 in epoch 0: row 4 is damaged");
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    pub fn skip_bad_samples(mut self, skip: bool) -> Self {
-        self.core.recipe_mut().settings.skips = skip;
-        self
+    pub fn skip_bad_samples(self, skip: bool) -> Self {
+        self.set(|settings| settings.skips = skip)
     }
 
     /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
@@ -184,9 +182,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// # Examples
     /// See [`when_full`](Self::when_full).
-    pub fn pin_budget(mut self, budget: Budget) -> Self {
-        self.core.recipe_mut().settings.pin_budget = Some(budget);
-        self
+    pub fn pin_budget(self, budget: Budget) -> Self {
+        self.set(|settings| settings.pin_budget = Some(budget))
     }
 
     /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set. A stream with
@@ -209,8 +206,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// assert!(loader.iter().all(|batch| batch.is_err()));
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.core.recipe_mut().settings.when_full = when_full;
-        self
+    pub fn when_full(self, when_full: WhenFull) -> Self {
+        self.set(|settings| settings.when_full = when_full)
     }
 }

@@ -35,6 +35,13 @@ impl AnyBatch {
         batch
     }
 
+    /// Puts the batch that was put in through `f`.
+    fn replace<A: Send + 'static, B: Send + 'static>(&mut self, f: impl FnOnce(A) -> Result<B>) -> Result<()> {
+        let batch = f(self.take())?;
+        self.put(batch);
+        Ok(())
+    }
+
     /// Allocates if the last batch had another type.
     fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
         let any = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -85,22 +92,14 @@ where
     }
 
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool> {
-        let gathered = maker.gather(&mut || {
-            let batch = (self.gather)(&self.dataset, &request.indices)?;
-            Ok(batch.map(|batch| to.put(batch)).is_some())
-        });
-        if gathered? {
+        let gather = &mut || Ok((self.gather)(&self.dataset, &request.indices)?.map(|batch| to.put(batch)).is_some());
+        if maker.gather(gather)? {
             return Ok(true);
         }
         let mut samples = Vec::with_capacity(request.indices.len().min(MOST_AT_ONCE));
-        maker.fetch(request, &mut |index, epoch| {
-            samples.push(self.dataset.get_in(index, epoch)?);
-            Ok(())
-        })?;
-        maker.collate(&mut || {
-            to.put((self.collate)(mem::take(&mut samples))?);
-            Ok(())
-        })
+        maker
+            .fetch(request, &mut |index, epoch| self.dataset.get_in(index, epoch).map(|sample| samples.push(sample)))?;
+        maker.collate(&mut || (self.collate)(mem::take(&mut samples)).map(|batch| to.put(batch)))
     }
 }
 
@@ -150,10 +149,7 @@ where
         if !is_batch? {
             return Ok(false);
         }
-        maker.collate(&mut || {
-            to.put((self.collate)(mem::take(&mut samples))?);
-            Ok(())
-        })
+        maker.collate(&mut || (self.collate)(mem::take(&mut samples)).map(|batch| to.put(batch)))
     }
 }
 
@@ -161,33 +157,20 @@ where
 pub(super) type Step = dyn Fn(&mut AnyBatch, &mut Maker) -> Result<()> + Send + Sync;
 
 /// Puts a batch through a function.
-pub(super) fn map<A, B>(f: impl Fn(A) -> Result<B> + Send + Sync + 'static) -> Arc<Step>
-where
-    A: Send + 'static,
-    B: Send + 'static,
-{
-    Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| {
-        maker.map(&mut || {
-            let mapped = f(batch.take())?;
-            batch.put(mapped);
-            Ok(())
-        })
-    })
+pub(super) fn map<A: Send + 'static, B: Send + 'static>(
+    f: impl Fn(A) -> Result<B> + Send + Sync + 'static,
+) -> Arc<Step> {
+    Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| maker.map(&mut || batch.replace(&f)))
 }
 
 /// Puts a batch through a function that gets random numbers of the batch's own.
-pub(super) fn transform<A, B>(seed: u64, f: impl Fn(A, &Generator) -> Result<B> + Send + Sync + 'static) -> Arc<Step>
-where
-    A: Send + 'static,
-    B: Send + 'static,
-{
+pub(super) fn transform<A: Send + 'static, B: Send + 'static>(
+    seed: u64,
+    f: impl Fn(A, &Generator) -> Result<B> + Send + Sync + 'static,
+) -> Arc<Step> {
     Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| {
         let random = maker.generator(seed);
-        maker.map(&mut || {
-            let transformed = f(batch.take(), &random)?;
-            batch.put(transformed);
-            Ok(())
-        })
+        maker.map(&mut || batch.replace(|batch| f(batch, &random)))
     })
 }
 
@@ -203,7 +186,5 @@ pub(super) fn pin<B: PinMemory + Send + 'static>() -> Arc<Step> {
 
 /// Puts the tensors of a batch where `slots` says.
 pub(super) fn move_tensors<B: PinMemory + Send + 'static>(batch: &mut AnyBatch, slots: &Slots<'_>) -> Result<()> {
-    let moved = batch.take::<B>().move_into(slots)?;
-    batch.put(moved);
-    Ok(())
+    batch.replace(|batch: B| batch.move_into(slots))
 }
