@@ -53,6 +53,39 @@ fn the_gradient_of_a_quotient_squares_nothing_that_could_overflow_or_vanish() {
     assert_close(&gradient(F16, &[300.0], |y| 3000.0 / y), &[-1.0 / 30.0], 1e-3);
 }
 
+/// Along planes, along samples, whose columns have numbers of their own, and in between; of halves in whole blocks and not.
+#[test]
+fn gradients_of_variances_are_deviations_whatever_lies_together() {
+    let kinds: [(&[usize], &[isize]); 7] = [
+        (&[3, 64], &[1]),
+        (&[3, 40], &[-1]),
+        (&[40, 3], &[0]),
+        (&[64, 32], &[0]),
+        (&[33, 4, 8], &[0, 2]),
+        (&[4, 8, 5], &[0, 2]),
+        (&[4, 8, 5], &[1]),
+    ];
+    for (shape, axes) in kinds {
+        let values: Vec<f64> = (0..shape.iter().product()).map(|i: usize| (i * 37 % 101) as f64 / 8.0).collect();
+        let gradient_in = |dtype| gradient(dtype, &values, |x| x.reshape(shape)?.var(axes));
+        let x = numbers(F64, &values).reshape(shape).unwrap();
+        let n = values.len() / x.var(axes).unwrap().len();
+        let deviations = x.sub(&x.mean_keepdim(axes).unwrap()).unwrap();
+        let expected = read(&deviations.mul_scalar(2.0 / (n - 1) as f64).unwrap());
+        for (dtype, bound) in [(F64, 1e-14), (F32, 1e-6), (F16, 1e-3), (BF16, 8e-3)] {
+            let found = gradient_in(dtype);
+            let is_close = |(found, expected): (&f64, &f64)| (found - expected).abs() <= bound * (1.0 + expected.abs());
+            assert!(
+                found.iter().zip(&expected).all(is_close),
+                "{dtype} {shape:?} {axes:?}: {found:?}, not {expected:?}"
+            );
+        }
+        for half in [F16, BF16] {
+            assert_eq!(gradient_in(half), read(&numbers(half, &gradient_in(F32))), "{half} {shape:?} {axes:?}");
+        }
+    }
+}
+
 #[test]
 fn the_variance_of_half_types_is_rounded_once() {
     let x = [256.0, 258.0, 256.0, 258.0];
