@@ -53,6 +53,25 @@ fn the_gradient_of_a_quotient_squares_nothing_that_could_overflow_or_vanish() {
     assert_close(&gradient(F16, &[300.0], |y| 3000.0 / y), &[-1.0 / 30.0], 1e-3);
 }
 
+/// Of several such values the least. NaN is equal to nothing; what PyTorch makes of it depends on how it sorts.
+#[test]
+fn the_mode_is_the_last_of_those_that_there_are_most_of() {
+    let nan = f64::NAN;
+    for dtype in [F16, BF16, F32, F64] {
+        let place = |x: &[f64]| numbers(dtype, x).mode(0).unwrap().1.item::<i64>().unwrap();
+        assert_eq!(place(&[3.0, 1.0, 3.0, 1.0, 2.0]), 3);
+        assert_eq!(place(&[0.0, 1.0, -0.0, 1.0, 0.0]), 4, "zeros are equal");
+        assert_eq!(place(&[nan, 2.0, nan, 1.0, nan]), 3);
+        assert_eq!(place(&[nan, nan]), 0);
+        assert_eq!(place(&[f64::INFINITY, -1.0, f64::INFINITY]), 2);
+        let columns = numbers(dtype, &[1.0, 5.0, 2.0, 4.0, 1.0, 5.0]).reshape([3, 2]).unwrap();
+        let (values, places) = columns.mode(0).unwrap();
+        assert_eq!((read(&values), places.to_vec::<i64>().unwrap()), (vec![1.0, 5.0], vec![2, 2]));
+    }
+    let (values, places) = Tensor::new([7, -7, i64::MAX, -7, i64::MAX, i64::MAX]).unwrap().mode(0).unwrap();
+    assert_eq!((values.item::<i64>().unwrap(), places.item::<i64>().unwrap()), (i64::MAX, 5));
+}
+
 /// Along planes, along samples, whose columns have numbers of their own, and in between; of halves in whole blocks and not.
 #[test]
 fn gradients_of_variances_are_deviations_whatever_lies_together() {
