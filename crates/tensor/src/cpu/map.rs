@@ -282,8 +282,8 @@ pub(super) fn written<T: Computing, A: Computing, const N: usize>(
     contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
 }
 
-/// `rooms!(name: Type, condition)`: a slice of rooms for the operands for which the condition holds, none of which is among `N`,
-/// one, or room for all. The compiler clears what may be used, for a tenth of the time of adding a row to each row.
+/// `rooms!(name: Type, operands, condition)`: as many rooms as there are operands for which the condition holds, or if there are
+/// several, `N`. Each room is cleared: to clear rooms that nobody needs takes a twentieth of the time of adding a row to each row.
 macro_rules! rooms {
     ($rooms:ident: $room:ident, $operands:expr, $need_it:path) => {
         let (mut one, mut all);

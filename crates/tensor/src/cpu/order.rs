@@ -312,8 +312,8 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
     })
 }
 
-/// Of every line of `n` numbers the place of the last of those that there are most of, the least of them if there are several. NaN
-/// is equal to nothing; of a line of NaN it is the first.
+/// Of every line of `n` numbers the place of the most frequent one: of several such the least, and of equal ones the last. NaN is
+/// equal to nothing; of a line of NaN it is the first.
 ///
 /// # Errors
 /// The budget's refusal of room for keys.

@@ -217,7 +217,7 @@ impl<T: Computing> Source<'_, T> {
                     Stored::Plain(data) => *piece = Stored::Plain(&data[*phase..][..len]),
                     Stored::Halves(data, half) => *piece = Stored::Halves(&data[*phase..][..len], *half),
                 }
-                *phase = ((*phase + len) as u32 % *period as u32) as usize; // takes half the time of a `usize`'s
+                *phase = ((*phase + len) as u32 % *period as u32) as usize; // divided faster than `usize`
             }
             Source::Strided { data, walk, buffer } => {
                 walk.read(data, &mut buffer[..len]);

@@ -166,7 +166,7 @@ fn narrow<C: Computing>(x: C) -> f32 {
 /// Whether numbers that were rounded to `f32` round to the same halves as `x`: finding out takes less time than [`narrow`].
 ///
 /// An `i32` from -2²⁴ to less than 2²⁴ is an `f32`. Of an `f64` the first rounding matters if it ends in the middle between two
-/// halves; to look for middles of `f16`, which 1 of 4096 numbers and all whole ones are near, takes as long as [`narrow`].
+/// halves. Looking for middles between two `f16` takes as long as [`narrow`].
 #[inline(always)]
 fn round_alike<C: Computing>(half: Half, x: &[C; BLOCK], rounded: &[f32; BLOCK]) -> bool {
     match C::DTYPE {

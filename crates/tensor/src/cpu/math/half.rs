@@ -232,8 +232,8 @@ mod wide {
     pub(crate) struct BF16(pub(super) V3);
 
     impl BF16 {
-        /// The lower halves of numbers whose upper halves are 0. The compiler's own way takes longer, after conversions from `f64` twice as
-        /// long.
+        /// The lower halves of numbers whose upper halves are 0. What the compiler makes of a loop takes a tenth longer, and after
+        /// conversions from `f64` a third.
         #[inline(always)]
         fn packed(self, [a, b]: [[u32; 8]; 2]) -> [u16; 16] {
             let lanes = self.0.avx2._mm256_packus_epi32(bytemuck::cast(a), bytemuck::cast(b));
