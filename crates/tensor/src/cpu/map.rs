@@ -283,7 +283,7 @@ pub(super) fn written<T: Computing, A: Computing, const N: usize>(
 }
 
 /// `rooms!(name: Type, operands, condition)`: as many rooms as there are operands for which the condition holds, or if there are
-/// several, `N`. Each room is cleared: to clear rooms that nobody needs takes a twentieth of the time of adding a row to each row.
+/// several, `N`. To clear more would take a twentieth of the time of adding a row to each row.
 macro_rules! rooms {
     ($rooms:ident: $room:ident, $operands:expr, $need_it:path) => {
         let (mut one, mut all);

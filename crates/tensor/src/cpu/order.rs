@@ -135,13 +135,26 @@ fn places_of<T: Key, K: Pod + Ord>(
     key: impl Fn(T) -> K + Copy,
     out: &mut [i64],
 ) -> Result<()> {
+    for_each_line(x, n, key, out, |keys, moved, _| {
+        let (_, &mut wanted, _) = moved.select_nth_unstable(before);
+        place_of(keys, wanted, before - count_below(keys, wanted))
+    })
+}
+
+/// Sets each element of `out` to what `find` makes of the keys of a line, a copy of them to be sorted, and how many are not NaN's.
+fn for_each_line<T: Key, K: Pod, O>(
+    x: &[T],
+    n: usize,
+    key: impl Fn(T) -> K + Copy,
+    out: &mut [O],
+    find: impl Fn(&[K], &mut [K], usize) -> O,
+) -> Result<()> {
     scratch::with(2 * n, |room: &mut [K]| {
         let (keys, moved) = room.split_at_mut(n);
         for (line, out) in zip(x.chunks_exact(n), out) {
-            fill(keys, line, key);
+            let numbers = fill(keys, line, key);
             moved.copy_from(keys);
-            let (_, &mut wanted, _) = moved.select_nth_unstable(before);
-            *out = place_of(keys, wanted, before - count_below(keys, wanted));
+            *out = find(keys, moved, numbers);
         }
         Ok(())
     })
@@ -291,24 +304,18 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
     key: impl Fn(T) -> K + Copy,
     out: &mut [[i64; 3]],
 ) -> Result<()> {
-    scratch::with(2 * n, |room: &mut [K]| {
-        let (keys, moved) = room.split_at_mut(n);
-        for (line, out) in zip(x.chunks_exact(n), out) {
-            let numbers = fill(keys, line, key);
-            moved.copy_from(keys);
-            let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
-            let [low, high] = [place.floor() as usize, place.ceil() as usize];
-            let (_, &mut lower, above) = moved.select_nth_unstable(low);
-            let below = count_below(keys, lower);
-            let lower_place = place_of(keys, lower, low - below);
-            let upper_place = match above.iter().copied().min().filter(|_| high > low) {
-                Some(upper) if upper == lower => place_of(keys, upper, high - below),
-                Some(upper) => place_of(keys, upper, 0),
-                None => lower_place,
-            };
-            *out = [lower_place, upper_place, numbers as i64];
-        }
-        Ok(())
+    for_each_line(x, n, key, out, |keys, moved, numbers| {
+        let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
+        let [low, high] = [place.floor() as usize, place.ceil() as usize];
+        let (_, &mut lower, above) = moved.select_nth_unstable(low);
+        let below = count_below(keys, lower);
+        let lower_place = place_of(keys, lower, low - below);
+        let upper_place = match above.iter().copied().min().filter(|_| high > low) {
+            Some(upper) if upper == lower => place_of(keys, upper, high - below),
+            Some(upper) => place_of(keys, upper, 0),
+            None => lower_place,
+        };
+        [lower_place, upper_place, numbers as i64]
     })
 }
 
@@ -330,23 +337,17 @@ fn most_frequent_keys<T: Key, K: Pod + Ord>(
     key: impl Fn(T) -> K + Copy,
     out: &mut [i64],
 ) -> Result<()> {
-    scratch::with(2 * n, |room: &mut [K]| {
-        let (keys, moved) = room.split_at_mut(n);
-        for (line, out) in zip(x.chunks_exact(n), out) {
-            let numbers = fill(keys, line, key);
-            moved.copy_from(keys);
-            moved.sort_unstable();
-            let (mut found, mut most, mut start) = (moved[0], 0, 0);
-            for i in 1..=numbers {
-                if i == numbers || moved[i] != moved[start] {
-                    (found, most) = if i - start > most { (moved[start], i - start) } else { (found, most) };
-                    start = i;
-                }
+    for_each_line(x, n, key, out, |keys, moved, numbers| {
+        moved.sort_unstable();
+        let (mut found, mut most, mut start) = (moved[0], 0, 0);
+        for i in 1..=numbers {
+            if i == numbers || moved[i] != moved[start] {
+                (found, most) = if i - start > most { (moved[start], i - start) } else { (found, most) };
+                start = i;
             }
-            let place = if most > 0 { keys.iter().rposition(|&key| key == found) } else { None };
-            *out = place.unwrap_or(0) as i64;
         }
-        Ok(())
+        let place = if most > 0 { keys.iter().rposition(|&key| key == found) } else { None };
+        place.unwrap_or(0) as i64
     })
 }
 
