@@ -297,6 +297,8 @@ pub(crate) trait Real:
     fn exp(self) -> Self;
     /// eˣ for x ≤ 0, or little more: fewer operations.
     fn exp_below(self) -> Self;
+    /// 1 − eˣ for x ≤ 0.
+    fn one_minus_exp_below(self) -> Self;
     /// The natural logarithm.
     fn ln(self) -> Self;
     /// The square root.
@@ -512,6 +514,10 @@ macro_rules! real {
             #[inline(always)]
             fn exp_below(self) -> Self {
                 math::$math::exp_below(self)
+            }
+            #[inline(always)]
+            fn one_minus_exp_below(self) -> Self {
+                math::$math::one_minus_exp_below(self)
             }
             #[inline(always)]
             fn ln(self) -> Self {

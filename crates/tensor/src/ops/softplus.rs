@@ -32,20 +32,14 @@ impl Tensor {
 
 unary! {
     /// ln(1 / (1 + e⁻ˣ)) of every element, without overflow.
-    log_sigmoid = LogSigmoid, Inputs, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).log1p_exp(),
-    "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| apply(LogSigmoidGrad, [grad, saved.input(0)])
+    log_sigmoid = LogSigmoid, Output, Same, map1_longest: |x| (if x > R::ZERO { R::ZERO } else { x }) - (-x.magnitude()).log1p_exp(),
+    "(x > 0 ? R(0) : x) - log1p_exp(-magnitude(x))", |saved, grad| apply(LogSigmoidGrad, [grad, saved.output()])
 }
-// g / (1 + eˣ), the derivative of log_sigmoid.
-binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |grad, x| {
-    let e = (-x.magnitude()).exp_below();
-    grad * (if x > T::ZERO { e } else { T::ONE }) / (T::ONE + e)
-},
-"grad * sigmoid(-x)", |saved, h| [
+// The derivative of log_sigmoid with the result y: 1 / (1 + eˣ) = 1 − eʸ.
+binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |grad, y| grad * y.one_minus_exp_below(),
+"-grad * expm1(y)", |saved, h| [
     apply(LogSigmoidGrad, [h, saved.input(1)]),
-    {
-        let s = saved.input(1).sigmoid()?;
-        h.mul(saved.input(0))?.mul(&s.sub(&s.mul(&s)?)?)?.neg()
-    },
+    h.mul(saved.input(0))?.mul(&saved.input(1).exp()?)?.neg(),
 ] }
 
 per_type! { LogSigmoidGrad[2]: Real }

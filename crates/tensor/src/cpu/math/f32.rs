@@ -31,14 +31,31 @@ pub(crate) fn exp_below(x: f32) -> f32 {
     power * two_to(n.wrapping_add(64)) * (1.0 / TWO_64)
 }
 
+/// 1 − eˣ for x ≤ 0. Errors of eˣ matter the less the smaller it is, so that ln 2 need not be in two parts.
+#[inline(always)]
+pub(crate) fn one_minus_exp_below(x: f32) -> f32 {
+    const ROUND_TO_POWER: f32 = ROUND + 127.0;
+    let x = if x < -80.0 { -80.0 } else { x };
+    let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND_TO_POWER);
+    let m = exp_m1_of_reduced((ROUND_TO_POWER - shifted).mul_add(std::f32::consts::LN_2, x));
+    let power = f32::from_bits(shifted.to_bits() << 23);
+    (-power).mul_add(m, 1.0 - power)
+}
+
 /// eʳ and n in the low bits, such that eˣ = 2ⁿ·eʳ with |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_parts(x: f32) -> (f32, u32) {
     let shifted = x.mul_add(std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
     let r = (-n).mul_add(LN_2_LOW, (-n).mul_add(LN_2_HIGH, x));
+    (1.0 + exp_m1_of_reduced(r), shifted.to_bits())
+}
+
+/// eʳ − 1 for |r| ≤ ln 2 / 2.
+#[inline(always)]
+fn exp_m1_of_reduced(r: f32) -> f32 {
     let q = polynomial(r, [1.381_446_7e-3, 8.368_781e-3, 4.166_839_3e-2, 1.666_652e-1, 4.999_999_4e-1]);
-    (1.0 + (r * r).mul_add(q, r), shifted.to_bits())
+    (r * r).mul_add(q, r)
 }
 
 /// 2ⁿ for n from −126 to 127 in the low bits.

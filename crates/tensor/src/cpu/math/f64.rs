@@ -84,6 +84,15 @@ pub(crate) fn exp_below(x: f64) -> f64 {
     (1.0 + exp_m1_of_small(r)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)
 }
 
+/// 1 − eˣ for x ≤ 0.
+#[inline(always)]
+pub(crate) fn one_minus_exp_below(x: f64) -> f64 {
+    let x = if x < -60.0 { -60.0 } else { x };
+    let (r, n) = reduced(x, 0.0);
+    let power = two_to(n);
+    (-power).mul_add(exp_m1_of_small(r), 1.0 - power)
+}
+
 /// eʳ − 1 for |r| ≤ ln 2 / 2.
 #[inline(always)]
 fn exp_m1_of_small(r: f64) -> f64 {
