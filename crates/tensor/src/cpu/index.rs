@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::half::{bf16, f16};
 use pagelock_memory::Result;
 
-use super::math::half::{Half, bf16_to_f32, f16_to_f32, f32_to_f16};
+use super::math::half::{Half, Registers, Wide, bf16_to_f32, f16_to_f32, f32_to_f16};
 use super::sides::Sides;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
@@ -205,7 +205,7 @@ trait Summing {
 trait Adding<C>: Sync + Copy {
     /// `a + b`, as the elements are rounded: in loops that become vectors.
     fn plus(self, a: C, b: C) -> C;
-    /// The same in loops over single elements, where a branch that is never taken costs less than what it avoids.
+    /// The same in loops over single elements.
     #[inline(always)]
     fn plus_one(self, a: C, b: C) -> C {
         self.plus(a, b)
@@ -233,13 +233,7 @@ struct AddF16;
 impl Adding<f32> for AddF16 {
     #[inline(always)]
     fn plus(self, a: f32, b: f32) -> f32 {
-        let (rounded, is_too_large) = rounded_to_f16(a + b);
-        if is_too_large { f32::INFINITY.copysign(rounded) } else { rounded }
-    }
-    #[inline(always)]
-    fn plus_one(self, a: f32, b: f32) -> f32 {
-        let (rounded, is_too_large) = rounded_to_f16(a + b);
-        if is_too_large { infinite(rounded) } else { rounded }
+        rounded_to_f16(a + b)
     }
     #[inline(always)]
     fn add_to_bits(self, bits: &mut u16, b: f32) {
@@ -247,21 +241,34 @@ impl Adding<f32> for AddF16 {
     }
 }
 
-/// The nearest number with as many bits as `f16` has, ties to even, of the sum of two such numbers, and whether it is too large for
-/// `f16`. Of small sums and of NaN, which have no bits below those of their terms, nothing is rounded off.
+/// The sum of two halves, rounded to the nearest, ties to even. Of small sums and of NaN, which have no bits below those of their
+/// terms, nothing is rounded off.
 #[inline(always)]
-fn rounded_to_f16(sum: f32) -> (f32, bool) {
+fn rounded_to_f16(sum: f32) -> f32 {
     let bits = sum.to_bits();
     let rounded = bits.wrapping_add(0xfff + (bits >> 13 & 1)) & !0x1fff;
     let is_too_large = (0x4780_0000..0x7f80_0000).contains(&(rounded & 0x7fff_ffff));
-    (f32::from_bits(rounded), is_too_large)
+    let rounded = f32::from_bits(rounded);
+    if is_too_large { f32::INFINITY.copysign(rounded) } else { rounded }
 }
 
-/// A call, so that other sums need not wait for it.
-#[cold]
-#[inline(never)]
-fn infinite(x: f32) -> f32 {
-    f32::INFINITY.copysign(x)
+/// [`AddF16`] where the machine has registers for halves: single sums are rounded by its instructions.
+#[derive(Clone, Copy)]
+struct AddInRegisters<R>(R);
+
+impl<R: Registers + Sync> Adding<f32> for AddInRegisters<R> {
+    #[inline(always)]
+    fn plus(self, a: f32, b: f32) -> f32 {
+        AddF16.plus(a, b)
+    }
+    #[inline(always)]
+    fn plus_one(self, a: f32, b: f32) -> f32 {
+        self.0.rounded(a + b)
+    }
+    #[inline(always)]
+    fn add_to_bits(self, bits: &mut u16, b: f32) {
+        AddF16.add_to_bits(bits, b);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -303,7 +310,11 @@ fn summing<C: Num>(
     match (dst, src.data) {
         (StoredMut::Halves(dst, Half::F16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), strides, dims };
-            how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddF16)
+            let (dst, base) = (StoredMut::Halves(dst, half), base.map(|base| Stored::Halves(base.halves(), half)));
+            match Wide::new(half) {
+                Some(Wide::F16(registers)) => how.sum(dst, src, base, AddInRegisters(registers)),
+                _ => how.sum(dst, src, base, AddF16),
+            }
         }
         (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), strides, dims };

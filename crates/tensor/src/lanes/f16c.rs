@@ -1,7 +1,7 @@
 //! Conversions between `f16` and `f32` by F16C, which processors with AVX2 have. Intel 64 and IA-32 Architectures Software
 //! Developer's Manual, volume 2, `VCVTPH2PS` and `VCVTPS2PH`.
 //!
-//! Unsafe: calls of functions that are compiled for it, and one instruction.
+//! Unsafe: calls of functions that are compiled for it, and three instructions.
 
 use std::arch::asm;
 use std::arch::x86_64::{__m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph};
@@ -40,6 +40,21 @@ impl F16c {
     pub(crate) fn narrow(self, numbers: &[f32; F16c::LANES]) -> [u16; F16c::LANES] {
         // SAFETY: as for `widen`.
         bytemuck::cast(unsafe { _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(*numbers)) })
+    }
+
+    /// One number, rounded as by [`narrow`](F16c::narrow) and widened again. May be called anywhere.
+    #[inline(always)]
+    pub(crate) fn rounded(self, x: f32) -> f32 {
+        let rounded;
+        // SAFETY: `new` saw that the processor has the instructions, which touch nothing but the two registers.
+        unsafe {
+            asm!(
+                "vcvtps2ph {0}, {1}, 0",
+                "vcvtph2ps {0}, {0}",
+                out(xmm_reg) rounded, in(xmm_reg) x, options(pure, nomem, nostack, preserves_flags)
+            );
+        }
+        rounded
     }
 }
 

@@ -129,6 +129,8 @@ pub(crate) trait Registers: Copy {
     fn widen(self, bits: &Block) -> [f32; BLOCK];
     /// A block, rounded to the nearest, ties to even.
     fn narrow(self, numbers: &[f32; BLOCK]) -> Block;
+    /// One number, rounded and widened again.
+    fn rounded(self, x: f32) -> f32;
     /// A block, widened, in whatever order is fastest.
     #[inline(always)]
     fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
@@ -158,6 +160,10 @@ impl<R: Registers> Registers for InAnyOrder<R> {
     #[inline(always)]
     fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
         self.0.narrow_in_that_order(numbers)
+    }
+    #[inline(always)]
+    fn rounded(self, x: f32) -> f32 {
+        self.0.rounded(x)
     }
 }
 
@@ -226,6 +232,11 @@ mod wide {
             }
             bits
         }
+
+        #[inline(always)]
+        fn rounded(self, x: f32) -> f32 {
+            self.0.rounded(x)
+        }
     }
 
     #[derive(Clone, Copy)]
@@ -271,6 +282,11 @@ mod wide {
                 i += 1;
             }
             bytemuck::cast(bits)
+        }
+
+        #[inline(always)]
+        fn rounded(self, x: f32) -> f32 {
+            f32::from_bits(rounded_above(x) & 0xffff_0000)
         }
 
         /// First the second halves of pairs, which lie where `f32` has its upper bits, then the first ones: nothing moves to
@@ -319,6 +335,10 @@ mod wide {
         }
 
         fn narrow(self, _: &[f32; BLOCK]) -> Block {
+            match self {}
+        }
+
+        fn rounded(self, _: f32) -> f32 {
             match self {}
         }
     }
