@@ -2,8 +2,8 @@
 //!
 //! One word holds the job's number, whether the gate is open, and how many helpers are inside. Entering adds one *if the
 //! gate is open*, in one atomic step; so once the caller has closed the gate and seen nobody inside, no helper can
-//! touch the job any more, and the job may go. A helper that wakes too late finds the gate closed and goes back to sleep:
-//! the caller never waits for it.
+//! touch the job any more, and the job may go. A helper that wakes too late finds the gate closed and stays out: the
+//! caller never waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -172,19 +172,12 @@ impl Pool {
         }
     }
 
-    /// The next job after `last`: spins for a while, then sleeps.
+    /// The next job after `last`: spins for a while, then sleeps. Who wakes too late for a job spins for the next one.
     fn wait_for_job(&self, last: Option<u32>) -> u32 {
-        let since = Instant::now();
-        while since.elapsed() < SPIN {
-            for _ in 0..32 {
-                if let Some(job) = self.gate.job_after(last) {
-                    return job;
-                }
-                std::hint::spin_loop();
-            }
-            relax(since);
-        }
         loop {
+            if let Some(job) = self.spin_for_job(last) {
+                return job;
+            }
             // SeqCst, with the look at the gate after it: either the caller sees somebody asleep and wakes them, or
             // this thread sees the gate open.
             self.asleep.fetch_add(1, Ordering::SeqCst);
@@ -197,6 +190,20 @@ impl Pool {
                 return job;
             }
         }
+    }
+
+    fn spin_for_job(&self, last: Option<u32>) -> Option<u32> {
+        let since = Instant::now();
+        while since.elapsed() < SPIN {
+            for _ in 0..32 {
+                if let Some(job) = self.gate.job_after(last) {
+                    return Some(job);
+                }
+                std::hint::spin_loop();
+            }
+            relax(since);
+        }
+        None
     }
 }
 
