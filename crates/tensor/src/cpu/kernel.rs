@@ -278,25 +278,18 @@ pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
     true
 }
 
-/// Computes rows from number `first` on, of `row_len` blocks each; of `bf16` by AVX-512, too. Conversions of `f16` take eight numbers
-/// at once in any case, and together with longer vectors a tenth more time.
-fn rows_in_registers<R: Registers, const N: usize>(
-    registers: R,
+/// Computes rows from number `first` on, of `row_len` blocks each.
+fn rows_in_registers<const N: usize>(
+    registers: impl Registers,
     inputs: [&[Block]; N],
     (first, row_len): (usize, usize),
     out: &mut [Block],
     op: &impl RowOfHalves<N>,
 ) {
-    match R::HALF {
-        Half::F16 => registers.vectorized(
-            #[inline(always)]
-            || compute_rows(registers, inputs, (first, row_len), out, op),
-        ),
-        Half::BF16 => registers.vectorized_widely(
-            #[inline(always)]
-            || compute_rows(registers, inputs, (first, row_len), out, op),
-        ),
-    }
+    registers.vectorized_where_faster(
+        #[inline(always)]
+        || compute_rows(registers, inputs, (first, row_len), out, op),
+    );
 }
 
 /// The same inside of a loop that is compiled for these registers.

@@ -152,34 +152,67 @@ fn add_scaled_lines<T: Num>(
     }
     sides.in_parts(out, CHUNK, |out, [_, x_start, a_start, b_start], sides| {
         let (x, a, b) = (&x_data[x_start..], &a_data[a_start..], &b_data[b_start..]);
-        sides.each(|lines| {
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    for line in 0..lines.count {
-                        let [to, from, number, other] = lines.beginnings(line);
-                        let (number, out) = (a[number], &mut out[to..][..lines.len]);
-                        let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
-                        let (blocks, rest) = out.as_chunks_mut::<SHORT>();
-                        let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
-                        let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
-                        for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
-                            // Of a copy: the compiler does not know here that `out` is no part of `b`.
-                            let mut sum = *x;
-                            for (sum, &b) in zip(&mut sum[..], b) {
-                                *sum = f(*sum, number, b);
-                            }
-                            *out = sum;
-                        }
-                        for ((out, &x), &b) in zip(zip(&mut rest[..], x_rest), b_rest) {
-                            *out = f(x, number, b);
-                        }
-                    }
-                },
-            );
-        });
+        sides.each(|lines| add_scaled(out, (x, a, b), lines, &f));
     });
     true
+}
+
+fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
+    if lines.len == USUAL {
+        return simd::vectorized_widely(
+            #[inline(always)]
+            || add_scaled_usual(out, (x, a, b), lines, f),
+        );
+    }
+    simd::vectorized(
+        #[inline(always)]
+        || {
+            for line in 0..lines.count {
+                let [to, from, number, other] = lines.beginnings(line);
+                let (number, out) = (a[number], &mut out[to..][..lines.len]);
+                let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
+                let (blocks, rest) = out.as_chunks_mut::<SHORT>();
+                let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
+                let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
+                for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
+                    // Of a copy: the compiler does not know here that `out` is no part of `b`.
+                    let mut sum = *x;
+                    for (sum, &b) in zip(&mut sum[..], b) {
+                        *sum = f(*sum, number, b);
+                    }
+                    *out = sum;
+                }
+                for ((out, &x), &b) in zip(zip(&mut rest[..], x_rest), b_rest) {
+                    *out = f(x, number, b);
+                }
+            }
+        },
+    );
+}
+
+/// [`add_scaled`] for lines of [`USUAL`] elements.
+#[inline(always)]
+fn add_scaled_usual<T: Num>(
+    out: &mut [T],
+    (x, a, b): (&[T], &[T], &[T]),
+    lines: Lines<4>,
+    f: impl Fn(T, T, T) -> T,
+) {
+    for line in 0..lines.count {
+        let [to, from, number, other] = lines.beginnings(line);
+        let (Some(out), Some(x), Some(b)) = (
+            out[to..].first_chunk_mut::<USUAL>(),
+            x[from..].first_chunk::<USUAL>(),
+            b[other..].first_chunk::<USUAL>(),
+        ) else {
+            unreachable!("lines are inside");
+        };
+        let (number, mut sum) = (a[number], *x);
+        for (sum, &b) in zip(&mut sum[..], b) {
+            *sum = f(*sum, number, b);
+        }
+        *out = sum;
+    }
 }
 
 fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: impl Fn(T, T) -> T) {
