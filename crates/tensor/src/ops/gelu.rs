@@ -24,7 +24,7 @@ const DENSITY: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 
 unary! {
     /// GELU of every element, PyTorch's `gelu(x)`: x · (1 + erf(x / √2)) / 2, which is precise also where it is small.
-    gelu = ExactGelu, Inputs, Same, map1_longest: |x| x * x.normal_and_bell().0, "[&] { R bell; return x * normal(x, bell); }()",
+    gelu = ExactGelu, Inputs, Same, map1_long: |x| x * x.normal_and_bell().0, "[&] { R bell; return x * normal(x, bell); }()",
     |saved, grad| apply(ExactGeluGrad, [grad, saved.input(0)])
 }
 // g · (Φ(x) + x·φ(x)) with φ(x) = e^(−x²/2) / √(2π); the derivative of that is g · φ(x) · (2 − x²).
