@@ -66,7 +66,7 @@ pub(crate) use map::{
 };
 pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
-pub(crate) use order::{Key, modes, neighbors, order};
+pub(crate) use order::{Key, Quantile, modes, neighbors, order};
 pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
 pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};

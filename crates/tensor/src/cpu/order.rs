@@ -285,32 +285,43 @@ fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
     }
 }
 
+/// Between which numbers [`neighbors`] looks.
+#[derive(Clone, Copy)]
+pub(crate) struct Quantile {
+    pub(crate) q: f64,
+    pub(crate) ignores_nan: bool,
+    /// Whether the lower number is all that is wanted.
+    pub(crate) is_lower: bool,
+}
+
 /// Of every line of `n` numbers three whole numbers: the places of the two numbers between which the `q`-quantile is, of which
 /// one may be both, and how many are not NaN. Where one is NaN, both places are its, unless NaN is ignored.
 ///
 /// # Errors
 /// The budget's refusal of room for keys.
-pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, how: (f64, bool), out: &mut [[i64; 3]]) -> Result<()> {
+pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, quantile: Quantile, out: &mut [[i64; 3]]) -> Result<()> {
     match T::BITS <= u32::BITS {
-        true => neighboring_keys(x, n, how, |x| x.key() as u32, out),
-        false => neighboring_keys(x, n, how, T::key, out),
+        true => neighboring_keys(x, n, quantile, |x| x.key() as u32, out),
+        false => neighboring_keys(x, n, quantile, T::key, out),
     }
 }
 
 fn neighboring_keys<T: Key, K: Pod + Ord>(
     x: &[T],
     n: usize,
-    (q, ignores_nan): (f64, bool),
+    Quantile { q, ignores_nan, is_lower }: Quantile,
     key: impl Fn(T) -> K + Copy,
     out: &mut [[i64; 3]],
 ) -> Result<()> {
     for_each_line(x, n, key, out, |keys, moved, numbers| {
         let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
-        let [low, high] = [place.floor() as usize, place.ceil() as usize];
+        let low = place as usize;
+        let high = if is_lower || place == low as f64 { low } else { low + 1 };
         let (_, &mut lower, above) = moved.select_nth_unstable(low);
         let below = count_below(keys, lower);
         let lower_place = place_of(keys, lower, low - below);
-        let upper_place = match above.iter().copied().min().filter(|_| high > low) {
+        let upper = if high > low { above.iter().copied().min() } else { None };
+        let upper_place = match upper {
             Some(upper) if upper == lower => place_of(keys, upper, high - below),
             Some(upper) => place_of(keys, upper, 0),
             None => lower_place,

@@ -192,19 +192,12 @@ fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines
 
 /// [`add_scaled`] for lines of [`USUAL`] elements.
 #[inline(always)]
-fn add_scaled_usual<T: Num>(
-    out: &mut [T],
-    (x, a, b): (&[T], &[T], &[T]),
-    lines: Lines<4>,
-    f: impl Fn(T, T, T) -> T,
-) {
+fn add_scaled_usual<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
     for line in 0..lines.count {
         let [to, from, number, other] = lines.beginnings(line);
-        let (Some(out), Some(x), Some(b)) = (
-            out[to..].first_chunk_mut::<USUAL>(),
-            x[from..].first_chunk::<USUAL>(),
-            b[other..].first_chunk::<USUAL>(),
-        ) else {
+        let (Some(out), Some(x), Some(b)) =
+            (out[to..].first_chunk_mut::<USUAL>(), x[from..].first_chunk::<USUAL>(), b[other..].first_chunk::<USUAL>())
+        else {
             unreachable!("lines are inside");
         };
         let (number, mut sum) = (a[number], *x);

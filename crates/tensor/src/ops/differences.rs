@@ -72,7 +72,9 @@ impl Tensor {
         let at = self.shape().dim("cumulative_trapezoid", dim)?;
         let x = prepared(Precision::F32UnderAutocast, self)?;
         let pairs: Tensor = neighbors(x.raw(), at, Raw::add)?.typed();
-        pairs.cumsum(at as isize)?.mul_scalar(dx / 2.0)
+        let areas = pairs.cumsum(at as isize)?;
+        areas.mul_scalar_(dx / 2.0)?;
+        Ok(areas)
     }
 
     /// The covariances of the rows, which are variables with an observation in each column; of a vector its variance. n −

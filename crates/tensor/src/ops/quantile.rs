@@ -6,7 +6,7 @@ use std::hint::select_unpredictable;
 use super::host::extremes;
 use super::{choose, number_like};
 use crate::autograd::no_grad;
-use crate::cpu::vectorized;
+use crate::cpu::{Quantile, vectorized};
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::zip;
@@ -29,7 +29,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, it is empty, or `q` is not in [0, 1]; as [`Tensor::sort`].
     pub fn quantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (places, _, at) = neighbors("quantile", self, (q, false), dim)?;
+        let (places, _, at) = neighbors("quantile", self, Quantile { q, ignores_nan: false, is_lower: false }, dim)?;
         let place = q * (self.shape()[at as usize] - 1) as f64;
         let entries = self.gather(at, &places)?;
         entries.select(at, 0)?.lerp(&entries.select(at, 1)?, place - place.floor())
@@ -40,7 +40,8 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::quantile`].
     pub fn nanquantile(&self, q: f64, dim: isize) -> Result<Tensor> {
-        let (places, last, at) = neighbors("nanquantile", self, (q, true), dim)?;
+        let (places, last, at) =
+            neighbors("nanquantile", self, Quantile { q, ignores_nan: true, is_lower: false }, dim)?;
         let place = last.to_float_of(DType::F64)?.mul_scalar(q)?;
         let wide = self.dtype().computing();
         let weight = place.sub(&place.floor()?)?.to_dtype(wide)?.squeeze(at)?;
@@ -54,7 +55,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
     pub fn nanmedian(&self, dim: isize) -> Result<Tensor> {
-        let (places, _, at) = neighbors("nanmedian", self, (0.5, true), dim)?;
+        let median = Quantile { q: 0.5, ignores_nan: true, is_lower: true };
+        let (places, _, at) = neighbors("nanmedian", self, median, dim)?;
         self.gather(at, &places.narrow(at, 0, 1)?)?.squeeze(at)
     }
 }
@@ -65,10 +67,10 @@ impl Tensor {
 fn neighbors(
     op: &'static str,
     x: &Tensor,
-    (q, ignores_nan): (f64, bool),
+    quantile: Quantile,
     dim: isize,
 ) -> Result<(Tensor<Int>, Tensor<Int>, isize)> {
-    let at = x.shape().dim(op, dim)?;
+    let (at, Quantile { q, ignores_nan, .. }) = (x.shape().dim(op, dim)?, quantile);
     if !(0.0..=1.0).contains(&q) {
         return Err(Error::bad_argument(op, "q", q, "it must be from 0 to 1"));
     }
@@ -78,7 +80,7 @@ fn neighbors(
     }
     let x = x.detach();
     if x.device().is_cpu() {
-        let found: Tensor<Int> = super::sort::neighbors(x.raw(), op, (q, ignores_nan), at)?.typed();
+        let found: Tensor<Int> = super::sort::neighbors(x.raw(), op, quantile, at)?.typed();
         let last = found.narrow(dim, 2, 1)?.add_scalar(-1)?.clamp_min(0)?;
         return Ok((found.narrow(dim, 0, 2)?, last, dim));
     }

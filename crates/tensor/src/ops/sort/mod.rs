@@ -3,7 +3,7 @@
 
 mod cuda;
 
-use crate::cpu::{self, CpuView, Key, StoredMut};
+use crate::cpu::{self, CpuView, Key, Quantile, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -120,7 +120,7 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
 }
 
 /// [`cpu::neighbors`] along a dimension of floats, on the CPU: the three numbers lie in it.
-pub(super) fn neighbors(x: &Raw, op: &'static str, (q, ignores_nan): (f64, bool), dim: usize) -> Result<Raw> {
+pub(super) fn neighbors(x: &Raw, op: &'static str, quantile: Quantile, dim: usize) -> Result<Raw> {
     let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
     let x = x.transpose(dim, last)?.gap_free()?;
     let lines = (TOGETHER / n).max(1);
@@ -130,7 +130,7 @@ pub(super) fn neighbors(x: &Raw, op: &'static str, (q, ignores_nan): (f64, bool)
             try_for_each_chunk_mut(out.elements::<i64>(), 3 * lines, |i, out| {
                 let (out, _) = out.as_chunks_mut();
                 let x = x.part(i * lines * n, out.len() * n);
-                scratch::reals(x, |x| cpu::neighbors(x, n, (q, ignores_nan), out))
+                scratch::reals(x, |x| cpu::neighbors(x, n, quantile, out))
             })
         })
         .map_err(Error::scratch(op))
