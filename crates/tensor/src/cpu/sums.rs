@@ -8,7 +8,6 @@ use pagelock_memory::Result;
 use super::elements::{Pieces, nth, rows_of, widened_block};
 use super::kernel::in_blocks_of_halves;
 use super::math::half::{self, Block, Registers, Wide};
-use super::reduce::in_halves;
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
 use crate::inlined::{Array, Slice, zip};
@@ -49,12 +48,12 @@ fn in_blocks<const L: usize, R: Real, const N: usize, const S: usize>(
 ) -> [R; S] {
     let n = inputs[0].len();
     if n <= BLOCK {
-        return across(&mut in_lanes::<L, R, N, S>(inputs, f));
+        return across(&in_lanes::<L, R, N, S>(inputs, f));
     }
     let mut totals = [0.0; S];
     for start in (0..n).step_by(BLOCK) {
         let block = rows_of(inputs, start, BLOCK.min(n - start));
-        add_to(&mut totals, in_lanes::<L, R, N, S>(block, f));
+        add_to(&mut totals, &in_lanes::<L, R, N, S>(block, f));
     }
     let mut sums = [R::ZERO; S];
     zip(&mut sums[..], totals).for_each(|(sum, total)| *sum = R::from_f64(total));
@@ -98,15 +97,15 @@ fn totals_in_registers<R: Real, const N: usize, const S: usize>(
                 }
             }
         }
-        add_to(&mut totals, through_memory(lanes));
+        add_to(&mut totals, &through_memory(lanes));
     }
     totals
 }
 
 /// Adds what a block adds up to.
 #[inline(always)]
-fn add_to<R: Real, const L: usize, const S: usize>(totals: &mut [f64; S], mut lanes: [[R; L]; S]) {
-    zip(&mut totals[..], across(&mut lanes)).for_each(|(total, found)| *total += wide(found));
+fn add_to<R: Real, const L: usize, const S: usize>(totals: &mut [f64; S], lanes: &[[R; L]; S]) {
+    zip(&mut totals[..], across(lanes)).for_each(|(total, found)| *total += wide(found));
 }
 
 /// Adds up a block, lane by lane.
@@ -154,14 +153,35 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
     }
 }
 
-/// The sums of all lanes.
+/// The sums of all lanes, pair by pair: 16 or 32.
 #[inline(always)]
-fn across<R: Real, const L: usize, const S: usize>(lanes: &mut [[R; L]; S]) -> [R; S] {
+fn across<R: Real, const L: usize, const S: usize>(lanes: &[[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
     for (sum, lanes) in zip(&mut sums[..], lanes) {
-        *sum = in_halves(lanes, R::plus);
+        let sixteen: [R; 16] = if L == 16 { first_of(lanes) } else { pairs_of(lanes) };
+        let eight: [R; 8] = pairs_of(&sixteen);
+        let four: [R; 4] = pairs_of(&eight);
+        let [a, b] = pairs_of(&four);
+        *sum = a + b;
     }
     sums
+}
+
+/// Each number of the first half plus that of the second.
+#[inline(always)]
+fn pairs_of<R: Real, const L: usize, const H: usize>(lanes: &[R; L]) -> [R; H] {
+    let mut pairs = [R::ZERO; H];
+    for i in 0..H {
+        pairs[i] = lanes[i] + lanes[i + H];
+    }
+    pairs
+}
+
+#[inline(always)]
+fn first_of<R: Real, const L: usize, const H: usize>(lanes: &[R; L]) -> [R; H] {
+    let mut first = [R::ZERO; H];
+    first.copy_from(&lanes[..H]);
+    first
 }
 
 /// `L` elements of each input, from number `start` on.
