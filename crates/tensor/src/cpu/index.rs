@@ -252,7 +252,7 @@ fn rounded_to_f16(sum: f32) -> f32 {
     if is_too_large { f32::INFINITY.copysign(rounded) } else { rounded }
 }
 
-/// [`AddF16`] where the machine has registers for halves: single sums are rounded by its instructions.
+/// [`AddF16`] where the processor has instructions that round a single sum.
 #[derive(Clone, Copy)]
 struct AddInRegisters<R>(R);
 

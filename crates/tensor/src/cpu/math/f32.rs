@@ -31,7 +31,7 @@ pub(crate) fn exp_below(x: f32) -> f32 {
     power * two_to(n.wrapping_add(64)) * (1.0 / TWO_64)
 }
 
-/// 1 − eˣ for x ≤ 0. Errors of eˣ matter the less the smaller it is, so that ln 2 need not be in two parts.
+/// 1 − eˣ for x ≤ 0. The smaller eˣ is, the less its error matters, so ln 2 need not be in two parts.
 #[inline(always)]
 pub(crate) fn one_minus_exp_below(x: f32) -> f32 {
     const ROUND_TO_POWER: f32 = ROUND + 127.0;

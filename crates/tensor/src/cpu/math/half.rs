@@ -126,7 +126,7 @@ pub(crate) trait Registers: Copy {
         }
     }
     /// The same for AVX-512 if short formulas and conversions gain from it, too. Conversions of `f16` take eight numbers at once in any
-    /// case, and together with longer vectors a tenth more time.
+    /// case; with longer vectors around them they take a tenth more time.
     #[inline(always)]
     fn vectorized_where_faster(self, work: impl FnOnce()) {
         self.vectorized(work);
