@@ -75,7 +75,11 @@ impl Recurrent {
         for (i, input) in inputs.iter_mut().enumerate() {
             *input = saved.optional(i).map(|tensor| tensor.unsqueeze(0)?.squeeze(0)).transpose()?;
         }
-        let (h, c) = self.composed(inputs.each_ref().mapped(Option::as_ref), None)?;
+        let mut widened = [const { None }; 7];
+        for (widened, input) in widened.iter_mut().zip(&inputs) {
+            *widened = input.as_ref().map(|input| input.to_dtype(gradient.dtype())).transpose()?;
+        }
+        let (h, c) = self.composed(widened.each_ref().mapped(Option::as_ref), None)?;
         let out = match &c {
             Some(c) => Tensor::stack(&[&h, c], 0)?,
             None => h,

@@ -202,7 +202,8 @@ struct Recurrent {
     kind: Recurrence,
     reverse: bool,
     steps: Steps,
-    /// Whether inputs are widened `bf16`: then the factors of products are rounded to it, as PyTorch rounds them.
+    /// Whether the input and the weights are `bf16` on the CPU, and all else is widened: the factors of products are rounded, as
+    /// PyTorch rounds them.
     is_bf16: bool,
     /// The result, and what steps leave for the gradient: gates of all rows, and behind them of a GRU b(h)ₙ of all rows.
     kept: Option<(Kept, Option<Raw>)>,
@@ -227,10 +228,14 @@ impl Recurrent {
     fn run(self, inputs: [Option<Raw>; 7]) -> Result<(Tensor, Option<Tensor>)> {
         let dtype = inputs[X].as_ref().map_or(DType::F32, Raw::dtype);
         let is_on_cpu = inputs[X].as_ref().is_some_and(|x| x.storage.device().is_cpu());
-        if is_on_cpu && dtype != dtype.computing() {
+        if is_on_cpu && dtype != dtype.computing() && !self.is_bf16 {
+            let is_bf16 = dtype == DType::BF16;
+            let [x, weight_ih, weight_hh, others @ ..] = inputs;
             let widen = |input: Option<Raw>| input.map(|input| cast(&input, dtype.computing())).transpose();
-            let [x, weight_ih, weight_hh, bias_ih, bias_hh, h0, c0] = inputs.mapped(widen);
-            let op = Recurrent { is_bf16: dtype == DType::BF16, ..self };
+            let factor = |input: Option<Raw>| if is_bf16 { Ok(input) } else { widen(input) };
+            let [x, weight_ih, weight_hh] = [x, weight_ih, weight_hh].mapped(factor);
+            let [bias_ih, bias_hh, h0, c0] = others.mapped(widen);
+            let op = Recurrent { is_bf16, ..self };
             let (h, c) = op.run([x?, weight_ih?, weight_hh?, bias_ih?, bias_hh?, h0?, c0?])?;
             return Ok((h.to_dtype(dtype)?, c.map(|c| c.to_dtype(dtype)).transpose()?));
         }
@@ -251,7 +256,7 @@ impl Recurrent {
             (bias_ih, _) => bias_ih,
         };
         let bias = bias.map(|bias| self.factor(&bias)).transpose()?;
-        let gates = self.factor(&x)?.linear(&self.factor(&weight_ih)?, bias.as_ref())?.to_dtype(x.dtype())?;
+        let gates = x.linear(&weight_ih, bias.as_ref())?;
         let bias_hh = inputs[BIAS_HH].filter(|_| adds_in_step);
         let inputs_of_steps = [Some(gates.raw()), inputs[WEIGHT_HH], bias_hh, inputs[H0], inputs[C0]];
         let (out, kept) = match gates.device() {
@@ -313,7 +318,7 @@ impl Derivative<7> for Recurrent {
             Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
         };
         let (of_x, of_h) = (of_gates.select(0, 0)?, of_gates.select(0, -1)?);
-        let product = |a: &Tensor, b: &Tensor| self.factor(a)?.matmul(&self.factor(b)?)?.to_dtype(a.dtype());
+        let product = |a: &Tensor, b: &Tensor| self.factor(a)?.matmul(&self.factor(b)?);
         let needs_biases = saved.needs(BIAS_IH) || saved.needs(BIAS_HH);
         let biases = needs_biases.then(|| of_gates.sum([1])).transpose()?;
         let bias = |input: usize, at: isize| {

@@ -48,17 +48,17 @@ impl Recurrent {
     /// states. The weight is cut into parts once for all steps.
     pub(super) fn on_cpu(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
         let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
-        let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype());
+        let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype().computing());
         let keeps = keeps && kept_shape.elements() > 0;
         let mut kept = keeps.then(|| Fresh::allocate(OP, kept_shape, dtype)).transpose()?;
-        let parts = cpu::Parts::forward(hidden, self.kind.gates(), self.is_bf16);
+        let parts = cpu::Parts::forward(self.steps.batch(), hidden, self.kind.gates(), self.is_bf16);
         let weight = inputs[1].map(|weight| parts.of_state(&weight.without_node().typed())).transpose()?;
         let inputs = [inputs[0], weight.as_ref().map(Tensor::raw), inputs[2], inputs[3], inputs[4]];
         let out = on_cpu(OP, inputs, (shape, dtype), &mut |inputs, out| {
             by_real!(dtype, R => {
-                let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
-                let (out, kept) = (out.stored::<R>().plain(), kept.as_mut().map(|kept| kept.stored::<R>().plain()));
-                cpu::forward(self, (hidden, parts), from_fn(plain), out, kept).map_err(Error::scratch(OP))
+                let kept = kept.as_mut().map(|kept| kept.stored::<R>().plain());
+                let inputs: [_; 5] = from_fn(|i| inputs.data::<R>(i));
+                cpu::forward(self, (hidden, parts), inputs, out.stored::<R>().plain(), kept).map_err(Error::scratch(OP))
             })
         })?;
         Ok((out, kept.map(Fresh::share)))
@@ -98,7 +98,8 @@ impl Recurrent {
     /// The way back through all steps.
     pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
-        let parts = cpu::Parts::backward(saved.input(WEIGHT_HH).shape()[1], self.kind.gates(), self.is_bf16);
+        let hidden = saved.input(WEIGHT_HH).shape()[1];
+        let parts = cpu::Parts::backward(self.steps.batch(), hidden, self.kind.gates(), self.is_bf16);
         let weight = parts.of_gates(saved.input(WEIGHT_HH))?;
         let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
         let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
@@ -106,14 +107,14 @@ impl Recurrent {
         let of_one = made.elements() / made[0];
         let of_gates = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_gates| {
             by_real!(dtype, R => {
-                let plain = |i: usize| inputs.data::<R>(i).map(|data| data.plain());
+                let inputs: [_; 6] = from_fn(|i| inputs.data::<R>(i));
                 let [h, c] = [&mut h, &mut c].mapped(|out| match out {
                     Some(out) => out.stored::<R>().plain(),
                     None => &mut [],
                 });
                 let (of_x, of_h) = of_gates.stored::<R>().plain().split_at_mut(of_one);
                 let outs = cpu::Outs { of_x, of_h, h, c };
-                cpu::backward(self, (hidden, parts), from_fn(plain), outs, saved.needs(H0))
+                cpu::backward(self, (hidden, parts), inputs, outs, saved.needs(H0))
                     .map_err(Error::scratch(GRADIENT))
             })
         })?;

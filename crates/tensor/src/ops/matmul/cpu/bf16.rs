@@ -113,12 +113,19 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
 }
 
 /// Computes the sums of `a · b`, for numbers given as their bits and pairs of a right side that is packed in panels of all its
-/// rows. The processor has the instruction; the rows of `a` lie without gaps, and `k` is even.
+/// rows. The processor has the instruction; the rows of `a` lie without gaps, and `k` is even. A sum does not depend on how many rows and
+/// columns there are.
 pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
     let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };
     let b = Matrix { numbers: &[], strides: [0; 2] };
     let place = Place { n: sizes.n, row: sizes.n, panel: COLUMNS };
-    Product { bf16, unit: unit(sizes), sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
+    Product { bf16, unit: Amx::new(), sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
+}
+
+/// Packs a right side `[k, n]` of numbers given as their bits, in panels of all its rows.
+pub(super) fn pack_right(b: Matrix<'_, u16>, [k, n]: [usize; 2], to: &mut [[Pair; COLUMNS]]) {
+    let Some(bf16) = Bf16::new() else { unreachable!("who packs looked for it") };
+    pack(bf16.simd, Matrix { numbers: b.numbers, strides: [b.strides[1], b.strides[0]] }, [n, k], to);
 }
 
 /// Pairs of a single panel, aligned as scratch memory is.

@@ -1,12 +1,9 @@
 //! [`Packed`]: right sides of `bf16`, packed once for many products with few rows.
 
-use crate::cpu::math::half::f32_to_bf16;
-use crate::cpu::vectorized_widely;
-use crate::inlined::zip;
-use crate::parallel::for_each_chunk_mut;
-
 #[cfg(target_arch = "x86_64")]
 use super::{Matrix, Sizes, bf16};
+#[cfg(target_arch = "x86_64")]
+use crate::parallel::for_each_chunk_mut;
 
 /// Columns of a panel.
 const COLUMNS: usize = 32;
@@ -34,14 +31,12 @@ impl<'a> Packed<'a> {
         k / 2 * n.div_ceil(COLUMNS)
     }
 
-    /// Packs numbers, rounded. There is [`room`](Self::room) for each.
-    pub(crate) fn new([k, n]: [usize; 2], numbers: &[f32], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
+    /// Packs numbers, given as their bits, `strides` apart along `k` and `n`. There is [`room`](Self::room) for each right side.
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
+    pub(crate) fn new([k, n]: [usize; 2], bits: &[u16], strides: [usize; 2], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
+        #[cfg(target_arch = "x86_64")]
         for_each_chunk_mut(pairs, Self::room([k, n]), |i, pairs| {
-            let numbers = &numbers[i * k * n..][..k * n];
-            vectorized_widely(
-                #[inline(always)]
-                || pack([k, n], numbers, pairs),
-            );
+            bf16::pack_right(Matrix { numbers: &bits[i * k * n..][..k * n], strides }, [k, n], pairs);
         });
         Packed { sizes: [k, n], pairs }
     }
@@ -58,20 +53,5 @@ impl<'a> Packed<'a> {
         }
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("the processor does not multiply `bf16`")
-    }
-}
-
-#[inline(always)]
-fn pack([k, n]: [usize; 2], numbers: &[f32], pairs: &mut [[u32; COLUMNS]]) {
-    for (panel, pairs) in pairs.chunks_exact_mut(k / 2).enumerate() {
-        let (first, width) = (panel * COLUMNS, COLUMNS.min(n - panel * COLUMNS));
-        for (rows, pairs) in zip(numbers.chunks_exact(2 * n), pairs) {
-            let (low, high) = rows.split_at(n);
-            *pairs = [0; COLUMNS];
-            for ((pair, &low), &high) in zip(zip(&mut pairs[..], &low[first..][..width]), &high[first..]) {
-                let bits = |x: f32| u32::from(f32_to_bf16(x).to_bits());
-                *pair = bits(low) | bits(high) << 16;
-            }
-        }
     }
 }

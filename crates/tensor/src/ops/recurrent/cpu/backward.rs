@@ -8,7 +8,7 @@ use super::{
     MOST_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
     times,
 };
-use crate::cpu::vectorized_widely;
+use crate::cpu::{Stored, vectorized_widely};
 use crate::element::Real;
 use crate::inlined::{Array, Slice};
 use crate::ops::recurrent::{Recurrence, Recurrent};
@@ -51,11 +51,12 @@ struct Back<'a, R> {
 pub(in crate::ops::recurrent) fn backward<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
-    inputs: [Option<&[R]>; 6],
+    [grad, weight, out, kept, h0, c0]: [Option<Stored<'_, R>>; 6],
     outs: Outs<'_, R>,
     wants_h0: bool,
 ) -> Result<()> {
-    let [_, Some(weight), ..] = inputs else { unreachable!("there is a weight") };
+    let Some(weight) = weight else { unreachable!("there is a weight") };
+    let inputs = [grad, out, kept, h0, c0].mapped(|data| data.map(|data| data.plain()));
     parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (inputs, weight), outs, wants_h0))
 }
 
@@ -63,11 +64,11 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
 fn all_steps<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
-    (inputs, weight): ([Option<&[R]>; 6], Weight<'_, R>),
+    (inputs, weight): ([Option<&[R]>; 5], Weight<'_, R>),
     outs: Outs<'_, R>,
     wants_h0: bool,
 ) -> Result<()> {
-    let [Some(grad), _, Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
+    let [Some(grad), Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
     let (batch, all_rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let Outs { of_x, of_h, h, c } = outs;
     h.set_to(R::ZERO);

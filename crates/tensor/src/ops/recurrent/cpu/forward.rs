@@ -5,12 +5,12 @@ use pagelock_memory::Result;
 
 use super::products::{Parts, Products, Weight};
 use super::{
-    MOST_TASKS, WIDTH, load, load_gates, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store, tanh, task_rows,
-    times,
+    MOST_TASKS, WIDTH, load, load_gates, load_stored, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store,
+    tanh, task_rows, times,
 };
-use crate::cpu::vectorized_widely;
+use crate::cpu::{Stored, vectorized_widely};
 use crate::element::Real;
-use crate::inlined::Slice;
+use crate::inlined::{Array, Slice};
 use crate::ops::recurrent::steps::Step;
 use crate::ops::recurrent::{Recurrence, Recurrent};
 use crate::parallel::try_for_each_chunk_mut;
@@ -22,7 +22,7 @@ struct Forward<'a, R> {
     of_h: Option<Products<'a, R>>,
     room: &'a mut [R],
     /// a(x); and what becomes of it and of b(h), if that is recorded.
-    of_x: &'a [R],
+    of_x: Stored<'a, R>,
     gates: &'a mut [R],
     /// Of a GRU that is recorded: b(h)ₙ.
     inner: &'a mut [R],
@@ -37,11 +37,12 @@ struct Forward<'a, R> {
 pub(in crate::ops::recurrent) fn forward<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
-    inputs: [Option<&[R]>; 5],
+    inputs: [Option<Stored<'_, R>>; 5],
     out: &mut [R],
     kept: Option<&mut [R]>,
 ) -> Result<()> {
-    let [Some(of_x), Some(weight), bias, h0, c0] = inputs else { unreachable!("there are gates and a weight") };
+    let [Some(of_x), Some(weight), others @ ..] = inputs else { unreachable!("there are gates and a weight") };
+    let [bias, h0, c0] = others.mapped(|data| data.map(|data| data.plain()));
     parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (of_x, weight, bias), [h0, c0], out, kept))
 }
 
@@ -49,7 +50,7 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
 fn all_steps<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
-    (of_x, weight, bias): (&[R], Weight<'_, R>, Option<&[R]>),
+    (of_x, weight, bias): (Stored<'_, R>, Weight<'_, R>, Option<&[R]>),
     [h0, c0]: [Option<&[R]>; 2],
     out: &mut [R],
     kept: Option<&mut [R]>,
@@ -76,7 +77,7 @@ fn all_steps<R: Real>(
             let whole = Forward {
                 of_h,
                 room,
-                of_x: &of_x[start * width..][..rows * width],
+                of_x: of_x.part(start * width, rows * width),
                 gates: rows_of(gates, start, rows, width),
                 inner: rows_of(inner, start, rows, hidden),
                 h: &mut h[..rows * hidden],
@@ -98,7 +99,9 @@ impl<'a, R: Real> Forward<'a, R> {
         let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
         let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
         let mut tasks = ArrayVec::new();
-        for (i, of_x) in self.of_x.chunks(rows * width).enumerate() {
+        let all = self.of_x.len();
+        for (i, start) in (0..all).step_by(rows * width).enumerate() {
+            let of_x = self.of_x.part(start, (rows * width).min(all - start));
             let of_h = self.of_h.map(|of_h| of_h.from(i * rows));
             let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
             tasks.push(Forward { of_h, room: room(), of_x, gates, inner, h, c, out_h, out_c });
@@ -144,10 +147,11 @@ impl<'a, R: Real> Forward<'a, R> {
         let units = of_h.parts.units();
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
-            let (x, b) = (&self.of_x[of.clone()], of_h.of(row, part));
+            let (of_x, b) = (self.of_x.part(of.start, units), of_h.of(row, part));
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of]);
             for at in (0..units).step_by(WIDTH) {
-                let new = f(plus(load(x, at), load(b, at)));
+                let [x] = load_stored(of_x, [n, units], at);
+                let new = f(plus(x, load(b, at)));
                 store(h, at, new);
                 store(out, at, new);
             }
@@ -160,11 +164,11 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (4 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(row, part), &self.of_x[part_of(0)..]);
+            let (b, of_x) = (of_h.of(row, part), self.of_x.from(part_of(0)));
             let (h, c) = (&mut self.h[of.clone()], &mut self.c[of.clone()]);
             let (out_h, out_c) = (&mut self.out_h[of.clone()], &mut self.out_c[of]);
             for at in (0..units).step_by(WIDTH) {
-                let [i, f, g, o] = plus_each(load_gates(of_x, [n, units], at), load_gates(b, [units, units], at));
+                let [i, f, g, o] = plus_each(load_stored(of_x, [n, units], at), load_gates(b, [units, units], at));
                 let (in_gate, forget, cell, out_gate) = (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o));
                 let new_c = map(
                     [forget, load(c, at), in_gate, cell],
@@ -191,10 +195,10 @@ impl<'a, R: Real> Forward<'a, R> {
         for (row, part) in places(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (3 * row + gate) * n + part * units;
-            let (b, of_x) = (of_h.of(row, part), &self.of_x[part_of(0)..]);
+            let (b, of_x) = (of_h.of(row, part), self.of_x.from(part_of(0)));
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of.clone()]);
             for at in (0..units).step_by(WIDTH) {
-                let [r, z, of_x_n] = load_gates(of_x, [n, units], at);
+                let [r, z, of_x_n] = load_stored(of_x, [n, units], at);
                 let mut products = load_gates(b, [units, units], at);
                 if let Some(bias) = bias {
                     products = plus_each(products, load_gates(&bias[part * units..], [n, units], at));

@@ -9,8 +9,12 @@ mod products;
 pub(super) use self::backward::{Outs, backward};
 pub(super) use self::forward::forward;
 pub(super) use self::products::Parts;
+use crate::cpu::Stored;
+use crate::cpu::math::half::bf16_to_f32;
 use crate::element::Real;
 use crate::inlined::{Slice, zip};
+use bytemuck::Pod;
+use half::bf16;
 
 /// Numbers of a gate that are computed together.
 const WIDTH: usize = 16;
@@ -24,11 +28,11 @@ fn task_rows(rows: usize) -> usize {
 
 /// Some numbers of a row from `at` on; zeros behind its end.
 #[inline(always)]
-fn load<R: Real>(row: &[R], at: usize) -> [R; WIDTH] {
+fn load<T: Pod>(row: &[T], at: usize) -> [T; WIDTH] {
     match row[at..].first_chunk() {
         Some(whole) => *whole,
         None => {
-            let mut some = [R::ZERO; WIDTH];
+            let mut some = [T::zeroed(); WIDTH];
             some[..row.len() - at].copy_from(&row[at..]);
             some
         }
@@ -41,6 +45,21 @@ fn load_gates<R: Real, const N: usize>(row: &[R], [distance, len]: [usize; 2], a
     let mut gates = [[R::ZERO; WIDTH]; N];
     for (gate, numbers) in gates.iter_mut().enumerate() {
         *numbers = load(&row[gate * distance..][..len], at);
+    }
+    gates
+}
+
+/// The same of numbers that may be stored as the bits of `bf16`.
+#[inline(always)]
+fn load_stored<R: Real, const N: usize>(row: Stored<'_, R>, [distance, len]: [usize; 2], at: usize) -> [[R; WIDTH]; N] {
+    let bits = match row {
+        Stored::Plain(row) => return load_gates(row, [distance, len], at),
+        Stored::Halves(bits, _) => bits,
+    };
+    let mut gates = [[R::ZERO; WIDTH]; N];
+    for (gate, numbers) in gates.iter_mut().enumerate() {
+        let bits = load(&bits[gate * distance..][..len], at);
+        zip(R::f32s(numbers), bits).for_each(|(number, bits)| *number = bf16_to_f32(bf16::from_bits(bits)));
     }
     gates
 }

@@ -10,12 +10,15 @@ use crate::element::Real;
 use crate::error::Result as Made;
 use crate::inlined::{Slice, zip};
 use crate::ops::{Packed, gemm};
-use crate::parallel::try_for_each_chunk_mut;
+use crate::parallel::{num_threads, try_for_each_chunk_mut};
 use crate::scratch;
 use crate::tensor::Tensor;
 
-/// Bytes of a part of a weight, with four for each number: half of a core's second cache in `f32`.
+/// Bytes of a part of a weight: half of a core's second cache.
 const MOST_BYTES: usize = 256 << 10;
+/// Bytes of a weight that each core reads whole in each step if it has sequences of its own: from the third cache, while it multiplies.
+/// Then cores neither wait for each other's products nor read each other's states.
+const MOST_BYTES_OF_ALL: usize = 2 << 20;
 
 /// Parts of a weight and groups of rows that are multiplied apart, at most.
 const MOST_PIECES: usize = 256;
@@ -23,7 +26,7 @@ const MOST_PIECES: usize = 256;
 const ROWS: usize = 4 * LEAST_ROWS;
 
 /// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a state, those of
-/// one gate behind those of the one before it.
+/// one gate behind those of the one before it. A sum is the same in any part, so that the cut may depend on the number of threads.
 #[derive(Clone, Copy)]
 pub(in crate::ops::recurrent) struct Parts {
     inner: usize,
@@ -32,6 +35,8 @@ pub(in crate::ops::recurrent) struct Parts {
     count: usize,
     /// Whether products are those of `bf16`, if the processor multiplies such.
     is_bf16: bool,
+    /// Whether it is the one with a state, not that with gradients of gates.
+    is_of_state: bool,
 }
 
 /// The weight of all steps, part by part.
@@ -43,49 +48,59 @@ pub(super) enum Weight<'a, R> {
 
 impl Parts {
     /// Of the product with the state.
-    pub(in crate::ops::recurrent) fn forward(hidden: usize, gates: usize, is_bf16: bool) -> Parts {
-        Parts::new([hidden, hidden, gates], is_bf16)
+    pub(in crate::ops::recurrent) fn forward(batch: usize, hidden: usize, gates: usize, is_bf16: bool) -> Parts {
+        Parts { is_of_state: true, ..Parts::new(batch, [hidden, hidden, gates], is_bf16) }
     }
 
     /// Of the product with the gradients of gates.
-    pub(in crate::ops::recurrent) fn backward(hidden: usize, gates: usize, is_bf16: bool) -> Parts {
-        Parts::new([gates * hidden, hidden, 1], is_bf16)
+    pub(in crate::ops::recurrent) fn backward(batch: usize, hidden: usize, gates: usize, is_bf16: bool) -> Parts {
+        Parts::new(batch, [gates * hidden, hidden, 1], is_bf16)
     }
 
-    /// The fewest parts that are small enough and of whole vectors; one, if there is no such way to cut.
-    fn new([inner, hidden, gates]: [usize; 3], is_bf16: bool) -> Parts {
+    /// One part, if there are sequences for all threads and the weight is not too large; else the fewest parts that are small enough
+    /// and of whole vectors; one, if there is no such way to cut.
+    fn new(batch: usize, [inner, hidden, gates]: [usize; 3], is_bf16: bool) -> Parts {
         let is_bf16 = is_bf16 && Packed::can_multiply(inner);
         let number_bytes = if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-        let is_small = |units: usize| units * gates * inner * number_bytes <= MOST_BYTES;
+        let bytes = |units: usize| units * gates * inner * number_bytes;
+        let cuts_sequences = batch >= LEAST_ROWS * num_threads() && bytes(hidden) <= MOST_BYTES_OF_ALL;
         let mut counts = (1..=hidden / WIDTH).filter(|count| hidden.is_multiple_of(count * WIDTH));
-        let count = counts.find(|count| is_small(hidden / count)).unwrap_or(1);
-        Parts { inner, gates, units: hidden / count, count, is_bf16 }
+        let count = counts.find(|count| cuts_sequences || bytes(hidden / count) <= MOST_BYTES).unwrap_or(1);
+        Parts { inner, gates, units: hidden / count, count, is_bf16, is_of_state: false }
     }
 
-    /// The weight `[gates · hidden, inner]` of a product with the state, part by part.
+    /// The weight `[gates · hidden, inner]` of a product with the state, part by part: `[parts, inner, gates, units]`, or
+    /// `[parts, gates, units, inner]` where products are those of `bf16`.
     pub(in crate::ops::recurrent) fn of_state(&self, weight: &Tensor) -> Made<Tensor> {
         let Parts { inner, gates, units, count, .. } = *self;
-        weight.reshape([gates, count, units, inner])?.permute([1, 3, 0, 2])?.contiguous()
+        let weight = self.factor(weight)?.reshape([gates, count, units, inner])?;
+        if self.is_bf16 { weight.transpose(0, 1)?.contiguous() } else { weight.permute([1, 3, 0, 2])?.contiguous() }
     }
 
-    /// The weight `[inner, hidden]` of a product with gradients of gates, part by part.
+    /// The weight `[inner, hidden]` of a product with gradients of gates, part by part: `[parts, inner, units]`.
     pub(in crate::ops::recurrent) fn of_gates(&self, weight: &Tensor) -> Made<Tensor> {
         let Parts { inner, units, count, .. } = *self;
-        weight.reshape([inner, count, units])?.transpose(0, 1)?.contiguous()
+        self.factor(weight)?.reshape([inner, count, units])?.transpose(0, 1)?.contiguous()
+    }
+
+    /// A weight in the type of products.
+    fn factor(&self, weight: &Tensor) -> Made<Tensor> {
+        if self.is_bf16 { Ok(weight.clone()) } else { weight.to_dtype(weight.dtype().computing()) }
     }
 
     /// Calls `body` with the weight as products take it.
     pub(super) fn with_weight<R: Real>(
         &self,
-        weight: &[R],
+        weight: Stored<'_, R>,
         body: impl FnOnce(Weight<'_, R>) -> Result<()>,
     ) -> Result<()> {
         if !self.is_bf16 {
-            return body(Weight::Numbers(weight));
+            return body(Weight::Numbers(weight.plain()));
         }
-        let sizes = [self.inner, self.columns()];
+        let sizes @ [inner, columns] = [self.inner, self.columns()];
+        let strides = if self.is_of_state { [1, inner] } else { [columns, 1] };
         scratch::with(self.count * Packed::room(sizes), |pairs| {
-            body(Weight::Packed(Packed::new(sizes, R::as_f32s(weight), pairs)))
+            body(Weight::Packed(Packed::new(sizes, weight.halves(), strides, pairs)))
         })
     }
 
@@ -213,5 +228,81 @@ impl<'a, R: Real> Products<'a, R> {
                 None => to.copy_from(products),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::bf16;
+
+    use super::*;
+    use crate::DType;
+    use crate::cpu::testing::Stores;
+    use crate::element::Element;
+    use crate::kind::Float;
+    use crate::lanes::testing::{levels, with_level};
+
+    const HIDDEN: usize = 96;
+    const GATES: usize = 4;
+    const ROWS: usize = 20;
+
+    /// `[rows, gates, hidden]`, of groups of so many rows with so many parts.
+    fn products<T: Stores + Element<Kind = Float>>(group: usize, count: usize) -> Vec<T::C>
+    where
+        T::C: Real + Element<Kind = Float>,
+    {
+        let parts = Parts { count, units: HIDDEN / count, ..Parts::forward(1, HIDDEN, GATES, T::DTYPE == DType::BF16) };
+        let number = |i: usize| ((i * 7919) % 1000) as f64 / 1000.0 - 0.5;
+        let weight: Vec<T> = (0..GATES * HIDDEN * HIDDEN).map(|i| T::from_f64(number(i))).collect();
+        let weight = parts.of_state(&Tensor::from_slice(&weight, [GATES * HIDDEN, HIDDEN]).unwrap()).unwrap();
+        let left: Vec<T::C> = (0..ROWS * HIDDEN).map(|i| T::C::from_f64(number(i + 5))).collect();
+        let mut found = Vec::new();
+        let width = GATES * HIDDEN;
+        let room = &mut vec![T::C::ZERO; ROWS * width];
+        let (halves, numbers): (Vec<T>, Vec<T::C>) = match parts.is_bf16 {
+            true => (weight.to_vec().unwrap(), Vec::new()),
+            false => (Vec::new(), weight.to_vec().unwrap()),
+        };
+        let weight = if parts.is_bf16 { T::stored(&halves) } else { numbers[..].into() };
+        parts
+            .with_weight(weight, |weight| {
+                for left in left.chunks(group * HIDDEN) {
+                    let products = parts.products(left, weight, &mut room[..left.len() * GATES])?;
+                    for row in 0..left.len() / HIDDEN {
+                        let of_gate = |gate: usize| (0..count).map(move |part| (gate, part));
+                        for (gate, part) in (0..GATES).flat_map(of_gate) {
+                            found.extend(&products.of(row, part)[gate * parts.units..][..parts.units]);
+                        }
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        found
+    }
+
+    fn sums_are_the_same_in_any_part<T: Stores + Element<Kind = Float>>()
+    where
+        T::C: Real + Element<Kind = Float>,
+    {
+        for level in levels() {
+            with_level(level, || {
+                let whole = products::<T>(ROWS, 1);
+                for (group, count) in [(ROWS, 2), (8, 1), (8, 6), (7, 3), (1, 6)] {
+                    assert!(
+                        products::<T>(group, count) == whole,
+                        "{group} rows, {count} parts, {level:?}, {}",
+                        T::DTYPE
+                    );
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_sum_does_not_depend_on_the_cut() {
+        sums_are_the_same_in_any_part::<f32>();
+        sums_are_the_same_in_any_part::<f64>();
+        sums_are_the_same_in_any_part::<bf16>();
     }
 }
