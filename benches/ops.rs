@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
-//! least time of a call counts. A row above the limit is measured again, as often as [`AGAIN`] says, before it counts as
-//! slow: most such rows are noise. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for
-//! each other's time slices.
+//! least time of a call counts. A row above the limit is measured again, as often as [`AGAIN`] says, and after all others, as
+//! often as [`LATER`] says, before it counts as slow: most such rows are noise, and some noise lasts for seconds. On a busy machine only
+//! `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
 
 // Not as a crate: examples would be compiled with it, too.
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "tests use the rest")]
@@ -34,6 +34,8 @@ use self::torch::Torch;
 
 /// Further rounds for a slow row.
 const AGAIN: usize = 4;
+/// How often rows that are slow yet are measured after all others.
+const LATER: usize = 3;
 
 /// Times every operation beside PyTorch
 #[derive(Parser)]
@@ -70,6 +72,22 @@ struct Args {
     bench: bool,
 }
 
+/// What a row measures.
+struct Case {
+    operation: Rc<Operation>,
+    sample: Rc<Sample>,
+    dtype: DType,
+    pass: &'static str,
+}
+
+/// Milliseconds of a call, the least ones so far.
+#[derive(Clone, Copy)]
+struct Times {
+    ours: f64,
+    /// None where PyTorch cannot do it.
+    torch: Option<f64>,
+}
+
 /// One line of the result; times in milliseconds.
 #[derive(Serialize)]
 struct Row {
@@ -78,7 +96,6 @@ struct Row {
     dtype: &'static str,
     pass: &'static str,
     ours: f64,
-    /// None where PyTorch cannot do it.
     torch: Option<f64>,
     ratio: Option<f64>,
 }
@@ -90,21 +107,20 @@ fn main() -> Result<()> {
     set_num_threads(args.threads);
     let python = args.python.clone().or_else(|| std::env::var_os("PYTHON").map(PathBuf::from));
     let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads)?;
-    let mut rows = Vec::new();
-    for operation in table().into_iter().filter(|operation| wanted(operation, &args.only)).map(Rc::new) {
-        for dtype in operation.dtypes() {
-            if args.quick && !matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) {
-                continue;
-            }
-            let samples = (operation.large)(args.size);
-            for sample in samples.iter().take(if args.quick { 1 } else { usize::MAX }) {
-                measure(&args, &mut torch, &operation, sample, dtype, &mut rows)
-                    .with_context(|| format!("{} {} {dtype}", operation.name, sample.title()))?;
-            }
+    let mut measured = Vec::new();
+    for case in cases(&args) {
+        let times = case.measure(&args, &mut torch)?;
+        measured.push((case, times));
+        let name = measured.last().map_or("", |(case, _)| case.operation.name);
+        eprint!("\r{:60}", format!("{name}: {} rows", measured.len()));
+    }
+    for _ in 0..LATER {
+        for (case, times) in measured.iter_mut().filter(|(_, times)| times.are_slow(args.limit)) {
+            *times = times.least(case.measure(&args, &mut torch)?);
         }
-        eprint!("\r{:60}", format!("{}: {} rows", operation.name, rows.len()));
     }
     eprintln!();
+    let mut rows: Vec<Row> = measured.iter().map(|(case, times)| case.row(*times)).collect();
     print(&mut rows, args.limit);
     match args.json {
         Some(file) => Ok(fs::write(file, serde_json::to_string_pretty(&rows)?)?),
@@ -112,41 +128,77 @@ fn main() -> Result<()> {
     }
 }
 
+/// All that are asked for.
+fn cases(args: &Args) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for operation in table().into_iter().filter(|operation| wanted(operation, &args.only)).map(Rc::new) {
+        for dtype in operation.dtypes() {
+            if args.quick && !matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) {
+                continue;
+            }
+            let differentiable = operation.derivative == Derivative::Twice && dtype.is_float();
+            let passes = if differentiable { &["forward", "backward"][..] } else { &["forward"] };
+            for sample in
+                (operation.large)(args.size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
+            {
+                let case = |&pass| Case { operation: operation.clone(), sample: sample.clone(), dtype, pass };
+                cases.extend(passes.iter().map(case));
+            }
+        }
+    }
+    cases
+}
+
 fn wanted(operation: &Operation, only: &str) -> bool {
     let fits = |one: &str| one.strip_prefix('=').map_or(operation.name.contains(one), |name| operation.name == name);
     only.split(',').any(fits)
 }
 
-/// Adds the rows of one operation on one sample.
-fn measure(
-    args: &Args,
-    torch: &mut Torch,
-    operation: &Rc<Operation>,
-    sample: &Sample,
-    dtype: DType,
-    rows: &mut Vec<Row>,
-) -> Result<()> {
-    let differentiable = operation.derivative == Derivative::Twice && dtype.is_float();
-    for pass in if differentiable { &["forward", "backward"][..] } else { &["forward"] } {
-        let call =
-            if *pass == "forward" { forward(operation, sample, dtype)? } else { backward(operation, sample, dtype)? };
-        let lacks = torch.prepare(operation, sample, dtype, pass)?;
-        let (mut ours, mut theirs) = (f64::INFINITY, f64::INFINITY);
+impl Case {
+    /// Both sides in turns.
+    fn measure(&self, args: &Args, torch: &mut Torch) -> Result<Times> {
+        self.in_turns(args, torch)
+            .with_context(|| format!("{} {} {}", self.operation.name, self.sample.title(), self.dtype))
+    }
+
+    fn in_turns(&self, args: &Args, torch: &mut Torch) -> Result<Times> {
+        let Case { operation, sample, dtype, pass } = self;
+        let is_forward = *pass == "forward";
+        let call = if is_forward { forward(operation, sample, *dtype)? } else { backward(operation, sample, *dtype)? };
+        let lacks = torch.prepare(operation, sample, *dtype, pass)?;
+        let mut times = Times { ours: f64::INFINITY, torch: None };
         for turn in 0..args.turns * (1 + AGAIN) {
-            if turn >= args.turns && ours <= args.limit * theirs {
+            if turn >= args.turns && !times.are_slow(args.limit) {
                 break;
             }
-            ours = ours.min(least(&call, Duration::from_millis(args.turn))?);
-            if lacks.is_none() {
-                theirs = theirs.min(torch.least(args.turn)?);
-            }
+            let ours = least(&call, Duration::from_millis(args.turn))?;
+            let torch = if lacks.is_none() { Some(torch.least(args.turn)?) } else { None };
+            times = times.least(Times { ours, torch });
         }
-        let torch = lacks.is_none().then_some(theirs);
-        let ratio = torch.map(|theirs| ours / theirs);
-        let (operation, sample) = (operation.name, sample.title());
-        rows.push(Row { operation, sample, dtype: dtype.name(), pass, ours, torch, ratio });
+        Ok(times)
     }
-    Ok(())
+
+    fn row(&self, times: Times) -> Row {
+        let (operation, sample) = (self.operation.name, self.sample.title());
+        let Times { ours, torch } = times;
+        Row { operation, sample, dtype: self.dtype.name(), pass: self.pass, ours, torch, ratio: times.ratio() }
+    }
+}
+
+impl Times {
+    fn ratio(self) -> Option<f64> {
+        self.torch.map(|torch| self.ours / torch)
+    }
+
+    fn are_slow(self, limit: f64) -> bool {
+        self.ratio().is_some_and(|ratio| ratio > limit)
+    }
+
+    /// The less of both, of each side.
+    fn least(self, other: Times) -> Times {
+        let torch = self.torch.into_iter().chain(other.torch).reduce(f64::min);
+        Times { ours: self.ours.min(other.ours), torch }
+    }
 }
 
 fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType) -> Result<Call> {
