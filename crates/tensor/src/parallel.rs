@@ -1,7 +1,7 @@
 //! Threads: how kernels share the cores.
 //!
-//! A kernel cuts its work into tasks, by the size of the problem and never by the number of threads, so that results
-//! have the same bits on any machine; [`run`] hands the tasks out. The calling thread always works too, so a call
+//! A kernel cuts its work into tasks by the size of the problem, so that results have the same bits for any number of threads; [`run`]
+//! hands the tasks out. (The number of threads may decide only between cuts that give the same bits.) The calling thread always works too, so a call
 //! never waits for a thread to wake: it does itself whatever nobody else has taken by then.
 //!
 //! The helpers are this module's own, not rayon's: between two operations of a training step a helper is idle for

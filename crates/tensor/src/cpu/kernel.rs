@@ -2,7 +2,7 @@
 //! in registers.
 
 use super::elements::rows_in;
-use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
+use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
 use super::source::Room;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
@@ -306,43 +306,9 @@ fn compute_rows<const N: usize>(
     }
 }
 
-/// `dst = f(x)`, rounded in registers. Blocks for which `round_alike` says so are rounded to `f32` instead, which gives the same.
-#[inline(always)]
-pub(super) fn to_halves<A: Computing, R: Registers>(
-    registers: R,
-    x: &[A],
-    dst: &mut [u16],
-    (f, round_alike): (impl Fn(A) -> f32 + Copy, impl Fn(Half, &[A; BLOCK], &[f32; BLOCK]) -> bool + Copy),
-) {
-    let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
-    registers.vectorized_widely(
-        #[inline(always)]
-        || {
-            let blocks = &mut blocks[..of.len()];
-            for (i, x) in of.iter().enumerate() {
-                let rounded = numbers(x, |x| x.cast());
-                blocks[i] = match round_alike(R::HALF, x, &rounded) {
-                    true => registers.narrow(&rounded),
-                    false => registers.narrow(&numbers(x, f)),
-                };
-            }
-        },
-    );
-    zip(last, of_last).for_each(|(dst, &x)| [*dst] = R::HALF.bits_of([f(x)]));
-}
-
-/// What `f` makes of a block.
-#[inline(always)]
-fn numbers<A: Computing>(x: &[A; BLOCK], f: impl Fn(A) -> f32) -> [f32; BLOCK] {
-    let mut numbers = [0.0; BLOCK];
-    for (lane, number) in numbers.iter_mut().enumerate() {
-        *number = f(x[lane]);
-    }
-    numbers
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::math::half::Half;
     use super::super::rows::{log_softmax_grad, softmax_grad};
     use super::super::{CpuView, sum};
     use super::*;

@@ -12,8 +12,7 @@ use bytemuck::NoUninit;
 
 use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
-use super::kernel::{Halves, Kernel, loop_over, of_halves, to_halves};
-use super::math::half::{BLOCK, Half, Wide};
+use super::kernel::{Halves, Kernel, loop_over, of_halves};
 use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
@@ -76,31 +75,6 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
             for (i, dst) in dst.chunks_mut(PIECE).enumerate() {
                 let x = x.part(i * PIECE, dst.len()).widened(&mut room);
                 half.narrow(T::as_f32s(x), dst);
-            }
-        }
-    });
-}
-
-/// [`map1_long`] to halves: numbers are rounded in registers. Where `round_alike` says so, numbers are rounded to `f32` instead of by
-/// `f`, with the same result.
-pub(crate) fn map1_to_halves<A: Computing>(
-    x: CpuView<'_, A>,
-    out: StoredMut<'_, f32>,
-    f: impl Fn(A) -> f32 + Sync + Copy,
-    round_alike: impl Fn(Half, &[A; BLOCK], &[f32; BLOCK]) -> bool + Sync + Copy,
-) {
-    contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
-        let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
-        match Wide::new(half) {
-            Some(Wide::F16(registers)) => to_halves(registers, x, dst, (f, round_alike)),
-            Some(Wide::BF16(registers)) => to_halves(registers, x, dst, (f, round_alike)),
-            None => {
-                let mut room = [0.0; PIECE];
-                for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
-                    let room = &mut room[..dst.len()];
-                    simd::vectorized(loop_over(room, &[x], |out, [x]| *out = f(x)));
-                    half.narrow(room, dst);
-                }
             }
         }
     });
@@ -224,7 +198,7 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
 
 /// What becomes of the elements of a contiguous destination.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+pub(super) enum Way {
     /// They are written, with unspecified values before.
     Write,
     /// The same, past the caches.
@@ -235,7 +209,7 @@ enum Way {
 
 impl Way {
     /// Written past the caches, if there are many.
-    fn to_write<T>(out: &StoredMut<'_, T>) -> Way {
+    pub(super) fn to_write<T>(out: &StoredMut<'_, T>) -> Way {
         let is_large = match out {
             StoredMut::Plain(out) => non_temporal::is_large(out),
             StoredMut::Halves(out, _) => non_temporal::is_large(out),
@@ -301,7 +275,7 @@ macro_rules! rooms {
     };
 }
 
-fn contiguous<T: Computing, A: Computing, const N: usize>(
+pub(super) fn contiguous<T: Computing, A: Computing, const N: usize>(
     way: Way,
     dst: StoredMut<'_, T>,
     sources: [CpuView<'_, A>; N],
@@ -422,6 +396,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::map1_by_bits;
+    use super::super::math::half::Half;
     use super::super::testing::{Strided, same_shape, shape, strided};
     use super::*;
 
@@ -521,11 +496,6 @@ mod tests {
 
                 map1_by_bits(view(&strides[0]), StoredMut::Halves(&mut out, half), |x: f32| -x, |bits| bits ^ 0x8000);
                 assert!((0..len).all(|i| [out[i]] == half.bits_of([-number(i)])), "{half:?}, {rows}×{columns}");
-
-                let x = CpuView { data: numbers[..].into(), shape: &[len], strides: &[1] };
-                let triple = |x: f32| x * 3.0;
-                map1_to_halves(x, StoredMut::Halves(&mut out, half), triple, |_, _, _| false);
-                assert!((0..len).all(|i| [out[i]] == half.bits_of([numbers[i] * 3.0])), "{half:?}, {rows}×{columns}");
             }
         }
     }

@@ -11,7 +11,7 @@
 //!
 //! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided
 //! positions in row-major order), `sides` (the same of several tensors at once), `source` (how every operand becomes
-//! contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, then any other file.
+//! contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, `to_halves` (rounded once), then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ mod spaced_rows;
 mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
+mod to_halves;
 mod triangle;
 mod view;
 mod walk;
@@ -61,9 +62,7 @@ pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
 pub(crate) use layer_norm::{Normalized, keeps_statistics, layer_norm, layer_norm_grad};
-pub(crate) use map::{
-    convert, map1, map1_long, map1_longest, map1_to_halves, map2, map2_long, map2_longest, map3, update,
-};
+pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, map2_longest, map3, update};
 pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
 pub(crate) use order::{Key, Quantile, modes, neighbors, order};
@@ -73,6 +72,7 @@ pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softma
 pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use sums::total;
+pub(crate) use to_halves::to_halves;
 pub(crate) use triangle::triangle;
 pub(crate) use view::{CpuView, MAX_RANK};
 

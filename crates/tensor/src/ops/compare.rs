@@ -1,7 +1,6 @@
 //! Comparisons, which make `bool` tensors, and conversions between precisions and kinds.
 
 use crate::autograd::Saved;
-use crate::cpu::math::half::{BLOCK, Half};
 use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Computing, DType, Element, Scalar};
@@ -142,51 +141,13 @@ impl PerType<1> for Cast {
             let [x] = inputs.views::<C>();
             match self.to {
                 to if to.computing() == C::DTYPE => cpu::convert(x, out.stored::<C>()),
-                DType::F16 | DType::BF16 => cpu::map1_to_halves(x, out.stored(), narrow, round_alike),
+                DType::F16 | DType::BF16 => cpu::to_halves(x, out.stored()),
                 DType::Bool => cpu::map1(x, out.stored::<u8>(), |x: C| u8::from(x != C::ZERO)),
                 DType::I64 => cpu::map1_long(x, out.stored::<i64>(), #[inline(always)] |x: C| whole(x)),
                 to => by_num!(to, U => cpu::map1(x, out.stored::<U>(), |x: C| x.cast())),
             }
         });
         Ok(())
-    }
-}
-
-/// As an `f32` that rounds to the half that the number rounds to.
-#[inline(always)]
-fn narrow<C: Computing>(x: C) -> f32 {
-    match (C::DTYPE, x.to_scalar()) {
-        (DType::U8, _) => x.cast(),
-        (DType::I32, _) => math::half::i32_to_f32_odd(x.cast()),
-        (_, Scalar::Int(value)) => math::half::f64_to_f32_odd(value as f64),
-        (_, Scalar::Float(value)) => math::half::f64_to_f32_odd(value),
-    }
-}
-
-/// Whether numbers that were rounded to `f32` round to the same halves as `x`: finding out takes less time than [`narrow`].
-///
-/// An `i32` from -2²⁴ to less than 2²⁴ is an `f32`. Of an `f64` the first rounding matters if it ends in the middle between two
-/// halves. Looking for middles between two `f16` takes as long as [`narrow`].
-#[inline(always)]
-fn round_alike<C: Computing>(half: Half, x: &[C; BLOCK], rounded: &[f32; BLOCK]) -> bool {
-    match C::DTYPE {
-        DType::U8 => true,
-        DType::I32 => {
-            let mut outside = 0;
-            for &x in x {
-                let x: i32 = x.cast();
-                outside |= x.wrapping_add(1 << 24) as u32;
-            }
-            outside < 1 << 25
-        }
-        DType::F64 => {
-            let mut middles = false;
-            for x in rounded {
-                middles |= x.to_bits() & 0xffff == 0x8000;
-            }
-            half == Half::BF16 && !middles
-        }
-        _ => false,
     }
 }
 

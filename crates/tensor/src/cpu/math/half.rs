@@ -137,6 +137,10 @@ pub(crate) trait Registers: Copy {
     fn narrow(self, numbers: &[f32; BLOCK]) -> Block;
     /// One number, rounded and widened again.
     fn rounded(self, x: f32) -> f32;
+    /// Rounds doubles, once, if there are instructions for it; returns whether there are.
+    fn narrow_doubles(self, _doubles: &[f64], _bits: &mut [u16]) -> bool {
+        false
+    }
     /// A block, widened, in whatever order is fastest.
     #[inline(always)]
     fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
@@ -202,10 +206,15 @@ impl Wide {
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
+    use std::arch::x86_64::{_MM_FROUND_NO_EXC, _MM_FROUND_TO_ZERO};
+
     use pulp::Simd;
     use pulp::x86::V3;
 
-    use super::{BLOCK, Block, F16c, Half, Registers, bf16, bf16_to_f32, each, rounded_above};
+    use super::{
+        BLOCK, Block, F16c, Half, Registers, bf16, bf16_to_f32, each, f32_to_f16, f64_to_f32_odd, processor,
+        rounded_above, zip,
+    };
 
     /// By the processor's instructions: faster than the arithmetic below, and the same but for the bits of NaN.
     #[derive(Clone, Copy)]
@@ -242,6 +251,33 @@ mod wide {
         #[inline(always)]
         fn rounded(self, x: f32) -> f32 {
             self.0.rounded(x)
+        }
+
+        /// By AVX-512, as [`f64_to_f32_odd`] does it, but with all places of `f32`. What is too small or too large for those is 0 or
+        /// infinite in `f16`.
+        fn narrow_doubles(self, doubles: &[f64], bits: &mut [u16]) -> bool {
+            const TO_ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
+            const BEHIND: i64 = (1 << 29) - 1;
+            let Some(simd) = processor::wide_vectors() else { return false };
+            let ((doubles, last), (bits, last_bits)) = (doubles.as_chunks(), bits.as_chunks_mut());
+            Simd::vectorize(
+                simd,
+                #[inline(always)]
+                || {
+                    let (behind, one) = (simd.avx512f._mm512_set1_epi64(BEHIND), simd.avx._mm256_set1_epi32(1));
+                    let bits = &mut bits[..doubles.len()];
+                    for (i, doubles) in doubles.iter().enumerate() {
+                        let doubles: [f64; F16c::LANES] = *doubles;
+                        let towards_zero = simd.avx512f._mm512_cvt_roundpd_ps::<TO_ZERO>(bytemuck::cast(doubles));
+                        let are_more = simd.avx512f._mm512_test_epi64_mask(bytemuck::cast(doubles), behind);
+                        let towards_zero = bytemuck::cast(towards_zero);
+                        let odd = simd.avx512vl._mm256_mask_or_epi32(towards_zero, are_more, towards_zero, one);
+                        bits[i] = self.0.narrow(&bytemuck::cast(odd));
+                    }
+                },
+            );
+            zip(last_bits, last).for_each(|(bits, &x)| *bits = f32_to_f16(f64_to_f32_odd(x)).to_bits());
+            true
         }
     }
 
@@ -460,6 +496,26 @@ mod tests {
         assert_eq!(f32_to_bf16(f64_to_f32_odd(1e300)), bf16::INFINITY);
         assert_eq!(f32_to_f16(f64_to_f32_odd(f64::NEG_INFINITY)), f16::NEG_INFINITY);
         assert!(f32_to_bf16(f64_to_f32_odd(f64::NAN)).is_nan());
+    }
+
+    #[test]
+    fn doubles_are_rounded_once_by_instructions() {
+        let Some(Wide::F16(registers)) = Wide::new(Half::F16) else { return };
+        let near = |bits: u16| {
+            let [low, high] = [bits, bits + 1].map(|bits| f16::from_bits(bits).to_f64());
+            let middle = (low + high) / 2.0;
+            [low, low.next_up(), middle.next_down(), middle, middle.next_up(), -middle, low * 1e-300, low * 1e300]
+        };
+        let mut numbers: Vec<f64> = (0..0x7bff).flat_map(near).collect();
+        numbers.extend([f64::INFINITY, f64::MIN_POSITIVE, -f64::MAX, 65519.999, 65520.0]);
+        let mut bits = vec![0; numbers.len()];
+        if registers.narrow_doubles(&numbers, &mut bits) {
+            let expected = numbers.iter().map(|&x| f32_to_f16(f64_to_f32_odd(x)).to_bits());
+            assert!(bits.iter().copied().eq(expected));
+            let mut bits = [0; 9];
+            registers.narrow_doubles(&[f64::NAN; 9], &mut bits);
+            assert!(bits.into_iter().all(|bits| f16::from_bits(bits).is_nan()));
+        }
     }
 
     #[test]
