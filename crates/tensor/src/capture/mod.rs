@@ -4,8 +4,21 @@
 //! the capturing stream meanwhile, so operations queue and allocate there, and nothing else about them changes. Each
 //! later call copies its inputs to where the graph reads them, and launches the graph.
 //!
-//! A small step is captured twice, and the two graphs take turns: while one runs, the inputs of the other are copied, on
-//! a stream for copies. A large step is captured once: copies take little of its time, and a second graph much memory.
+//! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied, on a stream for
+//! copies. A large step is captured once: copies take little of its time, and further graphs much memory.
+//!
+//! Inputs are copied after the graph that reads them there has run. `cuda` orders that by itself, but for the copy to run beside the
+//! graph of the call before, it must wait for the one before that, not for all that was launched. So each second launch is
+//! followed by an event, for which the copies of the next but one call wait:
+//!
+//! ```text
+//! call     0        1        2                 3        4
+//! graph    A        B        C                 A        B
+//! copies                     wait for event 0           wait for event 2
+//! event    0                 2                          4
+//! ```
+//!
+//! With two graphs each call would need an event.
 //!
 //! Invariants: a graph keeps the buffers that it uses; a result that the program still has is never overwritten
 //! (`Outputs`).
@@ -29,7 +42,8 @@ use crate::transfer::many::{room_for, upload_to};
 /// A step of a loop that is repeated with inputs of the same shapes: on a GPU, with a single launch.
 ///
 /// [`run`](CapturedStep::run) returns what the step returns. On a GPU, the first two calls with inputs of some shapes
-/// run the step. The third call, and for small steps the fourth, captures the step's work as a graph. Later calls
+/// run the step. The third call captures the step's work as a graph, and for small steps the fourth and the
+/// fifth do. Later calls
 /// launch the graph: the same kernels with the same arguments, so the same bits. Other shapes have graphs of their own,
 /// so a smaller last batch needs nothing special. On the CPU every call runs the step.
 ///
@@ -85,14 +99,15 @@ struct ByShape<I: Tensors, O: Tensors> {
     eager_calls: usize,
     turns: Vec<Turn<I, O>>, // never empty
     now: usize,             // whose turn it is
+    launches: usize,
+    /// The end of the latest launch with an even number.
+    launched: Option<Event>,
 }
 
 /// One of the graphs of a step, and the inputs that it reads.
 struct Turn<I: Tensors, O: Tensors> {
     slots: I,
     replay: Option<Replay<O>>,
-    /// The end of its latest launch.
-    launched: Option<Event>,
 }
 
 /// What was captured.
@@ -119,8 +134,9 @@ const EAGER_CALLS: usize = 2;
 /// Shapes for which a step is captured; others stay eager.
 const MOST_SHAPES: usize = 8;
 
-/// A step that needs no more memory than this between its operations is captured twice.
+/// A step that needs no more memory than this between its operations is captured [`TURNS`] times.
 const SMALL: ByteSize = ByteSize::mib(64);
+const TURNS: usize = 3;
 
 /// The inputs of this many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
 const MOST_GIVEN: usize = 4;
@@ -141,15 +157,17 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         self.drop_given();
         let device = self.device.clone();
         let _running = profiler::op(NAME);
-        let Some((cuda, copies, turn)) = self.turn(&inputs)? else {
+        let Some((cuda, copies, known)) = self.turn(&inputs)? else {
             return Ok(step(&inputs.on(&device)?)?.detached());
         };
+        known.wait(copies)?;
+        let turn = &mut known.turns[known.now];
         turn.give(&inputs, copies)?;
         let results = match turn.replay.as_mut().filter(|replay| replay.is_current()) {
             Some(replay) => replay.again(&cuda)?,
             None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).first(&cuda)?,
         };
-        turn.launched = Some(cuda.stream().record().map_err(|source| Error::cuda(NAME, source))?);
+        known.note_launch(&cuda)?;
         self.given.push(inputs);
         Ok(results)
     }
@@ -166,30 +184,33 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
     }
 
-    /// The graph whose turn it is for such inputs, and the stream for copies; none if this call is to run the step.
-    fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut Turn<I, O>)>> {
+    /// The step for such inputs, with the next one's turn, and the stream for copies; none if this call is to run the step.
+    fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut ByShape<I, O>)>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
             if self.by_shape.len() < MOST_SHAPES {
                 let turns = vec![Turn::for_such(inputs, &self.device, cuda)?];
-                self.by_shape.push(ByShape { eager_calls: EAGER_CALLS - 1, turns, now: 0 });
+                let eager_calls = EAGER_CALLS - 1;
+                self.by_shape.push(ByShape { eager_calls, turns, now: 0, launches: 0, launched: None });
             }
             return Ok(None);
         };
-        let ByShape { eager_calls, turns, now } = &mut self.by_shape[known];
-        if *eager_calls > 0 {
-            *eager_calls -= 1;
+        let known = &mut self.by_shape[known];
+        if known.eager_calls > 0 {
+            known.eager_calls -= 1;
             return Ok(None);
         }
         let is_small = |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept() <= SMALL);
-        if turns.len() == 1 && inputs.is_on_host() && is_small(&turns[0]) {
-            turns.push(Turn::for_such(inputs, &self.device, cuda)?);
+        if known.turns.len() < TURNS && inputs.is_on_host() && known.turns.iter().all(is_small) {
+            known.turns.push(Turn::for_such(inputs, &self.device, cuda)?);
+            known.now = known.turns.len() - 1;
+        } else {
+            known.now = (known.now + 1) % known.turns.len();
         }
-        *now = (*now + 1) % turns.len();
         if self.copies.is_none() {
             self.copies = Some(cuda.cuda().stream().map_err(|source| Error::cuda(NAME, source))?);
         }
-        Ok(self.copies.as_ref().map(|copies| (cuda.clone(), copies, &mut turns[*now])))
+        Ok(self.copies.as_ref().map(|copies| (cuda.clone(), copies, known)))
     }
 
     /// Forgets what was captured: the next calls run the step again.
@@ -204,20 +225,37 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     }
 }
 
+impl<I: Tensors, O: Tensors> ByShape<I, O> {
+    /// Lets copies wait for the launches before the latest one, if they have not yet; see the head of the file.
+    fn wait(&self, copies: &Stream) -> Result<()> {
+        match &self.launched {
+            Some(launched) if self.launches.is_multiple_of(2) => {
+                copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn note_launch(&mut self, cuda: &CudaDevice) -> Result<()> {
+        if self.turns.len() > 1 && self.launches.is_multiple_of(2) {
+            self.launched = Some(cuda.stream().record().map_err(|source| Error::cuda(NAME, source))?);
+        }
+        self.launches += 1;
+        Ok(())
+    }
+}
+
 impl<I: Tensors, O: Tensors> Turn<I, O> {
     fn for_such(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
         let mut like = Vec::new();
         inputs.visit(&mut |input| like.push(input.clone()));
         let mut room = room_for(&like, device, cuda)?.into_iter();
         let slots = inputs.of(&mut || room.next().unwrap_or_else(|| unreachable!("there is room for each")));
-        Ok(Self { slots, replay: None, launched: None })
+        Ok(Self { slots, replay: None })
     }
 
-    /// Copies the inputs to where the graph reads them, after its latest launch.
+    /// Copies the inputs to where the graph reads them.
     fn give(&self, inputs: &I, copies: &Stream) -> Result<()> {
-        if let Some(launched) = &self.launched {
-            copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))?;
-        }
         let mut from_host = Vec::new();
         inputs.copy_to(&self.slots, &mut from_host)?;
         upload_to(&from_host, copies)
