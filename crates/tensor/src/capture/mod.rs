@@ -7,9 +7,8 @@
 //! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied, on a stream for
 //! copies. A large step is captured once: copies take little of its time, and further graphs much memory.
 //!
-//! Inputs are copied after the graph that reads them there has run. `cuda` orders that by itself, but for the copy to run beside the
-//! graph of the call before, it must wait for the one before that, not for all that was launched. So each second launch is
-//! followed by an event, for which the copies of the next but one call wait:
+//! A copy must not overwrite what a graph still reads. `cuda` orders that by itself: a copy would wait for all that was launched. To run
+//! beside the latest launch, it waits for an event that was recorded before that launch. One event for two launches is enough:
 //!
 //! ```text
 //! call     0        1        2                 3        4
@@ -18,7 +17,7 @@
 //! event    0                 2                          4
 //! ```
 //!
-//! With two graphs each call would need an event.
+//! With two graphs, each launch would need one.
 //!
 //! Invariants: a graph keeps the buffers that it uses; a result that the program still has is never overwritten
 //! (`Outputs`).

@@ -1,6 +1,7 @@
 //! The steps on the CPU. A step is a product with the state before it, cut into parts of columns (`products.rs`), and one pass over the
 //! gates, cut into tasks of some sequences each and computed [`WIDTH`] at a time in registers: forward (`forward.rs`) and back
-//! (`backward.rs`). All is cut by sizes only.
+//! (`backward.rs`). If each thread has sequences of its own and the weight is small enough, there is one part, and a task multiplies
+//! its own sequences.
 
 mod backward;
 mod forward;

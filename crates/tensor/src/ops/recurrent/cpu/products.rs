@@ -35,7 +35,7 @@ pub(in crate::ops::recurrent) struct Parts {
     count: usize,
     /// Whether products are those of `bf16`, if the processor multiplies such.
     is_bf16: bool,
-    /// Whether it is the one with a state, not that with gradients of gates.
+    /// Whether the left side is a state; else it is gradients of gates.
     is_of_state: bool,
 }
 
