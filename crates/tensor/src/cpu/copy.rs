@@ -103,6 +103,11 @@ fn move_usual_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
 fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
     let (len, [to_step, step]) = (lines.len, lines.steps);
     match (lines.steps, len) {
+        ([1, 1], 2) => each_line(
+            (to, from, lines),
+            #[inline(always)]
+            |to, from| to[..2].copy_from(&from[..2]),
+        ),
         ([1, 1], _) => each_line(
             (to, from, lines),
             #[inline(always)]
