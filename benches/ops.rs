@@ -5,9 +5,9 @@
 //! ```
 //!
 //! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
-//! least time of a call counts. A row above the limit is measured again, as often as [`AGAIN`] says, and after all others, as
-//! often as [`LATER`] says, before it counts as slow: most such rows are noise, and some noise lasts for seconds. On a busy machine only
-//! `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
+//! least time of a call counts. A row above the limit is measured again before it counts as slow: at once, as often as
+//! [`AGAIN`] says, and after all others, as often as [`LATER`] says. Most such rows are noise, and some noise lasts for
+//! seconds. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
 
 // Not as a crate: examples would be compiled with it, too.
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "tests use the rest")]

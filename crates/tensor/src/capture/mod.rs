@@ -7,8 +7,9 @@
 //! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied, on a stream for
 //! copies. A large step is captured once: copies take little of its time, and further graphs much memory.
 //!
-//! A copy must not overwrite what a graph still reads. `cuda` orders that by itself: a copy would wait for all that was launched. To run
-//! beside the latest launch, it waits for an event that was recorded before that launch. One event for two launches is enough:
+//! Inputs must not be overwritten while a graph reads them. `cuda` makes sure of that, but by itself it lets a copy wait for all launches
+//! so far. So that a copy runs beside the latest launch, it waits for an event that was recorded before that launch. One event
+//! for two launches is enough:
 //!
 //! ```text
 //! call     0        1        2                 3        4
@@ -42,9 +43,8 @@ use crate::transfer::many::{room_for, upload_to};
 ///
 /// [`run`](CapturedStep::run) returns what the step returns. On a GPU, the first two calls with inputs of some shapes
 /// run the step. The third call captures the step's work as a graph, and for small steps the fourth and the
-/// fifth do. Later calls
-/// launch the graph: the same kernels with the same arguments, so the same bits. Other shapes have graphs of their own,
-/// so a smaller last batch needs nothing special. On the CPU every call runs the step.
+/// fifth do. Later calls launch the graph: the same kernels with the same arguments, so the same bits. Other shapes have
+/// graphs of their own, so a smaller last batch needs nothing special. On the CPU every call runs the step.
 ///
 /// Inputs on the host are copied while the GPU still runs the step before, and the program does not wait for copies
 /// from page-locked memory. So the inputs of a call are kept until the next call. Small inputs, of at most 256 KiB, are

@@ -11,7 +11,7 @@
 //!
 //! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided
 //! positions in row-major order), `sides` (the same of several tensors at once), `source` (how every operand becomes
-//! contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, `to_halves` (rounded once), then any other file.
+//! contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, then any other file.
 //! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
 //! Conversions of numbers to halves, in registers: rounded once, to the nearest, ties to even.
 
+use super::kernel::loop_over;
 use super::map::{Way, contiguous};
 use super::math::half::{BLOCK, Half, Registers, Wide, f64_to_f32_odd, i32_to_f32_odd};
 use super::{CpuView, PIECE, Stored, StoredMut, simd};
@@ -17,10 +18,7 @@ pub(crate) fn to_halves<A: Computing>(x: CpuView<'_, A>, out: StoredMut<'_, f32>
                 let mut room = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
                     let room = &mut room[..dst.len()];
-                    simd::vectorized(
-                        #[inline(always)]
-                        || zip(&mut *room, x).for_each(|(to, &x)| *to = odd(x)),
-                    );
+                    simd::vectorized(loop_over(room, &[x], |out, [x]| *out = odd(x)));
                     half.narrow(room, dst);
                 }
             }

@@ -7,6 +7,9 @@ mod backward;
 mod forward;
 mod products;
 
+use bytemuck::Pod;
+use half::bf16;
+
 pub(super) use self::backward::{Outs, backward};
 pub(super) use self::forward::forward;
 pub(super) use self::products::Parts;
@@ -14,8 +17,6 @@ use crate::cpu::Stored;
 use crate::cpu::math::half::bf16_to_f32;
 use crate::element::Real;
 use crate::inlined::{Slice, zip};
-use bytemuck::Pod;
-use half::bf16;
 
 /// Numbers of a gate that are computed together.
 const WIDTH: usize = 16;

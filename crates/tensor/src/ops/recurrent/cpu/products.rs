@@ -246,7 +246,7 @@ mod tests {
     const GATES: usize = 4;
     const ROWS: usize = 20;
 
-    /// `[rows, gates, hidden]`, of groups of so many rows with so many parts.
+    /// The products of all rows, `[rows, gates, hidden]`: `group` rows at a time, by a weight in `count` parts.
     fn products<T: Stores + Element<Kind = Float>>(group: usize, count: usize) -> Vec<T::C>
     where
         T::C: Real + Element<Kind = Float>,
