@@ -14,7 +14,9 @@ use crate::inlined::Slice;
 /// Columns of two tiles, side by side.
 pub(crate) const COLUMNS: usize = 32;
 /// Rows of a tile, and pairs of numbers in each.
-const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
+/// Rows of two tiles, one above the other.
+pub(crate) const ROWS: usize = 2 * SIDE;
 
 /// A processor with the instructions, in a process that may use them.
 #[derive(Clone, Copy)]
@@ -27,6 +29,20 @@ pub(crate) struct Left<'a> {
     /// From a row to the next one, in numbers.
     pub(crate) distance: usize,
     pub(crate) rows: usize,
+}
+
+/// Sums of products with rows that lie anywhere: what [`Amx::add_shifted`] adds up.
+#[derive(Clone, Copy)]
+pub(crate) struct Shifted<'a> {
+    /// Pairs of the left side, `[steps, ROWS, depth]`.
+    pub(crate) left: &'a [u32],
+    /// Pairs that a step adds up, at most [`SIDE`].
+    pub(crate) depth: usize,
+    pub(crate) right: &'a [u32],
+    /// Where the first row of each step begins in the right side, `depth` places apart.
+    pub(crate) starts: &'a [usize],
+    /// From a row of the right side to the next one of its step.
+    pub(crate) distance: usize,
 }
 
 /// Tiles 0 to 3 are sums, 4 is rows of the left side, 5 and 6 are 16 rows of the right one.
@@ -68,18 +84,51 @@ impl Amx {
         mut write: impl FnMut(usize, usize, &[[f32; COLUMNS]]),
     ) {
         let side = left.rows.min(SIDE);
-        let tiles = Tiles::new(side);
-        let mut sums = [[0.0; COLUMNS]; 2 * SIDE];
+        let tiles = Tiles::new(side, SIDE);
+        let mut sums = [[0.0; COLUMNS]; ROWS];
         for (panel, right) in right.chunks_exact(pairs).enumerate() {
             let mut first = 0;
             while first < left.rows {
-                let rows = if left.rows - first >= 2 * SIDE { 2 * SIDE } else { side };
+                let rows = if left.rows - first >= ROWS { ROWS } else { side };
                 let start = first.min(left.rows - rows);
                 let numbers = &left.numbers[start * left.distance..];
                 tiles.multiply(Left { numbers, rows, ..left }, right, &mut sums);
                 write(start, panel, &sums[..rows]);
                 first = start + rows;
             }
+        }
+    }
+
+    /// Adds the products of all steps to sums, `[ROWS, columns]`, of which [`COLUMNS`] divides the number of columns.
+    ///
+    /// # Panics
+    /// If the sizes are others, or rows are not inside the right side.
+    pub(crate) fn add_shifted(self, shifted: Shifted<'_>, sums: &mut [f32]) {
+        let Shifted { left, depth, right, starts, distance } = shifted;
+        let columns = sums.len() / ROWS;
+        let steps = starts.len() / depth;
+        let last = starts.iter().step_by(depth).max().map_or(0, |start| start + (depth - 1) * distance + columns);
+        let is_whole = sums.len() == ROWS * columns && columns.is_multiple_of(COLUMNS) && depth <= SIDE;
+        assert!(
+            is_whole && left.len() == steps * ROWS * depth,
+            "{} sums, {} pairs {depth} deep",
+            sums.len(),
+            left.len()
+        );
+        assert!(last <= right.len(), "rows end at {last} of {}", right.len());
+        let tiles = Tiles::new(SIDE, depth);
+        for column in (0..columns).step_by(COLUMNS) {
+            let to = sums[column..].as_mut_ptr().cast();
+            // SAFETY: there are `ROWS` rows of `columns` sums, and `COLUMNS` of each from `column` on.
+            unsafe { tiles.load(to, 4 * columns) };
+            for (starts, left) in starts.chunks_exact(depth).zip(left.chunks_exact(ROWS * depth)) {
+                let sides = [left.as_ptr().cast(), right[starts[0] + column..].as_ptr().cast()];
+                // SAFETY: a step reads `ROWS` rows of `depth` pairs, which the left side has, and `depth` rows of `COLUMNS`
+                // pairs, of which the assertion found the last inside.
+                unsafe { tiles.accumulate(false, sides, [4 * depth, 4 * distance], 1) };
+            }
+            // SAFETY: as above.
+            unsafe { tiles.store(false, to, 4 * columns) };
         }
     }
 }
@@ -90,13 +139,14 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// For up to 16 rows in a tile.
-    fn new(side: usize) -> Tiles {
+    /// For up to 16 rows in a tile of the left side, and up to 16 pairs in each.
+    fn new(side: usize, depth: usize) -> Tiles {
         let mut configuration =
             Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
         configuration.row_bytes[..TILES].set_to(4 * SIDE as u16);
+        configuration.row_bytes[TILES_OF_ROWS - 1] = 4 * depth as u16;
         configuration.rows[..TILES_OF_ROWS].set_to(side as u8);
-        configuration.rows[TILES_OF_ROWS..TILES].set_to(SIDE as u8);
+        configuration.rows[TILES_OF_ROWS..TILES].set_to(depth as u8);
         // SAFETY: called where `Amx` is; reads the 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &configuration, options(nostack, preserves_flags, readonly)) };
         Tiles { side }
@@ -104,11 +154,11 @@ impl Tiles {
 
     /// The sums of one or two tiles of rows with one panel.
     #[inline(always)]
-    fn multiply(&self, left: Left<'_>, right: &[[u32; COLUMNS]], sums: &mut [[f32; COLUMNS]; 2 * SIDE]) {
+    fn multiply(&self, left: Left<'_>, right: &[[u32; COLUMNS]], sums: &mut [[f32; COLUMNS]; ROWS]) {
         let Left { numbers, distance, rows } = left;
         let is_one = rows == self.side;
         let needed = rows.checked_sub(1).and_then(|before| before.checked_mul(distance)?.checked_add(2 * right.len()));
-        let is_inside = (is_one || rows == 2 * SIDE) && needed.is_some_and(|needed| needed <= numbers.len());
+        let is_inside = (is_one || rows == ROWS) && needed.is_some_and(|needed| needed <= numbers.len());
         assert!(is_inside, "{rows} rows of {} pairs, {distance} apart, of {} numbers", right.len(), numbers.len());
         let (steps, rest) = right.as_chunks::<SIDE>();
         self.zero();
@@ -116,11 +166,11 @@ impl Tiles {
             let sides = [numbers.as_ptr().cast::<u8>(), steps.as_ptr().cast()];
             // SAFETY: a step reads `rows` rows of 64 bytes of the left side, which the assertion found inside, and 16 rows of
             // 128 bytes of the right one, which are a step's.
-            unsafe { self.accumulate(is_one, sides, 2 * distance, steps.len()) };
+            unsafe { self.accumulate(is_one, sides, [2 * distance, 4 * COLUMNS], steps.len()) };
         }
         if !rest.is_empty() {
             // With zeros behind the last pairs.
-            let (mut of_left, mut of_right) = ([[0_u32; SIDE]; 2 * SIDE], [[0_u32; COLUMNS]; SIDE]);
+            let (mut of_left, mut of_right) = ([[0_u32; SIDE]; ROWS], [[0_u32; COLUMNS]; SIDE]);
             for (i, to) in of_left[..rows].iter_mut().enumerate() {
                 let from = &numbers[i * distance + 2 * SIDE * steps.len()..][..2 * rest.len()];
                 bytemuck::cast_slice_mut::<u32, u16>(to)[..from.len()].copy_from(from);
@@ -128,10 +178,10 @@ impl Tiles {
             of_right[..rest.len()].copy_from(rest);
             let sides = [of_left.as_ptr().cast::<u8>(), of_right.as_ptr().cast()];
             // SAFETY: they have room for one step.
-            unsafe { self.accumulate(is_one, sides, 4 * SIDE, 1) };
+            unsafe { self.accumulate(is_one, sides, [4 * SIDE, 4 * COLUMNS], 1) };
         }
         // SAFETY: there are as many rows of 128 bytes.
-        unsafe { self.store(is_one, sums.as_mut_ptr().cast()) };
+        unsafe { self.store(is_one, sums.as_mut_ptr().cast(), 4 * COLUMNS) };
     }
 
     #[inline(always)]
@@ -148,13 +198,19 @@ impl Tiles {
         }
     }
 
-    /// Adds the products of `steps` steps of 16 pairs, of a left side whose rows are `distance` bytes apart. The order of
-    /// instructions matters: with both tiles of the left side in registers of their own, steps take four times as long.
+    /// Adds the products of `steps` steps of 16 pairs, of sides whose rows are so many bytes apart. If there are several steps, the rows
+    /// of the right side follow each other. The order of instructions matters: with both tiles of the left side in registers of their own, steps take four times as long.
     ///
     /// # Safety
     /// All rows of these steps may be read: of the left side the rows of one tile or of two, of the right side 16.
     #[inline(always)]
-    unsafe fn accumulate(&self, is_one: bool, [left, right]: [*const u8; 2], distance: usize, steps: usize) {
+    unsafe fn accumulate(
+        &self,
+        is_one: bool,
+        [left, right]: [*const u8; 2],
+        [distance, row]: [usize; 2],
+        steps: usize,
+    ) {
         if is_one {
             // SAFETY: what the caller promises.
             unsafe {
@@ -173,7 +229,7 @@ impl Tiles {
                     right = inout(reg) right => _,
                     steps = inout(reg) steps => _,
                     distance = in(reg) distance,
-                    row = in(reg) 4 * COLUMNS,
+                    row = in(reg) row,
                     options(nostack, readonly)
                 );
             }
@@ -200,26 +256,47 @@ impl Tiles {
                     right = inout(reg) right => _,
                     steps = inout(reg) steps => _,
                     distance = in(reg) distance,
-                    row = in(reg) 4 * COLUMNS,
+                    row = in(reg) row,
                     options(nostack, readonly)
                 );
             }
         }
     }
 
-    /// Writes the sums.
+    /// Reads the sums of two tiles of rows that are `row` bytes apart.
+    ///
+    /// # Safety
+    /// The rows of both may be read.
+    #[inline(always)]
+    unsafe fn load(&self, sums: *const u8, row: usize) {
+        // SAFETY: what the caller promises.
+        unsafe {
+            asm!(
+                "tileloadd tmm0, [{upper} + {row} * 1]",
+                "tileloadd tmm1, [{upper} + {row} * 1 + 64]",
+                "tileloadd tmm2, [{lower} + {row} * 1]",
+                "tileloadd tmm3, [{lower} + {row} * 1 + 64]",
+                upper = in(reg) sums,
+                lower = in(reg) sums.wrapping_add(SIDE * row),
+                row = in(reg) row,
+                options(nostack, readonly, preserves_flags)
+            );
+        }
+    }
+
+    /// Writes the sums to rows that are `row` bytes apart.
     ///
     /// # Safety
     /// The rows of one tile or of two may be written.
     #[inline(always)]
-    unsafe fn store(&self, is_one: bool, sums: *mut u8) {
+    unsafe fn store(&self, is_one: bool, sums: *mut u8, row: usize) {
         // SAFETY: what the caller promises.
         unsafe {
             asm!(
                 "tilestored [{sums} + {row} * 1], tmm0",
                 "tilestored [{sums} + {row} * 1 + 64], tmm1",
                 sums = in(reg) sums,
-                row = in(reg) 4 * COLUMNS,
+                row = in(reg) row,
                 options(nostack, preserves_flags)
             );
         }
@@ -227,10 +304,10 @@ impl Tiles {
             // SAFETY: what the caller promises.
             unsafe {
                 asm!(
-                    "tilestored [{sums} + {row} * 1 + 2048], tmm2",
-                    "tilestored [{sums} + {row} * 1 + 2112], tmm3",
-                    sums = in(reg) sums,
-                    row = in(reg) 4 * COLUMNS,
+                    "tilestored [{sums} + {row} * 1], tmm2",
+                    "tilestored [{sums} + {row} * 1 + 64], tmm3",
+                    sums = in(reg) sums.wrapping_add(SIDE * row),
+                    row = in(reg) row,
                     options(nostack, preserves_flags)
                 );
             }

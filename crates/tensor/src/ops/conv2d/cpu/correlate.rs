@@ -9,14 +9,14 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use pagelock_memory::Result;
 
-use super::entries::Entries;
+use super::entries::{Entries, TileSizes};
 use super::fill::{Fill, Images};
 use super::pass::{Pass, Span, Tiling};
 use super::planes::{Limits, Planes};
 use super::rows::TileRows;
 use super::tile::Tile;
 use crate::inlined::{Slice, zip};
-use crate::lanes::{Lanes, tile_rows};
+use crate::lanes::Lanes;
 use crate::scratch;
 
 /// A block stays in the second-level cache.
@@ -32,9 +32,10 @@ pub(super) struct Operands<'a, E: Entries> {
 
 pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>) -> Result<()> {
     let Operands { source, weight, bias, target } = operands;
-    let pass = &pass.split(E::CHANNELS);
-    let tile_rows = tile_rows::<E::Simd>(pass.target_channels);
-    let planes = Planes::choose::<E>((pass.rows, pass.columns), pass.source_entries(), pass.batch, LIMITS);
+    let entries_per_group = pass.source_channels.div_ceil(E::CHANNELS);
+    let TileSizes { rows: tile_rows, depth, lanes } = E::tiling(entries_per_group, pass.target_channels);
+    let pass = &pass.split(E::CHANNELS, depth);
+    let planes = Planes::choose::<E::Factor>((pass.rows, pass.columns), (entries_per_group, lanes), pass.batch, LIMITS);
     let tiles = pass.target_channels.div_ceil(tile_rows);
     let n_taps = pass.n_all_taps();
     scratch::with(n_taps, |offsets| {
@@ -43,7 +44,7 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
                 place_taps(pass, &planes, offsets);
                 pack::<E>(pass, tile_rows, weight, weights);
                 pack_bias(pass, tile_rows, bias, starts);
-                let packed = Packed { entries, planes, tile_rows, tiles, offsets, weights, starts };
+                let packed = Packed { entries, planes, tile_rows, depth, tiles, offsets, weights, starts };
                 let tiling = Tiling { channels: tile_rows, tiles, images: planes.images };
                 pass.for_each_task(tiling, target, |span, target| run_task(pass, &packed, source, span, target))
             })
@@ -57,11 +58,13 @@ struct Packed<'a, E: Entries> {
     planes: Planes,
     /// Channels per tile.
     tile_rows: usize,
+    /// Entries that are added up at once.
+    depth: usize,
     /// Tiles per group.
     tiles: usize,
     /// Where each tap's pixels begin in a block: `[phases, taps]`.
     offsets: &'a [usize],
-    /// `[groups, phases, tiles, taps, tile_rows]`
+    /// `[groups, phases, tiles, taps / depth, tile_rows, depth]`
     weights: &'a [E::Factor],
     /// What each sum starts with: `[groups, tiles · tile_rows]`.
     starts: &'a [E::Sum],
@@ -79,17 +82,21 @@ fn place_taps(pass: &Pass, planes: &Planes, offsets: &mut [usize]) {
 
 /// Fills the weights; the rows of a tile without a channel get zeros.
 fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weights: &mut [E::Factor]) {
-    let mut rows = weights.chunks_exact_mut(tile_rows);
+    let depth = pass.entry_depth;
+    let mut blocks = weights.chunks_exact_mut(tile_rows * depth);
     for group in 0..pass.groups {
         for phases in pass.phases() {
             for first in (0..pass.target_channels).step_by(tile_rows) {
                 let channels = first..(first + tile_rows).min(pass.target_channels);
-                pass.for_each_tap(phases, |_, _, _, (tap, second)| {
-                    let row = rows.next().expect("one per tap and tile");
-                    row[channels.len()..].set_to(E::Factor::zeroed());
-                    for (to, channel) in zip(&mut row[..], channels.clone()) {
+                let mut block = &mut [][..];
+                pass.for_each_tap(phases, |entry, _, _, (tap, second)| {
+                    if entry % depth == 0 {
+                        block = blocks.next().expect("one per tap and tile, of so many entries");
+                        block.set_to(E::Factor::zeroed());
+                    }
+                    for (to, channel) in zip(block[entry % depth..].chunks_mut(depth), channels.clone()) {
                         let weight = &weight[pass.first_weight(group, channel)..];
-                        [*to] = E::join(&[weight[tap]], second.map(|second| [weight[second]]).as_ref());
+                        [to[0]] = E::join(&[weight[tap]], second.map(|second| [weight[second]]).as_ref());
                     }
                 });
             }
@@ -114,8 +121,7 @@ fn run_task<E: Entries>(
     target: &mut [E::Element],
 ) -> Result<()> {
     let planes = &packed.planes;
-    let n_sums =
-        pass.phases().count() * packed.tile_rows * planes.vectors(planes.block_rows) * E::Sum::lanes::<E::Simd>();
+    let n_sums = pass.phases().count() * packed.tile_rows * planes.covered(planes.block_rows);
     scratch::with(planes.block_len(pass.source_entries()), |block| {
         scratch::with(n_sums, |sums| {
             scratch::with(E::room(n_sums), |room| {
@@ -188,13 +194,13 @@ impl<E: Entries> Task<'_, E> {
     fn tiles(&mut self, part: &Part, group: usize) {
         let (pass, packed) = (self.pass, self.packed);
         let n_rows = pass.rows.targets(0).saturating_sub(part.first_row).min(packed.planes.block_rows);
-        let phase_len = packed.tile_rows * packed.planes.vectors(n_rows) * E::Sum::lanes::<E::Simd>();
+        let phase_len = packed.tile_rows * packed.planes.covered(n_rows);
         for tile in self.span.tiles.0..self.span.tiles.1 {
             let (mut first_tap, mut n_sums) = (0, 0);
             for (phases, sums) in std::iter::zip(pass.phases(), self.sums.chunks_exact_mut(phase_len)) {
                 let taps = first_tap..first_tap + pass.n_taps(phases);
                 (first_tap, n_sums) = (taps.end, n_sums + phase_len);
-                packed.tile(group, tile, taps, self.block, sums).run();
+                E::add_up(packed.tile(group, tile, taps, self.block, sums));
             }
             if pass.relu {
                 packed.entries.vectorize(
@@ -259,6 +265,8 @@ impl<E: Entries> Packed<'_, E> {
             start: &self.starts[(group * self.tiles + tile) * self.tile_rows..][..self.tile_rows],
             offsets: &self.offsets[taps],
             weights: &self.weights[first_weight..][..n_weights],
+            depth: self.depth,
+            distance: self.planes.plane(1, 0, 0),
             source: block,
             sums,
         }

@@ -1,16 +1,23 @@
 //! What planes hold: numbers, or those of two channels in one entry where `bf16` is multiplied in pairs.
 
 use bytemuck::Pod;
+use pagelock_memory::Result;
 use pulp::Simd;
 
+use super::tile::Tile;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
 use crate::element::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::inlined::zip;
 #[cfg(target_arch = "x86_64")]
-use crate::lanes::{Bf16, PairsOfBf16};
-use crate::lanes::{Multiplier, Numbers};
+use crate::lanes::{
+    Bf16, PairsOfBf16,
+    amx::{self, Amx, Shifted},
+};
+use crate::lanes::{Dots, Multiplier, Numbers, tile_rows};
+#[cfg(target_arch = "x86_64")]
+use crate::{lanes::StridedRows, ops::Packed, scratch};
 
 /// How elements of tensors become factors in planes, and sums become elements.
 pub(super) trait Entries: Multiplier {
@@ -21,6 +28,19 @@ pub(super) trait Entries: Multiplier {
 
     /// The element as a number.
     fn number(element: Self::Element) -> Self::Sum;
+    /// How tiles are computed that have so many entries and channels of the target.
+    fn tiling(_entries: usize, channels: usize) -> TileSizes {
+        TileSizes { rows: tile_rows::<Self::Simd>(channels), depth: 1, lanes: Self::lanes() }
+    }
+    /// Adds up a tile.
+    fn add_up(tile: Tile<'_, Self>) {
+        tile.run();
+    }
+    /// Adds dot products with the entries of channels, of which each has so many taps.
+    fn add_dots(dots: Dots<'_, Self>, _taps: usize) -> Result<()> {
+        dots.run();
+        Ok(())
+    }
     /// The factors of neighbors.
     fn join<const W: usize>(first: &[Self::Element; W], second: Option<&[Self::Element; W]>) -> [Self::Factor; W];
     /// The factors of the even and of the odd ones of neighbors.
@@ -32,6 +52,17 @@ pub(super) trait Entries: Multiplier {
     fn room(sums: usize) -> usize;
     /// The sums as elements: themselves, or in `room`.
     fn rounded<'a>(sums: &'a [Self::Sum], room: &'a mut [Self::Element]) -> &'a [Self::Element];
+}
+
+/// The sizes of tiles.
+#[derive(Clone, Copy)]
+pub(super) struct TileSizes {
+    /// Channels of the target.
+    pub(super) rows: usize,
+    /// Entries that are added up at once.
+    pub(super) depth: usize,
+    /// Pixels that are added up at once.
+    pub(super) lanes: usize,
 }
 
 impl<S: Simd, R: Real> Entries for Numbers<S, R> {
@@ -62,6 +93,33 @@ impl<S: Simd, R: Real> Entries for Numbers<S, R> {
 impl Entries for Bf16 {
     type Element = u16;
     const CHANNELS: usize = 1;
+
+    /// By matrix units, if there are some and channels fill half of one: for each tap, the channels' entries times the left side, whose
+    /// rows become columns.
+    fn add_dots(dots: Dots<'_, Self>, taps: usize) -> Result<()> {
+        let Dots { left, right, starts, len, .. } = dots;
+        let (channels, n) = (starts.len() / taps, dots.sums.len() / starts.len());
+        if Amx::new().is_none() || channels.min(n) < amx::SIDE {
+            dots.run();
+            return Ok(());
+        }
+        let distance = starts[taps] - starts[0];
+        scratch::with(Packed::room([len, n]), |pairs| {
+            let packed = Packed::new([len, n], left.numbers, [1, left.distance], pairs);
+            scratch::with(starts.len() * n, |products: &mut [f32]| {
+                for (products, &start) in products.chunks_exact_mut(channels * n).zip(&starts[..taps]) {
+                    packed.multiply(StridedRows { numbers: &right[start..], distance }, 0, products);
+                }
+                for (column, sums) in dots.sums.chunks_exact_mut(starts.len()).enumerate() {
+                    for (channel, sums) in sums.chunks_exact_mut(taps).enumerate() {
+                        let products = products[channel * n + column..].iter().step_by(channels * n);
+                        zip(sums, products).for_each(|(sum, product)| *sum += product);
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
 
     #[inline(always)]
     fn number(element: u16) -> f32 {
@@ -95,6 +153,22 @@ impl Entries for PairsOfBf16 {
     type Element = u16;
     const CHANNELS: usize = 2;
 
+    /// Those of matrix units, if there are some and a tile fills half of one.
+    fn tiling(entries: usize, channels: usize) -> TileSizes {
+        let depth = [amx::SIDE, amx::SIDE / 2].into_iter().find(|&depth| entries.is_multiple_of(depth));
+        match depth.filter(|_| channels >= amx::SIDE && Amx::new().is_some()) {
+            Some(depth) => TileSizes { rows: amx::ROWS, depth, lanes: amx::COLUMNS },
+            None => TileSizes { rows: tile_rows::<Self::Simd>(channels), depth: 1, lanes: Self::lanes() },
+        }
+    }
+    fn add_up(tile: Tile<'_, Self>) {
+        let Some(unit) = Amx::new().filter(|_| tile.depth > 1) else { return tile.run() };
+        let Tile { start, offsets, weights, depth, distance, source, sums, .. } = tile;
+        for (sums, &start) in sums.chunks_exact_mut(sums.len() / start.len()).zip(start) {
+            sums.fill(start);
+        }
+        unit.add_shifted(Shifted { left: weights, depth, right: source, starts: offsets, distance }, sums);
+    }
     #[inline(always)]
     fn number(element: u16) -> f32 {
         Bf16::number(element)

@@ -22,6 +22,8 @@ pub(super) struct Pass {
     pub(super) target_channels: usize,
     /// Source channels that each product adds up: those of an entry (`entries.rs`).
     pub(super) entry_channels: usize,
+    /// Entries whose taps at one place follow each other; divides their number.
+    pub(super) entry_depth: usize,
     /// Whether sums below zero become zero.
     pub(super) relu: bool,
     weights: WeightStrides,
@@ -61,6 +63,7 @@ impl Pass {
             source_channels: inputs,
             target_channels: outputs,
             entry_channels: 1,
+            entry_depth: 1,
             relu: false,
             weights: WeightStrides {
                 group: outputs * inputs * taps,
@@ -90,9 +93,9 @@ impl Pass {
         Pass { relu, ..self }
     }
 
-    /// The same with its source in phases, and `entry_channels` channels in each entry.
-    pub(super) fn split(&self, entry_channels: usize) -> Pass {
-        Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
+    /// The same with its source in phases, and `entry_channels` channels in each entry, `entry_depth` of which are added up at once.
+    pub(super) fn split(&self, entry_channels: usize, entry_depth: usize) -> Pass {
+        Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, entry_depth, ..*self }
     }
 
     /// Entries for the channels of a group.
@@ -132,13 +135,15 @@ impl Pass {
         (row, column): (usize, usize),
         mut each: impl FnMut(usize, Tap, Tap, (usize, Option<usize>)),
     ) {
-        for entry in 0..self.source_entries() {
-            let first = entry * self.entry_channels;
-            let has_second = self.entry_channels == 2 && first + 1 < self.source_channels;
+        for first_entry in (0..self.source_entries()).step_by(self.entry_depth) {
             for y in self.rows.taps(row) {
                 for x in self.columns.taps(column) {
-                    let weight = first * self.weights.source + y.index * self.weights.row + x.index;
-                    each(entry, y, x, (weight, has_second.then_some(weight + self.weights.source)));
+                    for entry in first_entry..first_entry + self.entry_depth {
+                        let first = entry * self.entry_channels;
+                        let has_second = self.entry_channels == 2 && first + 1 < self.source_channels;
+                        let weight = first * self.weights.source + y.index * self.weights.row + x.index;
+                        each(entry, y, x, (weight, has_second.then_some(weight + self.weights.source)));
+                    }
                 }
             }
         }

@@ -9,7 +9,6 @@
 
 use super::axis::Axis;
 use crate::inlined::Array;
-use crate::lanes::Multiplier;
 
 /// The layout of a block.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +21,7 @@ pub(super) struct Planes {
     pub(super) block_rows: usize,
     pub(super) pitch: usize,
     pub(super) plane_len: usize,
+    /// Entries that are added up at once.
     lanes: usize,
 }
 
@@ -38,12 +38,16 @@ impl Planes {
 
     /// The layout that wastes the least: several images if they are small, some rows if an image alone is large.
     ///
-    /// `channels`: how many planes a block has for each phase.
-    pub(super) fn choose<M: Multiplier>(pass: (Axis, Axis), channels: usize, batch: usize, limits: Limits) -> Planes {
-        let ((rows, columns), lanes) = (pass, M::lanes());
+    /// `channels`: how many planes a block has for each phase. Factors are `F`, of which `lanes` are added up at once.
+    pub(super) fn choose<F>(
+        (rows, columns): (Axis, Axis),
+        (channels, lanes): (usize, usize),
+        batch: usize,
+        limits: Limits,
+    ) -> Planes {
         let all_rows = rows.targets(0);
         let layout = |images, block_rows| Planes::new(rows, columns, images, block_rows, lanes);
-        let fits = |planes: &Planes| planes.block_len(channels) * size_of::<M::Factor>() <= limits.block_bytes;
+        let fits = |planes: &Planes| planes.block_len(channels) * size_of::<F>() <= limits.block_bytes;
         if !fits(&layout(1, all_rows)) {
             let block_rows = (1..all_rows).rev().find(|&n| fits(&layout(1, n))).unwrap_or(1);
             return layout(1, block_rows);
@@ -67,6 +71,11 @@ impl Planes {
     pub(super) fn block_len(&self, channels: usize) -> usize {
         let planes = channels * self.rows.source_phases * self.columns.source_phases;
         planes * self.plane_len + self.columns.reach + self.lanes
+    }
+
+    /// Entries of the vectors that cover `n_rows` target rows of all images.
+    pub(super) fn covered(&self, n_rows: usize) -> usize {
+        self.vectors(n_rows) * self.lanes
     }
 
     /// Vectors that cover `n_rows` target rows of all images.

@@ -261,6 +261,26 @@ fn large_convolutions_agree_with_the_naive_loop() {
     }
 }
 
+/// Channels that fill matrix units, in whole tiles and in parts, in every geometry.
+fn wide_dims() -> impl Strategy<Value = ConvDims> {
+    let inputs = prop::sample::select(vec![16usize, 32, 48, 64]);
+    (any_dims(), inputs, 14..70usize).prop_map(|(d, inputs, outputs)| ConvDims {
+        in_channels: d.groups * inputs,
+        out_channels: d.groups * outputs,
+        batch: d.batch.min(3),
+        ..d
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn many_channels_of_bf16_agree_with_the_naive_loop(d in wide_dims()) {
+        Case::new(d).check::<bf16>(best(), 4e-3);
+    }
+}
+
 #[test]
 fn large_convolutions_have_the_same_bits_for_any_number_of_threads() {
     for d in large_dims() {

@@ -5,15 +5,18 @@ use pulp::{Simd, WithSimd};
 use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
-/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`.
+/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`. Of each `depth` taps, pixels begin
+/// `distance` apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
     pub(super) start: &'a [M::Sum],
     /// Where each tap's pixels begin.
     pub(super) offsets: &'a [usize],
-    /// `[taps, R]`
+    /// `[taps / depth, R, depth]`
     pub(super) weights: &'a [M::Factor],
+    pub(super) depth: usize,
+    pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
     /// `[R, vectors · lanes]`
     pub(super) sums: &'a mut [M::Sum],
@@ -76,7 +79,7 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
     /// The sums of vectors `at..at + P`.
     #[inline(always)]
     fn columns<const P: usize>(&mut self, at: usize) {
-        let Tile { multiplier, start, offsets, weights, source, sums: to } = &mut self.0;
+        let Tile { multiplier, start, offsets, weights, source, sums: to, .. } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
         for (row, &start) in zip(&mut sums[..], *start) {

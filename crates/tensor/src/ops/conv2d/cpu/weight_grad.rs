@@ -43,9 +43,10 @@ pub(super) fn run<E: Entries>(
         grads.set_to(E::Sum::zeroed());
         return Ok(());
     }
-    let pass = Pass::forward(d).split(1);
+    let pass = Pass::forward(d).split(1, 1);
     masked::<E>(gradient, |grad_out| {
-        let source = Planes::choose::<E>((pass.rows, pass.columns), pass.source_channels, d.batch, LIMITS);
+        let source =
+            Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_channels, E::lanes()), d.batch, LIMITS);
         scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
             tap_offsets(d, &source, offsets);
             let task = Task { entries, d, source, gradient: source.identity(), offsets, x, grad_out };
@@ -146,7 +147,7 @@ impl<E: Entries> Task<'_, E> {
                         source.set_to(E::Factor::zeroed());
                         gradient.set_to(E::Factor::zeroed());
                     }
-                    self.images((first, n_images), (source, gradient), sums);
+                    self.images((first, n_images), (source, gradient), sums)?;
                 }
                 Ok(())
             })
@@ -168,7 +169,7 @@ impl<E: Entries> Task<'_, E> {
         (first, n_images): (usize, usize),
         (source, gradient): (&mut [E::Factor], &mut [E::Factor]),
         sums: &mut [E::Sum],
-    ) {
+    ) -> Result<()> {
         let group_len = sums.len() / self.d.groups;
         for first_row in (0..self.source.rows.targets(0)).step_by(self.source.block_rows) {
             for (group, sums) in sums.chunks_exact_mut(group_len).enumerate() {
@@ -182,16 +183,18 @@ impl<E: Entries> Task<'_, E> {
                 };
                 fill(&self.source, self.x, self.d.in_channels, &mut *source);
                 fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
-                self.products(source, gradient, sums);
+                self.products(source, gradient, sums)?;
             }
         }
+        Ok(())
     }
 
     /// Adds the products of a block: of the gradient plane of each channel with the source's entries for each tap.
-    fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) {
-        let len = self.source.vectors(self.source.block_rows) * E::lanes();
+    fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) -> Result<()> {
+        let len = self.source.covered(self.source.block_rows);
         let left = StridedRows { numbers: gradient, distance: self.gradient.plane_len };
-        Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }.run();
+        let taps = self.d.kernel[0] * self.d.kernel[1];
+        E::add_dots(Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }, taps)
     }
 }
 

@@ -113,7 +113,7 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
 }
 
 /// Computes the sums of `a · b`, for numbers given as their bits and pairs of a right side that is packed in panels of all its
-/// rows. The processor has the instruction; the rows of `a` lie without gaps, and `k` is even. A sum does not depend on how many rows and
+/// rows. The processor has the instruction; the numbers of a row of `a` lie side by side, and `k` is even. A sum does not depend on how many rows and
 /// columns there are.
 pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
     let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };

@@ -2,6 +2,7 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::{Matrix, Sizes, bf16};
+use crate::lanes::StridedRows;
 #[cfg(target_arch = "x86_64")]
 use crate::parallel::for_each_chunk_mut;
 
@@ -36,20 +37,19 @@ impl<'a> Packed<'a> {
     pub(crate) fn new([k, n]: [usize; 2], bits: &[u16], strides: [usize; 2], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
         #[cfg(target_arch = "x86_64")]
         for_each_chunk_mut(pairs, Self::room([k, n]), |i, pairs| {
-            bf16::pack_right(Matrix { numbers: &bits[i * k * n..][..k * n], strides }, [k, n], pairs);
+            bf16::pack_right(Matrix { numbers: &bits[i * k * n..], strides }, [k, n], pairs);
         });
         Packed { sizes: [k, n], pairs }
     }
 
-    /// The sums of the products of rows of `k` numbers, given as their bits, with right side number `i`.
+    /// The sums of the products of rows of `k` numbers, given as their bits, with right side number `i`: as many rows as there is room for.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
-    pub(crate) fn multiply(&self, left: &[u16], i: usize, sums: &mut [f32]) {
+    pub(crate) fn multiply(&self, left: StridedRows<'_, u16>, i: usize, sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         {
             let ([k, n], room) = (self.sizes, Self::room(self.sizes));
-            let left = Matrix { numbers: left, strides: [k, 1] };
-            let sizes = Sizes { m: left.numbers.len() / k, k, n };
-            bf16::product_of_packed(sizes, left, &self.pairs[i * room..][..room], sums);
+            let left = Matrix { numbers: left.numbers, strides: [left.distance, 1] };
+            bf16::product_of_packed(Sizes { m: sums.len() / n, k, n }, left, &self.pairs[i * room..][..room], sums);
         }
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("the processor does not multiply `bf16`")

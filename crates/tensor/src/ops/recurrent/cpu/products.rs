@@ -9,6 +9,7 @@ use crate::cpu::math::half::Half;
 use crate::element::Real;
 use crate::error::Result as Made;
 use crate::inlined::{Slice, zip};
+use crate::lanes::StridedRows;
 use crate::ops::{Packed, gemm};
 use crate::parallel::{num_threads, try_for_each_chunk_mut};
 use crate::scratch;
@@ -189,7 +190,8 @@ impl Parts {
                 gemm(rows, inner, columns, left, [inner, 1], weight.into(), [columns, 1], sums.into())
             }
             Weight::Packed(weight) => {
-                weight.multiply(left.halves(), part, R::f32s(sums));
+                let left = StridedRows { numbers: left.halves(), distance: self.inner };
+                weight.multiply(left, part, R::f32s(sums));
                 Ok(())
             }
         }
