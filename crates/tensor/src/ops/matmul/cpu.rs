@@ -11,6 +11,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod bf16;
+mod few_rows;
 mod integers;
 mod large;
 mod narrow;
@@ -20,6 +21,7 @@ mod tests;
 
 use pagelock_memory::Result;
 
+use self::few_rows::Right;
 pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]
@@ -48,6 +50,9 @@ struct Sizes {
 const FEW_COLUMNS: usize = 8;
 /// Halves that a task widens then.
 const HALVES: usize = 8 << 10;
+/// With more columns: halves of each side and of the result that a task has, and its fewest rows.
+const MANY_HALVES: usize = 32 << 10;
+const LEAST_ROWS: usize = 8;
 
 /// `c = a · b`, for `a`: `[m, k]` and `b`: `[k, n]` with these strides, and `c`: `[m, n]`, contiguous.
 #[allow(clippy::too_many_arguments)] // the usual signature of this function
@@ -73,9 +78,10 @@ pub(crate) fn gemm<T: Num>(
     if let Some(computed) = of_bf16(Sizes { m, k, n }, (a, a_strides), (b, b_strides), &mut c) {
         return computed;
     }
-    if matches!(a, Stored::Halves(..)) && n < FEW_COLUMNS && m * k > HALVES && a_strides == [k, 1] {
+    let is_read_whole = n < FEW_COLUMNS || k * n <= narrow::MAX_RIGHT && m * n > MANY_HALVES;
+    if matches!(a, Stored::Halves(..)) && is_read_whole && m * k > HALVES && a_strides == [k, 1] {
         // Each task widens its own rows, which then are in the caches.
-        let rows = (HALVES / k).max(1);
+        let rows = if n < FEW_COLUMNS { (HALVES / k).max(1) } else { (MANY_HALVES / k.max(n)).max(LEAST_ROWS) };
         return scratch::reals(b, |b| {
             c.try_for_each_chunk(rows * n, &|task, c| {
                 let m = c.len() / n;
@@ -89,6 +95,13 @@ pub(crate) fn gemm<T: Num>(
             })
         });
     }
+    let right = Right { numbers: b, strides: b_strides };
+    if T::DTYPE.is_float() && few_rows::suits(Sizes { m, k, n }, right) {
+        return scratch::reals(a, |a| {
+            let a = Matrix { numbers: a, strides: a_strides };
+            scratch::reals_mut(c, |c| of_few_rows(Sizes { m, k, n }, a, right, c))
+        });
+    }
     scratch::reals(a, |a| {
         scratch::reals(b, |b| {
             scratch::reals_mut(c, |c| {
@@ -97,6 +110,16 @@ pub(crate) fn gemm<T: Num>(
             })
         })
     })
+}
+
+/// The product by [`few_rows::product`], which is one of floats.
+fn of_few_rows<T: Num>(sizes: Sizes, a: Matrix<'_, T>, Right { numbers, strides }: Right<'_, T>, c: &mut [T]) -> Result<()> {
+    match T::DTYPE {
+        DType::F64 => {
+            few_rows::product::<f64>(sizes, a.cast(), Right { numbers: numbers.cast(), strides }, bytemuck::cast_slice_mut(c))
+        }
+        _ => few_rows::product::<f32>(sizes, a.cast(), Right { numbers: numbers.cast(), strides }, bytemuck::cast_slice_mut(c)),
+    }
 }
 
 /// The product by [`bf16::product`], if all are `bf16` and it computes them.

@@ -11,13 +11,13 @@ use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
 /// With at most this many rows or columns, packing (which transposes the right side) would cost more than it gains.
-const NARROW: usize = 64;
+pub(super) const NARROW: usize = 64;
 
 /// The largest right side of these, in elements; half of it stays in the second-level cache.
-const MAX_RIGHT: usize = 128 << 10;
+pub(super) const MAX_RIGHT: usize = 128 << 10;
 
 /// Fewer rows read the right side too often for what they add up, and fewer columns leave vectors empty.
-const MIN_SIDE: usize = 4;
+pub(super) const MIN_SIDE: usize = 4;
 
 /// Dot products shorter than this many times the rows take longer to add up across a vector than a right side to transpose,
 /// up to this many elements.
@@ -27,6 +27,8 @@ const MAX_TRANSPOSED: usize = 8 << 10;
 /// A right side of at most this many rows is packed panel by panel, because numbers that lie a power of two apart share few places of
 /// the first-level cache.
 const PACKED_ROWS: usize = 64;
+/// Vectors of a panel, at most.
+const MOST_VECTORS: usize = 3;
 /// Fewer rows of the result read a panel too rarely for what packing costs.
 const MANY_ROWS: usize = 16;
 
@@ -165,36 +167,42 @@ impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n_vectors = self.sizes.n.div_ceil(R::lanes::<S>());
-        let mut at = 0;
+        let (mut at, mut room) = (0, None);
         if Tiled::<S, M, 3>::FITS {
             // Not one vector at the end, if two and two do it too.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
-                self.panel::<S, 3>(simd, at);
+                self.panel::<S, 3>(simd, at, &mut room);
                 at += 3;
             }
         }
         if Tiled::<S, M, 2>::FITS {
             while at + 2 <= n_vectors {
-                self.panel::<S, 2>(simd, at);
+                self.panel::<S, 2>(simd, at, &mut room);
                 at += 2;
             }
         }
         while at < n_vectors {
-            self.panel::<S, 1>(simd, at);
+            self.panel::<S, 1>(simd, at, &mut room);
             at += 1;
         }
     }
 }
 
+/// Room for a packed panel, from the first one on that is packed.
+type Room<V> = Option<[V; MOST_VECTORS * PACKED_ROWS]>;
+
 impl<R: Real, const M: usize> Tiles<'_, R, M> {
     /// The columns of vectors `at..at + P`, for all rows.
     #[inline(always)]
-    fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize) {
+    fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, room: &mut Room<R::Vector<S>>) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
         if m >= MANY_ROWS && k <= PACKED_ROWS && strides[1] == 1 {
-            let mut packed = [[R::splat(simd, R::ZERO); P]; PACKED_ROWS];
-            let packed = &mut packed[..k];
+            if room.is_none() {
+                *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
+            }
+            let Some(room) = room else { return };
+            let packed = &mut room.as_chunks_mut::<P>().0[..k];
             for (p, vectors) in packed.iter_mut().enumerate() {
                 *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
             }
@@ -234,6 +242,16 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
         let width = (n - at * lanes).min(P * lanes);
         // Behind the rows of a single panel, whole vectors run over into rows that are written later.
         let whole = width == P * lanes || at == 0;
+        if whole && first + M <= m && self.c.len() >= (first + M - 1) * n + (at + P) * lanes {
+            // Straight from the registers: the compiler knows how many rows there are.
+            let mut i = 0;
+            while i < M {
+                let to = &mut self.c[(first + i) * n + at * lanes..][..P * lanes];
+                R::vectors_mut::<S>(to).copy_from(&sums[i]);
+                i += 1;
+            }
+            return;
+        }
         for (i, sums) in sums.into_iter().enumerate().take(m - first) {
             let to = &mut self.c[(first + i) * n + at * lanes..];
             match to.get_mut(..P * lanes).filter(|_| whole) {

@@ -15,11 +15,11 @@ use crate::parallel::{num_threads, try_for_each_chunk_mut};
 use crate::scratch;
 use crate::tensor::Tensor;
 
-/// Bytes of a part of a weight: half of a core's second cache.
-const MOST_BYTES: usize = 256 << 10;
-/// Bytes of a weight that each core reads whole in each step if it has sequences of its own: from the third cache, while it multiplies.
+/// Bytes of a part of a weight: a core reads it from its second cache for each group of rows.
+const MOST_BYTES: usize = 128 << 10;
+/// Bytes of a weight that each core reads whole in each step if it has sequences of its own: it stays in the second cache.
 /// Then cores neither wait for each other's products nor read each other's states.
-const MOST_BYTES_OF_ALL: usize = 2 << 20;
+const MOST_BYTES_OF_ALL: usize = 1 << 20;
 
 /// Parts of a weight and groups of rows that are multiplied apart, at most.
 const MOST_PIECES: usize = 256;
