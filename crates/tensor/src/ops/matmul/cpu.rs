@@ -14,6 +14,7 @@ mod bf16;
 mod few_rows;
 mod integers;
 mod large;
+mod long;
 mod narrow;
 mod packed;
 #[cfg(test)]
@@ -21,7 +22,7 @@ mod tests;
 
 use pagelock_memory::Result;
 
-use self::few_rows::Right;
+use self::few_rows::Side;
 pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]
@@ -95,12 +96,29 @@ pub(crate) fn gemm<T: Num>(
             })
         });
     }
-    let right = Right { numbers: b, strides: b_strides };
-    if T::DTYPE.is_float() && few_rows::suits(Sizes { m, k, n }, right) {
-        return scratch::reals(a, |a| {
-            let a = Matrix { numbers: a, strides: a_strides };
-            scratch::reals_mut(c, |c| of_few_rows(Sizes { m, k, n }, a, right, c))
-        });
+    if T::DTYPE.is_float() {
+        let sides =
+            [Side { numbers: a, strides: [a_strides[1], a_strides[0]] }, Side { numbers: b, strides: b_strides }];
+        let sizes = Sizes { m, k, n };
+        if long::suits(sizes) {
+            return scratch::reals_mut(c, |c| match T::DTYPE {
+                DType::F64 => {
+                    long::product::<f64>(sizes, sides[0].cast(), sides[1].cast(), bytemuck::cast_slice_mut(c))
+                }
+                _ => long::product::<f32>(sizes, sides[0].cast(), sides[1].cast(), bytemuck::cast_slice_mut(c)),
+            });
+        }
+        if few_rows::suits(sizes, sides[1]) {
+            return scratch::reals(a, |a| {
+                let a = Matrix { numbers: a, strides: a_strides };
+                scratch::reals_mut(c, |c| match T::DTYPE {
+                    DType::F64 => {
+                        few_rows::product::<f64>(sizes, a.cast(), sides[1].cast(), bytemuck::cast_slice_mut(c))
+                    }
+                    _ => few_rows::product::<f32>(sizes, a.cast(), sides[1].cast(), bytemuck::cast_slice_mut(c)),
+                })
+            });
+        }
     }
     scratch::reals(a, |a| {
         scratch::reals(b, |b| {
@@ -110,16 +128,6 @@ pub(crate) fn gemm<T: Num>(
             })
         })
     })
-}
-
-/// The product by [`few_rows::product`], which is one of floats.
-fn of_few_rows<T: Num>(sizes: Sizes, a: Matrix<'_, T>, Right { numbers, strides }: Right<'_, T>, c: &mut [T]) -> Result<()> {
-    match T::DTYPE {
-        DType::F64 => {
-            few_rows::product::<f64>(sizes, a.cast(), Right { numbers: numbers.cast(), strides }, bytemuck::cast_slice_mut(c))
-        }
-        _ => few_rows::product::<f32>(sizes, a.cast(), Right { numbers: numbers.cast(), strides }, bytemuck::cast_slice_mut(c)),
-    }
 }
 
 /// The product by [`bf16::product`], if all are `bf16` and it computes them.

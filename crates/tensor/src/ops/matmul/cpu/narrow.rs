@@ -27,6 +27,8 @@ const MAX_TRANSPOSED: usize = 8 << 10;
 /// A right side of at most this many rows is packed panel by panel, because numbers that lie a power of two apart share few places of
 /// the first-level cache.
 const PACKED_ROWS: usize = 64;
+/// A right side that takes no more bytes lies well in that cache as it is.
+const SPREAD_BYTES: usize = 16 << 10;
 /// Vectors of a panel, at most.
 const MOST_VECTORS: usize = 3;
 /// Fewer rows of the result read a panel too rarely for what packing costs.
@@ -197,15 +199,22 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
     fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, room: &mut Room<R::Vector<S>>) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
-        if m >= MANY_ROWS && k <= PACKED_ROWS && strides[1] == 1 {
-            if room.is_none() {
-                *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
-            }
-            let Some(room) = room else { return };
-            let packed = &mut room.as_chunks_mut::<P>().0[..k];
-            for (p, vectors) in packed.iter_mut().enumerate() {
-                *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
-            }
+        let is_contiguous = b.strides[0] == P * R::lanes::<S>();
+        let is_spread = k * b.strides[0] * size_of::<R>() > SPREAD_BYTES && m >= MANY_ROWS && k <= PACKED_ROWS;
+        if strides[1] == 1 && (is_contiguous || is_spread) {
+            let packed = if is_contiguous {
+                &R::vectors::<S>(b.numbers).as_chunks::<P>().0[..k]
+            } else {
+                if room.is_none() {
+                    *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
+                }
+                let Some(room) = room else { return };
+                let packed = &mut room.as_chunks_mut::<P>().0[..k];
+                for (p, vectors) in packed.iter_mut().enumerate() {
+                    *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
+                }
+                packed
+            };
             for first in (0..m).step_by(M) {
                 let mut rows = [&numbers[..0]; M];
                 for (i, row) in rows.iter_mut().enumerate() {

@@ -1,0 +1,116 @@
+//! Products with few rows and a large right side. A task takes some columns of it: it copies their numbers side by side, a piece at a
+//! time, and multiplies all rows with them while they are in its caches. Halves are widened on the way.
+
+use pagelock_memory::Result;
+
+use super::{Matrix, Sizes, narrow, real};
+use crate::cpu::{self, CpuView, Stored};
+use crate::element::{Num, Real};
+use crate::inlined::{Slice, zip};
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
+use crate::scratch;
+
+/// Bytes of a row of what a task copies: three vectors of AVX-512.
+const ROW_BYTES: usize = 192;
+/// Rows that it copies at a time; they stay in the second-level cache.
+const DEPTH: usize = 1024;
+/// Rows of the result that are put together by a task.
+const TASK_ROWS: usize = 8;
+
+/// A side of a product as it is stored, `[k, n]`.
+#[derive(Clone, Copy)]
+pub(super) struct Side<'a, R> {
+    pub(super) numbers: Stored<'a, R>,
+    pub(super) strides: [usize; 2],
+}
+
+/// Whether the product is one of these. Columns of numbers that lie side by side need no copy.
+pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, right: Side<'_, R>) -> bool {
+    let in_columns = right.strides[0] == 1 && matches!(right.numbers, Stored::Halves(..));
+    (narrow::MIN_SIDE..=narrow::NARROW).contains(&m)
+        && k * n > narrow::MAX_RIGHT
+        && (right.strides[1] == 1 || in_columns)
+}
+
+pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, c: &mut [R]) -> Result<()> {
+    let Sizes { m, n, .. } = sizes;
+    let width = ROW_BYTES / size_of::<R>();
+    scratch::with(m * n, |results: &mut [R]| {
+        try_for_each_chunk_mut(results, m * width, |task, results| {
+            columns(sizes, a, right.part([0, task * width]), results)
+        })?;
+        for_each_chunk_mut(c, TASK_ROWS * n, |task, c| {
+            for (row, c) in c.chunks_exact_mut(n).enumerate() {
+                for (panel, c) in zip(results.chunks(m * width), c.chunks_mut(width)) {
+                    c.copy_from(&panel[(task * TASK_ROWS + row) * c.len()..][..c.len()]);
+                }
+            }
+        });
+        Ok(())
+    })
+}
+
+/// The first columns of a product, as many as there is room for.
+fn columns<R: Real>(Sizes { m, k, .. }: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, results: &mut [R]) -> Result<()> {
+    let (n, depth) = (results.len() / m, DEPTH.min(k));
+    scratch::with(depth * n + results.len(), |room| {
+        let (room, sums) = room.split_at_mut(depth * n);
+        for first in (0..k).step_by(depth) {
+            let sizes = Sizes { m, k: depth.min(k - first), n };
+            let a = Matrix { numbers: &a.numbers[first * a.strides[1]..], ..a };
+            let right = right.part([first, 0]).copied([sizes.k, n], room)?;
+            if first == 0 {
+                real(sizes, a, right, results)?;
+            } else {
+                real(sizes, a, right, sums)?;
+                zip(&mut results[..], &*sums).for_each(|(result, &sum)| *result = *result + sum);
+            }
+        }
+        Ok(())
+    })
+}
+
+impl<'a, T: Num> Side<'a, T> {
+    /// As the type that `T` is.
+    pub(super) fn cast<U: Num>(self) -> Side<'a, U> {
+        Side { numbers: self.numbers.cast(), strides: self.strides }
+    }
+}
+
+impl<'a, R: Real> Side<'a, R> {
+    /// From a row and a column on.
+    pub(super) fn part(self, [row, column]: [usize; 2]) -> Side<'a, R> {
+        let start = row * self.strides[0] + column * self.strides[1];
+        Side { numbers: self.numbers.part(start, self.numbers.len() - start), ..self }
+    }
+
+    /// The first rows and columns as numbers, where they are or in `room`.
+    pub(super) fn numbers<'r>(self, sizes: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>>
+    where
+        'a: 'r,
+    {
+        match self.numbers {
+            Stored::Plain(numbers) => Ok(Matrix { numbers, strides: self.strides }),
+            Stored::Halves(..) => self.copied(sizes, room),
+        }
+    }
+
+    /// The first rows and columns as numbers in `room`: rows one after the other, or columns where those lie side by side.
+    fn copied<'r>(self, [rows, columns]: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>> {
+        let [row, column] = self.strides;
+        let (shape, steps, strides) = match column {
+            1 => ([rows, columns], [row, 1], [columns, 1]),
+            _ => ([columns, rows], [column, 1], [1, rows]),
+        };
+        let room = &mut room[..rows * columns];
+        match self.numbers {
+            Stored::Plain(numbers) => cpu::copy(CpuView { data: numbers.into(), shape: &shape, strides: &steps }, room),
+            Stored::Halves(bits, half) => scratch::with(room.len(), |copied: &mut [u16]| {
+                cpu::copy(CpuView { data: bits.into(), shape: &shape, strides: &steps }, copied);
+                half.widen(copied, R::f32s(room));
+                Ok(())
+            })?,
+        }
+        Ok(Matrix { numbers: room, strides })
+    }
+}

@@ -1,0 +1,59 @@
+//! Products with a long inner dimension and a small result. Tasks take pieces of that dimension, whose sums are added up in the end.
+
+use pagelock_memory::Result;
+
+use super::few_rows::Side;
+use super::{Matrix, Sizes, narrow, real};
+use crate::element::Real;
+use crate::inlined::{Slice, zip};
+use crate::parallel::try_for_each_chunk_mut;
+use crate::scratch;
+
+/// The shortest inner dimension, and the largest result.
+const LONG: usize = 4 << 10;
+const MOST_RESULTS: usize = 16 << 10;
+/// Numbers of both sides that are multiplied at a time; they stay in the second-level cache.
+const PIECE: usize = 32 << 10;
+/// Tasks, each with sums of its own.
+const MOST_TASKS: usize = 16;
+
+pub(super) fn suits(Sizes { m, k, n }: Sizes) -> bool {
+    k >= LONG && m * n <= MOST_RESULTS && m.min(n) >= narrow::MIN_SIDE
+}
+
+/// `c = leftᵀ · right`, for sides `[k, m]` and `[k, n]`.
+pub(super) fn product<R: Real>(sizes: Sizes, left: Side<'_, R>, right: Side<'_, R>, c: &mut [R]) -> Result<()> {
+    let Sizes { m, k, n } = sizes;
+    let depth = (PIECE / (m + n)).next_multiple_of(64);
+    let pieces = k.div_ceil(depth).div_ceil(MOST_TASKS);
+    let len = m * n;
+    scratch::with(k.div_ceil(pieces * depth) * len, |sums: &mut [R]| {
+        try_for_each_chunk_mut(sums, len, |task, sums| {
+            let first = task * pieces * depth;
+            let end = (first + pieces * depth).min(k);
+            scratch::with(depth * (m + n) + len, |room| {
+                let (room, more) = room.split_at_mut(depth * (m + n));
+                let (of_left, of_right) = room.split_at_mut(depth * m);
+                for start in (first..end).step_by(depth) {
+                    let k = depth.min(end - start);
+                    let Matrix { numbers, strides } = left.part([start, 0]).numbers([k, m], of_left)?;
+                    let a = Matrix { numbers, strides: [strides[1], strides[0]] };
+                    let b = right.part([start, 0]).numbers([k, n], of_right)?;
+                    if start == first {
+                        real(Sizes { m, k, n }, a, b, sums)?;
+                    } else {
+                        real(Sizes { m, k, n }, a, b, more)?;
+                        zip(&mut sums[..], &*more).for_each(|(sum, &more)| *sum = *sum + more);
+                    }
+                }
+                Ok(())
+            })
+        })?;
+        let (first, others) = sums.split_at(len);
+        c.copy_from(first);
+        for sums in others.chunks_exact(len) {
+            zip(&mut c[..], sums).for_each(|(c, &sum)| *c = *c + sum);
+        }
+        Ok(())
+    })
+}
