@@ -79,7 +79,7 @@ pub(crate) fn gemm<T: Num>(
     if let Some(computed) = of_bf16(Sizes { m, k, n }, (a, a_strides), (b, b_strides), &mut c) {
         return computed;
     }
-    let is_read_whole = n < FEW_COLUMNS || k * n <= narrow::MAX_RIGHT && m * n > MANY_HALVES;
+    let is_read_whole = n < FEW_COLUMNS || k * n <= narrow::MAX_RIGHT && m * n > MANY_HALVES && b_strides[1] == 1;
     if matches!(a, Stored::Halves(..)) && is_read_whole && m * k > HALVES && a_strides == [k, 1] {
         // Each task widens its own rows, which then are in the caches.
         let rows = if n < FEW_COLUMNS { (HALVES / k).max(1) } else { (MANY_HALVES / k.max(n)).max(LEAST_ROWS) };
@@ -100,7 +100,7 @@ pub(crate) fn gemm<T: Num>(
         let sides =
             [Side { numbers: a, strides: [a_strides[1], a_strides[0]] }, Side { numbers: b, strides: b_strides }];
         let sizes = Sizes { m, k, n };
-        if long::suits(sizes) {
+        if long::suits(sizes, sides) {
             return scratch::reals_mut(c, |c| match T::DTYPE {
                 DType::F64 => {
                     long::product::<f64>(sizes, sides[0].cast(), sides[1].cast(), bytemuck::cast_slice_mut(c))

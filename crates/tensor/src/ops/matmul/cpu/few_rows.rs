@@ -14,6 +14,8 @@ use crate::scratch;
 const ROW_BYTES: usize = 192;
 /// Rows that it copies at a time; they stay in the second-level cache.
 const DEPTH: usize = 1024;
+/// With fewer rows of the right side, copying results would cost more than it gains.
+const LEAST_DEPTH: usize = 128;
 /// Rows of the result that are put together by a task.
 const TASK_ROWS: usize = 8;
 
@@ -27,9 +29,8 @@ pub(super) struct Side<'a, R> {
 /// Whether the product is one of these. Columns of numbers that lie side by side need no copy.
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, right: Side<'_, R>) -> bool {
     let in_columns = right.strides[0] == 1 && matches!(right.numbers, Stored::Halves(..));
-    (narrow::MIN_SIDE..=narrow::NARROW).contains(&m)
-        && k * n > narrow::MAX_RIGHT
-        && (right.strides[1] == 1 || in_columns)
+    let are_few = (narrow::MIN_SIDE..=narrow::NARROW).contains(&m);
+    are_few && k >= LEAST_DEPTH && k * n > narrow::MAX_RIGHT && (right.strides[1] == 1 || in_columns)
 }
 
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, c: &mut [R]) -> Result<()> {

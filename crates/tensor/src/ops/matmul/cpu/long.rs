@@ -12,13 +12,19 @@ use crate::scratch;
 /// The shortest inner dimension, and the largest result.
 const LONG: usize = 4 << 10;
 const MOST_RESULTS: usize = 16 << 10;
+/// The largest result where both sides lie side by side along the inner dimension: more make pieces so short that adding up their
+/// vectors takes long.
+const MOST_DOTS: usize = 1 << 10;
 /// Numbers of both sides that are multiplied at a time; they stay in the second-level cache.
 const PIECE: usize = 32 << 10;
 /// Tasks, each with sums of its own.
 const MOST_TASKS: usize = 16;
 
-pub(super) fn suits(Sizes { m, k, n }: Sizes) -> bool {
-    k >= LONG && m * n <= MOST_RESULTS && m.min(n) >= narrow::MIN_SIDE
+/// Whether the product is one of these.
+pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, sides: [Side<'_, R>; 2]) -> bool {
+    let are_dots = sides.iter().all(|side| side.strides[0] == 1);
+    let most_results = if are_dots { MOST_DOTS } else { MOST_RESULTS };
+    k >= LONG && m * n <= most_results && m.min(n) >= narrow::MIN_SIDE
 }
 
 /// `c = leftᵀ · right`, for sides `[k, m]` and `[k, n]`.
