@@ -15,7 +15,7 @@
 //! `weight_grad.rs`, then `direct.rs` and its folder.
 //!
 //! Each result is added up in an order that depends on sizes and instruction set only. `bf16` is multiplied by the
-//! instruction for it on processors that have it; else the half types are computed in `f32`.
+//! instruction for it or by matrix units (`entries.rs`) on processors that have them; else the half types are computed in `f32`.
 
 mod axis;
 mod correlate;

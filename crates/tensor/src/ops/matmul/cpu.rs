@@ -2,6 +2,8 @@
 //!
 //! - Large products go to the `gemm` crate, cut into blocks of the result by size only, so that any number of threads
 //!   computes the same bits. A right side whose rows are not contiguous is transposed once for all blocks.
+//! - With few rows and a large right side, each task copies the columns that it multiplies with (`few_rows.rs`); with a long inner
+//!   dimension and a small result, each has a piece of that dimension (`long.rs`).
 //! - Narrow and small ones have loops of their own (`narrow.rs`), that allocate nothing and pack nothing: with ten
 //!   columns, as in the last layer of a classifier of digits, they are several times faster.
 //! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`), for steps of recurrent layers with a right
@@ -27,7 +29,7 @@ pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
-use crate::cpu::{Stored, StoredMut, total, vectorized};
+use crate::cpu::{self, CpuView, Stored, StoredMut, total, vectorized};
 use crate::element::{DType, Num, Real};
 use crate::inlined::zip;
 use crate::scratch;
@@ -49,11 +51,10 @@ struct Sizes {
 
 /// With fewer columns than these, the left side is read about once.
 const FEW_COLUMNS: usize = 8;
-/// Halves that a task widens then.
+/// Halves of the left side that a task widens if the right one is read whole by all, and of the result.
 const HALVES: usize = 8 << 10;
-/// With more columns: halves of each side and of the result that a task has, and its fewest rows.
-const MANY_HALVES: usize = 32 << 10;
-const LEAST_ROWS: usize = 8;
+/// Rows of such a task are a multiple of these, if there are more columns.
+const TILE_ROWS: usize = 8;
 
 /// `c = a · b`, for `a`: `[m, k]` and `b`: `[k, n]` with these strides, and `c`: `[m, n]`, contiguous.
 #[allow(clippy::too_many_arguments)] // the usual signature of this function
@@ -79,10 +80,17 @@ pub(crate) fn gemm<T: Num>(
     if let Some(computed) = of_bf16(Sizes { m, k, n }, (a, a_strides), (b, b_strides), &mut c) {
         return computed;
     }
-    let is_read_whole = n < FEW_COLUMNS || k * n <= narrow::MAX_RIGHT && m * n > MANY_HALVES && b_strides[1] == 1;
+    let is_read_whole = n < FEW_COLUMNS || k * n <= narrow::MAX_RIGHT && m * n > HALVES;
     if matches!(a, Stored::Halves(..)) && is_read_whole && m * k > HALVES && a_strides == [k, 1] {
+        if let (Stored::Halves(bits, half), true) = (b, n >= FEW_COLUMNS && b_strides[1] != 1) {
+            return scratch::with(k * n, |rows: &mut [u16]| {
+                cpu::copy(CpuView { data: bits.into(), shape: &[k, n], strides: &b_strides }, rows);
+                gemm(m, k, n, a, a_strides, Stored::Halves(rows, half), [n, 1], c)
+            });
+        }
         // Each task widens its own rows, which then are in the caches.
-        let rows = if n < FEW_COLUMNS { (HALVES / k).max(1) } else { (MANY_HALVES / k.max(n)).max(LEAST_ROWS) };
+        let rows =
+            if n < FEW_COLUMNS { (HALVES / k).max(1) } else { (HALVES / k.max(n)).max(1).next_multiple_of(TILE_ROWS) };
         return scratch::reals(b, |b| {
             c.try_for_each_chunk(rows * n, &|task, c| {
                 let m = c.len() / n;

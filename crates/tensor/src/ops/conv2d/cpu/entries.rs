@@ -9,7 +9,7 @@ use super::tile::Tile;
 use crate::cpu::math::half::Half;
 use crate::element::Real;
 #[cfg(target_arch = "x86_64")]
-use crate::inlined::zip;
+use crate::inlined::{Slice, zip};
 #[cfg(target_arch = "x86_64")]
 use crate::lanes::{
     Bf16, PairsOfBf16,
@@ -165,7 +165,7 @@ impl Entries for PairsOfBf16 {
         let Some(unit) = Amx::new().filter(|_| tile.depth > 1) else { return tile.run() };
         let Tile { start, offsets, weights, depth, distance, source, sums, .. } = tile;
         for (sums, &start) in sums.chunks_exact_mut(sums.len() / start.len()).zip(start) {
-            sums.fill(start);
+            sums.set_to(start);
         }
         unit.add_shifted(Shifted { left: weights, depth, right: source, starts: offsets, distance }, sums);
     }

@@ -15,7 +15,9 @@ pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) offsets: &'a [usize],
     /// `[taps / depth, R, depth]`
     pub(super) weights: &'a [M::Factor],
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
     pub(super) depth: usize,
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
     /// `[R, vectors · lanes]`

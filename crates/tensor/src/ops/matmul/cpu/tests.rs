@@ -90,15 +90,27 @@ proptest! {
     }
 }
 
-/// Sizes that are cut into blocks: by rows, by columns, by both, with a transposed right side.
-const LARGE: [(usize, usize, usize); 5] =
-    [(300, 200, 310), (700, 90, 170), (70, 400, 900), (64, 784, 10), (1, 3000, 2000)];
+/// Sizes that are cut into blocks: by rows, by columns, by both, with a transposed right side, with few rows, along a long inner
+/// dimension, and by rows with halves that each task widens.
+const LARGE: [(usize, usize, usize); 9] = [
+    (300, 200, 310),
+    (700, 90, 170),
+    (70, 400, 900),
+    (64, 784, 10),
+    (1, 3000, 2000),
+    (37, 1100, 250),
+    (20, 9000, 33),
+    (13, 5000, 11),
+    (600, 70, 90),
+];
 
 #[test]
 fn large_products_agree_with_the_naive_loop() {
     for (m, k, n) in LARGE {
         for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InRows], [Lies::InRows, Lies::InColumns]] {
             check::<f32>((Sizes { m, k, n }, lies));
+            check::<f64>((Sizes { m, k, n }, lies));
+            check::<f16>((Sizes { m, k, n }, lies));
             check::<bf16>((Sizes { m, k, n }, lies));
         }
     }
@@ -121,6 +133,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     for (m, k, n) in LARGE {
         for b_strides in [[n, 1], [1, k]] {
             check_threads::<f32>(Sizes { m, k, n }, b_strides);
+            check_threads::<f16>(Sizes { m, k, n }, b_strides);
             check_threads::<bf16>(Sizes { m, k, n }, b_strides);
         }
     }
