@@ -99,9 +99,9 @@ impl<'a, R: Real> Side<'a, R> {
     /// The first rows and columns as numbers in `room`: rows one after the other, or columns where those lie side by side.
     fn copied<'r>(self, [rows, columns]: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>> {
         let [row, column] = self.strides;
-        let (shape, steps, strides) = match column {
-            1 => ([rows, columns], [row, 1], [columns, 1]),
-            _ => ([columns, rows], [column, 1], [1, rows]),
+        let (shape, steps, strides) = match (row, column) {
+            (1, 2..) => ([columns, rows], [column, row], [1, rows]),
+            _ => ([rows, columns], [row, column], [columns, 1]),
         };
         let room = &mut room[..rows * columns];
         match self.numbers {

@@ -18,6 +18,8 @@ enum Lies {
     Spread,
     /// One row, again and again.
     Broadcast,
+    /// One number, again and again.
+    One,
 }
 
 /// An operand of `rows × columns` small integers, which all types hold exactly.
@@ -33,6 +35,7 @@ impl Operand {
             Lies::InColumns => [1, rows],
             Lies::Spread => [2 * columns, 2],
             Lies::Broadcast => [0, 1],
+            Lies::One => [0, 0],
         };
         let mut state = seed;
         let mut next = || {
@@ -68,7 +71,7 @@ fn check<T: Stores<C: Num>>((sizes, lies): Case) {
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let lies = prop::sample::select(vec![Lies::InRows, Lies::InColumns, Lies::Spread, Lies::Broadcast]);
+    let lies = prop::sample::select(vec![Lies::InRows, Lies::InColumns, Lies::Spread, Lies::Broadcast, Lies::One]);
     let size = prop_oneof![1..4usize, 1..40usize, 1..140usize];
     ([size.clone(), size.clone(), size], [lies.clone(), lies]).prop_map(|([m, k, n], lies)| (Sizes { m, k, n }, lies))
 }
@@ -107,7 +110,14 @@ const LARGE: [(usize, usize, usize); 9] = [
 #[test]
 fn large_products_agree_with_the_naive_loop() {
     for (m, k, n) in LARGE {
-        for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InRows], [Lies::InRows, Lies::InColumns]] {
+        for lies in [
+            [Lies::InRows, Lies::InRows],
+            [Lies::InColumns, Lies::InRows],
+            [Lies::InRows, Lies::InColumns],
+            [Lies::Spread, Lies::One],
+            [Lies::One, Lies::Spread],
+            [Lies::Broadcast, Lies::Broadcast],
+        ] {
             check::<f32>((Sizes { m, k, n }, lies));
             check::<f64>((Sizes { m, k, n }, lies));
             check::<f16>((Sizes { m, k, n }, lies));
