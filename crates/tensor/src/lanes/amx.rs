@@ -107,7 +107,8 @@ impl Amx {
         let Shifted { left, depth, right, starts, distance } = shifted;
         let columns = sums.len() / ROWS;
         let steps = starts.len() / depth;
-        let last = starts.iter().step_by(depth).max().map_or(0, |start| start + (depth - 1) * distance + columns);
+        let rows_end = |start: usize| distance.saturating_mul(depth - 1).saturating_add(start).saturating_add(columns);
+        let last = starts.iter().step_by(depth).max().map_or(0, |start| rows_end(*start));
         let is_whole = sums.len() == ROWS * columns && columns.is_multiple_of(COLUMNS) && depth <= SIDE;
         assert!(
             is_whole && left.len() == steps * ROWS * depth,
@@ -198,8 +199,9 @@ impl Tiles {
         }
     }
 
-    /// Adds the products of `steps` steps of 16 pairs, of sides whose rows are so many bytes apart. If there are several steps, the rows
-    /// of the right side follow each other. The order of instructions matters: with both tiles of the left side in registers of their own, steps take four times as long.
+    /// Adds the products of `steps` steps of 16 pairs, of sides whose rows are so many bytes apart. If there are several steps, the
+    /// rows of the right side follow each other. The order of instructions matters: with both tiles of the left side in registers of
+    /// their own, steps take four times as long.
     ///
     /// # Safety
     /// All rows of these steps may be read: of the left side the rows of one tile or of two, of the right side 16.

@@ -199,7 +199,8 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
     fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, room: &mut Room<R::Vector<S>>) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
-        let is_contiguous = b.strides[0] == P * R::lanes::<S>();
+        let width = P * R::lanes::<S>();
+        let is_contiguous = b.strides[0] == width && b.numbers.len() >= k * width;
         let is_spread = k * b.strides[0] * size_of::<R>() > SPREAD_BYTES && m >= MANY_ROWS && k <= PACKED_ROWS;
         if strides[1] == 1 && (is_contiguous || is_spread) {
             let packed = if is_contiguous {
@@ -208,7 +209,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
                 if room.is_none() {
                     *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
                 }
-                let Some(room) = room else { return };
+                let Some(room) = room else { unreachable!("there is one now") };
                 let packed = &mut room.as_chunks_mut::<P>().0[..k];
                 for (p, vectors) in packed.iter_mut().enumerate() {
                     *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);

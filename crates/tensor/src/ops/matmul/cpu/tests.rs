@@ -16,6 +16,8 @@ enum Lies {
     InColumns,
     /// In rows, of which only every other number is used.
     Spread,
+    /// In rows of a wider matrix.
+    InPart,
     /// One row, again and again.
     Broadcast,
     /// One number, again and again.
@@ -34,6 +36,7 @@ impl Operand {
             Lies::InRows => [columns, 1],
             Lies::InColumns => [1, rows],
             Lies::Spread => [2 * columns, 2],
+            Lies::InPart => [columns + 2, 1],
             Lies::Broadcast => [0, 1],
             Lies::One => [0, 0],
         };
@@ -42,7 +45,7 @@ impl Operand {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) as i64 % 7 - 3
         };
-        Operand { numbers: (0..2 * rows * columns).map(|_| next()).collect(), strides }
+        Operand { numbers: (0..2 * rows * (columns + 1)).map(|_| next()).collect(), strides }
     }
 
     fn cast<T: Element>(&self) -> Vec<T> {
@@ -71,7 +74,8 @@ fn check<T: Stores<C: Num>>((sizes, lies): Case) {
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let lies = prop::sample::select(vec![Lies::InRows, Lies::InColumns, Lies::Spread, Lies::Broadcast, Lies::One]);
+    let lies = [Lies::InRows, Lies::InColumns, Lies::Spread, Lies::InPart, Lies::Broadcast, Lies::One];
+    let lies = prop::sample::select(lies.to_vec());
     let size = prop_oneof![1..4usize, 1..40usize, 1..140usize];
     ([size.clone(), size.clone(), size], [lies.clone(), lies]).prop_map(|([m, k, n], lies)| (Sizes { m, k, n }, lies))
 }
