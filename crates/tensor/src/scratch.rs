@@ -11,8 +11,9 @@ use bytemuck::Pod;
 use pagelock_memory::{Holder, HostBuffer, Result, default_host};
 
 use crate::cpu::{Stored, StoredMut};
-use crate::element::Num;
-use crate::parallel::for_each_chunk_mut;
+use crate::element::{Num, Real};
+use crate::inlined::{Slice, zip};
+use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 
 /// A thread keeps at most this many bytes; other buffers go back to the pool after use.
 const KEEP_BYTES: usize = 1 << 20;
@@ -87,6 +88,30 @@ pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(
             Ok(result)
         }),
     }
+}
+
+/// `total` is the sum, in order, of what each task writes to the room that it is given with its number.
+pub(crate) fn sum_of_tasks<R: Real>(
+    tasks: usize,
+    total: &mut [R],
+    task: impl Fn(usize, &mut [R]) -> Result<()> + Sync,
+) -> Result<()> {
+    let len = total.len();
+    if tasks <= 1 {
+        return task(0, total);
+    }
+    with(tasks * len, |sums: &mut [R]| {
+        try_for_each_chunk_mut(sums, len, task)?;
+        let (first, others) = sums.split_at(len);
+        total.copy_from(first);
+        others.chunks_exact(len).for_each(|sums| add(total, sums));
+        Ok(())
+    })
+}
+
+/// `to += numbers`
+pub(crate) fn add<R: Real>(to: &mut [R], numbers: &[R]) {
+    zip(to, numbers).for_each(|(to, &number)| *to = *to + number);
 }
 
 /// The shortest idle buffer that is long enough, or a new one in place of the longest.

@@ -7,9 +7,8 @@
 //! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied, on a stream for
 //! copies. A large step is captured once: copies take little of its time, and further graphs much memory.
 //!
-//! Inputs must not be overwritten while a graph reads them. `cuda` makes sure of that, but by itself it lets a copy wait for all launches
-//! so far. So that a copy runs beside the latest launch, it waits for an event that was recorded before that launch. One event
-//! for two launches is enough:
+//! A copy must not overwrite inputs while a graph reads them. By default `cuda` makes a copy wait for all launches so far. Here a copy runs
+//! beside the latest launch, so it waits for an event that was recorded before that launch. One event for two launches is enough:
 //!
 //! ```text
 //! call     0        1        2                 3        4

@@ -39,7 +39,7 @@ pub(crate) struct Shifted<'a> {
     /// Pairs that a step adds up, at most [`SIDE`].
     pub(crate) depth: usize,
     pub(crate) right: &'a [u32],
-    /// Where the first row of each step begins in the right side, `depth` places apart.
+    /// Where the rows of the right side begin, `depth` for each step. Only the first of each step is read.
     pub(crate) starts: &'a [usize],
     /// From a row of the right side to the next one of its step.
     pub(crate) distance: usize,
@@ -199,8 +199,9 @@ impl Tiles {
         }
     }
 
-    /// Adds the products of `steps` steps of 16 pairs, of sides whose rows are so many bytes apart. If there are several steps, the
-    /// rows of the right side follow each other. The order of instructions matters: with both tiles of the left side in registers of
+    /// Adds products: each step multiplies 16 pairs of every row of the left side by 16 rows of the right side. `distance` and `row` are
+    /// the bytes from a row to the next one of the left and of the right side; the right side of the next step begins 16 rows of
+    /// 128 bytes further. The order of instructions matters: with both tiles of the left side in registers of
     /// their own, steps take four times as long.
     ///
     /// # Safety

@@ -22,6 +22,8 @@ mod packed;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use pagelock_memory::Result;
 
 use self::few_rows::Side;
@@ -31,7 +33,7 @@ pub(crate) use self::packed::Packed;
 use crate::cpu::math::half::Half;
 use crate::cpu::{self, CpuView, Stored, StoredMut, total, vectorized};
 use crate::element::{DType, Num, Real};
-use crate::inlined::zip;
+use crate::inlined::{Array, zip};
 use crate::scratch;
 
 /// A matrix inside a slice: element `[i, j]` is `numbers[i * strides[0] + j * strides[1]]`.
@@ -104,29 +106,13 @@ pub(crate) fn gemm<T: Num>(
             })
         });
     }
-    if T::DTYPE.is_float() {
-        let sides =
-            [Side { numbers: a, strides: [a_strides[1], a_strides[0]] }, Side { numbers: b, strides: b_strides }];
-        let sizes = Sizes { m, k, n };
-        if long::suits(sizes, sides) {
-            return scratch::reals_mut(c, |c| match T::DTYPE {
-                DType::F64 => {
-                    long::product::<f64>(sizes, sides[0].cast(), sides[1].cast(), bytemuck::cast_slice_mut(c))
-                }
-                _ => long::product::<f32>(sizes, sides[0].cast(), sides[1].cast(), bytemuck::cast_slice_mut(c)),
-            });
-        }
-        if few_rows::suits(sizes, sides[1]) {
-            return scratch::reals(a, |a| {
-                let a = Matrix { numbers: a, strides: a_strides };
-                scratch::reals_mut(c, |c| match T::DTYPE {
-                    DType::F64 => {
-                        few_rows::product::<f64>(sizes, a.cast(), sides[1].cast(), bytemuck::cast_slice_mut(c))
-                    }
-                    _ => few_rows::product::<f32>(sizes, a.cast(), sides[1].cast(), bytemuck::cast_slice_mut(c)),
-                })
-            });
-        }
+    let sides = [Side { numbers: a, strides: [a_strides[1], a_strides[0]] }, Side { numbers: b, strides: b_strides }];
+    let sizes = Sizes { m, k, n };
+    if T::DTYPE.is_float() && (long::suits(sizes, sides) || few_rows::suits(sizes, sides[1])) {
+        return scratch::reals_mut(c, |c| match T::DTYPE {
+            DType::F64 => cut::<f64>(sizes, sides.mapped(Side::cast), bytemuck::cast_slice_mut(c)),
+            _ => cut::<f32>(sizes, sides.mapped(Side::cast), bytemuck::cast_slice_mut(c)),
+        });
     }
     scratch::reals(a, |a| {
         scratch::reals(b, |b| {
@@ -136,6 +122,35 @@ pub(crate) fn gemm<T: Num>(
             })
         })
     })
+}
+
+/// The product by `long.rs` or by `few_rows.rs`, for sides `[k, m]` and `[k, n]`.
+fn cut<R: Real>(sizes: Sizes, [left, right]: [Side<'_, R>; 2], c: &mut [R]) -> Result<()> {
+    if long::suits(sizes, [left, right]) {
+        return long::product(sizes, left, right, c);
+    }
+    scratch::reals(left.numbers, |numbers| {
+        few_rows::product(sizes, Matrix { numbers, strides: [left.strides[1], left.strides[0]] }, right, c)
+    })
+}
+
+/// Adds up what `product` writes for each piece of an inner dimension, of `depth` numbers: it is given where the piece begins, how many
+/// numbers it has, and room.
+fn in_pieces<R: Real>(
+    (inner, depth): (Range<usize>, usize),
+    [sums, more]: [&mut [R]; 2],
+    mut product: impl FnMut(usize, usize, &mut [R]) -> Result<()>,
+) -> Result<()> {
+    for start in inner.clone().step_by(depth) {
+        let k = depth.min(inner.end - start);
+        if start == inner.start {
+            product(start, k, sums)?;
+        } else {
+            product(start, k, more)?;
+            scratch::add(sums, more);
+        }
+    }
+    Ok(())
 }
 
 /// The product by [`bf16::product`], if all are `bf16` and it computes them.

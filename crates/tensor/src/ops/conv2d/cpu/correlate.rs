@@ -32,10 +32,12 @@ pub(super) struct Operands<'a, E: Entries> {
 
 pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>) -> Result<()> {
     let Operands { source, weight, bias, target } = operands;
-    let entries_per_group = pass.source_channels.div_ceil(E::CHANNELS);
-    let TileSizes { rows: tile_rows, depth, lanes } = E::tiling(entries_per_group, pass.target_channels);
-    let pass = &pass.split(E::CHANNELS, depth);
-    let planes = Planes::choose::<E::Factor>((pass.rows, pass.columns), (entries_per_group, lanes), pass.batch, LIMITS);
+    let mut pass = pass.split(E::CHANNELS);
+    let TileSizes { rows: tile_rows, depth, lanes } = E::tiling(pass.source_entries(), pass.target_channels);
+    pass.entry_depth = depth;
+    let pass = &pass;
+    let planes =
+        Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_entries(), lanes), pass.batch, LIMITS);
     let tiles = pass.target_channels.div_ceil(tile_rows);
     let n_taps = pass.n_all_taps();
     scratch::with(n_taps, |offsets| {
@@ -44,7 +46,7 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
                 place_taps(pass, &planes, offsets);
                 pack::<E>(pass, tile_rows, weight, weights);
                 pack_bias(pass, tile_rows, bias, starts);
-                let packed = Packed { entries, planes, tile_rows, depth, tiles, offsets, weights, starts };
+                let packed = Packed { entries, planes, tile_rows, tiles, offsets, weights, starts };
                 let tiling = Tiling { channels: tile_rows, tiles, images: planes.images };
                 pass.for_each_task(tiling, target, |span, target| run_task(pass, &packed, source, span, target))
             })
@@ -58,8 +60,6 @@ struct Packed<'a, E: Entries> {
     planes: Planes,
     /// Channels per tile.
     tile_rows: usize,
-    /// Entries that are added up at once.
-    depth: usize,
     /// Tiles per group.
     tiles: usize,
     /// Where each tap's pixels begin in a block: `[phases, taps]`.
@@ -200,7 +200,7 @@ impl<E: Entries> Task<'_, E> {
             for (phases, sums) in std::iter::zip(pass.phases(), self.sums.chunks_exact_mut(phase_len)) {
                 let taps = first_tap..first_tap + pass.n_taps(phases);
                 (first_tap, n_sums) = (taps.end, n_sums + phase_len);
-                E::add_up(packed.tile(group, tile, taps, self.block, sums));
+                E::add_up(packed.tile(pass, (group, tile), taps, self.block, sums));
             }
             if pass.relu {
                 packed.entries.vectorize(
@@ -251,8 +251,8 @@ fn relu<R: Lanes>(sums: &mut [R]) {
 impl<E: Entries> Packed<'_, E> {
     fn tile<'a>(
         &'a self,
-        group: usize,
-        tile: usize,
+        pass: &Pass,
+        (group, tile): (usize, usize),
         taps: Range<usize>,
         block: &'a [E::Factor],
         sums: &'a mut [E::Sum],
@@ -265,7 +265,7 @@ impl<E: Entries> Packed<'_, E> {
             start: &self.starts[(group * self.tiles + tile) * self.tile_rows..][..self.tile_rows],
             offsets: &self.offsets[taps],
             weights: &self.weights[first_weight..][..n_weights],
-            depth: self.depth,
+            depth: pass.entry_depth,
             distance: self.planes.plane(1, 0, 0),
             source: block,
             sums,

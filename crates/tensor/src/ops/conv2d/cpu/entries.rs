@@ -28,15 +28,15 @@ pub(super) trait Entries: Multiplier {
 
     /// The element as a number.
     fn number(element: Self::Element) -> Self::Sum;
-    /// How tiles are computed that have so many entries and channels of the target.
+    /// The sizes of tiles, for a pass over `entries` entries to `channels` channels.
     fn tiling(_entries: usize, channels: usize) -> TileSizes {
-        TileSizes { rows: tile_rows::<Self::Simd>(channels), depth: 1, lanes: Self::lanes() }
+        TileSizes::of_vectors::<Self>(channels)
     }
-    /// Adds up a tile.
+    /// Computes the sums of a tile.
     fn add_up(tile: Tile<'_, Self>) {
         tile.run();
     }
-    /// Adds dot products with the entries of channels, of which each has so many taps.
+    /// Adds dot products. The rows of the right side belong to channels, and each channel has `taps` rows.
     fn add_dots(dots: Dots<'_, Self>, _taps: usize) -> Result<()> {
         dots.run();
         Ok(())
@@ -63,6 +63,13 @@ pub(super) struct TileSizes {
     pub(super) depth: usize,
     /// Pixels that are added up at once.
     pub(super) lanes: usize,
+}
+
+impl TileSizes {
+    /// Those of tiles in vector registers.
+    fn of_vectors<M: Multiplier>(channels: usize) -> TileSizes {
+        TileSizes { rows: tile_rows::<M::Simd>(channels), depth: 1, lanes: M::lanes() }
+    }
 }
 
 impl<S: Simd, R: Real> Entries for Numbers<S, R> {
@@ -94,8 +101,8 @@ impl Entries for Bf16 {
     type Element = u16;
     const CHANNELS: usize = 1;
 
-    /// By matrix units, if there are some and channels fill half of one: for each tap, the channels' entries times the left side, whose
-    /// rows become columns.
+    /// By matrix units, if the processor has them and channels fill half of one. Each tap is a product: its entries of all channels times
+    /// the transposed left side.
     fn add_dots(dots: Dots<'_, Self>, taps: usize) -> Result<()> {
         let Dots { left, right, starts, len, .. } = dots;
         let (channels, n) = (starts.len() / taps, dots.sums.len() / starts.len());
@@ -153,12 +160,12 @@ impl Entries for PairsOfBf16 {
     type Element = u16;
     const CHANNELS: usize = 2;
 
-    /// Those of matrix units, if there are some and a tile fills half of one.
+    /// Those of matrix units, if the processor has them and a tile fills half of one.
     fn tiling(entries: usize, channels: usize) -> TileSizes {
         let depth = [amx::SIDE, amx::SIDE / 2].into_iter().find(|&depth| entries.is_multiple_of(depth));
         match depth.filter(|_| channels >= amx::SIDE && Amx::new().is_some()) {
             Some(depth) => TileSizes { rows: amx::ROWS, depth, lanes: amx::COLUMNS },
-            None => TileSizes { rows: tile_rows::<Self::Simd>(channels), depth: 1, lanes: Self::lanes() },
+            None => TileSizes::of_vectors::<Self>(channels),
         }
     }
     fn add_up(tile: Tile<'_, Self>) {

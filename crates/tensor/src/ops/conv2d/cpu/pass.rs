@@ -93,9 +93,9 @@ impl Pass {
         Pass { relu, ..self }
     }
 
-    /// The same with its source in phases, and `entry_channels` channels in each entry, `entry_depth` of which are added up at once.
-    pub(super) fn split(&self, entry_channels: usize, entry_depth: usize) -> Pass {
-        Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, entry_depth, ..*self }
+    /// The same with its source in phases, and `entry_channels` channels in each entry.
+    pub(super) fn split(&self, entry_channels: usize) -> Pass {
+        Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
     }
 
     /// Entries for the channels of a group.

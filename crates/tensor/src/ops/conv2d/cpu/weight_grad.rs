@@ -18,7 +18,6 @@ use super::{ConvDims, Gradient};
 use crate::element::Real;
 use crate::inlined::{Slice, zip};
 use crate::lanes::{Dots, StridedRows};
-use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// Multiply-adds that make a task worth its own sums: some ten microseconds.
@@ -43,7 +42,7 @@ pub(super) fn run<E: Entries>(
         grads.set_to(E::Sum::zeroed());
         return Ok(());
     }
-    let pass = Pass::forward(d).split(1, 1);
+    let pass = Pass::forward(d).split(1);
     masked::<E>(gradient, |grad_out| {
         let source =
             Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_channels, E::lanes()), d.batch, LIMITS);
@@ -75,15 +74,8 @@ pub(super) fn in_tasks<R: Real>(
 ) -> Result<()> {
     let images = images_per_task(d.batch, d.work_per_image(), TASK_WORK).max(d.batch.div_ceil(MAX_TASKS));
     let images = images.next_multiple_of(at_a_time);
-    let tasks = d.batch.div_ceil(images);
-    if tasks <= 1 {
-        return task(0..d.batch, grads);
-    }
-    let len = grads.len();
-    scratch::with(tasks * len, |sums| {
-        try_for_each_chunk_mut(sums, len, |i, sums| task(i * images..((i + 1) * images).min(d.batch), sums))?;
-        add_up(sums, grads);
-        Ok(())
+    scratch::sum_of_tasks(d.batch.div_ceil(images), grads, |i, sums| {
+        task(i * images..((i + 1) * images).min(d.batch), sums)
     })
 }
 
@@ -97,15 +89,6 @@ fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
                 *offset.next().expect("one per tap") = entry;
             }
         }
-    }
-}
-
-/// `total = Σ parts`, in order; `parts` is `[n, total.len()]`.
-fn add_up<R: Real>(parts: &[R], total: &mut [R]) {
-    let (first, others) = parts.split_at(total.len());
-    total.copy_from(first);
-    for part in others.chunks_exact(total.len()) {
-        zip(&mut total[..], part).for_each(|(total, &part)| *total = *total + part);
     }
 }
 

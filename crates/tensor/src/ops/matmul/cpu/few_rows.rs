@@ -3,7 +3,7 @@
 
 use pagelock_memory::Result;
 
-use super::{Matrix, Sizes, narrow, real};
+use super::{Matrix, Sizes, in_pieces, narrow, real};
 use crate::cpu::{self, CpuView, Stored};
 use crate::element::{Num, Real};
 use crate::inlined::{Slice, zip};
@@ -56,18 +56,10 @@ fn columns<R: Real>(Sizes { m, k, .. }: Sizes, a: Matrix<'_, R>, right: Side<'_,
     let (n, depth) = (results.len() / m, DEPTH.min(k));
     scratch::with(depth * n + results.len(), |room| {
         let (room, sums) = room.split_at_mut(depth * n);
-        for first in (0..k).step_by(depth) {
-            let sizes = Sizes { m, k: depth.min(k - first), n };
+        in_pieces((0..k, depth), [results, sums], |first, k, results| {
             let a = Matrix { numbers: &a.numbers[first * a.strides[1]..], ..a };
-            let right = right.part([first, 0]).copied([sizes.k, n], room)?;
-            if first == 0 {
-                real(sizes, a, right, results)?;
-            } else {
-                real(sizes, a, right, sums)?;
-                zip(&mut results[..], &*sums).for_each(|(result, &sum)| *result = *result + sum);
-            }
-        }
-        Ok(())
+            real(Sizes { m, k, n }, a, right.part([first, 0]).copied([k, n], room)?, results)
+        })
     })
 }
 

@@ -3,10 +3,8 @@
 use pagelock_memory::Result;
 
 use super::few_rows::Side;
-use super::{Matrix, Sizes, narrow, real};
+use super::{Matrix, Sizes, in_pieces, narrow, real};
 use crate::element::Real;
-use crate::inlined::{Slice, zip};
-use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
 /// The shortest inner dimension, and the largest result.
@@ -32,34 +30,17 @@ pub(super) fn product<R: Real>(sizes: Sizes, left: Side<'_, R>, right: Side<'_, 
     let Sizes { m, k, n } = sizes;
     let depth = (PIECE / (m + n)).next_multiple_of(64);
     let pieces = k.div_ceil(depth).div_ceil(MOST_TASKS);
-    let len = m * n;
-    scratch::with(k.div_ceil(pieces * depth) * len, |sums: &mut [R]| {
-        try_for_each_chunk_mut(sums, len, |task, sums| {
-            let first = task * pieces * depth;
-            let end = (first + pieces * depth).min(k);
-            scratch::with(depth * (m + n) + len, |room| {
-                let (room, more) = room.split_at_mut(depth * (m + n));
-                let (of_left, of_right) = room.split_at_mut(depth * m);
-                for start in (first..end).step_by(depth) {
-                    let k = depth.min(end - start);
-                    let Matrix { numbers, strides } = left.part([start, 0]).numbers([k, m], of_left)?;
-                    let a = Matrix { numbers, strides: [strides[1], strides[0]] };
-                    let b = right.part([start, 0]).numbers([k, n], of_right)?;
-                    if start == first {
-                        real(Sizes { m, k, n }, a, b, sums)?;
-                    } else {
-                        real(Sizes { m, k, n }, a, b, more)?;
-                        zip(&mut sums[..], &*more).for_each(|(sum, &more)| *sum = *sum + more);
-                    }
-                }
-                Ok(())
+    scratch::sum_of_tasks(k.div_ceil(pieces * depth), c, |task, sums| {
+        let first = task * pieces * depth;
+        let inner = first..(first + pieces * depth).min(k);
+        scratch::with(depth * (m + n) + sums.len(), |room| {
+            let (room, more) = room.split_at_mut(depth * (m + n));
+            let (of_left, of_right) = room.split_at_mut(depth * m);
+            in_pieces((inner, depth), [sums, more], |start, k, sums| {
+                let Matrix { numbers, strides } = left.part([start, 0]).numbers([k, m], of_left)?;
+                let a = Matrix { numbers, strides: [strides[1], strides[0]] };
+                real(Sizes { m, k, n }, a, right.part([start, 0]).numbers([k, n], of_right)?, sums)
             })
-        })?;
-        let (first, others) = sums.split_at(len);
-        c.copy_from(first);
-        for sums in others.chunks_exact(len) {
-            zip(&mut c[..], sums).for_each(|(c, &sum)| *c = *c + sum);
-        }
-        Ok(())
+        })
     })
 }
