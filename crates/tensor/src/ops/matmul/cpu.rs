@@ -134,8 +134,8 @@ fn cut<R: Real>(sizes: Sizes, [left, right]: [Side<'_, R>; 2], c: &mut [R]) -> R
     })
 }
 
-/// Adds up what `product` writes for each piece of an inner dimension, of `depth` numbers: it is given where the piece begins, how many
-/// numbers it has, and room.
+/// Cuts an inner dimension into pieces of at most `depth` numbers, and adds up their products in `sums`. `product` gets the start of a
+/// piece, its length, and the room to write to.
 fn in_pieces<R: Real>(
     (inner, depth): (Range<usize>, usize),
     [sums, more]: [&mut [R]; 2],
