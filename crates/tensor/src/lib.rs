@@ -89,6 +89,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml
 
+mod all_locked;
 mod autocast;
 pub mod autograd;
 mod capture;

@@ -4,6 +4,7 @@
 
 use bytemuck::Pod;
 
+use crate::all_locked::AllLocked;
 use crate::autograd::{GradFn, NodeRef, is_recorded};
 use crate::cpu;
 use crate::cuda::{COPY, CudaDevice};
@@ -92,7 +93,7 @@ pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usi
     let out = match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
-            by_bits!(dtype, B => fill::<B>(op, &mut out, tensors, &windows)?);
+            by_bits!(dtype, B => fill::<B>(&mut out, tensors, &windows));
             out.share()
         }
         Device::Cuda(cuda) => {
@@ -105,8 +106,8 @@ pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usi
     Ok(record_join(op, out, tensors, dims))
 }
 
-fn fill<B: Pod + Send + Sync>(op: &'static str, out: &mut Fresh, tensors: &[&Raw], windows: &[Layout]) -> Result<()> {
-    let out = out.bits::<B>();
+fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layout]) {
+    let (locked, out) = (AllLocked::new(tensors), out.bits::<B>());
     if elements(windows) < out.len() {
         cpu::fill(out, B::zeroed());
     }
@@ -114,14 +115,12 @@ fn fill<B: Pod + Send + Sync>(op: &'static str, out: &mut Fresh, tensors: &[&Raw
         && behind.offset() == 1
         && 2 * a.shape().elements() == out.len()
     {
-        cpu::interleave_two(a.host(op)?.bits(&a.layout), b.host(op)?.bits(&b.layout), out);
-        return Ok(());
+        return cpu::interleave_two(locked.get(0).bits(&a.layout), locked.get(1).bits(&b.layout), out);
     }
-    for (window, tensor) in windows.iter().zip(tensors) {
+    for (i, (window, tensor)) in windows.iter().zip(tensors).enumerate() {
         let to = &mut out[window.offset()..][..window.span()];
-        cpu::place(to, window.strides(), tensor.host(op)?.bits(&tensor.layout));
+        cpu::place(to, window.strides(), locked.get(i).bits(&tensor.layout));
     }
-    Ok(())
 }
 
 fn fill_on(

@@ -3,7 +3,7 @@
 //! On a device they share blocks of up to 64 MiB, so that few copies take them all, and nothing else: each tensor has a storage of
 //! its own, with a version and a lock of its own, and a block goes with the last of its tensors.
 
-use std::borrow::{Borrow, Cow};
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -12,6 +12,7 @@ use pagelock_cuda::{DeviceBuffer, HostSource, Stream};
 use pagelock_memory::{ALIGN, HostBuffer, MemoryKind, Resource, default_host};
 
 use super::{PAGE_LOCKED_BYTES, copy_between, download_span, record};
+use crate::all_locked::{AllLocked, try_lock_all};
 use crate::capture;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -146,62 +147,6 @@ fn put(
     Ok(())
 }
 
-/// The storage of each tensor, locked for reading.
-enum AllLocked<'a> {
-    /// Nobody was writing any of them.
-    AtOnce(Vec<Locked<'a>>),
-    /// Each once, in the order of all threads; and which is that of each tensor.
-    InOrder { locks: Vec<Locked<'a>>, of: Vec<usize> },
-}
-
-impl<'a> AllLocked<'a> {
-    fn new<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
-        // A thread that only tries locks cannot be part of a deadlock.
-        try_lock_all(tensors).map_or_else(|| AllLocked::in_order(tensors), AllLocked::AtOnce)
-    }
-
-    fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
-        let storage = |at: usize| &tensors[at].borrow().storage;
-        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).lock_place(), at)).collect();
-        sort_by_place(&mut order);
-        let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
-        let mut of = vec![0; tensors.len()];
-        let mut last: Option<&StorageRef> = None;
-        for (_, at) in order {
-            if last.is_none_or(|last| !last.is(storage(at))) {
-                locks.push(storage(at).lock());
-            }
-            last = Some(storage(at));
-            of[at] = locks.len() - 1;
-        }
-        AllLocked::InOrder { locks, of }
-    }
-
-    fn get(&self, tensor: usize) -> &Locked<'a> {
-        match self {
-            AllLocked::AtOnce(locks) => &locks[tensor],
-            AllLocked::InOrder { locks, of } => &locks[of[tensor]],
-        }
-    }
-
-    fn host(&self, tensor: usize) -> &HostBuffer {
-        host(self.get(tensor))
-    }
-}
-
-/// The storage of each tensor, locked for reading, if nobody is writing any of them.
-fn try_lock_all<R: Borrow<Raw>>(tensors: &[R]) -> Option<Vec<Locked<'_>>> {
-    const FETCHED: usize = 32; // storages at once
-    let mut locks = Vec::with_capacity(tensors.len());
-    for tensors in tensors.chunks(FETCHED) {
-        tensors.iter().for_each(|tensor| tensor.borrow().storage.fetch());
-        for tensor in tensors {
-            locks.push(tensor.borrow().storage.try_lock()?);
-        }
-    }
-    Some(locks)
-}
-
 /// The bytes of a dense tensor in its storage.
 #[inline]
 fn bytes_of(tensor: &Raw) -> Range<usize> {
@@ -213,7 +158,7 @@ fn bytes_of(tensor: &Raw) -> Range<usize> {
 fn upload(dense: &[&Raw], locked: &AllLocked<'_>, device: &Device, cuda: &CudaDevice) -> Result<Vec<StorageRef>> {
     capture::refuse("a copy from the host")?;
     let failed = |source| Error::cuda("to", source);
-    let sources = dense.iter().enumerate().map(|(at, tensor)| HostSource::of(locked.host(at), bytes_of(tensor)));
+    let sources = dense.iter().enumerate().map(|(at, tensor)| HostSource::of(host(locked.get(at)), bytes_of(tensor)));
     let sources = sources.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     let buffers = cuda.stream().upload_all(&sources).map_err(|source| refused(dense, source))?;
     let made = buffers.into_iter().zip(dense).map(|(buffer, tensor)| on_cuda(buffer, tensor.dtype(), device));
@@ -288,7 +233,7 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
         order.into_iter().map(|(_, at)| (at, slots[at].storage.lock_mut())).collect();
     targets.sort_unstable_by_key(|(at, _)| *at);
     let pairs = targets.iter_mut().map(|(at, target)| {
-        let source = HostSource::of(locked.host(*at), bytes_of(sources[*at]))?;
+        let source = HostSource::of(host(locked.get(*at)), bytes_of(sources[*at]))?;
         Ok((source, target.cuda(&slots[*at].layout, slots[*at].dtype()).into_bytes()))
     });
     let pairs = pairs.collect::<Result<Vec<_>, _>>().map_err(failed)?;
@@ -413,7 +358,7 @@ pub(crate) fn all_in<R: Resource>(
     let locked = AllLocked::new(&dense);
     let mut tasks = Vec::new();
     for (at, part) in parts.iter_mut().enumerate() {
-        let source = &locked.host(at).bytes()[bytes_of(&dense[at])];
+        let source = &host(locked.get(at)).bytes()[bytes_of(&dense[at])];
         tasks.extend(source.chunks(TASK_BYTES).zip(writable(part).chunks_mut(TASK_BYTES)));
     }
     copy_all(tasks, threads);
