@@ -1,7 +1,7 @@
 //! For each element the product of the others, on the CPU and unrecorded: of all before it, and of all behind it.
 
 use super::scan::Lines;
-use crate::cpu;
+use crate::cpu::{self, Stored, StoredMut};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::inlined::{Slice, zip};
@@ -17,7 +17,11 @@ pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Ra
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
         by_real!(inputs.dtype(), R => {
             let (x, grad) = (inputs.view::<R>(0).data, inputs.view::<R>(1).data);
-            out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
+            let out = out.stored::<R>();
+            if lines.inner == 1 && slab > PART {
+                return of_long_rows(x, grad, slab, out).map_err(Error::scratch(OP));
+            }
+            out.try_for_each_chunk(piece, &|i, out| {
                 let (start, len) = (i * piece, out.len());
                 scratch::reals_mut(out, |out| scratch::reals(x.part(start, len), |x| {
                     scratch::reals(grad.part(start / lines.n, len / lines.n), |grad| of_slabs(x, grad, (slab, lines.inner), out))
@@ -26,6 +30,57 @@ pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Ra
         })
         .map_err(Error::scratch(OP))
     })
+}
+
+/// What a long row is cut into, so that threads share it.
+const PART: usize = 16 * 1024;
+
+/// Of rows of `n` elements behind each other, one after another.
+fn of_long_rows<R: Real>(
+    x: Stored<'_, R>,
+    grad: Stored<'_, R>,
+    n: usize,
+    mut out: StoredMut<'_, R>,
+) -> pagelock_memory::Result<()> {
+    (0..grad.len()).try_for_each(|row| {
+        let grad = grad.part(row, 1).widened(&mut [R::ZERO])[0];
+        of_long_row(x.part(row * n, n), grad, out.part(row * n, n))
+    })
+}
+
+/// Of a row in parts: each has others of its own, and other parts.
+fn of_long_row<R: Real>(x: Stored<'_, R>, grad: R, out: StoredMut<'_, R>) -> pagelock_memory::Result<()> {
+    let part = |i: usize| x.part(i * PART, PART.min(x.len() - i * PART));
+    scratch::with(2 * x.len().div_ceil(PART), |room: &mut [R]| {
+        let (totals, others) = room.split_at_mut(room.len() / 2);
+        StoredMut::Plain(totals).try_for_each_chunk(1, &|i, total| {
+            scratch::reals(part(i), |x| {
+                total.plain()[0] = product(x);
+                Ok(())
+            })
+        })?;
+        behind(totals, 1, others);
+        before(totals, &mut [grad], others);
+        out.try_for_each_chunk(PART, &|i, out| {
+            scratch::reals_mut(out, |out| scratch::reals(part(i), |x| of_slabs(x, &others[i..=i], (x.len(), 1), out)))
+        })
+    })
+}
+
+fn product<R: Real>(x: &[R]) -> R {
+    let (lines, rest) = x.as_chunks::<COLUMNS>();
+    let mut totals = [R::ONE; COLUMNS];
+    cpu::vectorized(
+        #[inline(always)]
+        || {
+            for line in lines {
+                for (total, &x) in zip(&mut totals[..], line) {
+                    *total = *total * x;
+                }
+            }
+        },
+    );
+    totals.iter().chain(rest).fold(R::ONE, |product, &x| product * x)
 }
 
 /// What a row is cut into, so that vectors compute it.
@@ -101,6 +156,47 @@ fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
         for ((&x, out), product) in zip(zip(x, out), &mut *products) {
             *out = *out * *product;
             *product = *product * x;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PART;
+    use crate::{DType, Tensor};
+
+    /// The products of all before each, times those of all behind.
+    fn others(row: &[f64]) -> Vec<f64> {
+        let mut others = vec![1.0; row.len()];
+        for i in 1..row.len() {
+            others[i] = others[i - 1] * row[i - 1];
+        }
+        let mut behind = 1.0;
+        for i in (0..row.len()).rev() {
+            others[i] *= behind;
+            behind *= row[i];
+        }
+        others
+    }
+
+    #[test]
+    fn others_of_rows_of_several_parts_are_those_of_loops() {
+        for n in [PART + 1, 2 * PART, 3 * PART + 37] {
+            let mut numbers: Vec<f64> = (0..2 * n).map(|i| 1.0 + 1e-3 * ((i * 7 % 19) as f64 - 9.0)).collect();
+            numbers[n + PART] = 0.0; // all others of the second row have it
+            let x = Tensor::from_slice(&numbers, [2, n]).unwrap().set_requires_grad(true);
+            let weights = Tensor::of(DType::F64).new([3.0, 5.0]).unwrap();
+
+            x.prod(1).unwrap().mul(&weights).unwrap().sum(..).unwrap().backward().unwrap();
+
+            let grad = x.grad().unwrap().to_vec::<f64>().unwrap();
+            for (row, weight) in [(0, 3.0), (1, 5.0)] {
+                let expected = others(&numbers[row * n..][..n]);
+                for (i, expected) in expected.iter().map(|other| weight * other).enumerate() {
+                    let (found, at) = (grad[row * n + i], (row, i));
+                    assert!((found - expected).abs() <= 1e-11 * expected.abs(), "{n} {at:?}: {found}, not {expected}");
+                }
+            }
         }
     }
 }
