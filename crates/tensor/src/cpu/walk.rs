@@ -6,7 +6,7 @@
 use super::copy::{copy_line, fill_line};
 use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
-use crate::inlined::Slice;
+use crate::inlined::{Slice, zip};
 
 /// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
 ///
@@ -284,6 +284,11 @@ fn read_line<T: Copy>(data: &[T], stride: usize, out: &mut [T]) {
     match stride {
         1 => out.copy_from(&data[..out.len()]),
         0 => out.set_to(data[0]),
+        2 => {
+            let Some((last, out)) = out.split_last_mut() else { return };
+            *last = data[2 * out.len()]; // the data may end there, in the middle of a pair
+            zip(out, data.as_chunks::<2>().0).for_each(|(value, pair)| *value = pair[0]);
+        }
         _ => out.iter_mut().enumerate().for_each(|(i, value)| *value = data[i * stride]),
     }
 }
