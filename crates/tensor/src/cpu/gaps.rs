@@ -58,7 +58,7 @@ impl Blocks {
         for (block, dst) in dst.chunks_mut(rows * len).enumerate() {
             let room = &mut room[..dst.len() / len * distance - (distance - len)];
             work((first + block * rows) * distance, room);
-            simd::vectorized(
+            simd::vectorized_widely(
                 #[inline(always)]
                 || {
                     for (row, dst) in dst.chunks_exact_mut(len).enumerate() {
