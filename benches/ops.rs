@@ -7,7 +7,7 @@
 //! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
 //! least time of a call counts. A row above the limit is measured again before it counts as slow: at once, as often as
 //! [`AGAIN`] says, and after all others, as often as [`LATER`] says. Most such rows are noise, and some noise lasts for
-//! seconds. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
+//! seconds, or as long as another machine on the same host uses its caches. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
 
 // Not as a crate: examples would be compiled with it, too.
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "tests use the rest")]
@@ -20,6 +20,7 @@ use std::fs;
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -34,8 +35,9 @@ use self::torch::Torch;
 
 /// Further rounds for a slow row.
 const AGAIN: usize = 4;
-/// How often rows that are slow yet are measured after all others.
-const LATER: usize = 3;
+/// How often rows that are slow yet are measured after all others, and the pause before each time.
+const LATER: usize = 8;
+const PAUSE: Duration = Duration::from_secs(5);
 
 /// Times every operation beside PyTorch
 #[derive(Parser)]
@@ -115,7 +117,12 @@ fn main() -> Result<()> {
         eprint!("\r{:60}", format!("{name}: {} rows", measured.len()));
     }
     for _ in 0..LATER {
-        for (case, times) in measured.iter_mut().filter(|(_, times)| times.are_slow(args.limit)) {
+        let slow: Vec<_> = measured.iter_mut().filter(|(_, times)| times.are_slow(args.limit)).collect();
+        if slow.is_empty() {
+            break;
+        }
+        thread::sleep(PAUSE);
+        for (case, times) in slow {
             *times = times.least(case.measure(&args, &mut torch)?);
         }
     }
