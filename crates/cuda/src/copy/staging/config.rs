@@ -32,7 +32,7 @@ pub struct StagingConfig {
     pub ring: ByteSize,
     /// What one slot holds: how much the device copies at once, and so how long a small copy may have to wait for a large one.
     pub slot: ByteSize,
-    /// Threads that help; the caller copies too. At most seven of them fill slots for uploads from memory: more get in their
+    /// Threads that help; the caller copies too. At most nine of them fill slots for uploads from memory: more get in their
     /// way.
     pub threads: usize,
 }

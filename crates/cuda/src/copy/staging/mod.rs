@@ -47,7 +47,7 @@ use crate::{
     stream::{Access, Stream, StreamCore},
 };
 
-const FILLERS: usize = 7; // with the caller they fill slots faster than a device empties them
+const FILLERS: usize = 9; // with the caller they fill slots faster than a device empties them, also on a busy host
 const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
 const GRANULE: usize = 16 << 10; // at least: threads share even the last piece of a download
 const LEAST_UPLOAD: usize = 4 << 20; // bytes of a piece; the device begins before the first is filled (`upload.rs`)
