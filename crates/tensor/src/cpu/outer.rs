@@ -135,7 +135,7 @@ pub(crate) fn map3_product<T: Num>(
 fn add_scaled_lines<T: Num>(
     [x, a, b]: [CpuView<'_, T>; 3],
     out: &mut StoredMut<'_, T>,
-    f: impl Fn(T, T, T) -> T + Sync,
+    f: impl Fn(T, T, T) -> T + Sync + Copy,
 ) -> bool {
     let ([Stored::Plain(x_data), Stored::Plain(a_data), Stored::Plain(b_data)], StoredMut::Plain(out)) =
         ([x, a, b].mapped(|view| view.data), out)
@@ -152,7 +152,7 @@ fn add_scaled_lines<T: Num>(
     }
     sides.in_parts(out, CHUNK, |out, [_, x_start, a_start, b_start], sides| {
         let (x, a, b) = (&x_data[x_start..], &a_data[a_start..], &b_data[b_start..]);
-        sides.each(|lines| add_scaled(out, (x, a, b), lines, &f));
+        sides.each(|lines| add_scaled(out, (x, a, b), lines, f));
     });
     true
 }
