@@ -63,7 +63,8 @@
 //! - **Profiles**: where time and memory go, as a table, a trace and a picture: [`profiler`].
 
 // # Reading order
-// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of; `sizes.rs`, how sizes are given.
+// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of; `all_locked.rs`, how many are locked
+//    at once; `sizes.rs`, how sizes are given.
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 // 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it; `func/`, derivatives of functions.
