@@ -48,7 +48,7 @@ impl<'a> AllLocked<'a> {
     }
 }
 
-/// The storage of each tensor, locked for reading, if nobody is writing any of them.
+/// Locks the storage of each tensor for reading, without waiting. None if a thread is writing one of them.
 pub(crate) fn try_lock_all<R: Borrow<Raw>>(tensors: &[R]) -> Option<Vec<Locked<'_>>> {
     const FETCHED: usize = 32; // storages at once
     let mut locks = Vec::with_capacity(tensors.len());
