@@ -187,7 +187,7 @@ fn each_line<T>((to, from, lines): (&mut [T], &[T], Lines<2>), move_line: impl F
 }
 
 /// Bytes.
-const CACHE_LINE: usize = 64;
+pub(super) const CACHE_LINE: usize = 64;
 
 /// Elements that are moved at a time: for a short line, calling `memcpy` would take longer than moving it. The loops count
 /// places, because iterators over chunks take half as long again.

@@ -93,7 +93,7 @@ pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usi
     let out = match device {
         Device::Cpu => {
             let mut out = Fresh::allocate(op, shape, dtype)?;
-            by_bits!(dtype, B => fill::<B>(&mut out, tensors, &windows));
+            by_bits!(dtype, B => fill::<B>(&mut out, tensors, &windows, dims));
             out.share()
         }
         Device::Cuda(cuda) => {
@@ -106,7 +106,7 @@ pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usi
     Ok(record_join(op, out, tensors, dims))
 }
 
-fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layout]) {
+fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layout], dims: &[usize]) {
     let (locked, out) = (AllLocked::new(tensors), out.bits::<B>());
     if elements(windows) < out.len() {
         cpu::fill(out, B::zeroed());
@@ -116,6 +116,12 @@ fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layo
         && 2 * a.shape().elements() == out.len()
     {
         return cpu::interleave_two(locked.get(0).bits(&a.layout), locked.get(1).bits(&b.layout), out);
+    }
+    let views = tensors.iter().enumerate().map(|(i, tensor)| locked.get(i).bits(&tensor.layout));
+    if let &[dim] = dims
+        && cpu::join_rows(views, dim, out)
+    {
+        return;
     }
     for (i, (window, tensor)) in windows.iter().zip(tensors).enumerate() {
         let to = &mut out[window.offset()..][..window.span()];
