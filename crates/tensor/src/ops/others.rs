@@ -1,7 +1,8 @@
 //! For each element the product of the others, on the CPU and unrecorded: of all before it, and of all behind it.
 
 use super::scan::Lines;
-use crate::cpu::{self, Stored, StoredMut};
+use super::statistics::Times;
+use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::element::Real;
 use crate::error::{Error, Result};
 use crate::inlined::{Slice, zip};
@@ -53,34 +54,18 @@ fn of_long_row<R: Real>(x: Stored<'_, R>, grad: R, out: StoredMut<'_, R>) -> pag
     let part = |i: usize| x.part(i * PART, PART.min(x.len() - i * PART));
     scratch::with(2 * x.len().div_ceil(PART), |room: &mut [R]| {
         let (totals, others) = room.split_at_mut(room.len() / 2);
-        StoredMut::Plain(totals).try_for_each_chunk(1, &|i, total| {
-            scratch::reals(part(i), |x| {
-                total.plain()[0] = product(x);
-                Ok(())
-            })
-        })?;
+        let whole = x.len() / PART;
+        let (of_whole, of_rest) = totals.split_at_mut(whole);
+        for (first, shape, totals) in [(0, [whole, PART], of_whole), (whole, [1, x.len() % PART], of_rest)] {
+            let parts = CpuView { data: x.part(first * PART, shape[0] * shape[1]), shape: &shape, strides: &[PART, 1] };
+            cpu::reduce(parts, 0b10, totals.into(), Times, |product| product);
+        }
         behind(totals, 1, others);
         before(totals, &mut [grad], others);
         out.try_for_each_chunk(PART, &|i, out| {
             scratch::reals_mut(out, |out| scratch::reals(part(i), |x| of_slabs(x, &others[i..=i], (x.len(), 1), out)))
         })
     })
-}
-
-fn product<R: Real>(x: &[R]) -> R {
-    let (lines, rest) = x.as_chunks::<COLUMNS>();
-    let mut totals = [R::ONE; COLUMNS];
-    cpu::vectorized(
-        #[inline(always)]
-        || {
-            for line in lines {
-                for (total, &x) in zip(&mut totals[..], line) {
-                    *total = *total * x;
-                }
-            }
-        },
-    );
-    totals.iter().chain(rest).fold(R::ONE, |product, &x| product * x)
 }
 
 /// What a row is cut into, so that vectors compute it.

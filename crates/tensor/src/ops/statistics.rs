@@ -173,7 +173,7 @@ impl<T: Num> CpuKernel<T, 1> for Product {
 
 /// The product of all elements.
 #[derive(Clone, Copy)]
-struct Times;
+pub(super) struct Times;
 
 impl<T: Num> cpu::Fold<T> for Times {
     type Value = T;
