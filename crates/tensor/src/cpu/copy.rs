@@ -167,7 +167,7 @@ fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Li
 /// Copies `LEN` elements, the first of each first. A copy of many vectors by `memcpy` becomes stores in descending order, and
 /// the caches fetch what is written ahead of stores in ascending order only: results larger than the caches took twice as long.
 #[inline(always)]
-fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
+pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
     let (to, from) = (&mut to[..LEN], &from[..LEN]);
     let step = const { if CACHE_LINE / size_of::<T>() < LEN { CACHE_LINE / size_of::<T>() } else { LEN } };
     let mut at = 0;

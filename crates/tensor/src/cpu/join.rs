@@ -1,8 +1,9 @@
 //! Lines of several tensors, one after another in each row of the result.
 
-use super::copy::{CACHE_LINE, chunk_of, copy_line};
+use super::copy::{CACHE_LINE, chunk_of, copy_in_order, copy_line};
 use super::walk::Dims;
 use super::{CpuView, Value, simd};
+use crate::inlined::zip;
 use crate::parallel::for_each_chunk_mut;
 
 /// The most tensors whose lines are written in turns.
@@ -41,11 +42,16 @@ pub(crate) fn join_rows<'a, T: Value + 'a>(
     if row_len * size_of::<T>() < n * CACHE_LINE || row_len > chunk_of::<T>() {
         return false;
     }
+    let of_one_length = sources.iter().map(|source| source.len).reduce(|a, b| if a == b { a } else { 0 });
     let chunk_rows = chunk_of::<T>() / row_len;
     for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| {
         simd::vectorized_widely(
             #[inline(always)]
-            || write_rows(rows, row_len, sources, i * chunk_rows),
+            || match of_one_length {
+                Some(64) => write_rows_of::<T, 64>(rows, sources, i * chunk_rows),
+                Some(128) => write_rows_of::<T, 128>(rows, sources, i * chunk_rows),
+                _ => write_rows(rows, row_len, sources, i * chunk_rows),
+            },
         );
     });
     true
@@ -73,6 +79,16 @@ fn write_rows<T: Value>(rows: &mut [T], row_len: usize, sources: &[Source<'_, T>
         for &Source { data, distance, len } in sources {
             copy_line(&mut row[at..][..len], &data[(first + i) * distance..][..len]);
             at += len;
+        }
+    }
+}
+
+/// The same, of lines of `LEN` elements. As the compiler knows their length, short ones take less time.
+#[inline(always)]
+fn write_rows_of<T: Value, const LEN: usize>(rows: &mut [T], sources: &[Source<'_, T>], first: usize) {
+    for (i, row) in rows.chunks_exact_mut(LEN * sources.len()).enumerate() {
+        for (to, &Source { data, distance, .. }) in zip(row.chunks_exact_mut(LEN), sources) {
+            copy_in_order::<T, LEN>(to, &data[(first + i) * distance..]);
         }
     }
 }
