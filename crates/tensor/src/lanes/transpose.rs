@@ -180,7 +180,7 @@ fn exchange<V: Pod, R: Pod, const L: usize, const D: usize>(rows: &mut [V; L]) {
 /// quarters of four rows, the `f64` one exchanges pairs of lanes between rows (which done twice is undone) and moves
 /// whole quarters, where two moves transpose them. The lists of rows are written out so that all rows stay in registers.
 #[inline(always)]
-fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f32s; 16] {
+pub(crate) fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f32s; 16] {
     for i in [0, 4, 8, 12] {
         [rows[i], rows[i + 1], rows[i + 2], rows[i + 3]] =
             simd.deinterleave_shfl_f32s([rows[i], rows[i + 1], rows[i + 2], rows[i + 3]]);

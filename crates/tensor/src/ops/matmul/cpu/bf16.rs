@@ -5,8 +5,6 @@
 //! next to each other already; a right side, and any other left side, is packed so that they do: all of the right side once
 //! for many rows, or by each task for its own columns if there are few rows.
 
-use std::arch::x86_64::__m256i;
-
 use pagelock_memory::Result;
 use pulp::x86::V4;
 use pulp::{Simd, WithSimd};
@@ -14,9 +12,9 @@ use pulp::{Simd, WithSimd};
 use super::{Matrix, Sizes};
 use crate::cpu::math::half::f32_to_bf16;
 use crate::cpu::{self, CpuView};
-use crate::inlined::{Array, Flat, Slice, zip};
+use crate::inlined::{Array, Flat, Slice, from_fn, zip};
 use crate::lanes::amx::{self, Amx};
-use crate::lanes::{Bf16, Dots, Multiplier, PairsOfBf16, StridedRows};
+use crate::lanes::{Bf16, Dots, Multiplier, PairsOfBf16, StridedRows, transposed_16};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
@@ -406,15 +404,18 @@ fn pair(first: u16, second: u16) -> Pair {
     Pair::from(first) | Pair::from(second) << 16
 }
 
+/// Pairs of a panel that are packed before those of the next panel.
+const BLOCK: usize = 8;
+
 /// [`pack`] of lines that lie side by side.
 #[inline(always)]
 fn pack_across<const W: usize>((numbers, step): (&[u16], usize), [lines, len]: [usize; 2], to: &mut [[Pair; W]]) {
     let pairs = len.div_ceil(2);
-    // Some pairs of a panel before the next panel: panels are so far apart that their pairs would drive each other out of the caches.
-    for block in (0..pairs).step_by(SQUARE) {
+    // Not one pair of each panel after the other: panels are so far apart that their pairs would drive each other out of the caches.
+    for block in (0..pairs).step_by(BLOCK) {
         for (panel, to) in to.chunks_exact_mut(pairs).enumerate() {
             let (start, end) = (panel * W, (panel * W + W).min(lines));
-            for p in block..pairs.min(block + SQUARE) {
+            for p in block..pairs.min(block + BLOCK) {
                 let row = |number: usize| &numbers[number * step..][start..end];
                 let (first, second) = (row(2 * p), (2 * p + 1 < len).then(|| row(2 * p + 1)));
                 match (first.first_chunk(), second.map(|second| second.first_chunk())) {
@@ -437,7 +438,7 @@ fn joined<const W: usize>(first: &[u16; W], second: &[u16; W]) -> [Pair; W] {
 }
 
 /// Lines and pairs that are transposed in registers.
-const SQUARE: usize = 8;
+const SQUARE: usize = 16;
 
 /// [`pack`] of lines whose numbers lie side by side.
 #[inline(always)]
@@ -449,37 +450,44 @@ fn pack_along<const W: usize>(
 ) {
     let pairs = len.div_ceil(2);
     for first in (0..lines).step_by(SQUARE) {
-        let panel = &mut to[first / W * pairs..][..pairs];
-        for (block, to) in panel.chunks_mut(SQUARE).enumerate() {
+        let n = SQUARE.min(lines - first);
+        let line = |i| if i < n { &numbers[(first + i) * step..][..len] } else { &[] };
+        let square_lines: [&[u16]; SQUARE] = from_fn(line);
+        let n_whole = if n == SQUARE { len / (2 * SQUARE) } else { 0 };
+        let whole = square_lines.mapped(|line| &line.as_chunks().0[..n_whole]);
+        for block in 0..n_whole {
+            write_square(simd, whole.mapped(|line| line[block]), [first, block * SQUARE], pairs, to);
+        }
+        for block in n_whole..pairs.div_ceil(SQUARE) {
             let mut square = [[0; 2 * SQUARE]; SQUARE];
-            for (part, line) in zip(&mut square[..], first..lines) {
-                let from = &numbers[line * step..][..len][2 * SQUARE * block..];
-                match from.first_chunk() {
-                    Some(whole) => *part = *whole,
-                    None => part[..from.len()].copy_from(from),
-                }
+            for (part, line) in zip(&mut square[..], square_lines) {
+                let from = &line[(2 * SQUARE * block).min(line.len())..];
+                let n = from.len().min(part.len());
+                part[..n].copy_from(&from[..n]);
             }
-            for (to, pairs) in zip(&mut to[..], transposed(simd, square)) {
-                to[first % W..][..SQUARE].copy_from(&pairs);
-            }
+            write_square(simd, square, [first, block * SQUARE], pairs, to);
         }
     }
 }
 
-/// The pairs of a square's lines, by place.
+/// Writes the pairs of some lines, where line and pair number `first` and those that follow belong in panels of `W` lines.
 #[inline(always)]
-fn transposed(simd: V4, lines: [[u16; 2 * SQUARE]; SQUARE]) -> [[Pair; SQUARE]; SQUARE] {
-    let (avx, avx2) = (simd.avx, simd.avx2);
-    let [a, b, c, d, e, f, g, h]: [__m256i; SQUARE] = bytemuck::cast(lines);
-    // Within each half of the registers: pairs of two lines, then of four.
-    let twos = |a, b| [avx2._mm256_unpacklo_epi32(a, b), avx2._mm256_unpackhi_epi32(a, b)];
-    let fours = |[a_low, a_high]: [__m256i; 2], [b_low, b_high]: [__m256i; 2]| {
-        let of = |a, b| [avx2._mm256_unpacklo_epi64(a, b), avx2._mm256_unpackhi_epi64(a, b)];
-        let ([p, q], [r, s]) = (of(a_low, b_low), of(a_high, b_high));
-        [p, q, r, s]
-    };
-    let ([p, q, r, s], [t, u, v, w]) = (fours(twos(a, b), twos(c, d)), fours(twos(e, f), twos(g, h)));
-    let low = |a, b| avx._mm256_permute2f128_si256::<0x20>(a, b);
-    let high = |a, b| avx._mm256_permute2f128_si256::<0x31>(a, b);
-    bytemuck::cast([low(p, t), low(q, u), low(r, v), low(s, w), high(p, t), high(q, u), high(r, v), high(s, w)])
+fn write_square<const W: usize>(
+    simd: V4,
+    lines: [[u16; 2 * SQUARE]; SQUARE],
+    [first_line, first_pair]: [usize; 2],
+    pairs: usize,
+    to: &mut [[Pair; W]],
+) {
+    let places = transposed_16(simd, bytemuck::cast(lines));
+    let width = const { if W < SQUARE { W } else { SQUARE } };
+    let n = SQUARE.min(pairs - first_pair);
+    for start in (0..SQUARE).step_by(width) {
+        let line = first_line + start;
+        let Some(panel) = to.get_mut(line / W * pairs + first_pair..).filter(|panel| panel.len() >= n) else { return };
+        for (to, place) in zip(&mut panel[..n], &places) {
+            let pairs: &[Pair; SQUARE] = bytemuck::cast_ref(place);
+            to[line % W..][..width].copy_from(&pairs[start..][..width]);
+        }
+    }
 }
