@@ -4,7 +4,7 @@
 //! are twice as fast as products in `f32`. The instruction adds two products to a sum, and takes subnormal numbers for
 //! zero, as PyTorch's products of `bf16` do.
 //!
-//! Unsafe: that instruction, and the call of a function that is compiled for it.
+//! Unsafe: that instruction, the one that rounds its sums, and the call of a function that is compiled for it.
 
 use std::marker::PhantomData;
 
@@ -138,6 +138,17 @@ impl Bf16 {
         let (a, b, sums) = (bytemuck::cast(a), bytemuck::cast(b), bytemuck::cast(sums));
         // SAFETY: `_instruction` is made only on processors that have it.
         bytemuck::cast(unsafe { _mm512_dpbf16_ps(sums, a, b) })
+    }
+
+    /// The bits of sums that this multiplied, rounded to nearest, ties to even. Like the products, it takes subnormal numbers
+    /// for zero, which such sums never are.
+    #[inline(always)]
+    pub(crate) fn rounded_sums(self, sums: &[f32; 32]) -> [u16; 32] {
+        use std::arch::x86_64::_mm512_cvtne2ps_pbh;
+        let [first, last]: [[f32; 16]; 2] = bytemuck::cast(*sums);
+        let (first, last) = (bytemuck::cast(first), bytemuck::cast(last));
+        // SAFETY: `_instruction` is made only on processors that have it.
+        bytemuck::cast(unsafe { _mm512_cvtne2ps_pbh(last, first) })
     }
 }
 

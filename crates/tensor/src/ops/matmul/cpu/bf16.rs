@@ -262,7 +262,7 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
                 #[inline(always)]
                 |first, j, sums| {
                     let width = COLUMNS.min(place.n - j * COLUMNS);
-                    write(sums, &mut c[first * place.row + j * place.panel..], (place.row, width));
+                    write(multiplier.0, sums, &mut c[first * place.row + j * place.panel..], (place.row, width));
                 },
             );
         }
@@ -284,7 +284,7 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
                     }
                 };
                 let c = &mut c[first * place.row + j * place.panel..];
-                write(&sums[..ROWS.min(n_rows - first)], c, (place.row, width));
+                write(multiplier.0, &sums[..ROWS.min(n_rows - first)], c, (place.row, width));
             }
         }
     }
@@ -292,15 +292,15 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
 
 /// Writes the rows of a tile.
 #[inline(always)]
-fn write<C: OfSums>(sums: &[[f32; COLUMNS]], c: &mut [C], (distance, width): (usize, usize)) {
+fn write<C: OfSums>(bf16: Bf16, sums: &[[f32; COLUMNS]], c: &mut [C], (distance, width): (usize, usize)) {
     // In two loops, or the compiler writes whole rows by a call of `memcpy`, too.
     if width == COLUMNS {
         for (i, sums) in sums.iter().enumerate() {
-            *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = C::of(sums);
+            *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = C::of(bf16, sums);
         }
     } else {
         for (i, sums) in sums.iter().enumerate() {
-            c[i * distance..][..width].copy_from(&C::of(sums)[..width]);
+            c[i * distance..][..width].copy_from(&C::of(bf16, sums)[..width]);
         }
     }
 }
@@ -351,12 +351,12 @@ fn sums(multiplier: PairsOfBf16, left: &impl Rows, right: &[[Pair; COLUMNS]]) ->
 
 /// What sums become.
 trait OfSums: Copy {
-    fn of(sums: &[f32; COLUMNS]) -> [Self; COLUMNS];
+    fn of(bf16: Bf16, sums: &[f32; COLUMNS]) -> [Self; COLUMNS];
 }
 
 impl OfSums for f32 {
     #[inline(always)]
-    fn of(sums: &[f32; COLUMNS]) -> [f32; COLUMNS] {
+    fn of(_: Bf16, sums: &[f32; COLUMNS]) -> [f32; COLUMNS] {
         *sums
     }
 }
@@ -364,10 +364,8 @@ impl OfSums for f32 {
 /// The bits of rounded numbers.
 impl OfSums for u16 {
     #[inline(always)]
-    fn of(sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
-        let mut rounded = [0; COLUMNS];
-        zip(&mut rounded[..], sums).for_each(|(to, &sum)| *to = f32_to_bf16(sum).to_bits());
-        rounded
+    fn of(bf16: Bf16, sums: &[f32; COLUMNS]) -> [u16; COLUMNS] {
+        bf16.rounded_sums(sums)
     }
 }
 
