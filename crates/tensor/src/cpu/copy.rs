@@ -164,8 +164,8 @@ fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Li
     }
 }
 
-/// Copies `LEN` elements, the first of each first. A copy of many vectors by `memcpy` becomes stores in descending order, and
-/// the caches fetch what is written ahead of stores in ascending order only: results larger than the caches took twice as long.
+/// Copies `LEN` elements in ascending order, which the caches fetch ahead. The compiler makes descending stores of a longer copy:
+/// results larger than the caches took twice as long (decision 0084).
 #[inline(always)]
 pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
     let (to, from) = (&mut to[..LEN], &from[..LEN]);
@@ -173,7 +173,7 @@ pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T])
     let mut at = 0;
     while at < LEN {
         to[at..][..step].copy_from(&from[at..][..step]);
-        compiler_fence(Ordering::SeqCst); // the next store comes after this one
+        compiler_fence(Ordering::SeqCst); // what follows is stored after this
         at += step;
     }
 }

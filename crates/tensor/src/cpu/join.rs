@@ -21,8 +21,9 @@ struct Source<'a, T> {
 
 /// `out[row] = [a[row], b[row], …]`, where a row of a tensor is all that it has at one place of the dimensions before `dim`.
 ///
-/// The caches fetch ahead what is written in ascending order. Tensor after tensor, lines of 512 bytes took twice as long. False,
-/// and nothing is written, where that is as fast, for very short lines and for long ones, and where lines do not lie in one piece.
+/// So stores come in ascending order, which the caches fetch ahead: tensor after tensor, lines of 512 bytes took twice as long
+/// (decision 0084). False, and nothing is written, where that is as fast, for very short lines and for long ones, and where lines do
+/// not lie in one piece.
 pub(crate) fn join_rows<'a, T: Value + 'a>(
     tensors: impl ExactSizeIterator<Item = CpuView<'a, T>>,
     dim: usize,
