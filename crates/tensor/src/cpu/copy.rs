@@ -169,7 +169,10 @@ fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Li
 #[inline(always)]
 pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
     let (to, from) = (&mut to[..LEN], &from[..LEN]);
-    let step = const { if CACHE_LINE / size_of::<T>() < LEN { CACHE_LINE / size_of::<T>() } else { LEN } };
+    let step = const {
+        let in_a_line = CACHE_LINE / size_of::<T>();
+        if in_a_line > 0 && LEN.is_multiple_of(in_a_line) { in_a_line } else { LEN }
+    };
     let mut at = 0;
     while at < LEN {
         to[at..][..step].copy_from(&from[at..][..step]);
