@@ -21,9 +21,9 @@ struct Source<'a, T> {
 
 /// `out[row] = [a[row], b[row], …]`, where a row of a tensor is all that it has at one place of the dimensions before `dim`.
 ///
-/// So stores come in ascending order, which the caches fetch ahead: tensor after tensor, lines of 512 bytes took twice as long
-/// (decision 0084). False, and nothing is written, where that is as fast, for very short lines and for long ones, and where lines do
-/// not lie in one piece.
+/// Stores come in ascending order, which the caches fetch ahead (decision 0084). Returns false, without writing anything, where tensor
+/// after tensor is as fast: for more than [`AT_ONCE`] tensors, lines shorter than a cache line or longer than a chunk, and lines that
+/// are not contiguous.
 pub(crate) fn join_rows<'a, T: Value + 'a>(
     tensors: impl ExactSizeIterator<Item = CpuView<'a, T>>,
     dim: usize,

@@ -119,13 +119,13 @@ fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layo
     }
     let views = tensors.iter().enumerate().map(|(i, tensor)| locked.get(i).bits(&tensor.layout));
     if let &[dim] = dims
-        && cpu::join_rows(views, dim, out)
+        && cpu::join_rows(views.clone(), dim, out)
     {
         return;
     }
-    for (i, (window, tensor)) in windows.iter().zip(tensors).enumerate() {
+    for (window, view) in windows.iter().zip(views) {
         let to = &mut out[window.offset()..][..window.span()];
-        cpu::place(to, window.strides(), locked.get(i).bits(&tensor.layout));
+        cpu::place(to, window.strides(), view);
     }
 }
 
