@@ -180,6 +180,16 @@ impl<T> Columns<'_, T> {
         // SAFETY: no other task has these columns, and `self` is borrowed mutably for as long as the element is used.
         Some(unsafe { &mut *element })
     }
+
+    /// These columns of a row, if there is one.
+    pub(crate) fn row_mut(&mut self, row: usize) -> Option<&mut [T]> {
+        if row >= self.rows {
+            return None;
+        }
+        // SAFETY: `width` columns from `first` on are inside of the row, which is inside of the slice; no other task has these
+        // columns, and `self` is borrowed mutably for as long as the elements are used.
+        Some(unsafe { self.whole.chunk(row * self.row_len + self.first, self.width) })
+    }
 }
 
 /// A mutable slice whose disjoint parts go to different tasks.
@@ -285,6 +295,8 @@ mod tests {
         for_each_columns_mut(&mut [0; 12], 4, 2, |_, columns| {
             assert!(columns.get_mut(2, 1).is_some());
             assert!(columns.get_mut(2, 2).is_none() && columns.get_mut(3, 0).is_none());
+            assert!(columns.row_mut(2).is_some_and(|row| row.len() == 2));
+            assert!(columns.row_mut(3).is_none());
         });
     }
 

@@ -18,13 +18,18 @@ fn softmaxes() -> Vec<Operation> {
         let mut samples: Vec<_> =
             shapes.iter().map(|(shape, dim)| sample([signed(*shape)]).args(json!({ "dim": dim }))).collect();
         samples[0].every_precision = true;
+        // Columns side by side: few rows of them, and many.
+        samples.extend(
+            [[2, 3, 18], [1, 67, 16]]
+                .map(|shape| sample([signed(shape)]).args(json!({ "dim": 1 })).in_every_precision()),
+        );
         let turned = signed([5, 3]).view(json!(["transpose", 0, 1]));
         samples.push(sample([turned]).args(json!({ "dim": -1 })).in_every_precision());
         let special = |dtype| special::with(special::rows(dtype), &[json!({ "dim": 1 })]);
         let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).special(special);
         operation.together(1).large(|n| {
-            let case = |shape: [usize; 2], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim }));
-            vec![case([n / 128, 128], 1), case([2, n / 2], 1), case([n / 128, 128], 0)]
+            let case = |shape: &[usize], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim }));
+            vec![case(&[n / 128, 128], 1), case(&[2, n / 2], 1), case(&[n / 128, 128], 0), case(&[4, 16, n / 64], 1)]
         })
     };
     let dropout = Operation::new(

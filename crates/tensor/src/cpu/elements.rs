@@ -440,7 +440,7 @@ impl<'a, C: Computing> StoredMut<'a, C> {
     /// Writes all elements: `write` gets them as they will be computed, with unspecified values, where they lie or in
     /// `room`, which has as many.
     #[inline]
-    fn write_in(&mut self, room: &mut [C], write: impl FnOnce(&mut [C])) {
+    pub(super) fn write_in(&mut self, room: &mut [C], write: impl FnOnce(&mut [C])) {
         match self {
             StoredMut::Plain(elements) => write(elements),
             StoredMut::Halves(bits, half) => {

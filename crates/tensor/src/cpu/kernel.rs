@@ -309,7 +309,7 @@ fn compute_rows<const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::super::math::half::Half;
-    use super::super::rows::{log_softmax_grad, softmax_grad};
+    use super::super::softmax::{log_softmax_grad, softmax_grad};
     use super::super::{CpuView, sum};
     use super::*;
 
@@ -331,8 +331,8 @@ mod tests {
                     (numbers(rows * len, half), vec![0; rows * len], vec![0.0; rows * len]);
                 for grad in [softmax_grad::<f32>, log_softmax_grad] {
                     let (y, g) = (Stored::Halves(&bits, half), Stored::Halves(&bits, half));
-                    grad(y, g, len, StoredMut::Halves(&mut out, half)).unwrap();
-                    grad(x[..].into(), x[..].into(), len, (&mut computed[..]).into()).unwrap();
+                    grad(y, g, [len, 1], StoredMut::Halves(&mut out, half)).unwrap();
+                    grad(x[..].into(), x[..].into(), [len, 1], (&mut computed[..]).into()).unwrap();
                     assert!((0..rows * len).all(|i| [out[i]] == half.bits_of([computed[i]])), "{half:?}, {rows}×{len}");
                 }
 

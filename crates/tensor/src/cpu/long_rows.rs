@@ -5,17 +5,21 @@ use super::elements::Pieces;
 use super::kernel::{in_blocks_of_halves, map_in_registers};
 use super::layer_norm::map;
 use super::math::half::{Registers, Wide};
-use super::rows::{greater, largest};
+use super::softmax::{greater, largest};
 use super::sums::{sums, sums_of_pieces, wide};
 use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::inlined::zip;
 
-/// The largest element of a row that is read in pieces, and the sum of `exp(x − largest)`: that of the pieces so far is
+/// The largest element of the first input's row, which is read in pieces, and the sum of `exp(x − largest)`: that of the pieces so far is
 /// multiplied whenever one has a larger element.
-pub(super) fn exp_of_long_row<R: Real>(x: Stored<'_, R>, pieces: &mut Pieces<R, 1>) -> [R; 2] {
+pub(super) fn exp_of_long_row<R: Real, const N: usize>(
+    inputs: [Stored<'_, R>; N],
+    pieces: &mut Pieces<R, N>,
+) -> [R; 2] {
     let (mut largest_of, mut total, mut room) = (R::LOWEST, 0.0, [R::ZERO; PIECE]);
-    pieces.read([x], &mut |[x]| {
+    pieces.read(inputs, &mut |inputs| {
+        let x = inputs[0];
         let (largest_of, total, room) = (&mut largest_of, &mut total, &mut room[..x.len()]);
         simd::vectorized_widely(
             #[inline(always)]

@@ -38,10 +38,10 @@ mod moments;
 mod order;
 mod outer;
 mod reduce;
-mod rows;
 mod scatter;
 mod sides;
 mod simd;
+mod softmax;
 mod source;
 mod spaced_rows;
 mod sums;
@@ -70,9 +70,11 @@ pub(crate) use moments::Moments;
 pub(crate) use order::{Key, Quantile, modes, neighbors, order};
 pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
-pub(crate) use rows::{cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad};
 pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
+pub(crate) use softmax::{
+    cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad, suits_columns,
+};
 pub(crate) use sums::total;
 pub(crate) use to_halves::to_halves;
 pub(crate) use triangle::triangle;

@@ -2,6 +2,7 @@
 
 mod cuda;
 
+use super::scan::Lines;
 use crate::autocast;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
@@ -17,10 +18,8 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
     pub fn softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("softmax", dim, |x| {
-            let (x, y) = precisions(x)?;
-            apply(Softmax::<false> { x: x.dtype(), y }, [&x])
-        })
+        let (x, y) = precisions(self)?;
+        x.along("softmax", dim, |x, dim| apply(Softmax::<false> { dim, x: x.dtype(), y }, [x]))
     }
 
     /// log(exp(x) / Σ exp(x)) along `dim`: more exact than the logarithm of [`Tensor::softmax`].
@@ -35,21 +34,22 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
     pub fn log_softmax(&self, dim: isize) -> Result<Tensor> {
-        self.along("log_softmax", dim, |x| {
-            let (x, y) = precisions(x)?;
-            apply(Softmax::<true> { x: x.dtype(), y }, [&x])
-        })
+        let (x, y) = precisions(self)?;
+        x.along("log_softmax", dim, |x, dim| apply(Softmax::<true> { dim, x: x.dtype(), y }, [x]))
     }
 
-    /// Runs what works on the last dimension on dimension `dim`.
-    fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    /// Calls `f` with a tensor and the dimension of it that `dim` is. It is the last one, except on the CPU, which computes columns
+    /// where many lie side by side.
+    fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor, usize) -> Result<Tensor>) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, 0 | -1) {
-            return f(&self.reshape([1])?)?.reshape(());
+            return f(&self.reshape([1])?, 0)?.reshape(());
         }
-        let dim = self.shape().dim(op, dim)? as isize;
-        match self.rank() as isize - 1 - dim {
-            0 => f(self),
-            _ => f(&self.transpose(dim, -1)?)?.transpose(dim, -1),
+        let (dim, last) = (self.shape().dim(op, dim)?, self.rank() - 1);
+        let lines = Lines::along(dim, self.shape());
+        let are_suitable = self.device().is_cpu() && cpu::suits_columns([lines.n, lines.inner], self.dtype());
+        match dim == last || are_suitable {
+            true => f(self, dim),
+            false => f(&self.transpose(dim as isize, -1)?, last)?.transpose(dim as isize, -1),
         }
     }
 }
@@ -68,8 +68,9 @@ fn gradient(grad: &Tensor, result: &Tensor) -> Result<Tensor> {
     if grad.device().is_cpu() { grad.to_dtype(result.dtype()) } else { Ok(grad.clone()) }
 }
 
-/// Softmax, or its logarithm, along the last dimension, of elements of `x` to elements of `y`.
+/// Softmax, or its logarithm, along dimension `dim`, on devices the last one, of elements of `x` to elements of `y`.
 struct Softmax<const LOG: bool> {
+    dim: usize,
     x: DType,
     y: DType,
 }
@@ -102,7 +103,7 @@ where
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let grad = gradient(grad, saved.output())?;
-        Ok([Some(apply(SoftmaxGrad::<LOG> { to: self.x }, [&grad, saved.output()])?)])
+        Ok([Some(apply(SoftmaxGrad::<LOG> { dim: self.dim, to: self.x }, [&grad, saved.output()])?)])
     }
 }
 
@@ -110,10 +111,11 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 1> for Softmax<LOG> {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        let n = x.shape[x.shape.len() - 1];
+        let lines = Lines::along(self.dim, x.shape);
+        let slab = [lines.n, lines.inner];
         match LOG {
-            true => cpu::log_softmax(x.data, n, out).map_err(Error::scratch("log_softmax")),
-            false => cpu::softmax(x.data, n, out).map_err(Error::scratch("softmax")),
+            true => cpu::log_softmax(x.data, slab, out).map_err(Error::scratch("log_softmax")),
+            false => cpu::softmax(x.data, slab, out).map_err(Error::scratch("softmax")),
         }
     }
 }
@@ -121,6 +123,7 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 1> for Softmax<LOG> {
 /// The gradient of [`Softmax`], of elements of `to`, from the output's gradient `g` and the output `y`: y · (g − Σ g·y), of the
 /// logarithm g − exp(y) · Σ g.
 struct SoftmaxGrad<const LOG: bool> {
+    dim: usize,
     to: DType,
 }
 
@@ -150,12 +153,12 @@ impl Derivative<2> for SoftmaxGrad<false> {
 
     /// With `h` the gradient that arrives: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let (g, y) = (saved.input(0), saved.input(1));
+        let (g, y, dim) = (saved.input(0), saved.input(1), self.dim as isize);
         let for_y = || {
-            let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(-1)?)?)?;
-            direct.sub(&g.mul(&h.mul(y)?.sum_keepdim(-1)?)?)
+            let direct = h.mul(&g.sub(&g.mul(y)?.sum_keepdim(dim)?)?)?;
+            direct.sub(&g.mul(&h.mul(y)?.sum_keepdim(dim)?)?)
         };
-        let for_g = || apply(SoftmaxGrad::<false> { to: g.dtype() }, [h, y]);
+        let for_g = || apply(SoftmaxGrad::<false> { to: g.dtype(), ..*self }, [h, y]);
         Ok([saved.grad_of(0, for_g)?, saved.grad_of(1, for_y)?])
     }
 }
@@ -165,9 +168,9 @@ impl Derivative<2> for SoftmaxGrad<true> {
 
     /// With `h` the gradient that arrives: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let weighted = h.mul(&saved.input(1).exp()?)?;
-        let for_y = || weighted.mul(&saved.input(0).sum_keepdim(-1)?)?.neg();
-        Ok([saved.grad_of(0, || h.sub(&weighted.sum_keepdim(-1)?))?, saved.grad_of(1, for_y)?])
+        let (weighted, dim) = (h.mul(&saved.input(1).exp()?)?, self.dim as isize);
+        let for_y = || weighted.mul(&saved.input(0).sum_keepdim(dim)?)?.neg();
+        Ok([saved.grad_of(0, || h.sub(&weighted.sum_keepdim(dim)?))?, saved.grad_of(1, for_y)?])
     }
 }
 
@@ -175,10 +178,11 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 2> for SoftmaxGrad<LOG> {
     type Out = R;
 
     fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        let n = y.shape[y.shape.len() - 1];
+        let lines = Lines::along(self.dim, y.shape);
+        let slab = [lines.n, lines.inner];
         match LOG {
-            true => cpu::log_softmax_grad(y.data, g.data, n, out).map_err(Error::scratch("log_softmax's gradient")),
-            false => cpu::softmax_grad(y.data, g.data, n, out).map_err(Error::scratch("softmax's gradient")),
+            true => cpu::log_softmax_grad(y.data, g.data, slab, out).map_err(Error::scratch("log_softmax's gradient")),
+            false => cpu::softmax_grad(y.data, g.data, slab, out).map_err(Error::scratch("softmax's gradient")),
         }
     }
 }
