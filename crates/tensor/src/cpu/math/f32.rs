@@ -361,13 +361,18 @@ pub(crate) fn pow(x: f32, y: f32) -> f32 {
 #[inline(always)]
 pub(super) fn ln_in_f64(x: f64) -> (f64, f64) {
     let (k, f) = wide::ln_parts(x);
-    let s = f / (2.0 + f);
+    (k, twice_artanh(f / (2.0 + f)))
+}
+
+/// 2·artanh(s) = ln((1 + s) / (1 − s)) for |s| ≤ 0.172, to more than 24 bits.
+#[inline(always)]
+pub(super) fn twice_artanh(s: f64) -> f64 {
     let z = s * s;
     let q = wide::polynomial(
         z,
         [2.358_219_024_324_3e-1, 2.853_730_658_084_26e-1, 4.000_033_522_036_43e-1, 6.666_666_564_533_13e-1],
     );
-    (k, (s * z).mul_add(q, s + s))
+    (s * z).mul_add(q, s + s)
 }
 
 /// eᵗ to more than 24 bits, if that is neither 0 nor infinite in `f32`.

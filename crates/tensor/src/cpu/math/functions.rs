@@ -15,7 +15,7 @@
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
-use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64};
+use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64, twice_artanh};
 use super::f64::{ROUND, polynomial};
 use super::{angles, erf, f32 as single, f64 as double};
 
@@ -110,7 +110,7 @@ functions! {{
     /// The number whose hyperbolic cosine this is; NaN below 1.
     acosh = |x| { let t = x - 1.0; let y = ln_1p(t + (t * (t + 2.0)).sqrt()); if t < 0.0 { f64::NAN } else { y } }, double::acosh(x);
     /// The number whose hyperbolic tangent this is; NaN outside of [−1, 1].
-    atanh = |x| { let a = x.abs(); (0.5 * ln_1p((a + a) / (1.0 - a))).copysign(x) }, double::atanh(x);
+    atanh = |x| atanh(x), double::atanh(x);
     /// eˣ − 1
     exp_m1 = |x| exp_m1(x), double::exp_m1(x);
     /// 1 − erf(x), precise where that is small.
@@ -193,6 +193,21 @@ fn asinh(x: f64) -> f64 {
     let a = x.abs();
     let y = ln_1p(a + a * a / (1.0 + (a * a + 1.0).sqrt()));
     (if a == f64::INFINITY { a } else { y }).copysign(x)
+}
+
+/// ½·ln((1 + a) / (1 − a)) for a = |x|. With 1 − a = 2ᵏ·m and m near 1 + a, that is artanh((1 + a − m) / (1 + a + m)) − k·ln √2: one
+/// division.
+#[inline(always)]
+fn atanh(x: f64) -> f64 {
+    let a = x.abs();
+    let above = 1.0 + a;
+    let (k, f) = double::ln_parts(1.0 - a);
+    let m = 1.0 + f;
+    let (k, m) = if above > std::f64::consts::SQRT_2 * m { (k - 1.0, m + m) } else { (k, m) };
+    let difference = if k == 0.0 { a + a } else { above - m }; // the same, but for what was rounded
+    let y = 0.5 * k.mul_add(-LN_2, twice_artanh(difference / (above + m)));
+    let at_least_1 = if a == 1.0 { f64::INFINITY } else { f64::NAN };
+    (if a < 1.0 { y } else { at_least_1 }).copysign(x)
 }
 
 #[inline(always)]
