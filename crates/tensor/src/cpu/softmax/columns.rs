@@ -7,14 +7,16 @@
 use pagelock_memory::Result;
 
 use super::super::elements::{by_rows, rows_of, widened_block};
-use super::super::sums::wide;
+use super::super::kernel::in_blocks_of_halves;
+use super::super::math::half::{self, InAnyOrder, Registers, Wide};
+use super::super::sums::{lane_of, wide};
 use super::super::{CHUNK, Stored, StoredMut, simd};
 use super::Formula;
 use super::rows::greater;
 use crate::autocast::Half;
 use crate::element::{DType, Real};
 use crate::inlined::{Array, Flat, Slice, together, zip};
-use crate::parallel::for_each_columns_mut;
+use crate::parallel::{Columns, for_each_columns_mut};
 use crate::scratch;
 
 /// Columns that are worth computing side by side.
@@ -118,8 +120,60 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
     fn few_rows<F: Formula<N>>(&self, out: StoredMut<'_, R>) {
         match out {
             StoredMut::Plain(out) => self.few_rows_of::<F, R>(out, |row| StoredMut::Plain(row)),
-            StoredMut::Halves(out, half) => self.few_rows_of::<F, u16>(out, |row| StoredMut::Halves(row, half)),
+            StoredMut::Halves(out, half) => {
+                let are_blocks = !F::SHIFTED && self.inner.is_multiple_of(half::BLOCK);
+                match in_blocks_of_halves(self.inputs).filter(|_| are_blocks) {
+                    Some((wide, inputs)) => self.few_rows_in_registers::<F>(wide, inputs, out.as_chunks_mut().0),
+                    None => self.few_rows_of::<F, u16>(out, |row| StoredMut::Halves(row, half)),
+                }
+            }
         }
+    }
+
+    /// Halves of which nothing is exponentiated twice: they are widened where they are needed.
+    fn few_rows_in_registers<F: Formula<N>>(&self, wide: Wide, inputs: [&[half::Block]; N], out: &mut [half::Block]) {
+        let width = (TASK / self.n).div_ceil(half::BLOCK);
+        for_each_columns_mut(out, self.inner / half::BLOCK, width, |i, columns| match wide {
+            Wide::F16(registers) => self.columns_in_registers::<F>(registers, inputs, i * width, columns),
+            Wide::BF16(registers) => self.columns_in_registers::<F>(registers, inputs, i * width, columns),
+        });
+    }
+
+    fn columns_in_registers<F: Formula<N>>(
+        &self,
+        registers: impl Registers,
+        inputs: [&[half::Block]; N],
+        first: usize,
+        columns: &mut Columns<'_, half::Block>,
+    ) {
+        let row_len = self.inner / half::BLOCK;
+        registers.vectorized_widely(
+            #[inline(always)]
+            || {
+                let registers = InAnyOrder(registers);
+                for column in 0..columns.width() {
+                    let mut of_sums = [R::ZERO; half::BLOCK];
+                    for row in 0..self.n {
+                        let x = widened(registers, inputs, row * row_len + first + column);
+                        for (lane, sum) in of_sums.iter_mut().enumerate() {
+                            *sum = *sum + F::term(lane_of(&x, lane), R::ZERO);
+                        }
+                    }
+                    for of_sum in &mut of_sums {
+                        *of_sum = F::of_sum(*of_sum);
+                    }
+                    for row in 0..self.n {
+                        let x = widened(registers, inputs, row * row_len + first + column);
+                        let mut results = [R::ZERO; half::BLOCK];
+                        for (lane, result) in results.iter_mut().enumerate() {
+                            *result = F::result(lane_of(&x, lane), R::ZERO, of_sums[lane]);
+                        }
+                        let Some(out) = columns.get_mut(row, column) else { return };
+                        *out = R::narrowed(registers, &results);
+                    }
+                }
+            },
+        );
     }
 
     fn few_rows_of<F: Formula<N>, T: Send>(
@@ -285,6 +339,20 @@ fn results<R: Real, F: Formula<N>, const N: usize>(inputs: [&[R]; N], largest: &
     for ((out, x), (&largest, &of_sum)) in zip(zip(out, together(&inputs)), zip(largest, of_sums)) {
         *out = F::result(x, largest, of_sum);
     }
+}
+
+/// Block number `i` of each input.
+#[inline(always)]
+fn widened<R: Real, const N: usize>(
+    registers: impl Registers,
+    inputs: [&[half::Block]; N],
+    i: usize,
+) -> [[R; half::BLOCK]; N] {
+    let mut x = [[R::ZERO; half::BLOCK]; N];
+    for (x, input) in zip(&mut x[..], inputs) {
+        *x = R::widened(registers, &input[i]);
+    }
+    x
 }
 
 #[inline(always)]
