@@ -515,8 +515,11 @@ pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DTy
 
 fn filled_like(op: &'static str, like: &Raw, value: Scalar) -> Result<Raw> {
     let filled = filled(like.storage.device(), op, *like.shape(), like.dtype(), value)?;
-    let is_turned = like.layout.is_channels_last() && !like.layout.is_contiguous();
-    Ok(if is_turned { filled.with_layout(Layout::channels_last(*like.shape())) } else { filled })
+    let order = if like.layout.overlaps() { None } else { like.layout.order() };
+    Ok(match order {
+        Some(order) => filled.with_layout(Layout::in_order(*like.shape(), &order)),
+        None => filled,
+    })
 }
 
 static FULL: Formula = Formula { name: "full", inputs: &["to"], constants: &["value"], text: "value", changes: true };

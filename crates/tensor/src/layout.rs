@@ -1,5 +1,7 @@
 //! How a tensor's elements lie in its storage: shape, strides and offset, and the views that only change these.
 
+use std::cmp::Reverse;
+
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
@@ -39,6 +41,31 @@ impl Layout {
         let mut strides = [0; MAX_RANK];
         strides[..4].copy_from(&[height * width * channels, 1, width * channels, channels]);
         Layout::strided(shape, strides, 0)
+    }
+
+    /// Without gaps, the dimensions in this order from the farthest to the nearest in memory.
+    pub(crate) fn in_order(shape: Shape, order: &[usize]) -> Layout {
+        let mut strides = [0; MAX_RANK];
+        let mut step = 1;
+        for &dim in order.iter().rev() {
+            strides[dim] = step;
+            step *= shape[dim].max(1);
+        }
+        Layout::strided(shape, strides, 0)
+    }
+
+    /// The dimensions from the farthest to the nearest in memory; `None` if that is the order of their numbers.
+    pub(crate) fn order(&self) -> Option<ArrayVec<usize, MAX_RANK>> {
+        if self.contiguous || self.shape.elements() == 0 {
+            return None;
+        }
+        let dims = || 0..self.shape.rank();
+        // Dimensions of one index are anywhere: in front.
+        let mut order: ArrayVec<usize, MAX_RANK> = dims().filter(|&dim| self.shape[dim] == 1).collect();
+        let of_one = order.len();
+        order.extend(dims().filter(|&dim| self.shape[dim] > 1));
+        order[of_one..].sort_by_key(|&dim| Reverse(self.strides[dim]));
+        if order[of_one..].is_sorted() { None } else { Some(order) }
     }
 
     /// Whether the elements lie as in [`channels_last`](Self::channels_last), wherever they start.

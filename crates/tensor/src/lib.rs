@@ -108,6 +108,7 @@ mod free_lists;
 pub mod func;
 mod heap;
 mod host_elements;
+mod in_order;
 mod inlined;
 mod kind;
 mod lanes;

@@ -22,6 +22,7 @@ use crate::device::{Device, common_device};
 use crate::element::{Computing, DType, Element};
 use crate::error::{Error, Result};
 use crate::heap;
+use crate::in_order::{in_order, order_of_result};
 use crate::inlined::{Array, from_fn};
 use crate::kind::Kind;
 use crate::layout::Layout;
@@ -299,13 +300,19 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     };
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let dtype = op.out_dtype(inputs[0].dtype());
+    let is_turned = is_elementwise && inputs.iter().any(|input| !input.is_contiguous());
+    let order = if is_turned { order_of_result(inputs, &shape) } else { None };
     let out = match device {
+        Device::Cpu if is_turned => {
+            let order = order.as_deref();
+            in_order(name, order, inputs, (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?
+        }
         Device::Cpu => on_cpu(name, inputs.mapped(Some), (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?,
         Device::Cuda(cuda) => {
             let _charged = charged(&inputs.mapped(Some));
             let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
-            if is_elementwise && keeps_channels_last(inputs, &shape) {
-                out = out.laid(Layout::channels_last(shape));
+            if let Some(order) = &order {
+                out = out.laid(Layout::in_order(shape, order));
             }
             queue(name, cuda, inputs.mapped(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
         }
@@ -529,14 +536,6 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
     pub(crate) fn cuda_views_found(&self) -> [Option<CudaView<'_>>; N] {
         from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
     }
-}
-
-/// Whether the inputs, but those that are repeated, have the channels of a pixel next to each other, so that the output
-/// should.
-fn keeps_channels_last<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> bool {
-    let is_last = |input: &Raw| input.shape() == shape && input.layout.is_channels_last();
-    let is_one = inputs.iter().any(|input| !input.layout.is_contiguous() && is_last(input));
-    is_one && inputs.iter().all(|input| is_last(input) || input.layout.overlaps())
 }
 
 /// The inputs as contiguous tensors, unless they all are.

@@ -37,6 +37,7 @@ macro_rules! comparison {
             const NAME: &'static str = stringify!($method);
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
+            const IS_ELEMENTWISE: bool = true;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast(stringify!($method), a, b)

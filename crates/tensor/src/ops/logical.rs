@@ -80,6 +80,7 @@ macro_rules! logical {
         impl Op<2> for $op {
             const NAME: &'static str = stringify!($method);
             const INPUTS: Inputs = Inputs::Broadcast;
+            const IS_ELEMENTWISE: bool = true;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast(stringify!($method), a, b)

@@ -12,15 +12,14 @@ use crate::tensor::{Raw, Tensor, by_bits};
 /// A dimension that is named twice stays as it is.
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
-    // A transposed matrix is flipped as it lies in memory.
-    if let Some(last) =
-        x.rank().checked_sub(1).filter(|&last| last > 0 && x.storage.device().is_cpu() && !x.is_contiguous())
-    {
-        let matrix = x.transpose(-2, -1)?;
-        if matrix.is_contiguous() {
-            let swapped = |dim| if dim + 1 >= last { 2 * last - 1 - dim } else { dim };
-            return flip(&matrix, once.into_iter().map(swapped).collect())?.transpose(-2, -1);
-        }
+    // On the CPU, elements are moved in the order in which they lie.
+    let is_here = x.storage.device().is_cpu() && !x.layout.overlaps();
+    if let Some(order) = is_here.then(|| x.layout.order()).flatten() {
+        let place = |dim| order.iter().position(|&at| at == dim).unwrap_or(dim);
+        let to: Vec<isize> = order.iter().map(|&dim| dim as isize).collect();
+        let back: Vec<isize> = (0..x.rank()).map(|dim| place(dim) as isize).collect();
+        let places = once.into_iter().map(place).collect();
+        return flip(&x.permute(&to)?, places)?.permute(&back);
     }
     let input = x.gap_free()?;
     let like = (*x.shape(), x.dtype());

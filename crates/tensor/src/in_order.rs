@@ -1,0 +1,128 @@
+//! Elementwise operations on tensors whose dimensions lie in memory in another order than their numbers, as after `permute`: they go
+//! over the elements as those of the first input lie, and lay the result alike, as PyTorch does
+//! (<https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.memory_format>).
+
+use arrayvec::ArrayVec;
+
+use crate::element::DType;
+use crate::error::Result;
+use crate::inlined::Array;
+use crate::layout::Layout;
+use crate::op::{LockedInputs, on_cpu};
+use crate::shape::{MAX_RANK, Shape};
+use crate::storage::Fresh;
+use crate::tensor::Raw;
+
+/// Elements that are worth copying into another order.
+const MANY: usize = 4096;
+
+/// The dimensions of the result from the farthest to the nearest in memory: as in the first input that is not repeated. `None` if that
+/// is the order of their numbers.
+pub(crate) fn order_of_result<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> Option<ArrayVec<usize, MAX_RANK>> {
+    if inputs.iter().any(|input| input.shape() != shape) {
+        return None;
+    }
+    inputs.into_iter().find(|input| !input.layout.overlaps())?.layout.order()
+}
+
+/// [`on_cpu`] of an elementwise operation on inputs of which some are not contiguous, with a result in this order.
+pub(crate) fn in_order<const N: usize>(
+    op: &'static str,
+    order: Option<&[usize]>,
+    inputs: [&Raw; N],
+    (shape, dtype): (Shape, DType),
+    kernel: &mut dyn FnMut(&LockedInputs<'_, N>, &mut Fresh) -> Result<()>,
+) -> Result<Raw> {
+    let layout = order.map_or(Layout::contiguous(shape), |order| Layout::in_order(shape, order));
+    let turn = |layout: &Layout| order.map_or(*layout, |order| layout.permute(order));
+    let mut turned = inputs.mapped(|input| Raw { layout: turn(&input.layout), ..input.clone() });
+    for input in turned.iter_mut().filter(|input| N > 1 && is_far_apart(&input.layout)) {
+        *input = input.gap_free_in_graph()?;
+    }
+    let out = on_cpu(op, turned.each_ref().mapped(Some), (*turn(&layout).shape(), dtype), kernel)?;
+    Ok(out.with_layout(layout))
+}
+
+/// Whether elements that follow one another lie so far apart that copying them into their order takes less time than reading them one
+/// by one: a copy goes over squares.
+fn is_far_apart(layout: &Layout) -> bool {
+    let steps = layout.shape().iter().zip(layout.strides());
+    let last = steps.rev().find(|(size, _)| **size > 1);
+    let has_steps = last.is_some_and(|(_, step)| *step > 1);
+    has_steps && layout.shape().elements() >= MANY && !layout.overlaps() && layout.order().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::element::DType;
+    use crate::error::Result;
+    use crate::tensor::Tensor;
+
+    fn numbers(shape: &[usize]) -> Result<Tensor> {
+        let numbers: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i * 37 % 1_009) as f32 - 500.0).collect();
+        Tensor::from_slice(&numbers, shape)
+    }
+
+    /// The strides of both results, whose elements must be equal.
+    fn strides(result: Result<Tensor>, expected: Result<Tensor>) -> Vec<usize> {
+        let (result, expected) = (result.unwrap(), expected.unwrap());
+        assert_eq!(result.shape(), expected.shape());
+        assert_eq!(result.to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+        result.raw().layout.strides().to_vec()
+    }
+
+    #[test]
+    fn results_lie_as_the_first_input_that_is_not_repeated() -> Result<()> {
+        for size in [1, 9] {
+            let shape = [2 * size, 3, 5 * size, 7];
+            let turned = numbers(&shape)?.permute([0, 2, 3, 1])?;
+            let plain = turned.contiguous()?;
+            let (row, other) = (numbers(&[3])?, numbers(plain.dims())?);
+            let as_turned = turned.raw().layout.strides();
+            let as_plain = plain.raw().layout.strides();
+
+            assert_eq!(strides(turned.neg(), plain.neg()), as_turned);
+            assert_eq!(strides(turned.mul(&row), plain.mul(&row)), as_turned);
+            assert_eq!(strides(row.sub(&turned), row.sub(&plain)), as_turned);
+            assert_eq!(strides(turned.sub(&turned), plain.sub(&plain)), as_turned);
+            assert_eq!(strides(turned.sub(&other), plain.sub(&other)), as_turned);
+            assert_eq!(strides(other.sub(&turned), other.sub(&plain)), as_plain);
+            let [is_large, same] = [turned.gt_scalar(0.0)?, plain.gt_scalar(0.0)?];
+            assert_eq!(strides(turned.where_cond(&is_large, &other), plain.where_cond(&same, &other)), as_turned);
+            assert_eq!(strides(turned.to_dtype(DType::F64)?.to_dtype(DType::F32), Ok(plain.clone())), as_turned);
+            assert_eq!(strides(turned.flip(&[1, 3]), plain.flip(&[1, 3])), as_turned);
+            assert_eq!(strides(turned.zeros_like(), plain.zeros_like()), as_turned);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn parts_of_turned_tensors_become_results_without_gaps() -> Result<()> {
+        let turned = numbers(&[40, 30, 50])?.permute([2, 0, 1])?;
+        let part = turned.narrow(0, 3, 17)?.narrow(2, 1, 28)?;
+        let plain = part.contiguous()?;
+        assert_eq!(strides(part.exp(), plain.exp()), [1, 28 * 17, 17]);
+        assert_eq!(strides(part.add(&plain), plain.add(&plain)), [1, 28 * 17, 17]);
+        assert_eq!(strides(plain.add(&part), plain.add(&plain)), [40 * 28, 28, 1]);
+        // Dimensions of one index and of repeated elements have no order.
+        let one = turned.narrow(1, 2, 1)?;
+        assert_eq!(strides(one.neg(), one.contiguous()?.neg()), [1, 30 * 50, 50]);
+        let repeated = numbers(&[6, 1])?.expand([6, 5])?;
+        assert_eq!(strides(repeated.neg(), repeated.contiguous()?.neg()), [5, 1]);
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_of_turned_tensors_are_those_of_plain_ones() -> Result<()> {
+        let weight = numbers(&[10, 20, 30])?;
+        let [turned, plain] = [false, true].map(|is_plain| -> Result<Vec<f32>> {
+            let x = numbers(&[20, 30, 10])?.mul_scalar(0.01)?.set_requires_grad(true);
+            let turned = x.permute([2, 0, 1])?;
+            let turned = if is_plain { turned.contiguous()? } else { turned };
+            turned.exp()?.mul(&weight)?.sub(&turned)?.sum(..)?.backward()?;
+            x.grad().map_or(Ok(Vec::new()), |grad| grad.to_vec::<f32>())
+        });
+        assert_eq!(turned?, plain?);
+        Ok(())
+    }
+}
