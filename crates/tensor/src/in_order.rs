@@ -36,7 +36,9 @@ pub(crate) fn in_order<const N: usize>(
     let layout = order.map_or(Layout::contiguous(shape), |order| Layout::in_order(shape, order));
     let turn = |layout: &Layout| order.map_or(*layout, |order| layout.permute(order));
     let mut turned = inputs.mapped(|input| Raw { layout: turn(&input.layout), ..input.clone() });
-    for input in turned.iter_mut().filter(|input| N > 1 && is_far_apart(&input.layout)) {
+    // Copies of 64-bit numbers take as long as reading them one by one.
+    let is_worth_it = |input: &Raw| N > 1 && input.dtype().size() < 8 && is_far_apart(&input.layout);
+    for input in turned.iter_mut().filter(|input| is_worth_it(input)) {
         *input = input.gap_free_in_graph()?;
     }
     let out = on_cpu(op, turned.each_ref().mapped(Some), (*turn(&layout).shape(), dtype), kernel)?;

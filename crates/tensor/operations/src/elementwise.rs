@@ -35,7 +35,12 @@ pub(super) fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
 }
 
 pub(super) fn large_pairs(n: usize) -> Vec<Sample> {
-    vec![sample([signed([n]), positive([n])]), sample([signed([n / 64, 64]), positive([64])])]
+    let turned = signed([64, n / 64]).view(json!(["transpose", 0, 1]));
+    vec![
+        sample([signed([n]), positive([n])]),
+        sample([signed([n / 64, 64]), positive([64])]),
+        sample([turned, positive([n / 64, 64])]),
+    ]
 }
 
 fn arithmetic() -> Vec<Operation> {
@@ -117,7 +122,8 @@ fn functions() -> Vec<Operation> {
     let kink = || sample([values([3], [-1.0, 0.0, 2.0])]).in_every_precision();
     let with_kink = |operation: Operation| {
         let samples = single(any).into_iter().chain([kink()]);
-        operation.samples(samples).exact().large(|n| vec![sample([signed([n])])])
+        let turned = |n| signed([64, n / 64]).view(json!(["transpose", 0, 1]));
+        operation.samples(samples).exact().large(move |n| vec![sample([signed([n])]), sample([turned(n)])])
     };
     vec![
         function("exp", "torch.exp(x)", run! { floats |c| c.x().exp() }, any).autocast(Autocast::F32),

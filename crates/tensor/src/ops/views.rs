@@ -66,7 +66,9 @@ impl<K: Kind> Tensor<K> {
         self.raw().unflatten(dim, sizes.into_shape()?).map(Raw::typed)
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor.
+    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor. The elements stay where they
+    /// are. Elementwise operations lay their results alike; [`contiguous`](Tensor::contiguous) lays elements in the order of the
+    /// dimensions.
     ///
     /// # Errors
     /// [`Error::Argument`] if not every dimension is named.
