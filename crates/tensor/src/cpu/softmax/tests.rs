@@ -1,3 +1,5 @@
+//! The columns of both ways to go over slabs against the formulas in `f64`.
+
 use half::{bf16, f16};
 
 use super::super::testing::{Stores, stored, stored_mut};
