@@ -515,8 +515,7 @@ pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DTy
 
 fn filled_like(op: &'static str, like: &Raw, value: Scalar) -> Result<Raw> {
     let filled = filled(like.storage.device(), op, *like.shape(), like.dtype(), value)?;
-    let order = if like.layout.overlaps() { None } else { like.layout.order() };
-    Ok(match order {
+    Ok(match like.layout.order() {
         Some(order) => filled.with_layout(Layout::in_order(*like.shape(), &order)),
         None => filled,
     })

@@ -5,7 +5,6 @@ use std::cmp::Reverse;
 use arrayvec::ArrayVec;
 
 use crate::error::{Error, Result};
-use crate::inlined::Slice;
 use crate::shape::{MAX_RANK, Shape};
 
 /// Element `[i0, i1, …]` of a view is storage element `offset + i0·strides[0] + i1·strides[1] + …`.
@@ -37,10 +36,8 @@ impl Layout {
 
     /// Four dimensions without gaps, the second one (channels) innermost.
     pub(crate) fn channels_last(shape: Shape) -> Layout {
-        let [_, channels, height, width] = *shape else { unreachable!("{shape} has four dimensions") };
-        let mut strides = [0; MAX_RANK];
-        strides[..4].copy_from(&[height * width * channels, 1, width * channels, channels]);
-        Layout::strided(shape, strides, 0)
+        debug_assert_eq!(shape.rank(), 4);
+        Layout::in_order(shape, &[0, 2, 3, 1])
     }
 
     /// Without gaps, the dimensions in this order from the farthest to the nearest in memory.
@@ -54,9 +51,10 @@ impl Layout {
         Layout::strided(shape, strides, 0)
     }
 
-    /// The dimensions from the farthest to the nearest in memory; `None` if that is the order of their numbers.
+    /// The dimensions from the farthest to the nearest in memory; `None` if that is the order of their numbers, or if elements are
+    /// repeated.
     pub(crate) fn order(&self) -> Option<ArrayVec<usize, MAX_RANK>> {
-        if self.contiguous || self.shape.elements() == 0 {
+        if self.contiguous || self.shape.elements() == 0 || self.overlaps() {
             return None;
         }
         let dims = || 0..self.shape.rank();

@@ -26,7 +26,6 @@ pub(super) fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
     ];
     let mut samples: Vec<_> = shapes.iter().map(|(left, rhs)| sample([signed(*left), right(rhs)])).collect();
     samples[0].every_precision = true;
-    let turned = |input: Input| input.view(json!(["transpose", 0, -1]));
     samples.push(sample([turned(signed([4, 3])), right(&[3, 4])]).in_every_precision());
     samples.push(sample([signed([3, 4]), right(&[3, 9]).view(json!(["slice", 1, 1, 9, 2]))]));
     let repeated = signed([3, 1]).view(json!(["expand", [2, 3, 4]]));
@@ -34,12 +33,16 @@ pub(super) fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
     samples
 }
 
+/// The last dimension first, and the first last.
+fn turned(input: Input) -> Input {
+    input.view(json!(["transpose", 0, -1]))
+}
+
 pub(super) fn large_pairs(n: usize) -> Vec<Sample> {
-    let turned = signed([64, n / 64]).view(json!(["transpose", 0, 1]));
     vec![
         sample([signed([n]), positive([n])]),
         sample([signed([n / 64, 64]), positive([64])]),
-        sample([turned, positive([n / 64, 64])]),
+        sample([turned(signed([64, n / 64])), positive([n / 64, 64])]),
     ]
 }
 
@@ -122,8 +125,8 @@ fn functions() -> Vec<Operation> {
     let kink = || sample([values([3], [-1.0, 0.0, 2.0])]).in_every_precision();
     let with_kink = |operation: Operation| {
         let samples = single(any).into_iter().chain([kink()]);
-        let turned = |n| signed([64, n / 64]).view(json!(["transpose", 0, 1]));
-        operation.samples(samples).exact().large(move |n| vec![sample([signed([n])]), sample([turned(n)])])
+        let large = |n| vec![sample([signed([n])]), sample([turned(signed([64, n / 64]))])];
+        operation.samples(samples).exact().large(large)
     };
     vec![
         function("exp", "torch.exp(x)", run! { floats |c| c.x().exp() }, any).autocast(Autocast::F32),

@@ -264,7 +264,7 @@ impl<R: Real, const N: usize> Block<'_, R, N> {
         sums.set_to(R::ZERO);
         if F::SHIFTED {
             for row in 0..self.rows {
-                let [x, ..] = self.row(row, len)[..] else { return };
+                let x = self.row(row, len)[0];
                 zip(&mut *largest, x).for_each(|(largest, &x)| *largest = greater(*largest, x));
             }
         }

@@ -13,8 +13,9 @@ use crate::tensor::{Raw, Tensor, by_bits};
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
     // On the CPU, elements are moved in the order in which they lie.
-    let is_here = x.storage.device().is_cpu() && !x.layout.overlaps();
-    if let Some(order) = is_here.then(|| x.layout.order()).flatten() {
+    if x.storage.device().is_cpu()
+        && let Some(order) = x.layout.order()
+    {
         let place = |dim| order.iter().position(|&at| at == dim).unwrap_or(dim);
         let to: Vec<isize> = order.iter().map(|&dim| dim as isize).collect();
         let back: Vec<isize> = (0..x.rank()).map(|dim| place(dim) as isize).collect();
