@@ -567,7 +567,7 @@ real! { f64, f64, }
 
 impl sealed::Sealed for bool {
     fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()> {
-        cpu::copy(from.read(op)?.view(&from.layout), out);
+        cpu::copy_lines(from.read(op)?.view(&from.layout), out);
         Ok(())
     }
 }

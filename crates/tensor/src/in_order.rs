@@ -13,9 +13,6 @@ use crate::shape::{MAX_RANK, Shape};
 use crate::storage::Fresh;
 use crate::tensor::Raw;
 
-/// Elements that are worth copying into another order.
-const MANY: usize = 4096;
-
 /// The dimensions of the result from the farthest to the nearest in memory: as in the first input that is not repeated. `None` if that
 /// is the order of their numbers.
 pub(crate) fn order_of_result<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> Option<ArrayVec<usize, MAX_RANK>> {
@@ -35,23 +32,9 @@ pub(crate) fn in_order<const N: usize>(
 ) -> Result<Raw> {
     let layout = order.map_or(Layout::contiguous(shape), |order| Layout::in_order(shape, order));
     let turn = |layout: &Layout| order.map_or(*layout, |order| layout.permute(order));
-    let mut turned = inputs.mapped(|input| Raw { layout: turn(&input.layout), ..input.clone() });
-    // Copies of 64-bit numbers take twice as long as reading them one by one.
-    let is_worth_it = |input: &Raw| N > 1 && input.dtype().size() < 8 && is_far_apart(&input.layout);
-    for input in turned.iter_mut().filter(|input| is_worth_it(input)) {
-        *input = input.gap_free_in_graph()?;
-    }
+    let turned = inputs.mapped(|input| Raw { layout: turn(&input.layout), ..input.clone() });
     let out = on_cpu(op, turned.each_ref().mapped(Some), (*turn(&layout).shape(), dtype), kernel)?;
     Ok(out.with_layout(layout))
-}
-
-/// Whether elements that follow one another lie so far apart that copying them into their order takes less time than reading them one
-/// by one: a copy goes over squares.
-fn is_far_apart(layout: &Layout) -> bool {
-    let steps = layout.shape().iter().zip(layout.strides());
-    let last = steps.rev().find(|(size, _)| **size > 1);
-    let has_steps = last.is_some_and(|(_, step)| *step > 1);
-    has_steps && layout.shape().elements() >= MANY && layout.order().is_some()
 }
 
 #[cfg(test)]

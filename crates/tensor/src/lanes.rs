@@ -22,7 +22,7 @@ pub(crate) use f16c::F16c;
 pub(crate) use multiplier::{Bf16, PairsOfBf16};
 pub(crate) use multiplier::{Multiplier, Numbers, SumsOf};
 use pulp::{Simd, WithSimd};
-pub(crate) use transpose::{FromPlanes, ToPlanes, transposed_16};
+pub(crate) use transpose::{FromPlanes, ToPlanes, Transpose, transposed_16};
 
 use crate::inlined::Slice;
 use crate::processor;

@@ -10,6 +10,7 @@ use bytemuck::{NoUninit, Pod};
 
 use super::fill::fill;
 use super::sides::{Lines, Sides};
+use super::tile::Tile;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, PIECE, Value, simd};
 use crate::inlined::{Array, Slice, zip};
@@ -25,7 +26,7 @@ pub(super) const fn chunk_of<T>() -> usize {
 }
 
 /// `out[i] = x[i]` in row-major order.
-pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
+pub(crate) fn copy<T: Value + Pod>(x: CpuView<'_, T>, out: &mut [T]) {
     if out.is_empty() {
         return;
     }
@@ -37,6 +38,13 @@ pub(crate) fn copy<T: Value + NoUninit>(x: CpuView<'_, T>, out: &mut [T]) {
     } else if let Some(transposed) = Transposed::find(&dims) {
         transposed.copy(data, out);
     } else {
+        copy_lines(x, out);
+    }
+}
+
+/// [`copy`] line by line, of a type that has invalid bits.
+pub(crate) fn copy_lines<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
+    if !out.is_empty() {
         place_lines(out, &contiguous_strides(x.shape), x);
     }
 }
@@ -65,7 +73,7 @@ pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T
 }
 
 /// `dst[i] = x[i]`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a place.
-pub(crate) fn place<T: Value + NoUninit>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
+pub(crate) fn place<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     if x.shape.contains(&0) {
         return;
     }
@@ -241,8 +249,6 @@ fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
     });
 }
 
-/// Rows and columns of a tile: 16 lines of 64 bytes for `f32`, on either side.
-const TILE: usize = 16;
 /// Rows and columns of a block of tiles: several lines side by side per page, and few enough pages.
 const BLOCK: usize = 64;
 
@@ -271,9 +277,9 @@ impl Transposed {
         })
     }
 
-    fn copy<T: Value>(&self, data: &[T], out: &mut [T]) {
+    fn copy<T: Value + Pod>(&self, data: &[T], out: &mut [T]) {
         let row_len = self.inside.len();
-        let chunk_rows = (CHUNK / row_len).max(1).next_multiple_of(BLOCK);
+        let chunk_rows = (CHUNK / row_len).max(1).next_multiple_of((64 / size_of::<T>()).min(BLOCK));
         for_each_chunk_mut(out, chunk_rows * row_len, |i, chunk| {
             let mut row = i * chunk_rows;
             let mut rest = chunk;
@@ -289,7 +295,7 @@ impl Transposed {
     }
 
     /// Copies `n` neighbouring rows, the first of which begins at `data[0]`.
-    fn copy_rows<T: Value>(&self, data: &[T], n: usize, out: &mut [T]) {
+    fn copy_rows<T: Value + Pod>(&self, data: &[T], n: usize, out: &mut [T]) {
         let row_len = self.inside.len();
         let (line_len, stride) = self.inside.inner();
         match (row_len, line_len) {
@@ -307,10 +313,7 @@ impl Transposed {
                         Tile { rows: BLOCK.min(n - row), columns: BLOCK.min(line_len - column), stride, row_len };
                     let from = &line_data[row + column * stride..];
                     let to = &mut out[row * row_len + line_start + column..];
-                    simd::vectorized(
-                        #[inline(always)]
-                        move || block.copy(from, to),
-                    );
+                    block.copy(from, to);
                 }
             }
             line.advance(line_len);
@@ -335,76 +338,6 @@ fn interleave<T: Value, const COLUMNS: usize>(data: &[T], stride: usize, out: &m
             }
         },
     );
-}
-
-/// A rectangle of the output, and the distances between neighbours: columns in the input, rows in the output.
-#[derive(Clone, Copy)]
-struct Tile {
-    rows: usize,
-    columns: usize,
-    stride: usize,
-    row_len: usize,
-}
-
-impl Tile {
-    /// Copies a block, tile by tile.
-    #[inline(always)]
-    fn copy<T: Value>(self, data: &[T], out: &mut [T]) {
-        for row in (0..self.rows).step_by(TILE) {
-            for column in (0..self.columns).step_by(TILE) {
-                let (rows, columns) = (TILE.min(self.rows - row), TILE.min(self.columns - column));
-                let tile = Tile { rows, columns, ..self };
-                let (data, out) = (&data[row + column * self.stride..], &mut out[row * self.row_len + column..]);
-                if rows == TILE && columns == TILE { tile.copy_full(data, out) } else { tile.copy_part(data, out) }
-            }
-        }
-    }
-
-    /// `out[row * row_len + column] = data[row + column * stride]`.
-    #[inline(always)]
-    fn copy_part<T: Value>(self, data: &[T], out: &mut [T]) {
-        for row in 0..self.rows {
-            let line = &mut out[row * self.row_len..][..self.columns];
-            line.iter_mut().enumerate().for_each(|(column, out)| *out = data[row + column * self.stride]);
-        }
-    }
-
-    /// The same for a tile of full size: whole lines in, whole lines out.
-    #[inline(always)]
-    fn copy_full<T: Value>(self, data: &[T], out: &mut [T]) {
-        let mut tile = [[data[0]; TILE]; TILE];
-        for (column, values) in tile.iter_mut().enumerate() {
-            values.copy_from(&data[column * self.stride..][..TILE]);
-        }
-        let in_registers = size_of::<T>() <= 2;
-        if in_registers {
-            tile = transposed(tile);
-        }
-        for row in 0..TILE {
-            let line = &mut out[row * self.row_len..][..TILE];
-            match in_registers {
-                true => line.copy_from(&tile[row]),
-                false => zip(&mut line[..], &tile).for_each(|(out, values)| *out = values[row]),
-            }
-        }
-    }
-}
-
-/// Element `j` of row `i` becomes element `i` of row `j`: four times, rows of the lower half and the upper half take turns,
-/// which processors have instructions for.
-#[inline(always)]
-fn transposed<T: Value>(mut rows: [[T; TILE]; TILE]) -> [[T; TILE]; TILE] {
-    for _ in 0..TILE.ilog2() {
-        let before = rows;
-        for (i, row) in rows.iter_mut().enumerate() {
-            let (low, high) = (&before[i / 2], &before[i / 2 + TILE / 2]);
-            let start = i % 2 * TILE / 2;
-            for j in 0..TILE / 2 {
-                (row[2 * j], row[2 * j + 1]) = (low[start + j], high[start + j]);
-            }
-        }
-    }
-    rows
 }
 
 #[cfg(test)]

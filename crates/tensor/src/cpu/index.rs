@@ -11,6 +11,7 @@ mod tests;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::half::{bf16, f16};
+use bytemuck::Pod;
 use pagelock_memory::Result;
 
 use super::math::half::{Half, Registers, Wide, bf16_to_f32, f16_to_f32, f32_to_f16};
@@ -23,7 +24,7 @@ use crate::parallel::{self, for_each_chunk_mut};
 use crate::scratch;
 
 /// `out[…, j, …] = x[…, index[j], …]`, with `j` at dimension `dim`; `out` is contiguous.
-pub(crate) fn index_select<T: Value>(x: CpuView<'_, T>, dim: usize, index: &[i64], out: &mut [T]) {
+pub(crate) fn index_select<T: Value + Pod>(x: CpuView<'_, T>, dim: usize, index: &[i64], out: &mut [T]) {
     if out.is_empty() {
         return;
     }
@@ -48,7 +49,7 @@ struct Rows<'a, T> {
     index: &'a [i64],
 }
 
-impl<T: Value> Rows<'_, T> {
+impl<T: Value + Pod> Rows<'_, T> {
     /// Copies whole rows, from number `start` on.
     fn copy(&self, start: usize, out: &mut [T]) {
         let row_len = self.inside.len();

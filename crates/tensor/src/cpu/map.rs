@@ -8,14 +8,15 @@
 //! registers. Closures longer than a few operations need `#[inline(always)]`, or the compiler may call them once per
 //! element: `map1(x, out, #[inline(always)] |x: f32| x.tanh())`.
 
-use bytemuck::NoUninit;
+use bytemuck::{NoUninit, Pod};
 
+use super::blocks::Blocks;
 use super::copy::chunk_of;
 use super::gaps::{common_rows, write_rows};
 use super::kernel::{Halves, Kernel, loop_over, of_halves};
 use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
-use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, Value, simd};
+use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, simd};
 use crate::element::Computing;
 use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal::{self, NonTemporal};
@@ -193,6 +194,9 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
     written(out, sources, kernel);
 }
 
+/// Elements that are worth looking for blocks.
+const MANY: usize = 4096;
+
 // What follows walks through memory. It knows a formula as a function of pieces of some hundred elements, so that it is
 // compiled for computing types, and not once more for every formula.
 
@@ -285,6 +289,12 @@ pub(super) fn contiguous<T: Computing, A: Computing, const N: usize>(
         return;
     }
     let operands = sources.mapped(Operand::new);
+    if dst.len() >= MANY
+        && operands.iter().any(Operand::is_strided)
+        && let Some(blocks) = Blocks::find(sources)
+    {
+        return blocks.run(dst, work);
+    }
     if let (Way::Write, Some(rows)) = (way, common_rows(&operands)) {
         return write_rows(rows, dst, &operands, work);
     }
@@ -378,7 +388,7 @@ fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], l
 }
 
 /// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
-fn scattered<B: Value>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
+fn scattered<B: Pod>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
     let mut buffer = [dst[0]; SEGMENT];
     let (mut from, mut to) = (Walk::starting_at(dims, 0), Walk::starting_at(dims, 0));
     let mut left = dims.len();

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod arg;
+mod blocks;
 mod channels;
 mod choose;
 mod column_blocks;
@@ -47,6 +48,7 @@ mod spaced_rows;
 mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tile;
 mod to_halves;
 mod triangle;
 mod view;
@@ -57,7 +59,7 @@ pub(crate) use channels::{
     Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, scaled_deviations, with_changes,
 };
 pub(crate) use choose::choose;
-pub(crate) use copy::{copy, interleave_two, place};
+pub(crate) use copy::{copy, copy_lines, interleave_two, place};
 pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};

@@ -4,6 +4,8 @@
 //! third, [`Sides`] merges their dimensions together and hands out rectangles of lines, so that short lines cost no more
 //! than a few instructions each.
 
+use std::ops::Range;
+
 use super::{MAX_RANK, Value};
 use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
@@ -66,12 +68,27 @@ impl<const N: usize> Sides<N> {
 
     /// Number of elements.
     pub(super) fn len(&self) -> usize {
-        self.shape[..self.rank].iter().product()
+        self.count(0..self.rank)
+    }
+
+    /// Number of places in these dimensions.
+    pub(super) fn count(&self, dims: Range<usize>) -> usize {
+        self.shape[dims].iter().product()
+    }
+
+    /// Number of dimensions.
+    pub(super) fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Size of a dimension, and from one index to the next on each side.
+    pub(super) fn dim(&self, dim: usize) -> (usize, [usize; N]) {
+        (self.shape[dim], self.strides[dim])
     }
 
     /// Elements of a line, and from one to the next on each side.
     pub(super) fn line(&self) -> (usize, [usize; N]) {
-        (self.shape[self.rank - 1], self.strides[self.rank - 1])
+        self.dim(self.rank - 1)
     }
 
     /// Calls `visit` for all elements, in row-major order.
@@ -85,16 +102,16 @@ impl<const N: usize> Sides<N> {
             len: self.shape[inner],
             steps: self.strides[inner],
         };
-        let n_outside: usize = self.shape[..inner.saturating_sub(1)].iter().product();
+        let n_outside = self.count(0..inner.saturating_sub(1));
         for place in 0..n_outside {
-            visit(Lines { starts: self.starts(place), ..lines });
+            visit(Lines { starts: self.starts(0..inner.saturating_sub(1), place), ..lines });
         }
     }
 
-    /// Where the elements of place number `place` of all dimensions but the last two begin.
-    fn starts(&self, place: usize) -> [usize; N] {
+    /// Where the elements of place number `place` of these dimensions begin.
+    pub(super) fn starts(&self, dims: Range<usize>, place: usize) -> [usize; N] {
         let (mut rest, mut starts) = (place, [0; N]);
-        for dim in (0..self.rank.saturating_sub(2)).rev() {
+        for dim in dims.rev() {
             let index = rest % self.shape[dim];
             rest /= self.shape[dim];
             (0..N).for_each(|i| starts[i] += index * self.strides[dim][i]);

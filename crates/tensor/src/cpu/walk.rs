@@ -3,7 +3,10 @@
 //! [`Dims`] is a shape with strides after merging what can be merged; [`Walk`] is a place in it that moves forward and
 //! copies as it goes. Both live on the stack.
 
+use bytemuck::Pod;
+
 use super::copy::{copy_line, fill_line};
+use super::tile::Tile;
 use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
 use crate::inlined::{Slice, zip};
@@ -186,7 +189,7 @@ impl Walk {
     }
 
     /// Copies the next `out.len()` elements of `data` to `out` and moves behind them.
-    pub(super) fn read<T: Copy>(&mut self, data: &[T], out: &mut [T]) {
+    pub(super) fn read<T: Pod>(&mut self, data: &[T], out: &mut [T]) {
         let (len, stride) = self.dims.inner();
         let mut rest = out;
         while !rest.is_empty() {
@@ -262,7 +265,11 @@ pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize
 }
 
 /// Lines of `len` elements, `out[i][j] = data[i * distance + j * stride]`.
-fn read_lines<T: Copy>(data: &[T], [distance, stride]: [usize; 2], len: usize, out: &mut [T]) {
+pub(super) fn read_lines<T: Pod>(data: &[T], [distance, stride]: [usize; 2], len: usize, out: &mut [T]) {
+    if distance == 1 && stride > 1 {
+        let tile = Tile { rows: out.len() / len, columns: len, stride, row_len: len };
+        return tile.copy(data, out);
+    }
     simd::vectorized(
         #[inline(always)]
         || {

@@ -1,4 +1,4 @@
-//! From planes to vectors that hold one number of each plane, and back: transposition in registers.
+//! Transposition in registers: of matrices, and from planes to vectors that hold one number of each plane, and back.
 
 use bytemuck::Pod;
 use pulp::{Simd, WithSimd};
@@ -30,6 +30,16 @@ pub(crate) struct ToPlanes<'a, R> {
     pub(crate) vectors: &'a [R],
     /// Write zero for what is below zero.
     pub(crate) relu: bool,
+}
+
+/// `to[row · row_len + column] = from[row + column · stride]` for `row < rows` and `column < columns`.
+pub(crate) struct Transpose<'a, R> {
+    pub(crate) from: &'a [R],
+    pub(crate) stride: usize,
+    pub(crate) to: &'a mut [R],
+    pub(crate) row_len: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 /// A kernel for vectors of `L` lanes.
@@ -140,6 +150,45 @@ impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
     }
 }
 
+impl<R: Lanes> WithSimd for Transpose<'_, R> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        for_lanes::<S, R>(simd, self);
+    }
+}
+
+impl<R: Lanes> PerLanes for Transpose<'_, R> {
+    #[inline(always)]
+    fn run<S: Simd, const L: usize>(self, simd: S) {
+        let Transpose { from, stride, to, row_len, rows, columns } = self;
+        if rows < L || columns < L {
+            for row in 0..rows {
+                let to = &mut to[row * row_len..][..columns];
+                to.iter_mut().enumerate().for_each(|(column, to)| *to = from[row + column * stride]);
+            }
+            return;
+        }
+        // Squares that read the same cache lines follow one another.
+        let line = L.max(LINE / size_of::<R>());
+        for first in (0..rows).step_by(line) {
+            for column in squares(columns, L) {
+                for row in (first..rows.min(first + line)).step_by(L).map(|row| row.min(rows - L)) {
+                    let at = row + column * stride;
+                    let square = from_fn(|c| R::vectors::<S>(&from[at + c * stride..][..L])[0]);
+                    for (i, vector) in transposed::<S, R, L>(simd, square).into_iter().enumerate() {
+                        R::vectors_mut::<S>(&mut to[(row + i) * row_len + column..][..L])[0] = vector;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// Where squares that cover `len` begin; the last one overlaps the one before rather than run over the end.
 #[inline(always)]
 fn squares(len: usize, side: usize) -> impl Iterator<Item = usize> {
@@ -149,8 +198,14 @@ fn squares(len: usize, side: usize) -> impl Iterator<Item = usize> {
 /// Lane `j` of row `i` becomes lane `i` of row `j`.
 #[inline(always)]
 fn transposed<S: Simd, R: Lanes, const L: usize>(simd: S, mut rows: [R::Vector<S>; L]) -> [R::Vector<S>; L] {
-    if L == 16 {
-        return bytemuck::cast(transposed_16(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f32s; 16]>(rows)));
+    match (L, size_of::<R>()) {
+        (16, 4) => return bytemuck::cast(transposed_16(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f32s; 16]>(rows))),
+        (8, 8) => return bytemuck::cast(transposed_8(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f64s; 8]>(rows))),
+        (4, 8) => {
+            let rows: [S::f64s; 4] = bytemuck::cast::<[R::Vector<S>; L], _>(rows);
+            return bytemuck::cast(simd.deinterleave_shfl_f64s(rows));
+        }
+        _ => {}
     }
     exchange::<R::Vector<S>, R, L, 4>(&mut rows);
     exchange::<R::Vector<S>, R, L, 2>(&mut rows);
@@ -192,6 +247,23 @@ pub(crate) fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f3
     for i in [0, 1, 4, 5] {
         [rows[i], rows[i + 2], rows[i + 8], rows[i + 10]] =
             simd.deinterleave_shfl_f64s([rows[i], rows[i + 2], rows[i + 8], rows[i + 10]]);
+    }
+    rows
+}
+
+/// The same of eight lanes of `f64`: two moves of quarters, each of which exchanges pairs of lanes, too, and so one more exchange.
+#[inline(always)]
+fn transposed_8<S: Simd>(simd: S, mut rows: [S::f64s; 8]) -> [S::f64s; 8] {
+    for i in [0, 4] {
+        [rows[i], rows[i + 1], rows[i + 2], rows[i + 3]] =
+            simd.deinterleave_shfl_f64s([rows[i], rows[i + 1], rows[i + 2], rows[i + 3]]);
+    }
+    for i in [0, 2] {
+        [rows[i], rows[i + 1], rows[i + 4], rows[i + 5]] =
+            simd.deinterleave_shfl_f64s([rows[i], rows[i + 1], rows[i + 4], rows[i + 5]]);
+    }
+    for i in [0, 2, 4, 6] {
+        [rows[i], rows[i + 1]] = simd.deinterleave_shfl_f64s([rows[i], rows[i + 1]]);
     }
     rows
 }
@@ -252,6 +324,28 @@ mod tests {
                     assert_eq!(number, if inside { written(i) } else { R::from(-1) }, "number {i} on {level:?}");
                 }
             }
+        }
+    }
+
+    fn check_matrix<R: Lanes + From<i8> + std::fmt::Debug>(rows: usize, columns: usize) {
+        let (stride, row_len) = (rows + 2, columns + 3);
+        let from: Vec<R> = (0..columns * stride).map(|i| R::from((i * 7 % 127) as i8)).collect();
+        for level in levels() {
+            let mut to = vec![R::from(-1); rows * row_len];
+            with_level(level, || dispatch(Transpose { from: &from, stride, to: &mut to, row_len, rows, columns }));
+            for (i, &number) in to.iter().enumerate() {
+                let (row, column) = (i / row_len, i % row_len);
+                let expected = if column < columns { from[row + column * stride] } else { R::from(-1) };
+                assert_eq!(number, expected, "row {row}, column {column} of {rows} x {columns} on {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_become_columns_and_nothing_else_is_written() {
+        for (rows, columns) in [(16, 16), (37, 50), (8, 8), (9, 17), (4, 30), (3, 2), (1, 1), (64, 5), (20, 4)] {
+            check_matrix::<f32>(rows, columns);
+            check_matrix::<f64>(rows, columns);
         }
     }
 
