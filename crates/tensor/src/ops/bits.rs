@@ -3,6 +3,7 @@
 use std::ops::{BitAnd, BitOr, BitXor};
 
 use super::elementwise::{ShareOfLarger, binary, formula, scalar};
+use super::fused::CopysignGrad;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -138,7 +139,7 @@ binary! { Fmin: Real, "fmin", Inputs, |a, b| if a <= b || b.is_nan() { a } else 
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
 ] }
 binary! { Copysign: Real, "copysign", Inputs, map2_by_bits(|a, b| a & 0x7fff | b & 0x8000): |a, b| a.with_sign_of(b), "copysign(a, b)", |saved, grad| [
-    grad.mul(&saved.input(0).copysign(saved.input(1))?.div(saved.input(0))?)?.masked_fill(&saved.input(0).eq_scalar(0.0)?, 0.0),
+    apply(CopysignGrad, [grad, saved.input(0), saved.input(1)]),
     grad.zeros_like(),
 ] }
 

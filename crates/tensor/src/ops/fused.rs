@@ -160,15 +160,26 @@ impl Derivative<3> for LerpTensor {
 pub(super) struct FmodGrad;
 mixed! { FmodGrad[3]: "fmod's gradient", [grad, a, b], |_op| [], |R| -(grad * (a / b).trunc()), map3, "-(grad * trunc(a / b))" }
 
-impl Derivative<3> for FmodGrad {
-    const SAVES: Saves = Saves::Inputs;
+/// grad · copysign(a, b) / a, and 0 where `a` is 0: the derivative of `copysign(a, b)` with respect to `a`, as in PyTorch.
+pub(super) struct CopysignGrad;
+mixed! { CopysignGrad[3]: "copysign's gradient", [grad, a, b], |_op| [],
+|R| if a == R::ZERO { R::ZERO } else { grad * (a.with_sign_of(b) / a) }, map3, "a == R(0) ? R(0) : grad * (copysign(a, b) / a)" }
 
-    fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
-        let (a, b) = (saved.input(1), saved.input(2));
-        let of_grad = || apply(FmodGrad, [h, a, b]);
-        Ok([saved.grad_of(0, of_grad)?, saved.grad_of(1, || a.zeros_like())?, saved.grad_of(2, || b.zeros_like())?])
-    }
+/// The derivative of an operation that is linear in the first input, and constant in the others but for steps.
+macro_rules! linear_in_grad {
+    ($($name:ident)+) => {$(
+        impl Derivative<3> for $name {
+            const SAVES: Saves = Saves::Inputs;
+
+            fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
+                let (a, b) = (saved.input(1), saved.input(2));
+                let of_grad = || apply($name, [h, a, b]);
+                Ok([saved.grad_of(0, of_grad)?, saved.grad_of(1, || a.zeros_like())?, saved.grad_of(2, || b.zeros_like())?])
+            }
+        }
+    )+};
 }
+linear_in_grad! { FmodGrad CopysignGrad }
 
 struct AddCMul(Scalar);
 mixed! { AddCMul[3]: "addcmul", [x, a, b], |op| [value = op.0], |R| x + value * a * b, map3_product, "x + value * a * b" }
