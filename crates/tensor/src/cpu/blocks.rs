@@ -64,7 +64,7 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         }
         for matrix in 0..n_matrices {
             let dst = dst.part(matrix * matrix_len, matrix_len);
-            if row_len <= n_rows {
+            if row_len <= n_rows.max(COLUMNS) {
                 let rows = (CHUNK / row_len).next_multiple_of(line_rows);
                 dst.for_each_chunk(rows * row_len, &|task, dst| {
                     self.rows(dst, (matrix, task * rows), &mut [const { None }; N], work);
