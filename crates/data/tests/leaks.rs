@@ -14,6 +14,7 @@ fn entries(folder: &str) -> usize {
 
 #[test]
 fn ten_thousand_loaders_left_in_mid_epoch_leave_nothing_behind() {
+    let threads = entries("/proc/self/task");
     let dataset = Arc::new(TensorDataset::new(Tensor::zeros([400, 16]).unwrap()).unwrap());
     let budget = Budget::new("loaders", ByteSize::kib(256));
     let run = |round: usize| {
@@ -24,7 +25,8 @@ fn ten_thousand_loaders_left_in_mid_epoch_leave_nothing_behind() {
     };
     (0..16).for_each(run); // what is opened once, is open now
     let counts = || (entries("/proc/self/task"), entries("/proc/self/fd"), default_host().stats().live_bytes);
-    let before = counts();
+    let (_, files, bytes) = counts();
+    let before = (threads, files, bytes);
 
     (0..10_000).for_each(run);
 
