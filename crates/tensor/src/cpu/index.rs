@@ -434,11 +434,16 @@ impl Summing for Scatter<'_> {
             match dst {
                 StoredMut::Halves(dst, _) if is_sparse => {
                     begin_bits(dst, base, start);
-                    with_values(&mut |values| self.add(dst, (first, true), values, add_to_bits))
+                    with_values(&mut |values| self.add(dst, (first, true), values, None, add_to_bits))
+                }
+                // While the lines of a row come from memory, those of the row before are added to: up to a fourth less time.
+                StoredMut::Plain(dst) if self.visits_rows() => {
+                    let begin = |row: &mut [C], at: usize| begin(row, base, start + at);
+                    with_values(&mut |values| self.add(dst, (first, false), values, Some(&begin), add_to))
                 }
                 dst => scratch::reals_mut(dst, |dst| {
                     begin(dst, base, start);
-                    with_values(&mut |values| self.add(dst, (first, rounds), values, add_to))
+                    with_values(&mut |values| self.add(dst, (first, rounds), values, None, add_to))
                 }),
             }
         })

@@ -18,13 +18,24 @@ use crate::parallel::Columns;
 const TOGETHER: usize = 2;
 
 impl Scatter<'_> {
+    /// Whether each row of the destination is added to through one row of the index, whose elements follow one another.
+    pub(super) fn visits_rows(&self) -> bool {
+        let last = self.dim + 1 == self.dst_shape.len();
+        let (shape, strides) = (self.index.shape, self.index.strides);
+        // `Sides` leaves out a dimension of one index: lines go along another one.
+        let has_lines = shape.get(self.dim).is_some_and(|&n| n > 1) && strides[self.dim] == 1;
+        last && has_lines && self.dst_shape[..self.dim] == shape[..self.dim]
+    }
+
     /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index; `rounds`
-    /// says whether each sum is rounded to a half type.
+    /// says whether each sum is rounded to a half type. `begin(row, start)`, if given, sets the elements of each row, which lie from
+    /// `start` on, before anything is added to them; it may be given where [`visits_rows`](Self::visits_rows).
     pub(super) fn add<D, C: Num>(
         &self,
         dst: &mut [D],
         (first, rounds): (usize, bool),
         values: &[C],
+        begin: Option<&dyn Fn(&mut [D], usize)>,
         add_one: impl Fn(&mut D, C) + Copy,
     ) {
         let mut shape = [1; MAX_RANK];
@@ -59,6 +70,9 @@ impl Scatter<'_> {
                 rest = others;
                 if let (1, 0, 1) = (index_step, step, stride) {
                     let dst = &mut dst[base..][..size];
+                    if let Some(begin) = begin {
+                        begin(dst, base);
+                    }
                     for (&value, &j) in zip(values, index) {
                         match dst.get_mut(j as usize) {
                             Some(place) => add_one(place, value),

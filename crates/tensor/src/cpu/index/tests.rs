@@ -141,6 +141,15 @@ fn all_match_index_arithmetic_beyond_one_chunk() {
 }
 
 #[test]
+fn rows_begin_as_the_base_whatever_part_of_them_the_index_names() {
+    for shape in [[300, 190], [300, 1], [300, 200], [200, 190], [1, 190]] {
+        check_scatter(&[300, 200], 1, &Strided::contiguous(shape.to_vec()));
+    }
+    check_scatter(&[30, 1, 40], 2, &Strided::contiguous(vec![30, 1, 9]));
+    check_scatter(&[1, 40], 1, &Strided::contiguous(vec![1, 9]));
+}
+
+#[test]
 fn long_rows_are_added_in_several_bands() {
     check_index_add(&Strided::contiguous(vec![300, 200]), 0, 500);
     check_index_add(&Strided::new(vec![300, 200], vec![1, 300]), 0, 500);
