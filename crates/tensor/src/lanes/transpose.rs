@@ -199,7 +199,9 @@ fn squares(len: usize, side: usize) -> impl Iterator<Item = usize> {
 #[inline(always)]
 fn transposed<S: Simd, R: Lanes, const L: usize>(simd: S, mut rows: [R::Vector<S>; L]) -> [R::Vector<S>; L] {
     match (L, size_of::<R>()) {
-        (16, 4) => return bytemuck::cast(transposed_16(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f32s; 16]>(rows))),
+        (16, 4) => {
+            return bytemuck::cast(transposed_16(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f32s; 16]>(rows)));
+        }
         (8, 8) => return bytemuck::cast(transposed_8(simd, bytemuck::cast::<[R::Vector<S>; L], [S::f64s; 8]>(rows))),
         (4, 8) => {
             let rows: [S::f64s; 4] = bytemuck::cast::<[R::Vector<S>; L], _>(rows);
