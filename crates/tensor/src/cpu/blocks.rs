@@ -65,13 +65,13 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         for matrix in 0..n_matrices {
             let dst = dst.part(matrix * matrix_len, matrix_len);
             if row_len <= n_rows.max(COLUMNS) {
-                let rows = (CHUNK / row_len).next_multiple_of(line_rows);
+                let rows = CHUNK.div_ceil(row_len).next_multiple_of(line_rows);
                 dst.for_each_chunk(rows * row_len, &|task, dst| {
                     self.rows(dst, (matrix, task * rows), &mut [const { None }; N], work);
                 });
                 continue;
             }
-            let width = (CHUNK / n_rows).next_multiple_of(COLUMNS);
+            let width = CHUNK.div_ceil(n_rows).next_multiple_of(COLUMNS);
             let place = |first: usize, width: usize| (matrix, 0..n_rows, first..first + width);
             match dst {
                 StoredMut::Plain(dst) => for_each_columns_mut(dst, row_len, width, |i, dst| {
