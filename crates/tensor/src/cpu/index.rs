@@ -437,7 +437,7 @@ impl Summing for Scatter<'_> {
                     with_values(&mut |values| self.add(dst, (first, true), values, None, add_to_bits))
                 }
                 // While the lines of a row come from memory, those of the row before are added to: up to a fourth less time.
-                StoredMut::Plain(dst) if self.visits_rows() => {
+                StoredMut::Plain(dst) if base.is_some() && self.visits_rows() => {
                     let begin = |row: &mut [C], at: usize| begin(row, base, start + at);
                     with_values(&mut |values| self.add(dst, (first, false), values, Some(&begin), add_to))
                 }
