@@ -211,8 +211,23 @@ pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
     match to.len() {
         SHORT.. => copy_by::<T, SHORT>(to, from),
         SHORTER.. => copy_by::<T, SHORTER>(to, from),
-        _ => zip(&mut to[..], from).for_each(|(to, &from)| *to = from),
+        _ => copy_few(to, from),
     }
+}
+
+/// Fewer than [`SHORTER`] elements. The compiler makes a loop with vectors of a loop over them.
+#[inline(always)]
+fn copy_few<T: Copy>(mut to: &mut [T], mut from: &[T]) {
+    macro_rules! copy {
+        ($($n:literal)+) => { $(
+            if to.len() & $n != 0 {
+                copy_in_order::<T, $n>(to, from);
+                (to, from) = (&mut to[$n..], &from[$n..]);
+            }
+        )+ };
+    }
+    copy!(4 2 1);
+    let _ = (to, from);
 }
 
 #[inline(always)]

@@ -22,8 +22,8 @@ struct Source<'a, T> {
 /// `out[row] = [a[row], b[row], …]`, where a row of a tensor is all that it has at one place of the dimensions before `dim`.
 ///
 /// Stores come in ascending order, which the caches fetch ahead (decision 0084). Returns false, without writing anything, where tensor
-/// after tensor is as fast: for more than [`AT_ONCE`] tensors, lines shorter than a cache line or longer than a chunk, and lines that
-/// are not contiguous.
+/// after tensor is as fast: for more than [`AT_ONCE`] tensors, lines that are all shorter than a cache line, rows longer than a chunk,
+/// and lines that are not contiguous.
 pub(crate) fn join_rows<'a, T: Value + 'a>(
     tensors: impl ExactSizeIterator<Item = CpuView<'a, T>>,
     dim: usize,
@@ -40,7 +40,8 @@ pub(crate) fn join_rows<'a, T: Value + 'a>(
     }
     let sources = &sources[..n];
     let row_len: usize = sources.iter().map(|source| source.len).sum();
-    if row_len * size_of::<T>() < n * CACHE_LINE || row_len > chunk_of::<T>() {
+    let longest = sources.iter().map(|source| source.len).max().unwrap_or(0);
+    if longest * size_of::<T>() < CACHE_LINE || row_len > chunk_of::<T>() {
         return false;
     }
     let of_one_length = sources.iter().map(|source| source.len).reduce(|a, b| if a == b { a } else { 0 });

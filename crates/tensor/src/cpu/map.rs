@@ -221,34 +221,36 @@ impl Way {
         if is_large { Way::NonTemporal } else { Way::Write }
     }
 
-    /// Calls `work` for pieces of `segment` elements.
-    fn each<T: Computing>(self, dst: StoredMut<'_, T>, segment: usize, work: &mut dyn FnMut(StoredMut<'_, T>)) {
+    /// Calls `work` for pieces, of which the first has at most `len` elements; it returns how many the next one may have.
+    fn each<T: Computing>(self, dst: StoredMut<'_, T>, len: usize, work: &mut dyn FnMut(StoredMut<'_, T>) -> usize) {
         match dst {
             StoredMut::Plain(dst) if self == Way::NonTemporal => {
-                streamed(dst, segment, &mut Room([T::ZERO; PIECE]).0, |piece| work(StoredMut::Plain(piece)));
+                streamed(dst, len, &mut Room([T::ZERO; PIECE]).0, |piece| work(StoredMut::Plain(piece)));
             }
             StoredMut::Halves(dst, half) if self == Way::NonTemporal => {
-                streamed(dst, segment, &mut Room([0; PIECE]).0, |piece| work(StoredMut::Halves(piece, half)));
+                streamed(dst, len, &mut Room([0; PIECE]).0, |piece| work(StoredMut::Halves(piece, half)));
             }
             mut dst => {
-                let mut start = 0;
+                let (mut start, mut len) = (0, len);
                 while start < dst.len() {
-                    let len = segment.min(dst.len() - start);
-                    work(dst.part(start, len));
-                    start += len;
+                    let end = dst.len().min(start + len);
+                    len = work(dst.part(start, end - start));
+                    start = end;
                 }
             }
         }
     }
 }
 
-/// Lets `work` make `dst` in `room`, in pieces of at most `segment` elements.
-fn streamed<B: NoUninit>(dst: &mut [B], segment: usize, room: &mut [B], mut work: impl FnMut(&mut [B])) {
+/// [`Way::each`] of pieces in `room`, which are copied to `dst`; none is longer than the room.
+fn streamed<B: NoUninit>(mut dst: &mut [B], mut len: usize, room: &mut [B], mut work: impl FnMut(&mut [B]) -> usize) {
     let stream = NonTemporal::new();
-    for dst in dst.chunks_mut(segment.min(room.len())) {
-        let piece = &mut room[..dst.len()];
-        work(piece);
-        stream.copy(dst, piece);
+    while !dst.is_empty() {
+        let (now, rest) = dst.split_at_mut(len.min(dst.len()));
+        let piece = &mut room[..now.len()];
+        len = work(piece);
+        stream.copy(now, piece);
+        dst = rest;
     }
 }
 
@@ -306,9 +308,10 @@ pub(super) fn contiguous<T: Computing, A: Computing, const N: usize>(
     dst.for_each_chunk(chunk_len, &|i, chunk| {
         rooms!(rooms: Scratch, operands, Operand::is_strided);
         let mut sources = opened(&operands, i * chunk_len, rooms);
-        way.each(chunk, segment, &mut |piece| {
+        way.each(chunk, segment.min(longest_of(&sources)), &mut |piece| {
             let len = piece.len();
             work(piece, &next(&mut sources, len));
+            segment.min(longest_of(&sources))
         });
     });
 }
@@ -375,6 +378,16 @@ fn opened<'s, A: Computing, const N: usize>(
 ) -> [Source<'s, A>; N] {
     let mut rooms = rooms.iter_mut();
     operands.each_ref().mapped(|operand| operand.open(start, if operand.is_strided() { rooms.next() } else { None }))
+}
+
+/// The longest piece that is worth taking.
+#[inline]
+fn longest_of<A: Computing, const N: usize>(sources: &[Source<'_, A>; N]) -> usize {
+    let mut longest = usize::MAX;
+    for source in sources {
+        longest = longest.min(source.run());
+    }
+    longest
 }
 
 /// The next `len` elements of each.
@@ -523,6 +536,36 @@ mod tests {
 
         map2(x.view(), row.view(), out.as_mut_slice().into(), |x, row| i64::from(3 * x - row));
         assert!((0..out.len()).all(|i| out[i] == i64::from(3 * x.data[i] - row.data[i % columns])));
+    }
+
+    #[test]
+    fn operands_with_long_lines_match_index_arithmetic() {
+        for (planes, columns) in [(3, 700), (5, 4_096), (7, 5_003), (2, 30_000)] {
+            let shape = [4, planes, columns];
+            let views = [[planes * columns, columns, 1], [0, 1, 0], [columns, 0, 1], [0, columns, 1]]
+                .map(|strides| Strided::new(shape.to_vec(), strides.to_vec()));
+            let [x, channel, row, plane] = views.each_ref().map(|view| view.values());
+            let expected = |i: usize| x[i] * channel[i] - row[i] + 7 * plane[i];
+            let mut out = vec![0; x.len()];
+
+            map3(views[0].view(), views[1].view(), views[2].view(), out.as_mut_slice().into(), |x, a, b| x * a - b);
+            update(
+                out.as_mut_slice().into(),
+                &shape,
+                views[0].view().strides,
+                [views[3].view()],
+                |to, [x]| *to += 7 * x,
+            );
+            assert!((0..out.len()).all(|i| out[i] == expected(i)), "{planes}×{columns}");
+
+            let mut apart = vec![0; 4 * planes * (columns + 1)];
+            let strides = [planes * (columns + 1), columns + 1, 1];
+            update(apart.as_mut_slice().into(), &shape, &strides, [views[1].view(), views[2].view()], |to, [a, b]| {
+                *to = a + 3 * b;
+            });
+            let at = |i: usize| i / columns * (columns + 1) + i % columns;
+            assert!((0..out.len()).all(|i| apart[at(i)] == channel[i] + 3 * row[i]), "{planes}×{columns}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytemuck::Pod;
 
 use super::column_blocks::{entries_of, for_each_block};
+use super::copy::{chunk_of, copy_line};
 use super::index::{all_below, without};
 use super::sides::{Lines, Sides};
 use super::walk::contiguous_strides;
@@ -349,7 +350,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
     }
     let outside = &shape[..last];
     // Entries are counted through all lines.
-    let entries = (CHUNK / inner).max(1);
+    let entries = (chunk_of::<T>() / inner).max(1);
     for_each_chunk_mut(out, entries * inner, |i, out| {
         simd::vectorized(
             #[inline(always)]
@@ -363,7 +364,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
                     match inner {
                         1 => reverse(from, now),
                         _ => std::iter::zip(now.chunks_exact_mut(inner), from.rchunks_exact(inner))
-                            .for_each(|(out, x)| out.copy_from(x)),
+                            .for_each(|(out, x)| copy_line(out, x)),
                     }
                     (line, first, rest) = (line + 1, 0, later);
                 }

@@ -2,15 +2,16 @@
 //!
 //! A loop that handled every stride pattern itself would be compiled once per pattern, closure, element type and
 //! instruction set. Here each operand of an elementwise loop becomes contiguous slices first: in place where it is
-//! contiguous, from a small buffer filled once where it repeats (scalars, bias rows), and from a buffer refilled for every
-//! piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
+//! contiguous or has long lines, from a small buffer filled once where it repeats (scalars, bias rows), and from a buffer refilled
+//! for every piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
 //! Halves stay halves: the kernels widen them.
 
 use bytemuck::Pod;
 
+use super::copy::fill_line;
 use super::math::half::Half;
 use super::walk::{Dims, Walk};
-use super::{CpuView, Stored};
+use super::{CpuView, Stored, simd};
 use crate::element::Computing;
 use crate::inlined::Slice;
 
@@ -18,6 +19,8 @@ use crate::inlined::Slice;
 pub(super) const SEGMENT: usize = 2048;
 /// Bytes of a piece of an operand that repeats: they stay in the first-level cache while others pass through it.
 const REPEATED_BYTES: usize = 8 << 10;
+/// The shortest lines that pieces follow: where a piece lies in one line, it is read in place.
+const LONG_LINE: usize = 512;
 /// The longest elements that repeat.
 const LONGEST_PERIOD: usize = SEGMENT / 4;
 
@@ -43,15 +46,50 @@ impl Repeated {
 
 /// Room for a piece of an operand that lies there otherwise than the loop takes it.
 pub(super) struct Scratch<T> {
-    numbers: Option<Room<T, SEGMENT>>,
-    bits: Option<Room<u16, SEGMENT>>,
+    numbers: Buffer<T>,
+    bits: Buffer<u16>,
     walk: Option<Walk>,
 }
 
 impl<T: Computing> Scratch<T> {
     #[inline]
     pub(super) const fn new() -> Self {
-        Scratch { numbers: None, bits: None, walk: None }
+        Scratch { numbers: Buffer::new(), bits: Buffer::new(), walk: None }
+    }
+}
+
+/// Room for a piece, once it is needed.
+pub(super) struct Buffer<B> {
+    room: Option<Room<B, SEGMENT>>,
+    /// So many elements are the one that makes up the current line.
+    filled: usize,
+}
+
+impl<B: Pod> Buffer<B> {
+    const fn new() -> Self {
+        Buffer { room: None, filled: 0 }
+    }
+
+    /// The next `len` elements of a walk through `data`.
+    fn next<'p>(&'p mut self, data: &'p [B], walk: &mut Walk, len: usize) -> &'p [B] {
+        let (stride, start) = (walk.inner().1, walk.offset());
+        if stride > 1 || walk.run() < len {
+            let Room(room) = self.room.get_or_insert_with(|| Room([B::zeroed(); SEGMENT]));
+            walk.read(data, &mut room[..len]);
+            self.filled = 0;
+            return &room[..len];
+        }
+        let begins = walk.run() == walk.inner().0;
+        walk.advance(len);
+        if stride == 1 {
+            return &data[start..][..len];
+        }
+        let Room(room) = self.room.get_or_insert_with(|| Room([B::zeroed(); SEGMENT]));
+        if begins || self.filled < len {
+            fill(&mut room[..len], data[start]);
+            self.filled = len;
+        }
+        &room[..len]
     }
 }
 
@@ -161,18 +199,20 @@ impl<'a, T: Computing> Operand<'a, T> {
                 let Scratch { numbers, bits, walk } = scratch.expect("strided operands have room");
                 let walk = walk.insert(Walk::starting_at(self.dims, start));
                 match data {
-                    Stored::Plain(data) => {
-                        let Room(buffer) = numbers.insert(Room([T::ZERO; SEGMENT]));
-                        Source::Strided { data, walk, buffer }
-                    }
-                    Stored::Halves(data, half) => {
-                        let Room(buffer) = bits.insert(Room([0; SEGMENT]));
-                        Source::StridedHalves { data, half, walk, buffer }
-                    }
+                    Stored::Plain(data) => Source::Strided { data, walk, buffer: numbers },
+                    Stored::Halves(data, half) => Source::StridedHalves { data, half, walk, buffer: bits },
                 }
             }
         }
     }
+}
+
+/// [`fill_line`] with vectors.
+fn fill<B: Copy>(to: &mut [B], value: B) {
+    simd::vectorized(
+        #[inline(always)]
+        || fill_line(to, value),
+    );
 }
 
 /// Fills `buffer` with `pattern` over and over.
@@ -194,11 +234,23 @@ fn repeat<T: Copy>(pattern: &[T], buffer: &mut [T]) {
 pub(super) enum Source<'s, T> {
     Contiguous(Stored<'s, T>),
     Periodic { data: Stored<'s, T>, period: usize, phase: usize },
-    Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut [T; SEGMENT] },
-    StridedHalves { data: &'s [u16], half: Half, walk: &'s mut Walk, buffer: &'s mut [u16; SEGMENT] },
+    Strided { data: &'s [T], walk: &'s mut Walk, buffer: &'s mut Buffer<T> },
+    StridedHalves { data: &'s [u16], half: Half, walk: &'s mut Walk, buffer: &'s mut Buffer<u16> },
 }
 
 impl<T: Computing> Source<'_, T> {
+    /// The longest piece that ends with a line, if lines are long.
+    #[inline]
+    pub(super) fn run(&self) -> usize {
+        match self {
+            Source::Strided { walk, .. } | Source::StridedHalves { walk, .. } => match walk.inner() {
+                (LONG_LINE.., 0 | 1) => walk.run(),
+                _ => usize::MAX,
+            },
+            _ => usize::MAX,
+        }
+    }
+
     /// Sets `piece` to the next `len` elements. Returned instead, it would be written in two parts and read as one at once, for which
     /// a processor waits.
     #[inline(always)]
@@ -219,13 +271,9 @@ impl<T: Computing> Source<'_, T> {
                 }
                 *phase = ((*phase + len) as u32 % *period as u32) as usize; // divided faster than `usize`
             }
-            Source::Strided { data, walk, buffer } => {
-                walk.read(data, &mut buffer[..len]);
-                *piece = Stored::Plain(&buffer[..len]);
-            }
+            Source::Strided { data, walk, buffer } => *piece = Stored::Plain(buffer.next(data, walk, len)),
             Source::StridedHalves { data, half, walk, buffer } => {
-                walk.read(data, &mut buffer[..len]);
-                *piece = Stored::Halves(&buffer[..len], *half);
+                *piece = Stored::Halves(buffer.next(data, walk, len), *half);
             }
         }
     }

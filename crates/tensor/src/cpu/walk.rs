@@ -152,6 +152,12 @@ impl Walk {
         walk
     }
 
+    /// Size and stride of the innermost dimension.
+    #[inline]
+    pub(super) fn inner(&self) -> (usize, usize) {
+        self.dims.inner()
+    }
+
     /// Where the current element lies.
     #[inline]
     pub(super) fn offset(&self) -> usize {

@@ -4,7 +4,6 @@ use super::cat;
 use super::flip::flip;
 use super::index::entries_added;
 use super::number_like;
-use super::views::Slice;
 use super::written::written_over;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
@@ -217,40 +216,81 @@ pub(super) fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
         let expected = format!("there must be two for each of the last dimensions of {}", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{sizes:?}"), expected));
     }
-    sizes.as_chunks().0.iter().enumerate().try_fold(x.clone(), |x, (i, &[before, after])| match [before, after] {
-        [0, 0] => Ok(x),
-        around => pad_dim(&x, x.rank() - 1 - i, around, mode),
-    })
+    let sizes = sizes.as_chunks().0.iter().enumerate().map(|(i, around)| (x.rank() - 1 - i, *around));
+    if let PadMode::Constant(value) = mode {
+        return surrounded(x, sizes, value);
+    }
+    sizes.filter(|(_, around)| *around != [0, 0]).try_fold(x.clone(), |x, (dim, around)| pad_dim(&x, dim, around, mode))
 }
 
-fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Result<Raw> {
-    let size = x.shape()[dim] as isize;
-    let len = size.saturating_add(before).saturating_add(after);
-    let most = match mode {
-        PadMode::Constant(_) => isize::MAX,
-        PadMode::Reflect => size - 1,
-        PadMode::Replicate => {
-            if size == 0 {
-                0
-            } else {
-                isize::MAX
-            }
+/// `x` with a number around it, and without what is cut off.
+fn surrounded(x: &Raw, sizes: impl Iterator<Item = (usize, [isize; 2])>, value: f64) -> Result<Raw> {
+    let (mut kept, mut shape, mut starts) = (x.clone(), *x.shape(), [0; MAX_RANK]);
+    for (dim, [before, after]) in sizes {
+        let (size, len) = (shape[dim], padded_len(x, dim, [before, after], isize::MAX)?);
+        shape = shape.with(dim, len);
+        shape.check_size()?;
+        let [front, back] = [before, after].mapped(|n| n.max(0) as usize);
+        starts[dim] = front.min(len);
+        let cut = before.min(0).unsigned_abs().min(size);
+        let n = len.saturating_sub(front + back);
+        if n != size {
+            kept = kept.narrow(dim as isize, cut, n)?;
         }
-        PadMode::Circular => size,
-    };
+    }
+    let around = number_like("pad", x, Scalar::Float(value))?.expand(shape)?;
+    let window = Window { starts, shape: *kept.shape() };
+    written_over("pad", window, &around, &kept)
+}
+
+/// A part of every dimension.
+#[derive(Clone, Copy)]
+struct Window {
+    starts: [usize; MAX_RANK],
+    shape: Shape,
+}
+
+impl View for Window {
+    const NAME: &'static str = "slice";
+
+    fn layout(&self, input: &Layout) -> Result<Layout> {
+        let dims = self.starts.iter().zip(self.shape.iter()).enumerate();
+        Ok(dims.fold(input.clone(), |layout, (dim, (&start, &len))| layout.slice(dim, start, len, 1)))
+    }
+
+    fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
+        let zeros = number_like("slice_backward", grad.raw(), Scalar::Int(0))?.expand(*input)?;
+        written_over("slice_backward", *self, &zeros, grad.raw()).map(Raw::typed)
+    }
+
+    fn part(&self, input: &Layout) -> Option<Result<Layout>> {
+        Some(self.layout(input))
+    }
+}
+
+/// The length of a dimension that is padded by at most `most` on each side, or cut.
+fn padded_len(x: &Raw, dim: usize, [before, after]: [isize; 2], most: isize) -> Result<usize> {
+    let len = (x.shape()[dim] as isize).saturating_add(before).saturating_add(after);
     if len < 0 || before.max(after) > most {
         let expected = format!("dimension {dim} of {} has fewer entries; pad less", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{before} and {after}"), expected));
     }
-    x.shape().with(dim, len as usize).check_size()?;
+    Ok(len as usize)
+}
+
+/// With entries of its own beyond the edges of a dimension.
+fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Result<Raw> {
+    let size = x.shape()[dim] as isize;
+    let most = match mode {
+        PadMode::Reflect => size - 1,
+        PadMode::Circular => size,
+        _ if size == 0 => 0,
+        _ => isize::MAX,
+    };
+    let len = padded_len(x, dim, [before, after], most)?;
+    x.shape().with(dim, len).check_size()?;
     let [front, back] = [before, after].mapped(|n| n.max(0) as usize);
-    if let PadMode::Constant(value) = mode {
-        let (start, n) = (front.min(len as usize), (len as usize).saturating_sub(front + back));
-        let whole = number_like("pad", x, Scalar::Float(value))?.expand(x.shape().with(dim, len as usize))?;
-        let kept = x.narrow(dim as isize, before.min(0).unsigned_abs().min(size as usize), n)?;
-        return written_over("pad", Slice { dim, start, len: n, step: 1 }, &whole, &kept);
-    }
-    if len as usize >= front + back {
+    if len >= front + back {
         return around(x, dim, [before, after], mode);
     }
     // All that is left is from beyond an edge.
@@ -261,7 +301,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
         _ if i >= size => 2 * (size - 1) - i,
         _ => i,
     };
-    entries(x, dim as isize, len as usize, |i| number(i as isize - before) as usize)
+    entries(x, dim as isize, len, |i| number(i as isize - before) as usize)
 }
 
 /// What is kept of `x`, between what comes in front of it and behind it.
@@ -269,13 +309,14 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
     let (at, size) = (dim as isize, x.shape()[dim]);
     // Those that start there in the order of the dimension; mirrored ones are turned.
     let beside = |n: isize, [circular, reflect, replicate]: [usize; 3]| {
-        let shape = x.shape().with(dim, n.max(0) as usize);
-        let n = shape[dim];
+        let n = n.max(0) as usize;
         match mode {
-            _ if n == 0 => x.narrow(at, 0, 0),
-            PadMode::Circular => x.narrow(at, circular, n),
-            PadMode::Reflect => flip(&x.narrow(at, reflect, n)?, vec![dim]),
-            _ => x.narrow(at, replicate, 1)?.expand(shape),
+            _ if n == 0 => Ok(Vec::new()),
+            PadMode::Circular => Ok(vec![x.narrow(at, circular, n)?]),
+            PadMode::Reflect if n <= FEW => (reflect..reflect + n).rev().map(|i| x.narrow(at, i, 1)).collect(),
+            PadMode::Reflect => Ok(vec![flip(&x.narrow(at, reflect, n)?, vec![dim])?]),
+            _ if n <= FEW => Ok(vec![x.narrow(at, replicate, 1)?; n]),
+            _ => Ok(vec![x.narrow(at, replicate, 1)?.expand(x.shape().with(dim, n))?]),
         }
     };
     let [n_front, n_back] = [before, after].mapped(|n| n.max(0) as usize);
@@ -285,9 +326,12 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
     // The last view of `x` that is made, so that the others' gradients are added to its own.
     let [cut_front, cut_back] = [before, after].mapped(|n| n.min(0).unsigned_abs());
     let kept = x.narrow(at, cut_front, size - cut_front - cut_back)?;
-    let parts: Vec<&Raw> = [&front, &kept, &back].into_iter().filter(|part| part.shape()[dim] > 0).collect();
-    if parts.is_empty() { Ok(kept) } else { cat(&parts, at) }
+    let parts = || front.iter().chain([&kept]).chain(&back).filter(|part| part.shape()[dim] > 0);
+    if parts().next().is_none() { Ok(kept) } else { cat(&parts().collect::<Vec<_>>(), at) }
 }
+
+/// So many entries are joined one by one, which takes less time than making them one tensor first.
+const FEW: usize = 3;
 
 fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
     let dim = x.shape().dim("unfold", dim)?;
