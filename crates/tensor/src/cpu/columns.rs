@@ -2,13 +2,15 @@
 //!
 //! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
 
+use std::ops::Range;
+
 use super::kernel::shorten;
 use super::math::half::{self, Registers, Wide};
 use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, Stored, StoredMut, simd};
 use crate::element::Computing;
-use crate::inlined::zip;
+use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are reduced together.
@@ -138,7 +140,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         let is_folded_in_place = match self.data {
             Stored::Plain(_) => stride == 1,
             Stored::Halves(_, half) => {
-                stride == 1 && F::AS_WIDENED && tile.width.is_multiple_of(BLOCK) && Wide::new(half).is_some()
+                stride == 1 && F::AS_WIDENED && tile.width >= BLOCK && Wide::new(half).is_some()
             }
         };
         if is_folded_in_place {
@@ -175,7 +177,8 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
 /// Columns whose accumulators stay in registers: as many as there are halves that are widened together.
 const BLOCK: usize = half::BLOCK;
 
-/// Folds `n` rows, whose beginnings are `distance` apart; halves in whole blocks.
+/// Folds `n` rows, whose beginnings are `distance` apart. Behind a row of the last columns, a block reads on: what lies there is
+/// folded to accumulators that nobody needs.
 fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usize, n: usize, sums: &mut [F::Value]) {
     let (bits, half) = match data {
         Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),
@@ -207,20 +210,48 @@ fn add_halves<T: Computing, F: Fold<T>>(
             // Rows far apart are read some at a time.
             let together = if distance <= WIDTH { n } else { 4 };
             for first in (0..n).step_by(together) {
-                for (block, sums) in sums.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-                    let mut all = *sums;
-                    for i in first..n.min(first + together) {
-                        let row = bits[i * distance + block * BLOCK..].first_chunk().expect("whole blocks");
-                        let values: [T; BLOCK] = T::widened(registers, row);
-                        for (sum, x) in zip(&mut all[..], values) {
-                            *sum = fold.combine(*sum, fold.lift(x));
-                        }
-                    }
-                    *sums = all;
+                let rows = first..n.min(first + together);
+                let (blocks, rest) = sums.as_chunks_mut::<BLOCK>();
+                for (block, sums) in blocks.iter_mut().enumerate() {
+                    add_block_of_halves(fold, registers, &bits[block * BLOCK..], distance, rows.clone(), sums);
+                }
+                if !rest.is_empty() {
+                    let mut sums = [F::IDENTITY; BLOCK];
+                    sums[..rest.len()].copy_from(rest);
+                    add_block_of_halves(fold, registers, &bits[blocks.len() * BLOCK..], distance, rows, &mut sums);
+                    rest.copy_from(&sums[..rest.len()]);
                 }
             }
         },
     );
+}
+
+/// The same for a block of columns.
+#[inline(always)]
+fn add_block_of_halves<T: Computing, F: Fold<T>>(
+    fold: F,
+    registers: impl Registers,
+    bits: &[u16],
+    distance: usize,
+    rows: Range<usize>,
+    sums: &mut [F::Value; BLOCK],
+) {
+    let (mut all, mut last) = (*sums, [0; BLOCK]);
+    for i in rows {
+        let row = &bits[i * distance..];
+        let row = row.first_chunk().unwrap_or_else(
+            #[inline(always)]
+            || {
+                last[..row.len()].copy_from(row);
+                &last
+            },
+        );
+        let values: [T; BLOCK] = T::widened(registers, row);
+        for (sum, x) in zip(&mut all[..], values) {
+            *sum = fold.combine(*sum, fold.lift(x));
+        }
+    }
+    *sums = all;
 }
 
 #[inline(never)] // it would be compiled into each of its callers
@@ -229,20 +260,31 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
         #[inline(always)]
         move || {
             // Rows far apart are read one after the other.
-            let (near, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
-            let start = near.len();
-            for (block, sums) in near.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            let (blocks, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
+            let start = blocks.len();
+            for (block, sums) in blocks.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
                 add_block(fold, &data[block * BLOCK..], distance, n, sums);
             }
-            if others.is_empty() {
-                return;
+            let mut first = 0;
+            if start > 0 && !others.is_empty() {
+                // Rows behind which a block can read on.
+                first = n.min((data.len() - start).saturating_sub(BLOCK) / distance.max(1));
+                let mut sums = [F::IDENTITY; BLOCK];
+                sums[..others.len()].copy_from(others);
+                add_block(fold, &data[start..], distance, first, &mut sums);
+                others.copy_from(&sums[..others.len()]);
             }
             let row = |i: usize| &data[start + i * distance..];
-            for i in (0..n / 4 * 4).step_by(4) {
-                add_rows(fold, [row(i), row(i + 1), row(i + 2), row(i + 3)], others);
+            while n - first >= 4 {
+                add_rows(fold, [row(first), row(first + 1), row(first + 2), row(first + 3)], others);
+                first += 4;
             }
-            for i in n / 4 * 4..n {
-                add_rows(fold, [row(i)], others);
+            if n - first >= 2 {
+                add_rows(fold, [row(first), row(first + 1)], others);
+                first += 2;
+            }
+            if n > first {
+                add_rows(fold, [row(first)], others);
             }
         },
     );

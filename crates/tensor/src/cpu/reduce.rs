@@ -287,6 +287,18 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
 
     /// Folds the reduced elements `start .. start + len`.
     fn range(&self, offset: usize, start: usize, len: usize) -> F::Value {
+        let (line_len, stride) = self.reduced.inner();
+        if stride == 1 && line_len > BLOCK && !self.reduced.is_contiguous() {
+            let n_lines = (start + len).div_ceil(line_len) - start / line_len;
+            if n_lines <= 1 {
+                let line = Lines { data: self.data, kept: self.kept, reduced: Dims::of(&[len], &[1]), fold: self.fold };
+                return line.range(offset + self.reduced.offset(start), 0, len);
+            }
+            let half = (start / line_len + n_lines / 2) * line_len - start;
+            let left = self.range(offset, start, half);
+            let right = self.range(offset, start + half, len - half);
+            return self.fold.combine(left, right);
+        }
         let uncut = if self.reduced.is_contiguous() { RUN } else { BLOCK };
         if len <= uncut {
             return self.block(offset, start, len);
