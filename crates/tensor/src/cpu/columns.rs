@@ -59,7 +59,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
 
     /// Computes the results from number `start` on.
     #[inline(never)] // it would be compiled into each of its callers
-    fn reduce_chunk<U: Computing>(
+    pub(super) fn reduce_chunk<U: Computing>(
         &self,
         start: usize,
         mut out: StoredMut<'_, U>,

@@ -4,11 +4,14 @@
 //! (or rows), so rounding errors grow with the logarithm of the length. Where the cuts are depends on sizes only.
 //!
 //! Two shapes of loop: along a line in memory ([`Lines`], sums of rows), and across lines that lie next to each other
-//! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest.
+//! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest. `turned.rs` goes over results in
+//! the order in which what they are made of lies.
 
 #[cfg(test)]
 mod tests;
+mod turned;
 
+use self::turned::Turned;
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
 use super::spaced_rows::fold_rows;
@@ -145,12 +148,19 @@ pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
         return out.fill(finish(F::IDENTITY));
     }
     let (kept, reduced) = split(x.shape, x.strides, axes);
-    let (kept_len, kept_stride) = kept.inner();
-    if kept_len > 1 && kept_stride > 0 && kept_stride < reduced.inner().1 {
+    if let Some(turned) = Turned::find(x.data, &kept, reduced, fold) {
+        turned.reduce(out, finish);
+    } else if is_across_lines(&kept, &reduced) {
         Columns { data: x.data, kept, reduced, fold }.reduce(out, finish);
     } else {
         Lines { data: x.data, kept, reduced, fold }.reduce(out, finish);
     }
+}
+
+/// Whether results are closer to each other in memory than the elements that make one.
+fn is_across_lines(kept: &Dims, reduced: &Dims) -> bool {
+    let (len, stride) = kept.inner();
+    len > 1 && stride > 0 && stride < reduced.inner().1
 }
 
 /// How many rows there are, and how many elements in each, if elements lie without gaps and a reduction over `axes` folds

@@ -50,6 +50,12 @@ fn sums_and_maxima_match_index_arithmetic_beyond_one_chunk() {
         (vec![3_000, 40], vec![80, 2]),
         (vec![20, 30, 200], vec![6_000, 200, 1]),
         (vec![70, 1_400], vec![1_400, 1]),
+        (vec![3, 333, 70], vec![24_000, 71, 1]),
+        (vec![3, 5_000, 33], vec![165_000, 33, 1]),
+        (vec![6, 3, 9_000], vec![27_001, 9_000, 1]),
+        (vec![4, 20, 30, 40], vec![24_000, 30, 1, 600]),
+        (vec![4, 20, 30, 40], vec![600, 30, 1, 2_400]),
+        (vec![2, 1_000, 9, 7], vec![63_000, 1, 7_000, 1_000]),
     ] {
         let x = Strided::new(shape, strides);
         (0..1 << x.shape.len()).for_each(|axes| check(&x, axes));
