@@ -1,5 +1,6 @@
 //! Where the best element along a dimension is.
 
+use super::turned::Turned;
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, CpuView, PIECE, Stored, Value, simd};
 use crate::element::Computing;
@@ -28,7 +29,12 @@ pub(crate) fn arg_reduce<T: Computing>(
     }
     let pairs = std::iter::zip(x.shape.iter().copied(), x.strides.iter().copied());
     let kept = Dims::merged(pairs.enumerate().filter(|&(i, _)| i != dim).map(|(_, pair)| pair));
-    let search = Search { data: x.data, kept, len: x.shape[dim], stride: x.strides[dim] };
+    let search =
+        |first: usize, kept: Dims| Search { data: x.data.from(first), kept, len: x.shape[dim], stride: x.strides[dim] };
+    if let Some(turned) = Turned::find(&kept, x.shape[dim]) {
+        return turned.write(out.into(), &|first, kept, out| search(first, kept).chunk(0, out.plain(), better));
+    }
+    let search = search(0, kept);
     let chunk_len = (CHUNK / x.shape[dim]).max(if search.in_columns() { LEAST } else { 1 });
     if out.len() <= chunk_len {
         return search.chunk(0, out, better);
@@ -277,6 +283,8 @@ mod tests {
             check(&Strided::contiguous(vec![70_003]), 0, modulus);
             check(&Strided::contiguous(vec![40, 1_001]), 1, modulus);
             check(&Strided::contiguous(vec![200, 301]), 0, modulus);
+            // Channels that lie outermost, along every dimension.
+            (0..4).for_each(|dim| check(&Strided::new(vec![2, 25, 30, 40], vec![30_000, 30, 1, 750]), dim, modulus));
         }
     }
 

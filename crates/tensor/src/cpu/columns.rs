@@ -139,9 +139,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         let (_, stride) = self.kept.inner();
         let is_folded_in_place = match self.data {
             Stored::Plain(_) => stride == 1,
-            Stored::Halves(_, half) => {
-                stride == 1 && F::AS_WIDENED && tile.width >= BLOCK && Wide::new(half).is_some()
-            }
+            Stored::Halves(_, half) => stride == 1 && F::AS_WIDENED && tile.width >= BLOCK && Wide::new(half).is_some(),
         };
         if is_folded_in_place {
             let mut left = n;

@@ -549,13 +549,9 @@ mod tests {
             let mut out = vec![0; x.len()];
 
             map3(views[0].view(), views[1].view(), views[2].view(), out.as_mut_slice().into(), |x, a, b| x * a - b);
-            update(
-                out.as_mut_slice().into(),
-                &shape,
-                views[0].view().strides,
-                [views[3].view()],
-                |to, [x]| *to += 7 * x,
-            );
+            update(out.as_mut_slice().into(), &shape, views[0].view().strides, [views[3].view()], |to, [x]| {
+                *to += 7 * x
+            });
             assert!((0..out.len()).all(|i| out[i] == expected(i)), "{planes}×{columns}");
 
             let mut apart = vec![0; 4 * planes * (columns + 1)];

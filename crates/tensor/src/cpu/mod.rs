@@ -51,6 +51,7 @@ pub(crate) mod testing;
 mod tile;
 mod to_halves;
 mod triangle;
+mod turned;
 mod view;
 mod walk;
 

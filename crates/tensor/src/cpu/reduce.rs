@@ -9,12 +9,11 @@
 
 #[cfg(test)]
 mod tests;
-mod turned;
 
-use self::turned::Turned;
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
 use super::spaced_rows::fold_rows;
+use super::turned::Turned;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
 use crate::element::{Computing, Element, Num, Real};
@@ -148,12 +147,17 @@ pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
         return out.fill(finish(F::IDENTITY));
     }
     let (kept, reduced) = split(x.shape, x.strides, axes);
-    if let Some(turned) = Turned::find(x.data, &kept, reduced, fold) {
-        turned.reduce(out, finish);
-    } else if is_across_lines(&kept, &reduced) {
-        Columns { data: x.data, kept, reduced, fold }.reduce(out, finish);
-    } else {
-        Lines { data: x.data, kept, reduced, fold }.reduce(out, finish);
+    let (data, len) = (x.data, reduced.len());
+    match Turned::find(&kept, len) {
+        Some(turned) => turned.write(out, &|first, kept, out| {
+            let data = data.from(first);
+            match is_across_lines(&kept, &reduced) {
+                true => Columns { data, kept, reduced, fold }.reduce_chunk(0, out, finish),
+                false => Lines { data, kept, reduced, fold }.reduce_chunk(0, out, finish),
+            }
+        }),
+        None if is_across_lines(&kept, &reduced) => Columns { data, kept, reduced, fold }.reduce(out, finish),
+        None => Lines { data, kept, reduced, fold }.reduce(out, finish),
     }
 }
 

@@ -1,10 +1,8 @@
-//! Reductions of which neighbouring results are made of elements far apart, as of channels after `permute`: the closest in memory
-//! are computed one after the other, and each result is moved to its place.
+//! Results along one dimension, or several, of which neighbours are made of elements far apart, as of channels after `permute`: the
+//! closest in memory are computed one after the other, and each result is moved to its place.
 
-use super::super::columns::Columns;
-use super::super::walk::Dims;
-use super::super::{CHUNK, Stored, StoredMut, Value};
-use super::{Fold, Lines, is_across_lines};
+use super::walk::Dims;
+use super::{CHUNK, StoredMut, Value};
 use crate::element::Computing;
 
 /// Results that are computed before they are moved.
@@ -15,71 +13,75 @@ const PARTS: usize = 16;
 const FEW: usize = 8;
 
 /// The results as matrices, whose rows are closer to each other in memory than their columns.
-pub(super) struct Turned<'a, T, F> {
-    pub(super) data: Stored<'a, T>,
+pub(super) struct Turned {
     /// The dimensions outside of the matrices.
     outer: Dims,
     /// How many rows and columns there are, and the distance between neighbours.
     rows: (usize, usize),
     columns: (usize, usize),
-    pub(super) reduced: Dims,
-    pub(super) fold: F,
+    /// Elements that make one result.
+    len: usize,
 }
 
-impl<'a, T: Computing, F: Fold<T>> Turned<'a, T, F> {
+impl Turned {
     /// None if neighbours lie side by side already, or rows are too few to be worth it.
-    pub(super) fn find(data: Stored<'a, T>, kept: &Dims, reduced: Dims, fold: F) -> Option<Self> {
+    pub(super) fn find(kept: &Dims, len: usize) -> Option<Turned> {
         let (shape, strides) = (kept.shape(), kept.strides());
         let (&[ref sizes @ .., n_rows, n_columns], &[ref distances @ .., down, right]) = (shape, strides) else {
             return None;
         };
         let outer = Dims::of(sizes, distances);
-        let are_many = n_rows >= FEW && outer.len() * n_rows >= PARTS && n_rows * n_columns * reduced.len() > CHUNK;
-        (are_many && 0 < down && down < right).then_some(Turned { data, outer, rows: (n_rows, down), columns: (n_columns, right), reduced, fold })
+        let are_many = n_rows >= FEW && outer.len() * n_rows >= PARTS && n_rows * n_columns * len > CHUNK;
+        (are_many && 0 < down && down < right).then_some(Turned {
+            outer,
+            rows: (n_rows, down),
+            columns: (n_columns, right),
+            len,
+        })
     }
 
-    pub(super) fn reduce<U: Computing>(&self, out: StoredMut<'_, U>, finish: impl Fn(F::Value) -> U + Sync + Copy) {
+    /// Lets `compute` make all results: those of some rows of a column at a time, given where the first row's elements begin, and the
+    /// rows as dimensions.
+    pub(super) fn write<U: Computing>(
+        &self,
+        out: StoredMut<'_, U>,
+        compute: &(dyn Fn(usize, Dims, StoredMut<'_, U>) + Sync),
+    ) {
         let (n_rows, n_columns) = (self.rows.0, self.columns.0);
         let all_rows = out.len() / n_columns;
-        let worth_it = CHUNK / (n_columns * self.reduced.len());
+        let worth_it = CHUNK / (n_columns * self.len);
         let chunk_rows = worth_it.max(all_rows.div_ceil(PARTS).min(64)).clamp(1, ROOM);
         out.for_each_chunk(chunk_rows * n_columns, &|i, mut out| {
             let (mut row, mut at) = (i * chunk_rows, 0);
             while at < out.len() {
                 let n = (n_rows - row % n_rows).min((out.len() - at) / n_columns);
-                self.part(row, n, out.part(at, n * n_columns), finish);
+                self.write_rows((row, n), out.part(at, n * n_columns), compute);
                 (row, at) = (row + n, at + n * n_columns);
             }
         });
     }
 
-    /// Computes `n` rows of a matrix, from number `row` of all on.
-    fn part<U: Computing>(
+    /// `n` rows of a matrix, from number `row` of all on.
+    fn write_rows<U: Computing>(
         &self,
-        row: usize,
-        n: usize,
+        (row, n): (usize, usize),
         mut out: StoredMut<'_, U>,
-        finish: impl Fn(F::Value) -> U + Sync + Copy,
+        compute: &(dyn Fn(usize, Dims, StoredMut<'_, U>) + Sync),
     ) {
-        let (n_rows, down) = self.rows;
-        let (n_columns, right) = self.columns;
+        let ((n_rows, down), (n_columns, right)) = (self.rows, self.columns);
         let first = self.outer.offset(row / n_rows) + row % n_rows * down;
-        let kept = Dims::of(&[n], &[down]);
+        let rows = Dims::of(&[n], &[down]);
         for column in 0..n_columns {
-            let (data, reduced, fold) = (self.data.from(first + column * right), self.reduced, self.fold);
-            let compute = |room: StoredMut<'_, U>| match is_across_lines(&kept, &reduced) {
-                true => Columns { data, kept, reduced, fold }.reduce_chunk(0, room, finish),
-                false => Lines { data, kept, reduced, fold }.reduce_chunk(0, room, finish),
-            };
+            let first = first + column * right;
             match &mut out {
                 StoredMut::Plain(out) => {
                     let room = &mut [U::ZERO; ROOM][..n];
-                    compute(StoredMut::Plain(room));
+                    compute(first, rows, StoredMut::Plain(room));
                     to_column(room, out, column);
                 }
                 StoredMut::Halves(out, half) => {
                     let room = &mut [0; ROOM][..n];
-                    compute(StoredMut::Halves(room, *half));
+                    compute(first, rows, StoredMut::Halves(room, *half));
                     to_column(room, out, column);
                 }
             }
