@@ -217,17 +217,17 @@ pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
 
 /// Fewer than [`SHORTER`] elements. The compiler makes a loop with vectors of a loop over them.
 #[inline(always)]
-fn copy_few<T: Copy>(mut to: &mut [T], mut from: &[T]) {
-    macro_rules! copy {
-        ($($n:literal)+) => { $(
-            if to.len() & $n != 0 {
-                copy_in_order::<T, $n>(to, from);
-                (to, from) = (&mut to[$n..], &from[$n..]);
-            }
-        )+ };
+fn copy_few<T: Copy>(to: &mut [T], from: &[T]) {
+    let n = to.len();
+    if n & 4 != 0 {
+        copy_in_order::<T, 4>(to, from);
     }
-    copy!(4 2 1);
-    let _ = (to, from);
+    if n & 2 != 0 {
+        copy_in_order::<T, 2>(&mut to[n & 4..], &from[n & 4..]);
+    }
+    if n & 1 != 0 {
+        to[n - 1] = from[n - 1];
+    }
 }
 
 #[inline(always)]

@@ -255,7 +255,7 @@ impl View for Window {
 
     fn layout(&self, input: &Layout) -> Result<Layout> {
         let dims = self.starts.iter().zip(self.shape.iter()).enumerate();
-        Ok(dims.fold(input.clone(), |layout, (dim, (&start, &len))| layout.slice(dim, start, len, 1)))
+        Ok(dims.fold(*input, |layout, (dim, (&start, &len))| layout.slice(dim, start, len, 1)))
     }
 
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
