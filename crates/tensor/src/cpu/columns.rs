@@ -263,8 +263,11 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
             for (block, sums) in blocks.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
                 add_block(fold, &data[block * BLOCK..], distance, n, sums);
             }
+            if others.is_empty() {
+                return;
+            }
             let mut first = 0;
-            if start > 0 && !others.is_empty() {
+            if start > 0 {
                 // Rows behind which a block can read on.
                 first = n.min((data.len() - start).saturating_sub(BLOCK) / distance.max(1));
                 let mut sums = [F::IDENTITY; BLOCK];
