@@ -175,8 +175,8 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
 /// Columns whose accumulators stay in registers: as many as there are halves that are widened together.
 const BLOCK: usize = half::BLOCK;
 
-/// Folds `n` rows, whose beginnings are `distance` apart. Behind a row of the last columns, a block reads on: what lies there is
-/// folded to accumulators that nobody needs.
+/// Folds `n` rows, whose beginnings are `distance` apart. The last block of a row may reach beyond the last column; the sums of what
+/// is there are discarded.
 fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usize, n: usize, sums: &mut [F::Value]) {
     let (bits, half) = match data {
         Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),

@@ -216,6 +216,9 @@ pub(super) fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
         let expected = format!("there must be two for each of the last dimensions of {}", x.shape());
         return Err(Error::bad_argument("pad", "sizes", format!("{sizes:?}"), expected));
     }
+    if sizes.iter().all(|&n| n == 0) {
+        return Ok(x.clone());
+    }
     let sizes = sizes.as_chunks().0.iter().enumerate().map(|(i, around)| (x.rank() - 1 - i, *around));
     if let PadMode::Constant(value) = mode {
         return surrounded(x, sizes, value);
@@ -326,8 +329,8 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
     // The last view of `x` that is made, so that the others' gradients are added to its own.
     let [cut_front, cut_back] = [before, after].mapped(|n| n.min(0).unsigned_abs());
     let kept = x.narrow(at, cut_front, size - cut_front - cut_back)?;
-    let parts = || front.iter().chain([&kept]).chain(&back).filter(|part| part.shape()[dim] > 0);
-    if parts().next().is_none() { Ok(kept) } else { cat(&parts().collect::<Vec<_>>(), at) }
+    let parts: Vec<&Raw> = front.iter().chain([&kept]).chain(&back).filter(|part| part.shape()[dim] > 0).collect();
+    if parts.is_empty() { Ok(kept) } else { cat(&parts, at) }
 }
 
 /// So many entries are joined one by one, which takes less time than making them one tensor first.
