@@ -276,8 +276,7 @@ pub(crate) fn acos(x: f32) -> f32 {
 
 const FRAC_PI_2_HIGH: f32 = std::f32::consts::FRAC_PI_2;
 const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
-/// π/2 less its nearest `f64`.
-pub(super) const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
+const FRAC_PI_2_REST: f32 = -1.715_124_5e-15;
 
 /// Whether a number that is not negative is above ½, and half of acos of it then, else asin, as a sum of two.
 #[inline(always)]
@@ -289,20 +288,21 @@ fn asin_parts(a: f32) -> (bool, f32, f32) {
     (is_far, s, s * (z * p))
 }
 
-/// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ 2²⁶; n·π/2 is subtracted in `f64`.
+/// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ 10⁶. π/2 is subtracted in three parts: the first exactly, since the
+/// difference is a multiple of 2⁻²³ below 1; of the second, what rounding takes goes to `rest`. (Its product is rounded before it is
+/// subtracted, or that would not be so where the difference is near 0.)
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32, u32) {
-    let x = f64::from(x);
-    let shifted = x.mul_add(std::f64::consts::FRAC_2_PI, wide::ROUND);
-    let n = shifted - wide::ROUND;
-    let exact = (-n).mul_add(FRAC_PI_2_REST, (-n).mul_add(std::f64::consts::FRAC_PI_2, x));
-    let r = exact as f32;
-    let rest = (exact - f64::from(r)) as f32;
+    let shifted = x.mul_add(std::f32::consts::FRAC_2_PI, ROUND);
+    let n = shifted - ROUND;
+    let first = (-n).mul_add(FRAC_PI_2_HIGH, x);
+    let r = first - n * FRAC_PI_2_LOW;
+    let rest = (-n).mul_add(FRAC_PI_2_REST, (-n).mul_add(FRAC_PI_2_LOW, first - r));
     let z = r * r;
     let s = polynomial(z, [-1.951_463_2e-4, 8.332_156e-3, -1.666_665_5e-1]);
     let c = polynomial(z, [2.443_241_2e-5, -1.388_731e-3, 4.166_664_6e-2]);
     let less = r.mul_add(rest, (-z * z).mul_add(c, 0.5 * z));
-    (r + (z * s).mul_add(r, rest), 1.0 - less, shifted.to_bits() as u32)
+    (r + (z * s).mul_add(r, rest), 1.0 - less, shifted.to_bits())
 }
 
 /// The sine, unless the number is far.

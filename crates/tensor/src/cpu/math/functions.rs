@@ -5,13 +5,13 @@
 //! Those of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`. What only the `libm` crate has is computed number by number.
 //!
 //! # How, in `f32`
-//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in two parts, for |x| < 2²⁶; polynomials
+//! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in parts, for |x| ≤ 10⁶; polynomials
 //!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
 //! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
 //! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
-//! - **erfc** is 1 less a polynomial of x² up to 1, e^(−x²) times a polynomial of (x − 2) / (x + 2) beyond.
+//! - **erfc** of a = |x| is e^(−a²) times a polynomial of (a − 4) / (a + 4).
 //!
-//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
+//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³².
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
@@ -39,7 +39,7 @@ macro_rules! functions {
         impl Functions for f32 {
             #[inline(always)]
             fn is_far(self) -> bool {
-                f32::abs(self) > 67_108_864.0
+                f32::abs(self) > angles::FAR as f32
             }
             $(#[inline(always)]
             fn $name(self $(, $y: f32)?) -> f32 {
@@ -148,12 +148,15 @@ functions! {{
     erfinv = single::erfinv, erf::erfinv;
 }
 
+/// π/2 less its nearest `f64`.
+const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
+
 /// Sine and cosine of x − n·π/2, and n in the low bits.
 #[inline(always)]
 fn sin_cos(x: f64) -> (f64, f64, u64) {
     let shifted = x.mul_add(FRAC_2_PI, ROUND);
     let n = shifted - ROUND;
-    let r = (-n).mul_add(single::FRAC_PI_2_REST, (-n).mul_add(FRAC_PI_2, x));
+    let r = (-n).mul_add(FRAC_PI_2_REST, (-n).mul_add(FRAC_PI_2, x));
     let z = r * r;
     let s = polynomial(
         z,
@@ -228,53 +231,27 @@ fn exp_m1(x: f64) -> f64 {
     if x == 0.0 { x } else { y }
 }
 
-/// erf for |x| ≤ 1.
-#[inline(always)]
-fn erf_near_zero(x: f64) -> f64 {
-    let z = x * x;
-    let q = polynomial(
-        z,
-        [
-            1.060_116_786_427_874e-6,
-            -1.391_405_777_976_546e-5,
-            1.195_732_974_939_875_6e-4,
-            -8.542_702_967_525_548e-4,
-            5.223_786_525_855_681e-3,
-            -2.686_613_401_216_682_6e-2,
-            1.128_379_131_833_662_2e-1,
-            -3.761_263_889_010_022e-1,
-        ],
-    );
-    x * q.mul_add(z, 1.128_379_167_094_713_2)
-}
-
-/// erfc for 1 ≤ a; beyond 10.1 a number that is 0 in `f32`.
-#[inline(always)]
-fn erfc_beyond_one(a: f64) -> f64 {
-    let a = if a > 10.1 { 10.1 } else { a };
-    let t = (a - 2.0) / (a + 2.0);
-    let q = polynomial(
-        t,
-        [
-            -5.086_117_875_554_159e-5,
-            2.230_756_724_596_854_2e-4,
-            4.747_317_466_213_967e-5,
-            -9.942_880_608_308_81e-4,
-            -8.450_829_924_826_688e-4,
-            6.998_399_291_168_291e-3,
-            3.732_664_224_021_071e-3,
-            -7.897_860_557_473_371e-2,
-            2.416_582_006_805_455e-1,
-            -4.271_858_472_534_228e-1,
-            2.553_956_762_837_823e-1,
-        ],
-    );
-    exp_in_f64(-a * a) * q
-}
-
 #[inline(always)]
 fn erfc(x: f64) -> f64 {
-    let beyond = erfc_beyond_one(x.abs());
-    let beyond = if x < 0.0 { 2.0 - beyond } else { beyond };
-    if x.abs() <= 1.0 { 1.0 - erf_near_zero(x) } else { beyond }
+    let a = x.abs();
+    let a = if a > 10.1 { 10.1 } else { a }; // beyond, 0 in `f32`
+    let q = polynomial(
+        (a - 4.0) / (a + 4.0),
+        [
+            1.014_918_578_714_940_2e-4,
+            -2.831_325_482_239_811e-5,
+            -8.151_670_267_952_405e-4,
+            4.058_690_899_066_584e-3,
+            -1.283_973_394_786_977e-2,
+            3.129_980_846_380_413e-2,
+            -6.310_833_323_526_639e-2,
+            1.089_630_948_447_548_3e-1,
+            -1.642_577_881_464_819_3e-1,
+            2.187_196_814_969_564e-1,
+            -2.590_680_492_381_77e-1,
+            1.369_994_576_154_846_8e-1,
+        ],
+    );
+    let tail = exp_in_f64(-a * a) * q;
+    if x < 0.0 { 2.0 - tail } else { tail }
 }

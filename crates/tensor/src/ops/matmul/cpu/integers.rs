@@ -1,6 +1,9 @@
 //! Products of integer matrices, which wrap.
 //!
-//! Some columns of the right side at a time are copied to panels, which all rows share.
+//! Some columns of the right side at a time are copied to panels, which all rows share. AVX2 has no product of 64 bits: where all numbers
+//! fit in 32, as they mostly do, one instruction replaces the eight that make it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytemuck::Pod;
 use pagelock_memory::Result;
@@ -10,6 +13,7 @@ use crate::cpu::{vectorized, vectorized_widely};
 use crate::element::{DType, Num};
 use crate::inlined::{Slice, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
+use crate::processor;
 use crate::scratch;
 
 /// Multiply-adds that make a task worth handing out.
@@ -32,10 +36,23 @@ trait Factor: Num {
     fn wide(self) -> Self::Sum;
     fn lowest(sum: Self::Sum) -> Self;
     fn plus_product(sum: Self::Sum, a: Self::Sum, b: Self::Sum) -> Self::Sum;
+
+    /// Whether products of short numbers take less time.
+    const CAN_BE_SHORT: bool = false;
+    /// Zero if the number is short.
+    #[inline(always)]
+    fn excess(_number: Self::Sum) -> u64 {
+        0
+    }
+    /// [`plus_product`](Factor::plus_product) of short numbers.
+    #[inline(always)]
+    fn plus_short_product(sum: Self::Sum, a: Self::Sum, b: Self::Sum) -> Self::Sum {
+        Self::plus_product(sum, a, b)
+    }
 }
 
 macro_rules! factors {
-    ($($factor:ty: $sum:ty),*) => {$(
+    ($($factor:ty: $sum:ty $({ $($short:item)* })?),*) => {$(
         impl Factor for $factor {
             type Sum = $sum;
 
@@ -51,12 +68,26 @@ macro_rules! factors {
             fn plus_product(sum: $sum, a: $sum, b: $sum) -> $sum {
                 sum.wrapping_add(a.wrapping_mul(b))
             }
+            $($($short)*)?
         }
     )*};
 }
 
-// No processor multiplies vectors of bytes.
-factors! { u8: u16, i32: i32, i64: i64 }
+factors! {
+    u8: u16, // no processor multiplies vectors of bytes
+    i32: i32,
+    i64: i64 {
+        const CAN_BE_SHORT: bool = true;
+        #[inline(always)]
+        fn excess(number: i64) -> u64 {
+            number.wrapping_add(1 << 31) as u64 >> 32
+        }
+        #[inline(always)]
+        fn plus_short_product(sum: i64, a: i64, b: i64) -> i64 {
+            sum.wrapping_add(i64::from(a as i32) * i64::from(b as i32))
+        }
+    }
+}
 
 pub(super) fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]) -> Result<()> {
     match T::DTYPE {
@@ -82,12 +113,23 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
         for first in (0..n).step_by(together * COLUMNS) {
             let panels = &mut panels[..(n - first).div_ceil(COLUMNS).min(together) * k];
             let packed = (PACKED / (k * COLUMNS)).max(1);
+            let may_be_short = T::CAN_BE_SHORT && processor::wide_vectors().is_none();
+            let are_short = AtomicBool::new(may_be_short);
             for_each_chunk_mut(panels, packed * k, |i, panels| {
                 let firsts = (first + i * packed * COLUMNS..).step_by(COLUMNS);
                 zip(panels.chunks_exact_mut(k), firsts).for_each(|(panel, first)| pack(b, (first, n), panel));
+                if may_be_short && !all_short::<T, _>(panels.as_flattened(), |number| number) {
+                    are_short.store(false, Ordering::Relaxed);
+                }
             });
+            let are_short = are_short.into_inner();
             for_each_chunk_mut(c, rows * n, |task, c| {
                 let a = Matrix { numbers: &a.numbers[task * rows * a.strides[0]..], ..a };
+                let multiply = if are_short && has_short_rows(a, c.len() / n, k) {
+                    multiply::<T, true>
+                } else {
+                    multiply::<T, false>
+                };
                 for (panel, first) in zip(panels.chunks_exact(k), (first..).step_by(COLUMNS)) {
                     multiply(a, panel, c, (first, n));
                 }
@@ -148,8 +190,35 @@ fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T
     }
 }
 
+/// Whether all numbers of `m` rows are short.
+fn has_short_rows<T: Factor>(a: Matrix<'_, T>, m: usize, k: usize) -> bool {
+    let [row, column] = a.strides;
+    if column == 1 {
+        return (0..m).all(|i| all_short::<T, _>(&a.numbers[i * row..][..k], T::wide));
+    }
+    (0..m).all(|i| (0..k).all(|p| T::excess(a.numbers[i * row + p * column].wide()) == 0))
+}
+
+fn all_short<T: Factor, N: Copy>(numbers: &[N], wide: impl Fn(N) -> T::Sum) -> bool {
+    let mut excess = 0;
+    vectorized(
+        #[inline(always)]
+        || {
+            for &number in numbers {
+                excess |= T::excess(wide(number));
+            }
+        },
+    );
+    excess == 0
+}
+
 /// The columns from number `first` on of rows of `c`, which have `n` elements each.
-fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T], (first, n): (usize, usize)) {
+fn multiply<T: Factor, const SHORT: bool>(
+    a: Matrix<'_, T>,
+    panel: &[[T::Sum; COLUMNS]],
+    c: &mut [T],
+    (first, n): (usize, usize),
+) {
     let width = COLUMNS.min(n - first);
     for (i, c) in c.chunks_mut(ROWS * n).enumerate() {
         let m = c.len() / n;
@@ -158,7 +227,7 @@ fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T
         let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
         vectorized_widely(
             #[inline(always)]
-            || add_products(a, starts, panel, &mut sums),
+            || add_products::<T, SHORT>(a, starts, panel, &mut sums),
         );
         for (c, sums) in zip(c.chunks_exact_mut(n), sums) {
             zip(&mut c[first..][..width], sums).for_each(|(c, sum)| *c = T::lowest(sum));
@@ -168,7 +237,7 @@ fn multiply<T: Factor>(a: Matrix<'_, T>, panel: &[[T::Sum; COLUMNS]], c: &mut [T
 
 /// Adds the products of a row of `a` and a column of the panel to each sum.
 #[inline(always)]
-fn add_products<T: Factor>(
+fn add_products<T: Factor, const SHORT: bool>(
     a: Matrix<'_, T>,
     starts: [usize; ROWS],
     panel: &[[T::Sum; COLUMNS]],
@@ -179,7 +248,7 @@ fn add_products<T: Factor>(
         for (own, start) in zip(&mut own[..], starts) {
             let factor = a.numbers[start + p * a.strides[1]].wide();
             for (sum, &b) in zip(&mut own[..], b) {
-                *sum = T::plus_product(*sum, factor, b);
+                *sum = if SHORT { T::plus_short_product(*sum, factor, b) } else { T::plus_product(*sum, factor, b) };
             }
         }
     }
