@@ -1,29 +1,25 @@
-//! Where the best element along a dimension is.
+//! Where the best element along a dimension is: the one of the largest [`rank`](Key::rank), the first of several.
 
+use std::ops::AddAssign;
+
+use super::order::Key;
 use super::turned::Turned;
 use super::walk::{Dims, Walk, read_line_widened};
-use super::{CHUNK, CpuView, PIECE, Stored, Value, simd};
-use crate::element::Computing;
-use crate::inlined::{Slice, from_fn, zip};
+use super::{CHUNK, CpuView, PIECE, Stored, simd};
+use crate::inlined::{Array, Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are searched together.
 const WIDTH: usize = 128;
 /// Columns that a thread searches at least: lines of memory that it uses whole.
 const LEAST: usize = 32;
-/// Elements of a line that are searched together.
-const LANES: usize = 16;
+/// Elements of a line of which the largest rank is found before its place: still in the first cache then.
+const SEARCHED: usize = 1024;
 
-/// `out[i]` = the index along `dim` of the best element; `out` has the other dimensions in row-major order.
+/// `out[i]` = the index along `dim` of the largest element (`MAX`) or the smallest; `out` has the other dimensions in row-major order.
 ///
-/// `better(a, b)` says whether `a` beats `b`. The first of equally good elements wins, so PyTorch's rule for NaN (the
-/// first NaN wins) is `a > b || (a.is_nan() && !b.is_nan())`. The dimension may be empty only if `out` is.
-pub(crate) fn arg_reduce<T: Computing>(
-    x: CpuView<'_, T>,
-    dim: usize,
-    out: &mut [i64],
-    better: impl Fn(T, T) -> bool + Sync + Copy,
-) {
+/// The first of equal elements wins, and NaN before all, as in PyTorch. The dimension may be empty only if `out` is.
+pub(crate) fn arg_reduce<T: Key, const MAX: bool>(x: CpuView<'_, T>, dim: usize, out: &mut [i64]) {
     if out.is_empty() {
         return;
     }
@@ -32,14 +28,14 @@ pub(crate) fn arg_reduce<T: Computing>(
     let search =
         |first: usize, kept: Dims| Search { data: x.data.from(first), kept, len: x.shape[dim], stride: x.strides[dim] };
     if let Some(turned) = Turned::find(&kept, x.shape[dim]) {
-        return turned.write(out.into(), &|first, kept, out| search(first, kept).chunk(0, out.plain(), better));
+        return turned.write(out.into(), &|first, kept, out| search(first, kept).chunk::<MAX>(0, out.plain()));
     }
     let search = search(0, kept);
     let chunk_len = (CHUNK / x.shape[dim]).max(if search.in_columns() { LEAST } else { 1 });
     if out.len() <= chunk_len {
-        return search.chunk(0, out, better);
+        return search.chunk::<MAX>(0, out);
     }
-    for_each_chunk_mut(out, chunk_len, |i, chunk| search.chunk(i * chunk_len, chunk, better));
+    for_each_chunk_mut(out, chunk_len, |i, chunk| search.chunk::<MAX>(i * chunk_len, chunk));
 }
 
 /// A search along one dimension for every index of the others.
@@ -50,21 +46,21 @@ struct Search<'a, T> {
     stride: usize,
 }
 
-impl<T: Computing> Search<'_, T> {
+impl<T: Key> Search<'_, T> {
     /// Whether neighbors in memory belong to neighboring results.
     fn in_columns(&self) -> bool {
         self.kept.inner().1 == 1 && self.stride > 1
     }
 
     /// Computes the results from number `start` on.
-    fn chunk(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+    fn chunk<const MAX: bool>(&self, start: usize, out: &mut [i64]) {
         let in_columns = self.in_columns();
         let mut kept = Walk::starting_at(self.kept, start);
-        if self.stride == 1 && self.len >= 4 * LANES {
+        if self.stride == 1 {
             match self.data {
-                Stored::Plain(data) => return long_lines(data, self.len, kept, out, better),
+                Stored::Plain(data) => return contiguous_lines::<T, MAX>(data, self.len, kept, out),
                 Stored::Halves(..) if self.len <= PIECE && self.kept.is_one_after_another(self.len) => {
-                    return self.widened_lines(start, out, better);
+                    return self.widened_lines::<MAX>(start, out);
                 }
                 Stored::Halves(..) => {}
             }
@@ -75,9 +71,9 @@ impl<T: Computing> Search<'_, T> {
             let n = if in_columns { kept.run().min(rest.len()).min(WIDTH) } else { 1 };
             let (some, others) = rest.split_at_mut(n);
             if in_columns {
-                self.columns(data, some, better);
+                self.columns::<MAX>(data, some);
             } else {
-                some[0] = self.line(data, better) as i64;
+                some[0] = self.line::<MAX>(data) as i64;
             }
             kept.advance(n);
             rest = others;
@@ -85,157 +81,162 @@ impl<T: Computing> Search<'_, T> {
     }
 
     /// The results of lines of halves that lie one behind the other, from number `start` on: as many at a time as there is room for.
-    fn widened_lines(&self, start: usize, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+    fn widened_lines<const MAX: bool>(&self, start: usize, out: &mut [i64]) {
         let (mut room, lines) = ([T::ZERO; PIECE], PIECE / self.len);
         for (i, out) in out.chunks_mut(lines).enumerate() {
             let first = (start + i * lines) * self.len;
             let x = self.data.part(first, out.len() * self.len).widened(&mut room);
             let rows = Dims::of(&[out.len()], &[self.len]);
-            long_lines(x, self.len, Walk::starting_at(rows, 0), out, better);
+            contiguous_lines::<T, MAX>(x, self.len, Walk::starting_at(rows, 0), out);
         }
     }
 
     /// One result per neighbouring column.
-    fn columns(&self, data: Stored<'_, T>, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
-        let (mut best, mut room) = ([T::ZERO; WIDTH], [T::ZERO; WIDTH]);
+    fn columns<const MAX: bool>(&self, data: Stored<'_, T>, out: &mut [i64]) {
+        let (mut best, mut room) = ([T::ZERO.rank::<MAX>(); WIDTH], [T::ZERO; WIDTH]);
         let best = &mut best[..out.len()];
-        best.copy_from(data.part(0, out.len()).widened(&mut room));
+        let first = data.part(0, out.len()).widened(&mut room);
+        zip(&mut best[..], first).for_each(|(best, x)| *best = x.rank::<MAX>());
         out.set_to(0);
+        // Two rows at once: of one, the compiler makes masked stores, for which processors with AVX2 take many cycles.
+        let pairs = (1..self.len).step_by(2).map(|i| [i, (i + 1).min(self.len - 1)]);
         if let Stored::Plain(data) = data {
             return simd::vectorized(
                 #[inline(always)]
                 || {
-                    for i in 1..self.len {
-                        next_row(i, &data[i * self.stride..], best, out, better);
-                    }
+                    pairs.for_each(|pair| {
+                        next_rows::<T, MAX>(pair, pair.mapped(|i| &data[i * self.stride..]), best, out)
+                    })
                 },
             );
         }
-        for i in 1..self.len {
-            let row = data.part(i * self.stride, out.len()).widened(&mut room);
+        let mut other_room = [T::ZERO; WIDTH];
+        for pair in pairs {
+            let [x, y] = pair.mapped(|i| data.part(i * self.stride, out.len()));
+            let rows = [x.widened(&mut room), y.widened(&mut other_room)];
             simd::vectorized(
                 #[inline(always)]
-                || next_row(i, row, best, out, better),
+                || next_rows::<T, MAX>(pair, rows, best, out),
             );
         }
     }
 
-    /// The result for one line.
-    fn line(&self, data: Stored<'_, T>, better: impl Fn(T, T) -> bool + Copy) -> usize {
+    /// The result for one line, whose elements are not contiguous if they are numbers.
+    fn line<const MAX: bool>(&self, data: Stored<'_, T>) -> usize {
         match data {
-            Stored::Plain(data) if self.stride == 1 => best_of(&data[..self.len], better).0,
             Stored::Plain(_) if self.stride == 0 => 0,
-            Stored::Plain(data) => first_best(data.iter().step_by(self.stride).take(self.len), better).0,
-            Stored::Halves(..) if self.len <= 64 => self.pieces::<64>(data, better),
-            Stored::Halves(..) => self.pieces::<1024>(data, better),
+            Stored::Plain(data) => first_best::<T, MAX>(data.iter().step_by(self.stride).take(self.len)).0,
+            Stored::Halves(..) if self.len <= 64 => self.pieces::<64, MAX>(data),
+            Stored::Halves(..) => self.pieces::<1024, MAX>(data),
         }
     }
 
     /// The same for halves, `N` at a time.
-    fn pieces<const N: usize>(&self, data: Stored<'_, T>, better: impl Fn(T, T) -> bool + Copy) -> usize {
+    fn pieces<const N: usize, const MAX: bool>(&self, data: Stored<'_, T>) -> usize {
         let (mut best, mut room) = (None, [T::ZERO; N]);
         for start in (0..self.len).step_by(N) {
             let piece = &mut room[..N.min(self.len - start)];
             read_line_widened(data.from(start * self.stride), self.stride, piece);
-            let (i, x) = best_of(piece, better);
-            if best.is_none_or(|(_, best)| better(x, best)) {
-                best = Some((start + i, x));
+            let (i, rank) = best_of::<T, MAX>(piece);
+            if best.is_none_or(|(_, best)| rank > best) {
+                best = Some((start + i, rank));
             }
         }
         best.map_or(0, |(i, _)| i)
     }
 }
 
-/// Looks at row number `i`.
+/// Looks at the rows of these numbers.
 #[inline(always)]
-fn next_row<T: Value>(i: usize, row: &[T], best: &mut [T], out: &mut [i64], better: impl Fn(T, T) -> bool) {
-    for ((out, best), &x) in zip(zip(&mut out[..], best), row) {
-        let wins = better(x, *best);
-        *best = if wins { x } else { *best };
-        *out = if wins { i as i64 } else { *out };
+fn next_rows<T: Key, const MAX: bool>([i, j]: [usize; 2], [x, y]: [&[T]; 2], best: &mut [T::Rank], out: &mut [i64]) {
+    for ((out, best), (&x, &y)) in zip(zip(&mut out[..], best), zip(x, y)) {
+        let [x, y] = [x.rank::<MAX>(), y.rank::<MAX>()];
+        let first = if x > *best { (x, i as i64) } else { (*best, *out) };
+        (*best, *out) = if y > first.0 { (y, j as i64) } else { first };
     }
 }
 
-/// The first best of contiguous elements, and where it is.
-fn best_of<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> (usize, T) {
-    if x.len() < 4 * LANES {
-        return first_best(x.iter(), better);
-    }
+/// Where the best of contiguous elements is, and its rank.
+fn best_of<T: Key, const MAX: bool>(x: &[T]) -> (usize, T::Rank) {
     let i = simd::vectorized_widely(
         #[inline(always)]
-        || long_line(x, better),
+        || contiguous_line::<T, MAX>(x),
     );
-    (i, x[i])
+    (i, x[i].rank::<MAX>())
 }
 
 /// The same for a few, one after the other.
 #[inline]
-fn first_best<'a, T: Value + 'a>(mut x: impl Iterator<Item = &'a T>, better: impl Fn(T, T) -> bool) -> (usize, T) {
-    let first = *x.next().unwrap_or_else(|| unreachable!("the dimension is not empty"));
-    x.enumerate().fold((0, first), |best, (i, &x)| if better(x, best.1) { (i + 1, x) } else { best })
+fn first_best<'a, T: Key + 'a, const MAX: bool>(x: impl Iterator<Item = &'a T>) -> (usize, T::Rank) {
+    let mut ranks = x.map(|x| x.rank::<MAX>());
+    let first = ranks.next().unwrap_or_else(|| unreachable!("the dimension is not empty"));
+    ranks.enumerate().fold((0, first), |best, (i, rank)| if rank > best.1 { (i + 1, rank) } else { best })
 }
 
-/// The results of lines of `len` contiguous elements, at least four times [`LANES`].
-fn long_lines<T: Value>(x: &[T], len: usize, starts: Walk, out: &mut [i64], better: impl Fn(T, T) -> bool + Copy) {
+/// The results of lines of `len` contiguous elements.
+fn contiguous_lines<T: Key, const MAX: bool>(x: &[T], len: usize, starts: Walk, out: &mut [i64]) {
     simd::vectorized_widely(
         #[inline(always)]
         move || {
             let mut starts = starts;
             for out in out {
-                *out = long_line(&x[starts.offset()..][..len], better) as i64;
+                *out = contiguous_line::<T, MAX>(&x[starts.offset()..][..len]) as i64;
                 starts.advance(1);
             }
         },
     );
 }
 
-/// The result for contiguous elements.
+/// The result for contiguous elements: the largest rank, piece by piece, then its place in the first piece that has it.
 #[inline(always)]
-fn long_line<T: Value>(x: &[T], better: impl Fn(T, T) -> bool + Copy) -> usize {
+fn contiguous_line<T: Key, const MAX: bool>(x: &[T]) -> usize {
+    let piece = |start: usize| &x[start..x.len().min(start + SEARCHED)];
+    let (mut start, mut best) = (0, largest_rank::<T, MAX>(piece(0)));
+    let mut next = SEARCHED;
+    while next < x.len() {
+        let rank = largest_rank::<T, MAX>(piece(next));
+        (start, best) = if rank > best { (next, rank) } else { (start, best) };
+        next += SEARCHED;
+    }
     // Places as wide as elements: the compiler makes vectors of no others.
-    let best = match size_of::<T>() {
-        8 => {
-            let (place, best) = best_of_lanes::<T, u64>(x, better);
-            (place as usize, best)
+    start
+        + match size_of::<T>() {
+            8 => place_of::<T, u64, MAX>(piece(start), best) as usize,
+            _ => place_of::<T, u32, MAX>(piece(start), best) as usize,
         }
-        _ => {
-            let (place, best) = best_of_lanes::<T, u32>(x, better);
-            (place as usize, best)
-        }
-    };
-    let (blocks, rest) = x.as_chunks::<LANES>();
-    let in_rest = rest.iter().enumerate().map(|(i, &x)| (blocks.len() * LANES + i, x));
-    in_rest.fold(best, |best, next| if better(next.1, best.1) { next } else { best }).0
 }
 
-/// The first best of whole blocks, and where it is: a search per lane, then among the lanes by halves.
 #[inline(always)]
-fn best_of_lanes<T: Value, I: Copy + PartialOrd + From<u8> + std::ops::AddAssign>(
-    x: &[T],
-    better: impl Fn(T, T) -> bool + Copy,
-) -> (I, T) {
-    let (blocks, _) = x.as_chunks::<LANES>();
-    let mut here: [I; LANES] = from_fn(|lane| I::from(lane as u8));
-    let (mut best, mut place) = (blocks[0], here);
-    for block in &blocks[1..] {
-        for lane in 0..LANES {
-            here[lane] += I::from(LANES as u8);
-            let wins = better(block[lane], best[lane]);
-            best[lane] = if wins { block[lane] } else { best[lane] };
-            place[lane] = if wins { here[lane] } else { place[lane] };
-        }
+fn largest_rank<T: Key, const MAX: bool>(x: &[T]) -> T::Rank {
+    let mut largest = x[0].rank::<MAX>();
+    for x in x {
+        largest = largest.max(x.rank::<MAX>());
     }
-    let mut lanes = LANES;
-    while lanes > 1 {
-        lanes /= 2;
-        for a in 0..lanes {
-            let b = a + lanes;
-            let wins = better(best[b], best[a]) | (!better(best[a], best[b]) & (place[b] < place[a]));
-            best[a] = if wins { best[b] } else { best[a] };
-            place[a] = if wins { place[b] } else { place[a] };
-        }
+    largest
+}
+
+/// A place in a line.
+trait Place: Copy + Ord + From<u8> + AddAssign {
+    const NONE: Self;
+}
+
+impl Place for u32 {
+    const NONE: u32 = u32::MAX;
+}
+
+impl Place for u64 {
+    const NONE: u64 = u64::MAX;
+}
+
+/// Where the first element of this rank is, which is there.
+#[inline(always)]
+fn place_of<T: Key, I: Place, const MAX: bool>(x: &[T], rank: T::Rank) -> I {
+    let (mut first, mut here) = (I::NONE, I::from(0));
+    for x in x {
+        first = first.min(if x.rank::<MAX>() == rank { here } else { I::NONE });
+        here += I::from(1);
     }
-    (place[0], best[0])
+    first
 }
 
 #[cfg(test)]
@@ -246,10 +247,15 @@ mod tests {
     use super::*;
 
     fn check(x: &Strided, dim: usize, modulus: i32) {
+        check_either::<true>(x, dim, modulus);
+        check_either::<false>(x, dim, modulus);
+    }
+
+    fn check_either<const MAX: bool>(x: &Strided, dim: usize, modulus: i32) {
         let data: Vec<i32> = x.data.iter().map(|value| value % modulus).collect();
         let out_len = x.len() / x.shape[dim];
         let mut out = vec![-1; out_len];
-        arg_reduce(CpuView { data: data[..].into(), ..x.view() }, dim, &mut out, |a, b| a > b);
+        arg_reduce::<_, MAX>(CpuView { data: data[..].into(), ..x.view() }, dim, &mut out);
 
         let inner: usize = x.shape[dim + 1..].iter().product();
         let mut best: Vec<Option<(i32, i64)>> = vec![None; out_len];
@@ -258,12 +264,13 @@ mod tests {
             let within =
                 index[dim + 1..].iter().zip(&x.shape[dim + 1..]).fold(0, |position, (i, size)| position * size + i);
             let best = &mut best[outer * inner + within];
-            if best.is_none_or(|(value, _)| data[offset] > value) {
+            let wins = |before: i32| if MAX { data[offset] > before } else { data[offset] < before };
+            if best.is_none_or(|(value, _)| wins(value)) {
                 *best = Some((data[offset], index[dim] as i64));
             }
         }
         let expected: Vec<i64> = best.into_iter().map(|best| best.unwrap().1).collect();
-        assert_eq!(out, expected, "shape {:?}, strides {:?}, dim {dim}", x.shape, x.strides);
+        assert_eq!(out, expected, "MAX {MAX}, shape {:?}, strides {:?}, dim {dim}", x.shape, x.strides);
     }
 
     proptest! {
@@ -289,14 +296,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_nan_wins() {
-        for len in [5, 100] {
+    fn the_first_nan_wins_and_zeros_are_equal() {
+        for len in [5, 100, 2_000] {
             let mut data = vec![1.0_f32; len];
-            (data[1], data[3], data[4]) = (f32::INFINITY, f32::NAN, f32::NAN);
-            let mut out = [0];
+            (data[1], data[2], data[3], data[4]) = (f32::INFINITY, f32::NEG_INFINITY, -f32::NAN, f32::NAN);
+            let mut out = [[0], [0]];
             let x = CpuView { data: data[..].into(), shape: &[len], strides: &[1] };
-            arg_reduce(x, 0, &mut out, |a, b| a > b || (a.is_nan() && !b.is_nan()));
-            assert_eq!(out, [3]);
+            arg_reduce::<_, true>(x, 0, &mut out[0]);
+            arg_reduce::<_, false>(x, 0, &mut out[1]);
+            assert_eq!(out, [[3], [3]]);
+
+            let data: Vec<f64> = (0..len).map(|i| if i % 2 == 0 { -0.0 } else { 0.0 }).collect();
+            let x = CpuView { data: data[..].into(), shape: &[len], strides: &[1] };
+            arg_reduce::<_, true>(x, 0, &mut out[0]);
+            arg_reduce::<_, false>(x, 0, &mut out[1]);
+            assert_eq!(out, [[0], [0]]);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytemuck::Pod;
 use pagelock_memory::Result;
 
-use super::simd;
+use super::{Value, simd};
 use crate::element::Num;
 use crate::inlined::{Slice, zip};
 use crate::scratch;
@@ -17,8 +17,12 @@ use crate::scratch;
 pub(crate) trait Key: Num {
     /// How many bits keys have.
     const BITS: u32;
+    /// As wide as the number.
+    type Rank: Value + Ord;
 
-    /// Larger for larger numbers, the same for equal ones. NaN is larger than all numbers.
+    /// Larger for larger numbers (`MAX`) or for smaller ones, the same for equal ones. NaN has the largest.
+    fn rank<const MAX: bool>(self) -> Self::Rank;
+    /// The rank of larger numbers, counted from 0.
     fn key(self) -> u64;
 }
 
@@ -26,6 +30,11 @@ macro_rules! whole_keys {
     ($($type:ty),*) => {$(
         impl Key for $type {
             const BITS: u32 = <$type>::BITS;
+            type Rank = $type;
+            #[inline(always)]
+            fn rank<const MAX: bool>(self) -> $type {
+                if MAX { self } else { !self }
+            }
             #[inline(always)]
             fn key(self) -> u64 {
                 (self as u64).wrapping_sub(<$type>::MIN as u64)
@@ -36,20 +45,25 @@ macro_rules! whole_keys {
 whole_keys! { u8, i32, i64 }
 
 macro_rules! real_keys {
-    ($($type:ty, $bits:ty);*) => {$(
+    ($($type:ty, $rank:ty, $bits:ty);*) => {$(
         impl Key for $type {
             const BITS: u32 = <$bits>::BITS;
+            type Rank = $rank;
+            #[inline(always)]
+            fn rank<const MAX: bool>(self) -> $rank {
+                let bits = (self + 0.0).to_bits() as $rank; // of both zeros that of the positive one
+                let rank = bits ^ (bits >> (<$bits>::BITS - 1) & <$rank>::MAX);
+                let rank = if MAX { rank } else { !rank };
+                if self.is_nan() { <$rank>::MAX } else { rank }
+            }
             #[inline(always)]
             fn key(self) -> u64 {
-                const SIGN: $bits = 1 << (<$bits>::BITS - 1);
-                let bits = (self + 0.0).to_bits(); // of both zeros that of the positive one
-                let key = if bits & SIGN == 0 { bits | SIGN } else { !bits };
-                u64::from(if self.is_nan() { <$bits>::MAX } else { key })
+                u64::from(self.rank::<true>() as $bits ^ 1 << (<$bits>::BITS - 1))
             }
         }
     )*};
 }
-real_keys! { f32, u32; f64, u64 }
+real_keys! { f32, i32, u32; f64, i64, u64 }
 
 /// A key, and behind it the place of its number in the line.
 trait Word: Pod + Ord {

@@ -1,8 +1,7 @@
 //! The place of the largest or smallest element along a dimension.
 
-use crate::cpu::{self, CpuView, StoredMut};
+use crate::cpu::{self, CpuView, Key, StoredMut};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView};
-use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Op, PerType, per_type};
 use crate::shape::{AxisSet, Shape};
@@ -54,12 +53,11 @@ where
     }
 }
 
-impl<T: Num, const MAX: bool> CpuKernel<T, 1> for ArgExtreme<MAX> {
+impl<T: Key, const MAX: bool> CpuKernel<T, 1> for ArgExtreme<MAX> {
     type Out = i64;
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, i64>) -> Result<()> {
-        let before = |a: T, b: T| if MAX { a > b } else { a < b };
-        cpu::arg_reduce(x, self.dim, out.plain(), |a: T, b: T| before(a, b) || (a.is_nan() && !b.is_nan()));
+        cpu::arg_reduce::<T, MAX>(x, self.dim, out.plain());
         Ok(())
     }
 }

@@ -9,9 +9,9 @@
 //!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
 //! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
 //! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
-//! - **erfc** of a = |x| is e^(−a²) times a polynomial of (a − 4) / (a + 4).
+//! - **erfc** of a = |x| is e^(−a²) times a polynomial of (a − 2.5) / (a + 2.5).
 //!
-//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³².
+//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
@@ -236,20 +236,21 @@ fn erfc(x: f64) -> f64 {
     let a = x.abs();
     let a = if a > 10.1 { 10.1 } else { a }; // beyond, 0 in `f32`
     let q = polynomial(
-        (a - 4.0) / (a + 4.0),
+        (a - 2.5) / (a + 2.5),
         [
-            1.014_918_578_714_940_2e-4,
-            -2.831_325_482_239_811e-5,
-            -8.151_670_267_952_405e-4,
-            4.058_690_899_066_584e-3,
-            -1.283_973_394_786_977e-2,
-            3.129_980_846_380_413e-2,
-            -6.310_833_323_526_639e-2,
-            1.089_630_948_447_548_3e-1,
-            -1.642_577_881_464_819_3e-1,
-            2.187_196_814_969_564e-1,
-            -2.590_680_492_381_77e-1,
-            1.369_994_576_154_846_8e-1,
+            6.047_854_702_297_628e-6,
+            1.533_725_819_039_330_6e-5,
+            -3.391_612_254_071_412e-5,
+            -1.269_622_900_599_891_2e-4,
+            2.284_980_042_422_355e-4,
+            8.753_506_665_764_322e-4,
+            -2.642_413_380_469_089_5e-3,
+            -3.993_616_299_460_414e-3,
+            3.992_254_395_431_29e-2,
+            -1.250_330_580_409_761_4e-1,
+            2.517_131_931_121_643e-1,
+            -3.717_367_338_400_504e-1,
+            2.108_063_640_607_398_3e-1,
         ],
     );
     let tail = exp_in_f64(-a * a) * q;

@@ -11,7 +11,7 @@ use pagelock_memory::Result;
 use super::{Matrix, Sizes};
 use crate::cpu::{vectorized, vectorized_widely};
 use crate::element::{DType, Num};
-use crate::inlined::{Slice, from_fn, zip};
+use crate::inlined::{Flat, Slice, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 use crate::processor;
 use crate::scratch;
@@ -118,7 +118,7 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
             for_each_chunk_mut(panels, packed * k, |i, panels| {
                 let firsts = (first + i * packed * COLUMNS..).step_by(COLUMNS);
                 zip(panels.chunks_exact_mut(k), firsts).for_each(|(panel, first)| pack(b, (first, n), panel));
-                if may_be_short && !all_short::<T, _>(panels.as_flattened(), |number| number) {
+                if may_be_short && !all_short::<T, _>(panels.flattened(), |number| number) {
                     are_short.store(false, Ordering::Relaxed);
                 }
             });
