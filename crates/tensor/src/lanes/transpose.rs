@@ -207,6 +207,17 @@ fn transposed<S: Simd, R: Lanes, const L: usize>(simd: S, mut rows: [R::Vector<S
             let rows: [S::f64s; 4] = bytemuck::cast::<[R::Vector<S>; L], _>(rows);
             return bytemuck::cast(simd.deinterleave_shfl_f64s(rows));
         }
+        (8, 4) => {
+            // Four rows at a time, within their two quarters of four lanes; the quarters change places below.
+            let mut eight: [S::f32s; 8] = bytemuck::cast::<[R::Vector<S>; L], _>(rows);
+            for i in [0, 4] {
+                [eight[i], eight[i + 1], eight[i + 2], eight[i + 3]] =
+                    simd.deinterleave_shfl_f32s([eight[i], eight[i + 1], eight[i + 2], eight[i + 3]]);
+            }
+            rows = bytemuck::cast(eight);
+            exchange::<R::Vector<S>, R, L, 4>(&mut rows);
+            return rows;
+        }
         _ => {}
     }
     exchange::<R::Vector<S>, R, L, 4>(&mut rows);
