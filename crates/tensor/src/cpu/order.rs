@@ -72,7 +72,6 @@ trait Word: Pod + Ord {
     const KEY_BITS: u32;
 
     fn of(key: u64, place: usize) -> Self;
-    fn key(self) -> u64;
     fn place(self) -> i64;
     fn byte_of_key(self, i: usize) -> usize;
 }
@@ -84,10 +83,6 @@ impl Word for u64 {
     #[inline(always)]
     fn of(key: u64, place: usize) -> u64 {
         key << 32 | place as u64
-    }
-    #[inline(always)]
-    fn key(self) -> u64 {
-        self >> 32
     }
     #[inline(always)]
     fn place(self) -> i64 {
@@ -106,10 +101,6 @@ impl Word for u128 {
     #[inline(always)]
     fn of(key: u64, place: usize) -> u128 {
         u128::from(key) << 64 | place as u128
-    }
-    #[inline(always)]
-    fn key(self) -> u64 {
-        (self >> 64) as u64
     }
     #[inline(always)]
     fn place(self) -> i64 {
@@ -233,7 +224,7 @@ fn order_words<T: Key, W: Word>(
     if wanted.end <= FEW && wanted.end < n {
         let mut found = [W::LARGEST; FEW];
         for (line, out) in lines {
-            least(line, key, &mut found[..wanted.end]);
+            least(line, descending, key, &mut found[..wanted.end]);
             zip(&mut out[..], &found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
         }
         return Ok(());
@@ -256,21 +247,24 @@ fn order_words<T: Key, W: Word>(
 }
 
 /// The least words of a line, in order.
-fn least<T: Key, W: Word>(line: &[T], key: impl Fn(T) -> u64, found: &mut [W]) {
+fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, found: &mut [W]) {
     /// Numbers that are compared at a time: in a long line few blocks have one of the least.
     const BLOCK: usize = 64;
     found.set_to(W::LARGEST);
     let last = found.len() - 1;
     for (i, block) in line.chunks(BLOCK).enumerate() {
-        let bound = found[last].key();
-        let may_have = |block: &[T]| block.iter().fold(false, |any, &x| any | (key(x) < bound));
-        if i > 0
-            && !simd::vectorized_widely(
+        if i > 0 {
+            let bound = line[found[last].place() as usize].rank::<true>();
+            let has_any = simd::vectorized_widely(
                 #[inline(always)]
-                || may_have(block),
-            )
-        {
-            continue;
+                || match descending {
+                    false => block.iter().fold(false, |any, x| any | (x.rank::<true>() < bound)),
+                    true => block.iter().fold(false, |any, x| any | (x.rank::<true>() > bound)),
+                },
+            );
+            if !has_any {
+                continue;
+            }
         }
         for (place, &x) in zip(i * BLOCK.., block) {
             let word = W::of(key(x), place);
