@@ -26,12 +26,13 @@ pub(crate) fn vectors() -> pulp::x86::V3 {
     }
 }
 
-/// The one that some kernels are compiled for besides, if the processor has it: AVX-512.
+/// The one that some kernels are compiled for besides, if the processor has it: AVX-512. `--cfg avx2_alone` makes a build without it, to
+/// test and to measure what other processors run.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn wide_vectors() -> Option<pulp::x86::V4> {
     match Arch::new() {
-        Arch::V4(simd) => Some(simd),
+        Arch::V4(simd) if !cfg!(avx2_alone) => Some(simd),
         _ => None,
     }
 }

@@ -10,6 +10,7 @@ use std::arch::asm;
 use std::sync::OnceLock;
 
 use crate::inlined::Slice;
+use crate::processor;
 
 /// Columns of two tiles, side by side.
 pub(crate) const COLUMNS: usize = 32;
@@ -67,6 +68,7 @@ impl Amx {
         if super::testing::is_forced() {
             return None;
         }
+        processor::wide_vectors()?;
         IS_THERE.get_or_init(|| has_instructions() && may_use()).then_some(Amx(()))
     }
 

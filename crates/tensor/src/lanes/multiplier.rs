@@ -19,6 +19,8 @@ use super::Lanes;
 use crate::element::Real;
 #[cfg(target_arch = "x86_64")]
 use crate::inlined::Slice;
+#[cfg(target_arch = "x86_64")]
+use crate::processor;
 
 /// How vectors of factors are multiplied, and their products added up.
 pub(crate) trait Multiplier: Copy + Send + Sync {
@@ -119,7 +121,7 @@ impl Bf16 {
         if super::testing::is_forced() {
             return None;
         }
-        Some(Bf16 { simd: V4::try_new()?, _instruction: Avx512bf16::try_new()? })
+        Some(Bf16 { simd: processor::wide_vectors()?, _instruction: Avx512bf16::try_new()? })
     }
 
     #[inline(always)]
