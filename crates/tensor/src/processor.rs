@@ -26,13 +26,15 @@ pub(crate) fn vectors() -> pulp::x86::V3 {
     }
 }
 
-/// The one that some kernels are compiled for besides, if the processor has it: AVX-512. `--cfg avx2_alone` makes a build without it, to
+/// The one that some kernels are compiled for besides, if the processor has it: AVX-512. `--cfg avx2_alone` makes a build that does not use it, to
 /// test and to measure what other processors run.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn wide_vectors() -> Option<pulp::x86::V4> {
     match Arch::new() {
-        Arch::V4(simd) if !cfg!(avx2_alone) => Some(simd),
+        // Unknown to the compiler, which makes slower loops for AVX2 if it leaves out the others.
+        Arch::V4(_) if cfg!(avx2_alone) && std::hint::black_box(true) => None,
+        Arch::V4(simd) => Some(simd),
         _ => None,
     }
 }
