@@ -165,7 +165,7 @@ fn best_of<T: Key, const MAX: bool>(x: &[T]) -> (usize, T::Rank) {
     (i, x[i].rank::<MAX>())
 }
 
-/// The same for a few, one after the other.
+/// The same of elements that may be apart, one after the other.
 #[inline]
 fn first_best<'a, T: Key + 'a, const MAX: bool>(x: impl Iterator<Item = &'a T>) -> (usize, T::Rank) {
     let mut ranks = x.map(|x| x.rank::<MAX>());

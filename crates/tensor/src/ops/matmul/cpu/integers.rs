@@ -177,6 +177,8 @@ fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T
     let width = COLUMNS.min(n - first);
     for (i, rows) in panel.chunks_mut(TOGETHER).enumerate() {
         let from = &b.numbers[i * TOGETHER * b.strides[0] + first * b.strides[1]..];
+        // What was there before may be no short numbers.
+        rows.iter_mut().for_each(|row| row[width..].set_to(<T::Sum as bytemuck::Zeroable>::zeroed()));
         if b.strides[1] == 1 {
             for (p, row) in rows.iter_mut().enumerate() {
                 zip(&mut row[..width], &from[p * b.strides[0]..]).for_each(|(to, from)| *to = from.wide());
