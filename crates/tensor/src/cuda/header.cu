@@ -20,10 +20,11 @@ struct bf16 { unsigned short bits; };
 #define INFINITY __int_as_float(0x7f800000)
 
 // The first thing that a kernel does: it lets the next kernel of the stream take its place beside this one, and waits until
-// the one before has ended. A kernel that does so is started early (`Function::that_waits`).
+// the one before has ended. A kernel that does so is started early (`Function::that_waits`). In a large grid the first of
+// these would halve the rate at which blocks start.
 INLINE void begin() {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;");
+    if (gridDim.x * gridDim.y * gridDim.z <= 1024) asm volatile("griddepcontrol.launch_dependents;");
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
