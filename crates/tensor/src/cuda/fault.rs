@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use pagelock_cuda::{Argument, DeviceBuffer};
 
 use super::CudaDevice;
+use crate::capture;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::shape::Shape;
@@ -36,6 +37,10 @@ struct State {
     note: Option<DeviceBuffer<u8>>,
     /// All calls so far that differ; the note counts them from 1.
     sites: Vec<Indexed>,
+    /// Whether a call had indices since the host looked at the note.
+    is_due: bool,
+    /// Whether a captured step has a call with indices: its launches are not counted here.
+    is_captured: bool,
 }
 
 impl CudaDevice {
@@ -46,7 +51,9 @@ impl CudaDevice {
         launch: impl FnOnce([Argument<'_>; 2]) -> Result<()>,
     ) -> Result<()> {
         let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { note, sites } = &mut *state;
+        let State { note, sites, is_due, is_captured } = &mut *state;
+        *is_due = true;
+        *is_captured |= capture::number() > 0;
         let site = sites.iter().position(|known| *known == indexed).unwrap_or_else(|| {
             sites.push(indexed);
             sites.len() - 1
@@ -66,12 +73,16 @@ impl CudaDevice {
         Ok(note)
     }
 
-    /// The error of a call that had an index out of range, once; waits for the device if any call had indices.
+    /// The error of a call that had an index out of range, once; waits for the device if a call may have had one.
     pub(crate) fn check_faults(&self) -> Result<()> {
         let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { note: Some(note), sites } = &mut *state else { return Ok(()) };
+        let State { note: Some(note), sites, is_due, is_captured } = &mut *state else { return Ok(()) };
+        if !(*is_due || *is_captured) {
+            return Ok(());
+        }
         let failed = |source| Error::cuda("index", source);
         let found = self.stream().read(&*note).map_err(failed)?;
+        *is_due = false;
         let (numbers, _) = found.as_chunks::<8>();
         let [site, index] = [numbers[0], numbers[1]].mapped(i64::from_ne_bytes);
         let site = usize::try_from(site - 1).ok().and_then(|site| sites.get(site));

@@ -133,6 +133,21 @@ fn a_change_by_a_captured_step_is_found_by_a_backward_that_saved_the_old_values(
 }
 
 #[test]
+fn an_index_out_of_range_in_a_captured_step_is_found_each_time() {
+    let Some(gpu) = gpu_alone() else { return };
+    let x = Tensor::ones([3, 4]).unwrap().to(&gpu).unwrap();
+    let mut step = CapturedStep::new(&gpu);
+    for i in 0..8 {
+        let index = Tensor::from_slice(&[0_i64, i % 4, 1], 3).unwrap();
+        let selected = step.run(index.clone(), |index| x.index_select(0, index)).unwrap();
+        let read = selected.to_vec::<f32>();
+        assert_eq!(read.is_err(), i % 4 == 3, "launch {i}: {read:?}");
+        gpu.synchronize().unwrap();
+    }
+    assert!(step.is_captured(&Tensor::from_slice(&[0_i64, 0, 1], 3).unwrap()));
+}
+
+#[test]
 fn what_needs_the_host_is_refused_and_breaks_nothing() {
     let Some(gpu) = gpu() else { return };
     let x = || Tensor::ones([2]).unwrap();
