@@ -12,6 +12,9 @@
 // Elements of a pack: 16 bytes, unless accumulators would not fit into shared memory.
 #define V int(16 / sizeof(T) < 128 / sizeof(A) ? 16 / sizeof(T) : 128 / sizeof(A))
 
+// Accumulators that a thread has for a pack of one result: few where they are large, so that enough threads run at once.
+#define EACH (sizeof(A) > 16 ? 1 : V)
+
 struct Place {
     u32 kept_lane;
     u32 reduced_lane;
@@ -94,8 +97,8 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
     u32 k = blockIdx.x * (THREADS / lanes) + here.kept_lane;
     A total[1] = {identity()};
     if (k < kept.n) {
-        A each[V];
-        for (int v = 0; v < V; v++) each[v] = identity();
+        A each[EACH];
+        for (int e = 0; e < EACH; e++) each[e] = identity();
         u32 base[1], at[1];
         positions(kept, k, base);
         u32 end = segment_start(reduced.n, blockIdx.y + 1);
@@ -103,10 +106,10 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
         for (u32 i = segment_start(reduced.n, blockIdx.y) + here.reduced_lane; i < end; i += lanes) {
             positions(reduced, i, at);
             Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(x + base[0] + at[0]);
-            for (int v = 0; v < V; v++) add(each[v], real(pack.at[v]), u64(i) * V + v);
+            for (int v = 0; v < V; v++) add(each[v % EACH], real(pack.at[v]), u64(i) * V + v);
         }
-        for (int half = V / 2; half > 0; half /= 2)
-            for (int v = 0; v < half; v++) each[v] = combine(each[v], each[v + half]);
+        for (int half = EACH / 2; half > 0; half /= 2)
+            for (int e = 0; e < half; e++) each[e] = combine(each[e], each[e + half]);
         total[0] = each[0];
     }
     combine_lanes(total, here, lanes);

@@ -23,7 +23,7 @@ pub(crate) struct CudaReduction {
     pub(crate) accumulator: Accumulator,
     /// What combined with anything leaves it as it is.
     pub(crate) identity: &'static str,
-    /// An accumulator for `R x`, element number `u64 i` of those that make one result; moments have their own.
+    /// An accumulator for `R x`, element number `u64 i` of those that make one result; moments and powers have their own.
     pub(crate) lift: &'static str,
     /// One for two, `A a` and `A b`; in any order it must give the same but for rounding.
     pub(crate) combine: &'static str,
@@ -43,6 +43,8 @@ pub(crate) enum Accumulator {
     /// How many numbers, their mean, and the sum of their squared distances from it, in `f64`; `settled(A)` has them, and
     /// `together(A, A)` combines.
     Moments,
+    /// The largest number, and the sum of e to the power of all, each less the largest; `together(A, A)` combines.
+    Powers,
 }
 
 // The kernels.
@@ -85,6 +87,21 @@ INLINE void add(A& total, R x, u64 i) {
         f64 distance = f64(x) - total.mean;
         total.n += 1, total.distance += distance, total.squares += distance * distance;
     }
+}
+";
+/// The sum stays below the number of powers, whatever they are of. Two numbers that are equal are e⁰ apart, also two infinities.
+const POWERS: &str = "
+struct __align__(2 * sizeof(R)) A { R most, sum; };
+INLINE R power(R x, R most) { return x == most ? R(1) : exp_for<O>(x - most); }
+INLINE A together(A a, A b) {
+    R most = a.most > b.most ? a.most : b.most;
+    return A{most, a.sum * power(a.most, most) + b.sum * power(b.most, most)};
+}
+INLINE void add(A& total, R x, u64 i) {
+    bool is_most = x > total.most;
+    R less = power(is_most ? total.most : x, is_most ? x : total.most);
+    total.sum = is_most ? total.sum * less + R(1) : total.sum + less;
+    total.most = is_most ? x : total.most;
 }
 ";
 const THREADS: usize = 256;
@@ -166,6 +183,7 @@ impl CudaReduction {
             Accumulator::Computing => ("typedef R A;", &*add),
             Accumulator::Indexed => ("struct A { R value; i64 index; };", &*add),
             Accumulator::Moments => (MOMENTS, ""),
+            Accumulator::Powers => (POWERS, ""),
         };
         let n = self.constants.len();
         let parameters: String = (0..n).map(|k| format!("u64 c{k}, ")).collect();
@@ -188,6 +206,7 @@ impl Accumulator {
     fn size(self, dtype: DType) -> usize {
         match self {
             Accumulator::Computing => dtype.computing().size(),
+            Accumulator::Powers => 2 * dtype.computing().size(),
             Accumulator::Indexed => 16,
             Accumulator::Moments => 32,
         }

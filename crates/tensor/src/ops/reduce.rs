@@ -5,13 +5,14 @@
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView, Moments, Stored, StoredMut, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
+use crate::device::Device;
 use crate::element::{DType, Element, Num, Real};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, Slice};
 use crate::kind::{Int, Numeric};
 use crate::layout::Layout;
 use crate::op::{
-    CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, per_type, run_unrecorded,
+    CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, on_cuda, per_type, run_unrecorded,
 };
 use crate::ops::arg_extreme::ArgExtreme;
 use crate::ops::{Channels, cast};
@@ -276,9 +277,24 @@ impl Derivative<1> for Variance {
             return Ok([Some(variance_grad([x.raw(), grad.raw()], self.0, factor)?.typed())]);
         }
         let x = saved.input(0).widened()?;
-        let centered = x.sub(&mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed())?;
+        let mean: Tensor = mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed();
         let grad = self.0.spread(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
-        Ok([Some(grad.mul(&centered)?)])
+        if let (false, Device::Cuda(device)) = (is_grad_enabled(), x.device()) {
+            static GRADIENT: Formula = Formula {
+                name: "var's gradient",
+                inputs: &["g", "x", "mean"],
+                constants: &[],
+                text: "g * (x - mean)",
+                changes: false,
+            };
+            let mean = mean.expand(x.shape())?;
+            let inputs = [&grad, &x, &mean].mapped(|input| Some(input.raw()));
+            let out = on_cuda("var", &device, inputs, (*x.shape(), x.dtype()), &mut |inputs, out| {
+                GRADIENT.run(&device, "var", &inputs.cuda_views(), &[], out)
+            })?;
+            return Ok([Some(out.typed())]);
+        }
+        Ok([Some(grad.mul(&x.sub(&mean)?)?)])
     }
 }
 

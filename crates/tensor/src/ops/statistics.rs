@@ -5,14 +5,15 @@ use super::others;
 use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reduction, sum, var_of};
 use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
-use crate::autograd::{Saved, is_grad_enabled};
+use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::create::filled;
-use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView, Formula};
+use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula};
+use crate::device::Device;
 use crate::element::{DType, Num, Real, Scalar};
 use crate::error::Result;
 use crate::kind::{Bool, Float, Int, Kind, Numeric};
-use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
+use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply_raw, on_cuda, per_type, run_unrecorded};
 use crate::shape::{Axes, Shape};
 use crate::tensor::{Raw, Tensor};
 
@@ -61,14 +62,80 @@ scalar! { Root: Real, "sqrt", Output, Same, |_op| [], |x| x.sqrt(), "sqrt(x)",
 |saved, grad| grad.div(&saved.output().mul_scalar(2.0)?)?.masked_fill(&saved.output().eq_scalar(0.0)?, 0.0) }
 
 fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    no_autocast(|| {
-        let kept = Reduced { keepdim: true, ..reduced };
-        let most = extreme_of(&x.without_node(), kept, true)?;
-        let most: Tensor = most.typed();
-        let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
-        let total: Tensor = sum(x.clone().typed::<Float>().sub(&most)?.exp()?.raw(), kept)?.typed();
-        total.log()?.add(&most)?.raw().reshape_to(reduced.shape(x.shape()))
-    })
+    let out = no_autocast(|| match x.storage.device() {
+        Device::Cpu => logsumexp_on_cpu(&x.without_node(), reduced),
+        Device::Cuda(device) => {
+            on_cuda("logsumexp", device, [Some(x)], (reduced.shape(x.shape()), x.dtype()), &mut |inputs, out| {
+                LOG_SUM_EXP.run(device, "logsumexp", inputs.cuda_view(0), reduced.axes, &[], out)
+            })
+        }
+    })?;
+    Ok(record("logsumexp", LogSumExp(reduced), [Some(x), None], out))
+}
+
+/// The largest elements are taken away first. An infinite one is not: its power is 0 or infinite.
+fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
+    let kept = Reduced { keepdim: true, ..reduced };
+    let most: Tensor = extreme_of(x, kept, true)?.typed();
+    let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
+    let total: Tensor = sum(x.clone().typed::<Float>().sub(&most)?.exp()?.raw(), kept)?.typed();
+    total.log()?.add(&most)?.raw().reshape_to(reduced.shape(x.shape()))
+}
+
+static LOG_SUM_EXP: CudaReduction = CudaReduction {
+    name: "logsumexp",
+    accumulator: Accumulator::Powers,
+    identity: "A{LOWEST, 0}",
+    lift: "",
+    combine: "together(a, b)",
+    finish: "total.most + log(total.sum)",
+    constants: &[],
+};
+
+/// The derivative of `y = ln Σ eˣ`: g · eˣ⁻ʸ.
+struct LogSumExp(Reduced);
+
+impl Derivative<2> for LogSumExp {
+    const SAVES: Saves = Saves::OutputForLast;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let x = saved.input(0);
+        let (g, y) = (self.0.spread(grad, x.shape())?, self.0.spread(saved.output(), x.shape())?);
+        let out = match is_grad_enabled() {
+            true => g.mul(&x.sub(&y)?.exp()?)?,
+            false => run_unrecorded(&ScaledPower, [g.raw(), x.raw(), y.raw()])?.typed(),
+        };
+        Ok([Some(out), None])
+    }
+}
+
+/// `g · eˣ⁻ʸ`
+struct ScaledPower;
+
+per_type! { ScaledPower[3]: Real }
+
+impl Op<3> for ScaledPower {
+    const NAME: &'static str = "logsumexp's gradient";
+    const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
+
+    formula! { 3, "logsumexp's gradient", [g, x, y], |_| [], "g * exp_for<O>(x - y)" }
+}
+
+impl<R: Real> CpuKernel<R, 3> for ScaledPower {
+    type Out = R;
+
+    fn cpu(&self, [g, x, y]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
+        cpu::map3(
+            g,
+            x,
+            y,
+            out,
+            #[inline(always)]
+            |g: R, x: R, y: R| g * (x - y).exp(),
+        );
+        Ok(())
+    }
 }
 
 /// In the type of sums.

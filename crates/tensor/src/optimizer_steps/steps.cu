@@ -1,4 +1,4 @@
-// Steps of optimizers for some tensors at once, each contiguous: blockIdx.y says which. One thread per element, grid-stride loop.
+// Steps of optimizers for some tensors at once, each contiguous: blockIdx.y says which. Threads take packs, or elements, in a grid-stride loop.
 // T: parameters and what is kept for them; O: gradients and halves. Without halves, both are one type.
 //
 // The text before this one is the method's: `Rule`, its settings; `Now`, what all elements of a step have in common, made by
@@ -22,38 +22,61 @@ struct Settings {
     Rule rule;
 };
 
-// Element i of a parameter, of which there may be a half; and what becomes of it.
-INLINE R parameter_at(const T* p, const O* half, u64 i) {
-    R x = real(p[i]);
-    if (!half) return x;
-    R seen = real(half[i]);
-    return real(to<O>(x)) == seen ? x : seen;
-}
-INLINE void write_parameter(T* p, O* half, u64 i, R x) {
-    p[i] = to<T>(x);
-    if (half) half[i] = to<O>(x);
+// Elements i to i + COUNT of a tensor.
+template <int COUNT, typename Type> INLINE Pack<Type, COUNT>& pack_at(Type* x, u64 i) {
+    return *reinterpret_cast<Pack<Type, COUNT>*>(x + i);
 }
 
-// The step of tensor k. What is kept may be null: then it is zero.
+// An element of a parameter, of which `half` is what its half has.
+INLINE R parameter_of(R x, R half) { return real(to<O>(x)) == half ? x : half; }
+
+// What a step needs to know of a tensor.
+struct Step { Now now; R sign, decay, shrink; bool decays; };
+
+// The step of elements i to i + COUNT. What is kept may be null: then it is zero.
+template <int COUNT, int KEPT> INLINE void change_at(
+    u64 i, T* p, T* const (&kept)[KEPT], O* half, const O* grad, const Step& of
+) {
+    Pack<T, COUNT> x = pack_at<COUNT>(p, i), own[KEPT];
+    Pack<O, COUNT> halves, g = pack_at<COUNT>(const_cast<O*>(grad), i);
+    if (half) halves = pack_at<COUNT>(half, i);
+    #pragma unroll
+    for (int k = 0; k < KEPT; k++) if (kept[k]) own[k] = pack_at<COUNT>(kept[k], i);
+    #pragma unroll
+    for (int v = 0; v < COUNT; v++) {
+        R old = (half ? parameter_of(real(x.at[v]), real(halves.at[v])) : real(x.at[v])) * of.shrink;
+        R slope = real(g.at[v]) * of.sign, mine[KEPT];
+        if (of.decays) slope = slope + old * of.decay;
+        #pragma unroll
+        for (int k = 0; k < KEPT; k++) mine[k] = kept[k] ? real(own[k].at[v]) : R(0);
+        R now = step(of.now, old, slope, mine);
+        x.at[v] = to<T>(now);
+        if (half) halves.at[v] = to<O>(now);
+        #pragma unroll
+        for (int k = 0; k < KEPT; k++) own[k].at[v] = to<T>(mine[k]);
+    }
+    #pragma unroll
+    for (int k = 0; k < KEPT; k++) if (kept[k]) pack_at<COUNT>(kept[k], i) = own[k];
+    pack_at<COUNT>(p, i) = x;
+    if (half) pack_at<COUNT>(half, i) = halves;
+}
+
+// The step of tensor k: in packs, if all that it has begins where packs may.
 template <int KEPT> INLINE void change(
     int k, T* p, T* const (&kept)[KEPT], O* half, const O* grad, const f64* lrs, const f64* clock, const Settings& settings
 ) {
+    constexpr int V = 16 / sizeof(T);
     f64 lr = lrs[settings.rate[k]];
-    Now now = now_of(settings.rule, lr, clock);
-    R sign = R(settings.sign[k]), decay = R(settings.decay[k]), shrink = R(1.0 - lr * settings.shrink[k]);
-    bool decays = settings.decay[k] != 0.0;
-    u64 n = settings.n.of[k];
-    for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += u64(gridDim.x) * blockDim.x) {
-        R x = parameter_at(p, half, i) * shrink, g = real(grad[i]) * sign;
-        if (decays) g = g + x * decay;
-        R own[KEPT];
-        #pragma unroll
-        for (int k = 0; k < KEPT; k++) own[k] = kept[k] ? real(kept[k][i]) : R(0);
-        x = step(now, x, g, own);
-        #pragma unroll
-        for (int k = 0; k < KEPT; k++) if (kept[k]) kept[k][i] = to<T>(own[k]);
-        write_parameter(p, half, i, x);
-    }
+    Step of = {now_of(settings.rule, lr, clock), R(settings.sign[k]), R(settings.decay[k]), R(1.0 - lr * settings.shrink[k]),
+               settings.decay[k] != 0.0};
+    u64 places = u64(p), other_places = u64(half) | u64(grad);
+    #pragma unroll
+    for (int k = 0; k < KEPT; k++) places |= u64(kept[k]);
+    bool in_packs = places % 16 == 0 && other_places % (V * sizeof(O)) == 0;
+    u64 n = settings.n.of[k], packs = in_packs ? n / V : 0;
+    u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
+    for (u64 i = first; i < packs; i += threads) change_at<V>(i * V, p, kept, half, grad, of);
+    for (u64 i = packs * V + first; i < n; i += threads) change_at<1>(i, p, kept, half, grad, of);
 }
 
 #define THREE(M) M(0), M(1), M(2)

@@ -4,6 +4,18 @@
 struct Scale { R largest, sum; };
 INLINE Scale scale_of(Row<T>& row, u32 n) {
     R largest = -INFINITY, sum = 0;
+    if constexpr (PACKS == 0) { // memory is read once: a thread's sum is of powers less its largest element so far
+        largest = LOWEST;
+        each_pack(n, [&](int p, u32 i) {
+            const R (&x)[V] = row.pack(p, i);
+            R before = largest;
+            for (int v = 0; v < V; v++) largest = max(largest, x[v]);
+            sum *= exp_for<T>(before - largest);
+            for (int v = 0; v < V; v++) sum += exp_for<T>(x[v] - largest);
+        });
+        R all = of_row<0>(largest, [](R a, R b) { return max(a, b); });
+        return {all, sum_of_row<1>(sum * exp_for<T>(largest - all))};
+    }
     row.each(n, [&](R x) { largest = max(largest, x); });
     largest = of_row<0>(largest, [](R a, R b) { return max(a, b); });
     row.each(n, [&](R x) { sum += exp_for<T>(x - largest); });

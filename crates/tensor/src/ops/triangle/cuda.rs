@@ -4,15 +4,14 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::Side;
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
 use crate::inlined::Array;
 
 static CODE: Code = Code { name: "triangle", text: include_str!("triangle.cu") };
 
-const THREADS: usize = 128;
-/// Elements that a thread has.
-const PER_THREAD: usize = 4;
+const THREADS: usize = 256;
+const PACK_BYTES: usize = 16;
 
 /// `Triangle` of `triangle.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -34,7 +33,10 @@ pub(super) fn triangle(
 ) -> Result<()> {
     let (shape, elements) = (x.shape(), out.shape().elements());
     let [rows, columns] = [2, 1].mapped(|from_end| shape[shape.len() - from_end]);
-    let threads = elements.div_ceil(PER_THREAD);
+    let pack = PACK_BYTES / x.dtype().size();
+    let in_packs = columns.is_multiple_of(pack) && x.is_aligned(PACK_BYTES) && out.is_aligned(PACK_BYTES);
+    let pack = if in_packs { pack } else { 1 };
+    let threads = elements / pack;
     count(side.name(), threads.div_ceil(THREADS))?;
     // Beyond all matrices, so that sums with it do not overflow.
     let beyond = rows.max(columns) as i64;
@@ -46,7 +48,7 @@ pub(super) fn triangle(
         is_lower: (side == Side::Lower).into(),
     };
     let arguments = [out.argument(), x.argument(), Argument::Value(bytemuck::bytes_of(&triangle))];
-    let launch = Launch::covering(threads, THREADS as u32);
-    // SAFETY: the kernel takes these; both tensors have that many elements, of one type.
-    unsafe { CODE.launch(device, side.name(), ([x.dtype(); 2], "triangle"), launch, &arguments) }
+    let (constants, launch) = (Constants::of(&[("V", pack as i32)]), Launch::covering(threads, THREADS as u32));
+    // SAFETY: the kernel takes these; both tensors have that many elements, of one type, in whole packs that begin where they may.
+    unsafe { CODE.launch_for(device, side.name(), ([x.dtype(); 2], "triangle"), constants, launch, &arguments) }
 }

@@ -1,16 +1,18 @@
 //! Choosing between the elements of two tensors by truth values.
 
+mod cuda;
+
 use super::elementwise::formula;
 use crate::autograd::{Saved, record};
 use crate::cpu;
 use crate::create::filled;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
-use crate::device::common_device;
+use crate::device::{Device, common_device};
 use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::kind::{Bool, Kind, Number};
-use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, on_cpu, run_unrecorded, widest};
+use crate::op::{Derivative, Inputs, LockedInputs, Op, PerType, on_cpu, on_cuda, run_unrecorded, widest};
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_bits, by_computing};
@@ -67,7 +69,7 @@ pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
 
 /// [`choose`] of two tensors in one precision.
 fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
-    if let Some(out) = chosen_in_place(condition, yes, no)? {
+    if let Some(out) = chosen_in_place(op, condition, yes, no)? {
         return Ok(record(op, Chosen { op, condition: condition.without_node() }, [Some(yes), Some(no)], out));
     }
     let condition = condition.converted(yes.dtype())?;
@@ -75,26 +77,27 @@ fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw>
     Ok(record(op, Chosen { op, condition }, [Some(yes), Some(no)], out))
 }
 
-/// The same on the CPU, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
-fn chosen_in_place(condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
+/// The same, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
+fn chosen_in_place(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
     let fits = |x: &Raw| x.layout.is_contiguous() && x.shape() == condition.shape();
-    let is_number = |x: &Raw| x.shape().rank() == 0;
+    let is_number = |x: &Raw| x.shape().elements() == 1 && x.shape().rank() <= condition.shape().rank();
     let is_simple = fits(condition) && [yes, no].iter().all(|x| fits(x) || is_number(x));
-    if !is_simple || condition.dtype() != DType::Bool || !condition.storage.device().is_cpu() {
+    if !is_simple || condition.dtype() != DType::Bool {
         return Ok(None);
     }
-    on_cpu(
-        Choose::NAME,
-        [Some(yes), Some(condition), Some(no)],
-        (*condition.shape(), yes.dtype()),
-        &mut |inputs, out| {
+    let (inputs, like) = ([Some(yes), Some(condition), Some(no)], (*condition.shape(), yes.dtype()));
+    match condition.storage.device() {
+        Device::Cpu => on_cpu(Choose::NAME, inputs, like, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let sides = [0, 2].mapped(|i| inputs.bits_of::<B>(i).data.plain());
                 cpu::choose(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
             });
             Ok(())
-        },
-    )
+        }),
+        Device::Cuda(device) => {
+            on_cuda(op, device, inputs, like, &mut |inputs, out| cuda::choose(device, op, inputs.cuda_views(), out))
+        }
+    }
     .map(Some)
 }
 
