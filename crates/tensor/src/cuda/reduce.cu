@@ -12,8 +12,13 @@
 // Elements of a pack: 16 bytes, unless accumulators would not fit into shared memory.
 #define V int(16 / sizeof(T) < 128 / sizeof(A) ? 16 / sizeof(T) : 128 / sizeof(A))
 
-// Accumulators that a thread has for a pack of one result: few where they are large, so that enough threads run at once.
-#define EACH (sizeof(A) > 16 ? 1 : V)
+// Adds packs of one result to EACH accumulators, unless the reduction has a way of its own.
+#ifndef EACH
+#define EACH V
+INLINE void add_pack(A (&each)[EACH], const Pack<T, V>& pack, u64 i) {
+    for (int v = 0; v < V; v++) add(each[v], real(pack.at[v]), i * V + v);
+}
+#endif
 
 struct Place {
     u32 kept_lane;
@@ -106,7 +111,7 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
         for (u32 i = segment_start(reduced.n, blockIdx.y) + here.reduced_lane; i < end; i += lanes) {
             positions(reduced, i, at);
             Pack<T, V> pack = *reinterpret_cast<const Pack<T, V>*>(x + base[0] + at[0]);
-            for (int v = 0; v < V; v++) add(each[v % EACH], real(pack.at[v]), u64(i) * V + v);
+            add_pack(each, pack, i);
         }
         for (int half = EACH / 2; half > 0; half /= 2)
             for (int e = 0; e < half; e++) each[e] = combine(each[e], each[e + half]);

@@ -88,6 +88,19 @@ INLINE void add(A& total, R x, u64 i) {
         total.n += 1, total.distance += distance, total.squares += distance * distance;
     }
 }
+#define EACH 1
+template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, u64 i) {
+    if constexpr (sizeof(R) == 8) {
+        for (int v = 0; v < N; v++) add(total[0], real(pack.at[v]), i);
+    } else {
+        if (total[0].n == 0) total[0].mean = f64(real(pack.at[0]));
+        for (int v = 0; v < N; v++) {
+            f64 distance = f64(real(pack.at[v])) - total[0].mean;
+            total[0].distance += distance, total[0].squares += distance * distance;
+        }
+        total[0].n += N;
+    }
+}
 ";
 /// The sum stays below the number of powers, whatever they are of. Two numbers that are equal are e⁰ apart, also two infinities.
 const POWERS: &str = "
@@ -102,6 +115,14 @@ INLINE void add(A& total, R x, u64 i) {
     R less = power(is_most ? total.most : x, is_most ? x : total.most);
     total.sum = is_most ? total.sum * less + R(1) : total.sum + less;
     total.most = is_most ? x : total.most;
+}
+#define EACH 1
+template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, u64 i) {
+    R most = total[0].most;
+    for (int v = 0; v < N; v++) most = real(pack.at[v]) > most ? real(pack.at[v]) : most;
+    R sum = total[0].sum * power(total[0].most, most);
+    for (int v = 0; v < N; v++) sum += power(real(pack.at[v]), most);
+    total[0] = A{most, sum};
 }
 ";
 const THREADS: usize = 256;

@@ -275,15 +275,14 @@ impl Op<1> for Euclidean {
     }
 }
 
-impl Derivative<1> for Euclidean {
-    const SAVES: Saves = Saves::Inputs;
+impl Derivative<2> for Euclidean {
+    const SAVES: Saves = Saves::OutputForLast;
 
     /// g · x / norm; 0 where the norm is 0, as in PyTorch.
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        let (x, kept) = (saved.input(0), Reduced { keepdim: true, ..self.0 });
-        let norm: Tensor = apply_raw(Euclidean(kept), [x.raw()])?.typed();
-        let factor = grad.reshape_to(*norm.shape())?.div(&norm)?.masked_fill(&norm.eq_scalar(0.0)?, 0.0)?;
-        Ok([Some(x.mul(&factor)?)])
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, norm) = (saved.input(0), saved.output());
+        let factor = grad.div(norm)?.masked_fill(&norm.eq_scalar(0.0)?, 0.0)?;
+        Ok([Some(x.mul(&self.0.spread(&factor, x.shape())?)?), None])
     }
 }
 
@@ -370,14 +369,17 @@ fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
     let x = prepared_raw(Precision::F32UnderAutocast, x)?;
     let dtype = x.dtype();
     if p == 2.0 && x.node.is_none() {
-        return apply_raw(Euclidean(reduced), [&x]).map(Raw::typed);
+        return run_unrecorded(&Euclidean(reduced), [&x]).map(Raw::typed);
     }
     let x: Tensor = x.converted(dtype.computing())?.typed();
     let total = |x: Tensor| sum(x.raw(), reduced).map(Raw::typed::<Float>);
     let norm = no_autocast(|| match p {
         0.0 => total(x.ne_scalar(0.0)?.to_float_of(x.dtype())?),
         1.0 => total(x.abs()?),
-        2.0 => apply_raw(Euclidean(reduced), [x.raw()]).map(Raw::typed),
+        2.0 => {
+            let norm = run_unrecorded(&Euclidean(reduced), [x.raw()])?;
+            Ok(record("norm", Euclidean(reduced), [Some(x.raw()), None], norm).typed())
+        }
         f64::INFINITY => extreme_of(x.abs()?.raw(), reduced, true).map(Raw::typed),
         f64::NEG_INFINITY => extreme_of(x.abs()?.raw(), reduced, false).map(Raw::typed),
         p => total(x.abs()?.pow(p)?)?.pow(1.0 / p),

@@ -84,14 +84,25 @@ fn indexed(x: CudaView<'_>) -> Indexed {
     Indexed { op: "cross_entropy", dim: 1, shape: *x.shape() }
 }
 
-/// One loss for each row.
-pub(super) fn losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>, mut out: CudaOut<'_>) -> Result<()> {
+/// Whether rows are so long that a kernel reads them more than once.
+pub(super) fn reads_rows_again(x: CudaView<'_>) -> bool {
+    Rows::new(x, 0, 0).are_long() && !cuda::RowPlan::new(x.shape()[1], x.dtype(), 1, |bytes| x.is_aligned(bytes)).is_kept()
+}
+
+/// One loss for each row, and its scale, if there is room for it: the largest element, and Σ exp(x − largest).
+pub(super) fn losses(
+    device: &CudaDevice,
+    x: CudaView<'_>,
+    target: CudaView<'_>,
+    scales: Option<CudaOut<'_>>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
     let (op, rows) = ("cross_entropy", Rows::new(x, 0, 0));
     if rows.rows == 0 {
         return Ok(());
     }
     if rows.are_long() {
-        return long_losses(device, x, target, out);
+        return long_losses(device, x, target, scales, out);
     }
     let launch = rows.launch(op)?;
     let (constants, rows) = (rows.constants(), Argument::Value(bytemuck::bytes_of(&rows)));
@@ -118,15 +129,23 @@ fn long_rows(
 }
 
 /// [`losses`] of many classes.
-fn long_losses(device: &CudaDevice, x: CudaView<'_>, target: CudaView<'_>, mut out: CudaOut<'_>) -> Result<()> {
+fn long_losses(
+    device: &CudaDevice,
+    x: CudaView<'_>,
+    target: CudaView<'_>,
+    scales: Option<CudaOut<'_>>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
     let op = "cross_entropy";
     let (plan, launch, rows, n) = long_rows(op, x, 1, true)?;
     let kernel = ([x.dtype(), out.dtype()], "losses");
     device.with_fault(indexed(x), |[fault, site]| {
         let [rows, n] = [&rows[..], &n].mapped(Argument::Value);
-        let arguments = [out.argument(), x.argument(), target.argument(), fault, site, rows, n];
-        // SAFETY: as in `losses`; packs begin where they may.
-        unsafe { LONG_ROWS.launch_for(device, op, kernel, plan.constants(), launch, &arguments) }
+        let constants = plan.constants().and(&[("HAS_SCALES", scales.is_some().into())]);
+        let scales = scales.map_or(x.argument(), CudaOut::into_argument);
+        let arguments = [out.argument(), scales, x.argument(), target.argument(), fault, site, rows, n];
+        // SAFETY: as in `losses`; packs begin where they may; scales, if there are any, are two for each row.
+        unsafe { LONG_ROWS.launch_for(device, op, kernel, constants, launch, &arguments) }
     })
 }
 
@@ -154,10 +173,10 @@ pub(super) fn total(
     })
 }
 
-/// The gradient of `x`, from that of the loss or the losses, which is 1 if there is none.
+/// The gradient of `x`, of which rows may have scales, from that of the loss or the losses, which is 1 if there is none.
 pub(super) fn grad(
     device: &CudaDevice,
-    x: CudaView<'_>,
+    (x, scales): (CudaView<'_>, Option<CudaView<'_>>),
     grad: Option<CudaView<'_>>,
     target: CudaView<'_>,
     factor: u64,
@@ -175,9 +194,10 @@ pub(super) fn grad(
         let (plan, launch, n_rows, n) = long_rows(op, x, 1, is_aligned)?;
         let (step, factor) = (rows.grad_step.to_ne_bytes(), factor.to_ne_bytes());
         let sizes = [&n_rows[..], &n, &step, &factor].mapped(Argument::Value);
-        let arguments: cuda::Arguments<'_> = tensors.into_iter().chain(sizes).collect();
-        let constants = plan.constants().and(&has_grad);
-        // SAFETY: as below; packs begin where they may.
+        let constants = plan.constants().and(&has_grad).and(&[("HAS_SCALES", scales.is_some().into())]);
+        let scales = scales.unwrap_or(x).argument();
+        let arguments: cuda::Arguments<'_> = tensors.into_iter().chain([scales]).chain(sizes).collect();
+        // SAFETY: as below; packs begin where they may; scales, if there are any, are two for each row.
         return unsafe { LONG_ROWS.launch_for(device, op, kernel, constants, launch, &arguments) };
     }
     let (launch, constants) = (rows.launch(op)?, rows.constants().and(&has_grad));

@@ -23,11 +23,13 @@ INLINE Scale scale_of(Row<T>& row, u32 n) {
 }
 
 #ifdef KERNEL_losses
-KERNEL losses(O* y, const T* x, const i64* target, Fault* fault, u64 site, u64 rows, u32 n) {
+// With HAS_SCALES, scales[r] are what the gradient needs of a row.
+KERNEL losses(O* y, Scale* scales, const T* x, const i64* target, Fault* fault, u64 site, u64 rows, u32 n) {
     u64 r = row_number(rows);
     Row<T> row(x + r * n, n);
     Scale scale = scale_of(row, n);
     if (threadIdx.x > 0) return;
+    if (HAS_SCALES) scales[r] = scale;
     i64 right = target[r];
     R loss = exists(right, n, fault, site) ? log(scale.sum) - (real(x[r * n + right]) - scale.largest) : real(nothing());
     y[r] = to<O>(loss);
@@ -35,13 +37,13 @@ KERNEL losses(O* y, const T* x, const i64* target, Fault* fault, u64 site, u64 r
 #endif
 #ifdef KERNEL_grad
 // The gradient of a row's loss is dy[r · step], or 1 if there is none, times the factor.
-KERNEL grad(T* dx, const T* x, const O* dy, const i64* target, u64 rows, u32 n, u64 step, u64 factor) {
+KERNEL grad(T* dx, const T* x, const O* dy, const i64* target, const Scale* scales, u64 rows, u32 n, u64 step, u64 factor) {
     u64 r = row_number(rows);
     i64 right = target[r];
     R scaled = constant(factor);
     if (HAS_GRAD) scaled = real(dy[r * step]) * scaled;
     Row<T> row(x + r * n, n);
-    Scale scale = scale_of(row, n);
+    Scale scale = HAS_SCALES ? scales[r] : scale_of(row, n);
     R share = R(1) / scale.sum;
     each_pack(n, [&](int p, u32 i) {
         R out[V];

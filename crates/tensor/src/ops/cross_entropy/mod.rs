@@ -3,7 +3,7 @@
 
 mod cuda;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::autocast;
 use crate::autograd::{Saved, is_grad_enabled};
@@ -48,7 +48,8 @@ fn loss_in(to: DType, scores: &Tensor, target: &Tensor<Int>, reduction: Reductio
     let version = target.storage().version();
     let labels = Labels { target, version, reduction };
     let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
-    apply(CrossEntropy { labels, to, wants_grad, grad: Mutex::new(None) }, [scores])
+    let keeps_scales = scores.requires_grad() && is_grad_enabled();
+    apply(CrossEntropy { labels, to, wants_grad, keeps_scales, made: Mutex::default() }, [scores])
 }
 
 /// The right classes, which nobody may change until the gradient was computed.
@@ -97,7 +98,24 @@ struct CrossEntropy {
     to: DType,
     /// Whether a device computes the gradient along with the loss.
     wants_grad: bool,
-    grad: Mutex<Option<Raw>>, // of a loss whose own gradient is 1, until it is asked for; guards nothing else
+    /// Whether a device keeps of long rows what their gradient needs to know.
+    keeps_scales: bool,
+    made: Mutex<Made>, // guards nothing else
+}
+
+/// What a device makes along with the loss.
+#[derive(Default)]
+struct Made {
+    /// Of a loss whose own gradient is 1, until it is asked for.
+    grad: Option<Raw>,
+    /// The largest element of each row, and Σ exp(x − largest).
+    scales: Option<Raw>,
+}
+
+impl CrossEntropy {
+    fn made(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 per_type! { CrossEntropy[1]: Real }
@@ -120,16 +138,17 @@ impl Op<1> for CrossEntropy {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let factor = constant(x.dtype(), self.labels.factor().into());
         let on = Device::Cuda(device.clone());
-        let room = || FreshCuda::allocate(<Self as Op<1>>::NAME, *x.shape(), x.dtype(), &on, device);
-        let mut grad = self.wants_grad.then(room).transpose()?;
+        let room = |shape, dtype| FreshCuda::allocate(<Self as Op<1>>::NAME, shape, dtype, &on, device);
+        let mut grad = self.wants_grad.then(|| room(*x.shape(), x.dtype())).transpose()?;
+        let of_rows = || room(Shape::new(&[x.shape()[0], 2])?, x.dtype().computing());
+        let mut scales = (self.keeps_scales && cuda::reads_rows_again(x)).then(of_rows).transpose()?;
         self.labels.with_view(|target| match self.labels.reduction {
-            Reduction::None => cuda::losses(device, x, target, out),
+            Reduction::None => cuda::losses(device, x, target, scales.as_mut().map(FreshCuda::out), out),
             Reduction::Mean | Reduction::Sum => {
                 cuda::total(device, x, target, factor, out, grad.as_mut().map(FreshCuda::out))
             }
         })?;
-        let grad = grad.map(FreshCuda::share);
-        *self.grad.lock().unwrap_or_else(PoisonError::into_inner) = grad;
+        *self.made() = Made { grad: grad.map(FreshCuda::share), scales: scales.map(FreshCuda::share) };
         Ok(())
     }
 }
@@ -139,14 +158,15 @@ impl Derivative<1> for CrossEntropy {
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         self.labels.check_unchanged()?;
-        Ok([Some(apply(CrossEntropyGrad(self.labels.clone()), [saved.input(0), grad])?)])
+        let gradient = CrossEntropyGrad { labels: self.labels.clone(), scales: self.made().scales.clone() };
+        Ok([Some(apply(gradient, [saved.input(0), grad])?)])
     }
     fn backward_of_one(&self, saved: &Saved<'_, 1>) -> Option<Result<[Option<Tensor>; 1]>> {
         let Device::Cuda(device) = saved.input(0).storage().device() else { return None };
-        let made = || self.grad.lock().unwrap_or_else(PoisonError::into_inner).take(); // taken, since the caller may change it
+        let made = || self.made().grad.take(); // taken, since the caller may change it
         let grad = |()| match made() {
             Some(grad) => Ok([Some(grad.typed())]),
-            None => Ok([Some(gradient_of_one(&self.labels, device, saved.input(0).raw())?)]),
+            None => Ok([Some(self.gradient_of_one(device, saved.input(0).raw())?)]),
         };
         Some(self.labels.check_unchanged().and_then(grad))
     }
@@ -174,7 +194,11 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
 }
 
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
-struct CrossEntropyGrad(Labels);
+struct CrossEntropyGrad {
+    labels: Labels,
+    /// As in [`Made`].
+    scales: Option<Raw>,
+}
 
 per_type! { CrossEntropyGrad[2]: Real }
 
@@ -184,8 +208,11 @@ impl Op<2> for CrossEntropyGrad {
     const PRECISION: Precision = Precision::Computing;
 
     fn cuda(&self, device: &CudaDevice, [x, grad]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        let factor = constant(x.dtype(), self.0.factor().into());
-        self.0.with_view(|target| cuda::grad(device, x, Some(grad), target, factor, out))
+        let factor = constant(x.dtype(), self.labels.factor().into());
+        let scales = self.scales.as_ref();
+        self.labels.with_view(|target| {
+            with_view(scales, |scales| cuda::grad(device, (x, scales), Some(grad), target, factor, out))
+        })
     }
 }
 
@@ -194,17 +221,17 @@ impl Derivative<2> for CrossEntropyGrad {
 
     /// With `h` the gradient that arrives and `p` = softmax(x): g · p · (h − Σ h·p) for `x`, Σ h·p − h[target] for `g`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        self.0.check_unchanged()?;
+        self.labels.check_unchanged()?;
         let (x, grad) = (saved.input(0), saved.input(1));
         let p = x.softmax(1)?;
         let sums = h.mul(&p)?.sum_keepdim(1)?;
         let for_x = || {
             let grad = if grad.rank() == 0 { grad.clone() } else { grad.unsqueeze(1)? };
-            p.mul(&h.sub(&sums)?)?.mul(&grad.mul_scalar(self.0.factor())?)
+            p.mul(&h.sub(&sums)?)?.mul(&grad.mul_scalar(self.labels.factor())?)
         };
         let for_grad = || {
-            let of_rows = sums.sub(&h.gather(1, &self.0.target.unsqueeze(1)?)?)?.squeeze(1)?;
-            if grad.rank() == 0 { of_rows.sum(..)?.mul_scalar(self.0.factor()) } else { Ok(of_rows) }
+            let of_rows = sums.sub(&h.gather(1, &self.labels.target.unsqueeze(1)?)?)?.squeeze(1)?;
+            if grad.rank() == 0 { of_rows.sum(..)?.mul_scalar(self.labels.factor()) } else { Ok(of_rows) }
         };
         Ok([saved.grad_of(0, for_x)?, saved.grad_of(1, for_grad)?])
     }
@@ -215,22 +242,34 @@ impl<R: Real> CpuKernel<R, 2> for CrossEntropyGrad {
 
     fn cpu(&self, [x, grad]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let classes = x.shape[1];
-        let scale = R::from_f64(self.0.factor());
+        let scale = R::from_f64(self.labels.factor());
         let grad = grad.data;
         let grad_of = |row| grad.get(if grad.len() == 1 { 0 } else { row }) * scale;
         let computed =
-            self.0.checked(x.shape, |target| cpu::cross_entropy_grad(x.data, target, grad_of, classes, out))?;
+            self.labels.checked(x.shape, |target| cpu::cross_entropy_grad(x.data, target, grad_of, classes, out))?;
         computed.map_err(Error::scratch(<Self as Op<2>>::NAME))
     }
 }
 
-/// The same where the output's gradient is 1, on a device; not recorded.
-fn gradient_of_one(labels: &Labels, device: &CudaDevice, x: &Raw) -> Result<Tensor> {
-    let factor = constant(x.dtype(), labels.factor().into());
-    let x = &x.gap_free()?;
-    let out = on_cuda(GRADIENT, device, [Some(x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
-        let [x] = inputs.cuda_views();
-        labels.with_view(|target| cuda::grad(device, x, None, target, factor, out))
-    })?;
-    Ok(out.typed())
+impl CrossEntropy {
+    /// The same where the output's gradient is 1, on a device; not recorded.
+    fn gradient_of_one(&self, device: &CudaDevice, x: &Raw) -> Result<Tensor> {
+        let factor = constant(x.dtype(), self.labels.factor().into());
+        let (x, scales) = (&x.gap_free()?, self.made().scales.clone());
+        let out = on_cuda(GRADIENT, device, [Some(x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+            let [x] = inputs.cuda_views();
+            self.labels.with_view(|target| {
+                with_view(scales.as_ref(), |scales| cuda::grad(device, (x, scales), None, target, factor, out))
+            })
+        })?;
+        Ok(out.typed())
+    }
+}
+
+/// Calls `f` with a tensor that nobody else has, if there is one.
+fn with_view<R>(tensor: Option<&Raw>, f: impl FnOnce(Option<CudaView<'_>>) -> R) -> R {
+    match tensor {
+        Some(tensor) => f(Some(tensor.storage.lock().cuda(&tensor.layout, tensor.dtype()))),
+        None => f(None),
+    }
 }
