@@ -102,32 +102,38 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
     }
 }
 ";
-/// The sum stays below the number of powers, whatever they are of. Two numbers that are equal are e⁰ apart, also two infinities.
+/// The sum stays below the number of powers, whatever they are of. An infinite number is not taken away: its power is infinite.
 const POWERS: &str = "
 struct __align__(2 * sizeof(R)) A { R most, sum; };
-INLINE R power(R x, R most) { return x == most ? R(1) : exp_for<O>(x - most); }
+INLINE R taken_away(R most) { return most == R(INFINITY) ? R(0) : most; }
+INLINE R power(R x, R less) { return exp_for<O>(x - less); }
 INLINE A together(A a, A b) {
-    R most = a.most > b.most ? a.most : b.most;
-    return A{most, a.sum * power(a.most, most) + b.sum * power(b.most, most)};
+    R most = max(a.most, b.most), less = taken_away(most);
+    return A{most, a.sum * power(a.most, less) + b.sum * power(b.most, less)};
+}
+template <int N> INLINE void add_all(A& total, const R (&x)[N]) {
+    R most = total.most;
+    for (int v = 0; v < N; v++) most = max(most, x[v]);
+    R less = taken_away(most), sum = total.sum * power(total.most, less);
+    for (int v = 0; v < N; v++) sum += power(x[v], less);
+    total = A{most, sum};
 }
 INLINE void add(A& total, R x, u64 i) {
-    bool is_most = x > total.most;
-    R less = power(is_most ? total.most : x, is_most ? x : total.most);
-    total.sum = is_most ? total.sum * less + R(1) : total.sum + less;
-    total.most = is_most ? x : total.most;
+    const R one[] = {x};
+    add_all(total, one);
 }
 #define EACH 1
 template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, u64 i) {
-    R most = total[0].most;
-    for (int v = 0; v < N; v++) most = real(pack.at[v]) > most ? real(pack.at[v]) : most;
-    R sum = total[0].sum * power(total[0].most, most);
-    for (int v = 0; v < N; v++) sum += power(real(pack.at[v]), most);
-    total[0] = A{most, sum};
+    R x[N];
+    for (int v = 0; v < N; v++) x[v] = real(pack.at[v]);
+    add_all(total[0], x);
 }
 ";
 const THREADS: usize = 256;
 /// Blocks that keep any GPU of today busy. A constant: results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
+/// Threads that keep any GPU of today busy: of more rows than have as many, each has fewer threads.
+const ENOUGH_THREADS: usize = 1 << 18;
 /// Positions that a thread takes at least where there are several segments.
 const LEAST_POSITIONS: usize = 8;
 
@@ -271,7 +277,8 @@ impl Plan {
         let lanes = if in_columns {
             (THREADS / kept.len().next_power_of_two().min(32)).min(n.next_power_of_two())
         } else {
-            (n.next_power_of_two() / 4).clamp(1, THREADS)
+            let enough = (ENOUGH_THREADS / kept.len().max(1)).next_power_of_two().clamp(32, THREADS);
+            (n.next_power_of_two() / 4).clamp(1, enough)
         };
         let blocks = kept.len().div_ceil(THREADS / lanes);
         let segments = (ENOUGH_BLOCKS / blocks).min(n / lanes / LEAST_POSITIONS).max(1);
