@@ -1,12 +1,12 @@
 //! Every operation of the table, in every precision, forward and backward, beside PyTorch in the same run.
 //!
 //! ```text
-//! PYTHON=path/to/python/with/torch cargo bench --bench ops -- [--only NAME] [--quick] [--json FILE]
+//! PYTHON=path/to/python/with/torch cargo bench --bench ops -- [--only NAME] [--quick] [--json FILE] [--device cuda]
 //! ```
 //!
 //! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
 //! least time of a call counts. A row above the limit is measured again before it counts as slow: at once, as often as
-//! [`AGAIN`] says, and after all others, as often as [`LATER`] says. Most such rows are noise, and some noise lasts for
+//! [`AGAIN`] says, and after all others, as often as `--later` says. Most such rows are noise, and some noise lasts for
 //! seconds, or as long as another machine on the same host uses its caches. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
 
 // Not as a crate: examples would be compiled with it, too.
@@ -27,16 +27,17 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{self, Backward};
-use pagelock::tensor::{AnyTensor, DType};
+use pagelock::tensor::{AnyTensor, DType, Float32MatmulPrecision, set_float32_matmul_precision};
 use serde::Serialize;
 
 use self::operations::{Derivative, Operation, Sample, table};
 use self::torch::Torch;
 
+/// Calls for which a GPU is waited for once.
+const QUEUED: u32 = 5;
 /// Further rounds for a slow row.
 const AGAIN: usize = 4;
-/// How often rows that are slow yet are measured after all others, and the pause before each time.
-const LATER: usize = 8;
+/// The pause before slow rows are measured after all others.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Times every operation beside PyTorch
@@ -48,12 +49,21 @@ struct Args {
     /// One precision of each kind, the first sample of each operation
     #[arg(long)]
     quick: bool,
+    /// `cpu` or `cuda`
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Precisions with these names, with commas between; without, all
+    #[arg(long, value_delimiter = ',')]
+    dtypes: Vec<String>,
+    /// How often rows that are slow yet are measured after all others
+    #[arg(long, default_value_t = 8)]
+    later: usize,
     /// Threads of both sides
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Numbers in the inputs, about
-    #[arg(long, default_value_t = 1 << 20)]
-    size: usize,
+    /// Numbers in the inputs, about; without, 2²⁰, on a GPU 2²⁴
+    #[arg(long)]
+    size: Option<usize>,
     /// A row is slow if it takes more than this multiple of PyTorch's time
     #[arg(long, default_value_t = 1.2)]
     limit: f64,
@@ -80,6 +90,7 @@ struct Case {
     sample: Rc<Sample>,
     dtype: DType,
     pass: &'static str,
+    device: Device,
 }
 
 /// Milliseconds of a call, the least ones so far.
@@ -108,15 +119,19 @@ fn main() -> Result<()> {
     let args = Args::parse();
     set_num_threads(args.threads);
     let python = args.python.clone().or_else(|| std::env::var_os("PYTHON").map(PathBuf::from));
-    let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads)?;
+    let device: Device = args.device.parse()?;
+    if !device.is_cpu() {
+        set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's convolutions are
+    }
+    let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads, &device)?;
     let mut measured = Vec::new();
-    for case in cases(&args) {
+    for case in cases(&args, &device) {
         let times = case.measure(&args, &mut torch)?;
         measured.push((case, times));
         let name = measured.last().map_or("", |(case, _)| case.operation.name);
         eprint!("\r{:60}", format!("{name}: {} rows", measured.len()));
     }
-    for _ in 0..LATER {
+    for _ in 0..args.later {
         let slow: Vec<_> = measured.iter_mut().filter(|(_, times)| times.are_slow(args.limit)).collect();
         if slow.is_empty() {
             break;
@@ -136,19 +151,30 @@ fn main() -> Result<()> {
 }
 
 /// All that are asked for.
-fn cases(args: &Args) -> Vec<Case> {
+fn cases(args: &Args, device: &Device) -> Vec<Case> {
     let mut cases = Vec::new();
+    let size = args.size.unwrap_or(if device.is_cpu() { 1 << 20 } else { 1 << 24 });
     for operation in table().into_iter().filter(|operation| wanted(operation, &args.only)).map(Rc::new) {
         for dtype in operation.dtypes() {
             if args.quick && !matches!(dtype, DType::F32 | DType::BF16 | DType::I64 | DType::Bool) {
                 continue;
             }
+            if !args.dtypes.is_empty() && !args.dtypes.iter().any(|name| name == dtype.name()) {
+                continue;
+            }
             let differentiable = operation.derivative == Derivative::Twice && dtype.is_float();
             let passes = if differentiable { &["forward", "backward"][..] } else { &["forward"] };
             for sample in
-                (operation.large)(args.size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
+                (operation.large)(size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
             {
-                let case = |&pass| Case { operation: operation.clone(), sample: sample.clone(), dtype, pass };
+                let (operation, device) = (&operation, device);
+                let case = |&pass| Case {
+                    operation: operation.clone(),
+                    sample: sample.clone(),
+                    dtype,
+                    pass,
+                    device: device.clone(),
+                };
                 cases.extend(passes.iter().map(case));
             }
         }
@@ -169,16 +195,18 @@ impl Case {
     }
 
     fn in_turns(&self, args: &Args, torch: &mut Torch) -> Result<Times> {
-        let Case { operation, sample, dtype, pass } = self;
-        let is_forward = *pass == "forward";
-        let call = if is_forward { forward(operation, sample, *dtype)? } else { backward(operation, sample, *dtype)? };
+        let Case { operation, sample, dtype, pass, device } = self;
+        let call = match *pass {
+            "forward" => forward(operation, sample, *dtype, device)?,
+            _ => backward(operation, sample, *dtype, device)?,
+        };
         let lacks = torch.prepare(operation, sample, *dtype, pass)?;
         let mut times = Times { ours: f64::INFINITY, torch: None };
         for turn in 0..args.turns * (1 + AGAIN) {
             if turn >= args.turns && !times.are_slow(args.limit) {
                 break;
             }
-            let ours = least(&call, Duration::from_millis(args.turn))?;
+            let ours = least(&call, device, Duration::from_millis(args.turn))?;
             let torch = if lacks.is_none() { Some(torch.least(args.turn)?) } else { None };
             times = times.least(Times { ours, torch });
         }
@@ -208,9 +236,9 @@ impl Times {
     }
 }
 
-fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType) -> Result<Call> {
+fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType, device: &Device) -> Result<Call> {
     let (operation, args) = (operation.clone(), sample.args.clone());
-    let inputs = sample.make(dtype, &Device::Cpu)?;
+    let inputs = sample.make(dtype, device)?;
     Ok(Box::new(move || {
         black_box(no_grad(|| operation.call(&inputs, &args))?);
         Ok(())
@@ -218,8 +246,8 @@ fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType) -> Result<C
 }
 
 /// The gradients of all inputs, of a graph that is walked again and again.
-fn backward(operation: &Operation, sample: &Sample, dtype: DType) -> Result<Call> {
-    let mut inputs = sample.make(dtype, &Device::Cpu)?;
+fn backward(operation: &Operation, sample: &Sample, dtype: DType, device: &Device) -> Result<Call> {
+    let mut inputs = sample.make(dtype, device)?;
     let of: Vec<Tensor> =
         inputs.values.iter().map(|x| Ok(x.float()?.set_requires_grad(true))).collect::<Result<_>>()?;
     inputs.values = of.iter().map(AnyTensor::from).collect();
@@ -233,14 +261,17 @@ fn backward(operation: &Operation, sample: &Sample, dtype: DType) -> Result<Call
     }))
 }
 
-/// Milliseconds of the fastest call within about so long a time; at least three calls.
-fn least(call: &Call, time: Duration) -> Result<f64> {
+/// Milliseconds of the fastest call within about so long a time, on a GPU of some calls; at least three times.
+fn least(call: &Call, device: &Device, time: Duration) -> Result<f64> {
     call()?;
+    device.synchronize()?;
+    let queued = if device.is_cpu() { 1 } else { QUEUED };
     let (begin, mut least) = (Instant::now(), Duration::MAX);
     for calls in 0.. {
         let before = Instant::now();
-        call()?;
-        least = least.min(before.elapsed());
+        (0..queued).try_for_each(|_| call())?;
+        device.synchronize()?;
+        least = least.min(before.elapsed() / queued);
         if calls >= 2 && begin.elapsed() > time {
             break;
         }

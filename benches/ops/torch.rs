@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use pagelock::tensor::DType;
+use pagelock::tensor::{DType, Device};
 use serde_json::{Value, json};
 
 use super::operations::{Operation, Sample};
@@ -18,10 +18,10 @@ pub(crate) struct Torch {
 }
 
 impl Torch {
-    pub(crate) fn start(python: &Path, threads: usize) -> Result<Torch> {
+    pub(crate) fn start(python: &Path, threads: usize, device: &Device) -> Result<Torch> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/torch_ops.py");
         let mut command = Command::new(python);
-        command.arg(script).arg(threads.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args([script, &threads.to_string(), &device.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("cannot start {}", python.display()))?;
         let (questions, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Ok(Torch { child, questions, answers: BufReader::new(answers) })
