@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{self, Backward};
@@ -124,10 +124,15 @@ fn main() -> Result<()> {
         set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's convolutions are
     }
     let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads, &device)?;
-    let mut measured = Vec::new();
+    let (mut measured, mut failed) = (Vec::new(), 0);
     for case in cases(&args, &device) {
-        let times = case.measure(&args, &mut torch)?;
-        measured.push((case, times));
+        match case.measure(&args, &mut torch) {
+            Ok(times) => measured.push((case, times)),
+            Err(error) => {
+                failed += 1;
+                eprintln!("\n{error:#}");
+            }
+        }
         let name = measured.last().map_or("", |(case, _)| case.operation.name);
         eprint!("\r{:60}", format!("{name}: {} rows", measured.len()));
     }
@@ -144,10 +149,11 @@ fn main() -> Result<()> {
     eprintln!();
     let mut rows: Vec<Row> = measured.iter().map(|(case, times)| case.row(*times)).collect();
     print(&mut rows, args.limit);
-    match args.json {
-        Some(file) => Ok(fs::write(file, serde_json::to_string_pretty(&rows)?)?),
-        None => Ok(()),
+    if let Some(file) = args.json {
+        fs::write(file, serde_json::to_string_pretty(&rows)?)?;
     }
+    ensure!(failed == 0, "{failed} rows failed, which are not in the table");
+    Ok(())
 }
 
 /// All that are asked for.

@@ -51,6 +51,16 @@ fn products_with_a_shared_k_agree() {
 }
 
 #[test]
+fn a_product_may_have_more_columns_than_a_grid_has_tiles() {
+    let Some(gpu) = gpu() else { return };
+    let (column, row) = (Tensor::new([[1.0], [2.0], [3.0]]).unwrap(), Tensor::arange(0, 65_536 * 64 + 1, 1).unwrap());
+    let row = row.to_float().unwrap().unsqueeze(0).unwrap();
+    let [column, row] = [column, row].map(|x| x.to(&gpu).unwrap());
+    let product = with_kernels(Kernels::Own, || column.matmul(&row)).unwrap();
+    assert!(product.eq(&(&column * &row).unwrap()).unwrap().all(..).unwrap().item::<bool>().unwrap());
+}
+
+#[test]
 fn gradients_from_several_paths_agree() {
     let Some(gpu) = gpu() else { return };
     for (dtype, bound) in [(DType::F32, 1e-5), (DType::F64, 1e-13), (DType::F16, 2e-2), (DType::BF16, 0.15)] {

@@ -62,15 +62,11 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
     let op = OP;
     let product = Product::new(op, batches, a, b)?;
     let [m, n, _] = product.sizes.mapped(|size| size as usize);
-    if tiles_of(m, n).saturating_mul(product.batches as usize) <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS {
+    if tiles_of(m, n).saturating_mul(product.batches as usize) <= ENOUGH_TILES {
         return dots(device, op, &product, Bias::None, [a, b], out);
     }
     let (tile, threads) = (TILE, TILE_THREADS);
-    let columns = n.div_ceil(tile);
-    if columns > MOST_BLOCKS {
-        count(op, usize::MAX)?; // refused
-    }
-    let grid = [m.div_ceil(tile), columns, (product.batches as usize).min(MOST_BLOCKS)];
+    let grid = [m.div_ceil(tile), n.div_ceil(tile).min(MOST_BLOCKS), (product.batches as usize).min(MOST_BLOCKS)];
     let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
     // SAFETY: the kernels take these; places are inside of the views, whose sizes and strides these are, and each element
@@ -80,7 +76,7 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
 
 /// Whether `m · n` results are few enough for [`linear`].
 pub(super) fn has_few_results(m: usize, n: usize) -> bool {
-    tiles_of(m, n) <= ENOUGH_TILES && n.div_ceil(SIDE) <= MOST_BLOCKS
+    tiles_of(m, n) <= ENOUGH_TILES
 }
 
 fn tiles_of(m: usize, n: usize) -> usize {

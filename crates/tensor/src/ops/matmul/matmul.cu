@@ -40,7 +40,7 @@ INLINE void write_with_bias(O* y, const T* bias, const Product& p, u32 batch, u3
     else write(y, p, batch, m, n, ADDS_BIAS && n < p.n ? sum + real(bias[n * p.bias_stride]) : sum);
 }
 #endif
-// Grid: tiles along m, tiles along n, batches (each block takes every gridDim.z-th).
+// Grid: tiles along m, tiles along n, batches (each block takes every gridDim.z-th; of `tiles`, every gridDim.y-th along n).
 #define FOR_EACH_BATCH(batch) for (u32 batch = blockIdx.z; batch < p.batches; batch += gridDim.z)
 
 // ---- few results ----------------------------------------------------------------------------------------------------
@@ -259,7 +259,9 @@ INLINE void tile_of_slices(O* y, const T* a, const T* b, const Product& p, u32 b
 
 extern "C" __global__ void __launch_bounds__(THREADS) tiles(O* y, const T* a, const T* b, Product p) {
     begin();
-    FOR_EACH_BATCH(batch) tile_of_slices(y, a, b, p, batch, blockIdx.x * TILE, blockIdx.y * TILE);
+    FOR_EACH_BATCH(batch)
+        for (u32 column = blockIdx.y * TILE; column < p.n; column += gridDim.y * TILE)
+            tile_of_slices(y, a, b, p, batch, blockIdx.x * TILE, column);
 }
 
 #endif
