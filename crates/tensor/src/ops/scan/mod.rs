@@ -86,8 +86,8 @@ impl Op<1> for Cumsum {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(
             device,
-            (Self::NAME, ["cumsum_rows", "cumsum_lines"]),
-            [x],
+            (Self::NAME, &cuda::CUMSUM),
+            (x, None),
             Lines::along(self.dim, x.shape()),
             self.reverse,
             out,

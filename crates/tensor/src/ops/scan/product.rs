@@ -26,8 +26,8 @@ impl Op<1> for Cumprod {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         cuda::run(
             device,
-            (Self::NAME, ["cumprod_rows", "cumprod_lines"]),
-            [x],
+            (Self::NAME, &cuda::CUMPROD),
+            (x, None),
             Lines::along(self.dim, x.shape()),
             false,
             out,
@@ -121,9 +121,9 @@ impl Op<2> for Recurrence {
     const NAME: &'static str = "cumprod's gradient";
     const INPUTS: Inputs = Inputs::WithoutGaps;
 
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-        let lines = Lines::along(self.dim, inputs[0].shape());
-        cuda::run(device, (Self::NAME, ["recurrence_rows", "recurrence_lines"]), inputs, lines, self.reverse, out)
+    fn cuda(&self, device: &CudaDevice, [x, factors]: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
+        let lines = Lines::along(self.dim, x.shape());
+        cuda::run(device, (Self::NAME, &cuda::RECURRENCE), (x, Some(factors)), lines, self.reverse, out)
     }
 }
 

@@ -3,6 +3,14 @@
 //   cumprod     y[k] = y[k - 1] * x[k]
 //   recurrence  y[k] = x[k] + a[k] * y[k - 1]; in reverse x[k] + a[k + 1] * y[k + 1]
 // `_lines` has a thread for each line; `_rows`, where inner is 1, a warp for each line, 32 neighbors at a time.
+//
+// Long lines are taken in chunks, all at once. The kernel `_totals` computes what each chunk comes to; a scan of the totals says
+// where chunks start: `before`, of which a chunk reads that of the chunk before it.   totals, before: [lines / inner, chunks, inner].
+
+struct Scan {
+    u64 lines, n, inner, reverse;
+    u64 chunk, chunks; // neighbors of a chunk, and how many chunks a line has
+};
 
 struct Sum {
     INLINE Q of(Q a, Q b) { return plus(a, b); }
@@ -14,68 +22,82 @@ struct Product {
     INLINE Q none() { return 1; }
 };
 
-template <typename Op> INLINE void scan_line(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
-    u64 line = wide_thread_number();
-    if (line >= lines) return;
-    u64 start = line / inner * n * inner + line % inner;
-    Q all = Op::none();
-    for (u64 k = 0; k < n; k++) {
-        u64 at = start + (reverse ? n - 1 - k : k) * inner;
+// Where number k of a scan lies.
+INLINE u64 place(const Scan& g, u64 line_start, u64 k) { return line_start + (g.reverse ? g.n - 1 - k : k) * g.inner; }
+
+template <typename Op, bool WRITES> INLINE void scan_line(O* __restrict__ y, Q* totals, const T* __restrict__ x, const Q* before, const Scan& g) {
+    u64 id = wide_thread_number();
+    if (id >= g.lines * g.chunks) return;
+    u64 number = id / g.inner % g.chunks, start = id / g.inner / g.chunks * g.n * g.inner + id % g.inner;
+    u64 end = min(g.n, (number + 1) * g.chunk);
+    Q all = WRITES && number > 0 ? before[id - g.inner] : Op::none();
+    #pragma unroll 4
+    for (u64 k = number * g.chunk; k < end; k++) {
+        u64 at = place(g, start, k);
         all = Op::of(all, Q(real(x[at])));
-        y[at] = to<O>(all);
+        if (WRITES) y[at] = to<O>(all);
     }
+    if (!WRITES) totals[id] = all;
 }
 
-template <typename Op> INLINE void scan_row(O* y, const T* x, u64 lines, u64 n, u64 reverse) {
-    u64 line = wide_thread_number() / 32;
+template <typename Op, bool WRITES> INLINE void scan_row(O* __restrict__ y, Q* totals, const T* __restrict__ x, const Q* before, const Scan& g) {
+    u64 id = wide_thread_number() / 32;
     u32 lane = threadIdx.x % 32;
-    if (line >= lines) return;
-    Q before = Op::none();
-    for (u64 start = 0; start < n; start += 32) {
-        u64 k = start + lane;
-        u64 at = line * n + (reverse ? n - 1 - k : k);
-        Q all = k < n ? Q(real(x[at])) : Op::none();
+    if (id >= g.lines * g.chunks) return;
+    u64 number = id % g.chunks, start = id / g.chunks * g.n, end = min(g.n, (number + 1) * g.chunk);
+    Q last = WRITES && number > 0 ? before[id - 1] : Op::none();
+    #pragma unroll 4
+    for (u64 first = number * g.chunk; first < end; first += 32) {
+        u64 k = first + lane, at = place(g, start, k);
+        Q all = k < end ? Q(real(x[at])) : Op::none();
         for (u32 step = 1; step < 32; step *= 2) {
             Q other = __shfl_up_sync(~0u, all, step);
             if (lane >= step) all = Op::of(other, all);
         }
-        all = Op::of(before, all);
-        if (k < n) y[at] = to<O>(all);
-        before = __shfl_sync(~0u, all, 31);
+        all = Op::of(last, all);
+        if (WRITES && k < end) y[at] = to<O>(all);
+        last = __shfl_sync(~0u, all, 31);
     }
+    if (!WRITES && lane == 0) totals[id] = last;
 }
 
+#define SCAN(name, Op, along) extern "C" __global__ void name(O* y, const T* x, const Q* before, Scan g) { \
+    begin(); \
+    along<Op, true>(y, nullptr, x, before, g); \
+}
+#define TOTALS(name, Op, along) extern "C" __global__ void name(Q* totals, const T* x, const Q* before, Scan g) { \
+    begin(); \
+    along<Op, false>(nullptr, totals, x, before, g); \
+}
 #ifdef KERNEL_cumsum_lines
-extern "C" __global__ void cumsum_lines(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
-    begin();
-    scan_line<Sum>(y, x, lines, n, inner, reverse);
-}
+SCAN(cumsum_lines, Sum, scan_line)
 #endif
-
 #ifdef KERNEL_cumsum_rows
-extern "C" __global__ void cumsum_rows(O* y, const T* x, u64 lines, u64 n, u64, u64 reverse) {
-    begin();
-    scan_row<Sum>(y, x, lines, n, reverse);
-}
+SCAN(cumsum_rows, Sum, scan_row)
 #endif
-
+#ifdef KERNEL_cumsum_lines_totals
+TOTALS(cumsum_lines_totals, Sum, scan_line)
+#endif
+#ifdef KERNEL_cumsum_rows_totals
+TOTALS(cumsum_rows_totals, Sum, scan_row)
+#endif
 #ifdef KERNEL_cumprod_lines
-extern "C" __global__ void cumprod_lines(O* y, const T* x, u64 lines, u64 n, u64 inner, u64 reverse) {
-    begin();
-    scan_line<Product>(y, x, lines, n, inner, reverse);
-}
+SCAN(cumprod_lines, Product, scan_line)
 #endif
-
 #ifdef KERNEL_cumprod_rows
-extern "C" __global__ void cumprod_rows(O* y, const T* x, u64 lines, u64 n, u64, u64 reverse) {
-    begin();
-    scan_row<Product>(y, x, lines, n, reverse);
-}
+SCAN(cumprod_rows, Product, scan_row)
+#endif
+#ifdef KERNEL_cumprod_lines_totals
+TOTALS(cumprod_lines_totals, Product, scan_line)
+#endif
+#ifdef KERNEL_cumprod_rows_totals
+TOTALS(cumprod_rows_totals, Product, scan_row)
 #endif
 
 #ifdef KERNEL_recurrence_lines
-extern "C" __global__ void recurrence_lines(O* y, const T* x, const T* a, u64 lines, u64 n, u64 inner, u64 reverse) {
+extern "C" __global__ void recurrence_lines(O* y, const T* x, const T* a, Scan g) {
     begin();
+    u64 lines = g.lines, n = g.n, inner = g.inner, reverse = g.reverse;
     u64 line = wide_thread_number();
     if (line >= lines) return;
     u64 start = line / inner * n * inner + line % inner;
@@ -92,8 +114,9 @@ extern "C" __global__ void recurrence_lines(O* y, const T* x, const T* a, u64 li
 
 // Each lane has the map y -> sum + factor * y from what is before its first neighbor to itself.
 #ifdef KERNEL_recurrence_rows
-extern "C" __global__ void recurrence_rows(O* y, const T* x, const T* a, u64 lines, u64 n, u64, u64 reverse) {
+extern "C" __global__ void recurrence_rows(O* y, const T* x, const T* a, Scan g) {
     begin();
+    u64 lines = g.lines, n = g.n, reverse = g.reverse;
     u64 line = wide_thread_number() / 32;
     u32 lane = threadIdx.x % 32;
     if (line >= lines) return;
