@@ -9,7 +9,7 @@ mod range;
 mod samples;
 
 use self::range::range;
-use crate::cuda::{Formula, constant};
+use crate::cuda::{CudaDevice, CudaOut, Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
@@ -190,7 +190,7 @@ impl<K: Kind> Tensor<K> {
     where
         K: Numeric,
     {
-        range([start, end, step].mapped(Element::to_scalar), K::default_dtype()).map(Raw::typed)
+        range(&Device::Cpu, [start, end, step].mapped(Element::to_scalar), K::default_dtype()).map(Raw::typed)
     }
 }
 
@@ -378,7 +378,13 @@ impl<'d> TensorOptions<'d> {
     /// # Errors
     /// As [`TensorOptions::zeros`].
     pub fn eye(self, n: usize) -> Result<Tensor> {
-        eye(n, self.dtype::<Float>("eye")?)?.in_place_of(self.dtype::<Float>("eye")?, self.device)
+        let dtype = self.dtype::<Float>("eye")?;
+        if self.device.is_cpu() {
+            return eye(n, dtype).map(Raw::typed);
+        }
+        let x: Tensor = filled(self.device, "eye", Shape::new(&[n, n])?, dtype, Scalar::Int(0))?.typed();
+        x.fill_diagonal_(1)?;
+        Ok(x)
     }
 
     /// `start, start + step, …`; see [`Tensor::arange`].
@@ -390,7 +396,7 @@ impl<'d> TensorOptions<'d> {
         T: Element + Number<<T as Element>::Kind>,
     {
         let dtype = self.dtype::<T::Kind>("arange")?;
-        range([start, end, step].mapped(Element::to_scalar), dtype)?.in_place_of(dtype, self.device)
+        range(self.device, [start, end, step].mapped(Element::to_scalar), dtype).map(Raw::typed)
     }
 
     /// Uniform in [0, 1), from the default generator: the same numbers on any device.
@@ -499,18 +505,24 @@ pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DTy
             Ok(out.share())
         }
         Device::Cuda(cuda) => {
-            let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
-            profiler::on_stream(
-                op,
-                || cuda.stream(),
-                || match value.is_positive_zero() {
-                    true => cuda.stream().fill(out.out().into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
-                    false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out.out()),
-                },
-            )?;
-            Ok(out.share())
+            made_on(op, (device, cuda), (shape, dtype), |out| match value.is_positive_zero() {
+                true => cuda.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
+                false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out),
+            })
         }
     }
+}
+
+/// A tensor on a device, whose elements `queue` computes.
+fn made_on(
+    op: &'static str,
+    (device, cuda): (&Device, &CudaDevice),
+    (shape, dtype): (Shape, DType),
+    queue: impl FnOnce(CudaOut<'_>) -> Result<()>,
+) -> Result<Raw> {
+    let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
+    profiler::on_stream(op, || cuda.stream(), || queue(out.out()))?;
+    Ok(out.share())
 }
 
 fn filled_like(op: &'static str, like: &Raw, value: Scalar) -> Result<Raw> {

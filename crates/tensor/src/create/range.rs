@@ -1,8 +1,12 @@
 //! Numbers one step apart.
 
 use ::half::{bf16, f16};
+use pagelock_cuda::{Argument, Launch};
 
+use super::made_on;
 use crate::cpu::{self, math::half::Half};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, count};
+use crate::device::Device;
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -11,14 +15,14 @@ use crate::storage::Fresh;
 use crate::tensor::{Raw, by_dtype, by_real};
 
 /// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
-pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
-    let count = match [start, end, step] {
+pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
+    let steps = match [start, end, step] {
         [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => {
             integer_steps([start, end, step].mapped(i128::from))
         }
         floats => float_steps(floats.mapped(|value| decimal(value.to_f64(), dtype))),
     };
-    let count = count.ok_or_else(|| {
+    let steps = steps.ok_or_else(|| {
         Error::bad_argument(
             "arange",
             "step",
@@ -26,9 +30,39 @@ pub(super) fn range([start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw
             format!("it must lead from the start {start} towards the end {end}"),
         )
     })?;
-    let mut out = Fresh::allocate("arange", Shape::new(&[count])?, dtype)?;
+    let (shape, numbers) = (Shape::new(&[steps])?, [start, step]);
+    match device {
+        Device::Cpu => range_on_cpu(shape, numbers, dtype),
+        Device::Cuda(cuda) => made_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out)),
+    }
+}
+
+fn range_on_cuda(device: &CudaDevice, numbers: [Scalar; 2], mut out: CudaOut<'_>) -> Result<()> {
+    static CODE: Code = Code { name: "arange", text: include_str!("range.cu") };
+    const THREADS: usize = 256;
+    let (n, dtype) = (out.shape().elements(), out.dtype());
+    if n == 0 {
+        return Ok(());
+    }
+    let (is_float, numbers) = match numbers {
+        [Scalar::Int(start), Scalar::Int(step)] => (false, [start as u64, step as u64]),
+        floats => (true, floats.mapped(|value| decimal(value.to_f64(), dtype).to_bits())),
+    };
+    count("arange", n.div_ceil(THREADS))?;
+    let bytes = [numbers[0], numbers[1], n as u64].mapped(u64::to_ne_bytes);
+    let [first, step, len] = bytes.each_ref().mapped(|number| Argument::Value(number));
+    let constants = Constants::of(&[("IS_FLOAT", is_float.into())]);
+    let launch = Launch::covering(n, THREADS as u32);
+    // SAFETY: the kernel takes these; the result has n elements.
+    unsafe {
+        CODE.launch_for(device, "arange", ([dtype; 2], "range"), constants, launch, &[out.argument(), first, step, len])
+    }
+}
+
+fn range_on_cpu(shape: Shape, numbers: [Scalar; 2], dtype: DType) -> Result<Raw> {
+    let mut out = Fresh::allocate("arange", shape, dtype)?;
     // A loop without a choice in it is one of vectors.
-    match [start, step] {
+    match numbers {
         [Scalar::Int(start), Scalar::Int(step)] => fill(
             (&mut out, dtype),
             #[inline(always)]

@@ -1,6 +1,7 @@
-//! Results whose sizes depend on numbers, and questions about whole tensors. The host needs the numbers to answer, so it waits
-//! for a device, and the work is done on the host.
+//! Results whose sizes depend on numbers, and questions about whole tensors. The host needs a number to answer, so it waits
+//! for a device.
 
+use super::places::places;
 use super::quantile::Tally;
 use crate::autograd::{Kept, Saved, no_grad, record};
 use crate::cpu::{self, Key, PIECE, Stored, vectorized};
@@ -29,8 +30,11 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Memory`] if the result does not fit the budget; as [`Tensor::to_vec`].
     pub fn nonzero(&self) -> Result<Tensor<Int>> {
-        let mask: Tensor<Bool> = no_grad(|| self.raw().converted(DType::Bool))?.typed();
-        nonzero(&mask.to(&Device::Cpu)?.raw().gap_free()?)?.typed().to(&self.device())
+        let mask = no_grad(|| self.raw().converted(DType::Bool)?.gap_free())?;
+        match self.device() {
+            Device::Cpu => nonzero(&mask).map(Raw::typed),
+            Device::Cuda(device) => coordinates(places("nonzero", &device, &mask)?.typed(), self.shape()),
+        }
     }
 
     /// The elements where `mask` is true, in row-major order, as a vector; both broadcast. Waits for a device.
@@ -46,15 +50,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the shapes do not fit; as [`Tensor::nonzero`].
     pub fn masked_select(&self, mask: &Tensor<Bool>) -> Result<Tensor<K>> {
         let shape = Shape::broadcast("masked_select", self.shape(), mask.shape())?;
-        if self.device().is_cpu() {
-            return selected(&self.raw().expand(shape)?, &mask.raw().expand(shape)?.gap_free()?).map(Raw::typed);
-        }
-        let truths = truths(&mask.raw().expand(shape)?)?;
-        let index = Tensor::<Int>::build(n_true(&truths), |index: &mut [i64]| {
-            index.iter_mut().zip(places(&truths)).for_each(|(entry, place)| *entry = place as i64);
-        })?;
-        let index = index.to(&self.device())?;
-        self.raw().expand(shape)?.reshape(&[-1])?.index_select(0, index.raw()).map(Raw::typed)
+        selected(&self.raw().expand(shape)?, &mask.raw().expand(shape)?.gap_free()?).map(Raw::typed)
     }
 
     /// Whether both have the same shape and equal elements; NaN equals nothing. Waits for a device.
@@ -81,6 +77,22 @@ fn nonzero(mask: &Raw) -> Result<Raw> {
     })
 }
 
+/// The indices of elements, of which these are the places in row-major order.
+fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
+    let mut columns = Vec::with_capacity(shape.rank());
+    let mut rest = places.clone();
+    for &size in shape.iter().rev() {
+        let size = size.max(1) as i64; // of nothing there are no places
+        columns.push(rest.remainder_scalar(size)?);
+        rest = rest.floor_divide_scalar(size)?;
+    }
+    columns.reverse();
+    match columns.is_empty() {
+        true => places.reshape([places.len(), 0]),
+        false => Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1),
+    }
+}
+
 /// How many elements of a mask on the host, which has no gaps, are true, piece by piece.
 pub(super) fn counts_where(mask: &Raw) -> Result<Vec<usize>> {
     let mut counts = Vec::new();
@@ -93,30 +105,47 @@ pub(super) fn counts_where(mask: &Raw) -> Result<Vec<usize>> {
 
 const MASKED_SELECT: &str = "masked_select";
 
-/// [`Tensor::masked_select`] on the CPU, of tensors of one shape; the mask has no gaps.
+/// [`Tensor::masked_select`] of tensors of one shape; the mask has no gaps.
 fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
-    common_device(MASKED_SELECT, &[x, mask])?;
+    let device = common_device(MASKED_SELECT, &[x, mask])?;
+    let out = match device {
+        Device::Cpu => selected_on_cpu(x, mask)?,
+        Device::Cuda(device) => {
+            let places = places(MASKED_SELECT, &device, mask)?;
+            x.without_node().reshape(&[-1])?.index_select(0, &places)?
+        }
+    };
+    Ok(record(MASKED_SELECT, Selected { mask: Kept::new(mask.without_node()) }, [Some(x)], out))
+}
+
+fn selected_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
     let (counts, input) = (counts_where(mask)?, x.gap_free()?);
     let made = (Shape::new(&[counts.iter().sum()])?, x.dtype());
-    let out = on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], made, &mut |inputs, out| {
+    on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], made, &mut |inputs, out| {
         let mask = inputs.bits_of::<u8>(1).data.plain();
         by_bits!(inputs.dtype(), B => cpu::keep_where(inputs.bits_of::<B>(0).data.plain(), mask, &counts, out.bits()));
         Ok(())
-    })?;
-    Ok(record(MASKED_SELECT, Selected { mask: Kept::new(mask.without_node()) }, [Some(x)], out))
+    })
 }
 
 /// Zeros of the mask's shape, with the elements of a vector where it is true.
 fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
+    let out = match mask.storage.device() {
+        Device::Cpu => placed_on_cpu(x, mask)?,
+        Device::Cuda(_) => super::places::placed(MASKED_SELECT, x, mask)?,
+    };
+    Ok(record(MASKED_SELECT, Placed { mask: Kept::new(mask.clone()) }, [Some(x)], out))
+}
+
+fn placed_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
     let (counts, input) = (counts_where(mask)?, x.gap_free()?);
-    let out = on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], (*mask.shape(), x.dtype()), &mut |inputs, out| {
+    on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], (*mask.shape(), x.dtype()), &mut |inputs, out| {
         let mask = inputs.bits_of::<u8>(1).data.plain();
         by_bits!(inputs.dtype(), B => {
             cpu::replace_where(None, mask, &counts, inputs.bits_of::<B>(0).data.plain(), out.bits());
         });
         Ok(())
-    })?;
-    Ok(record(MASKED_SELECT, Placed { mask: Kept::new(mask.clone()) }, [Some(x)], out))
+    })
 }
 
 /// The derivative of [`selected`].
@@ -139,21 +168,6 @@ impl Derivative<1> for Placed {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(selected(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
     }
-}
-
-/// Which elements are not 0.
-fn truths(x: &Raw) -> Result<Vec<bool>> {
-    let truths: Tensor<Bool> = no_grad(|| x.converted(DType::Bool))?.typed();
-    truths.to_vec::<bool>()
-}
-
-fn n_true(truths: &[bool]) -> usize {
-    truths.iter().filter(|is_true| **is_true).count()
-}
-
-/// The places of what is true, in order.
-fn places(truths: &[bool]) -> impl Iterator<Item = usize> {
-    truths.iter().enumerate().filter(|(_, is_true)| **is_true).map(|(place, _)| place)
 }
 
 impl<K: Numeric> Tensor<K> {

@@ -4,14 +4,16 @@ use std::array;
 use std::hint::select_unpredictable;
 
 use super::host::extremes;
-use super::{choose, number_like};
+use super::{choose, number_like, search};
 use crate::autograd::no_grad;
 use crate::cpu::{Quantile, vectorized};
+use crate::create::filled;
+use crate::device::{Device, common_device};
 use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::zip;
 use crate::kind::{Bool, Int, Numeric};
-use crate::op::on_cpu;
+use crate::op::{on_cpu, widest};
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_num};
@@ -307,26 +309,19 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
         return Err(Error::wrong_shape(op, "the sorted tensor", sorted.shape(), expected));
     }
     let values = if is_vector { values.reshape(&[-1])? } else { values.clone() };
-    let (last, n) = (values.rank() - 1, sorted.shape()[sorted.rank() - 1]);
-    let device = values.storage.device();
-    let mut found = crate::create::filled(device, op, *values.shape(), DType::I64, Scalar::Int(0))?;
+    let n = sorted.shape()[sorted.rank() - 1];
+    let device = common_device(op, &[sorted, &values])?;
     if n == 0 || values.shape().elements() == 0 {
-        return found.reshape_to(shape);
+        return filled(&device, op, shape, DType::I64, Scalar::Int(0));
     }
-    if values.storage.device().is_cpu() {
-        return searched(op, sorted, &values, right)?.reshape_to(shape);
+    match device {
+        Device::Cpu => searched(op, sorted, &values, right)?.reshape_to(shape),
+        Device::Cuda(device) => {
+            let dtype = widest(op, &[sorted, &values])?;
+            let both = [&sorted.converted(dtype)?, &values.converted(dtype)?];
+            search::searched(op, &device, both, right)?.reshape_to(shape)
+        }
     }
-    let most = number_like(op, &found, Scalar::Int(n as i64))?;
-    for step in (0..=n.ilog2()).rev().map(|bit| 1_i64 << bit) {
-        let next = found.plus_scalar(Scalar::Int(step))?;
-        let is_there = next.le(&most)?;
-        let place = choose(op, &is_there, &next, &most)?.plus_scalar(Scalar::Int(-1))?;
-        let element = sorted.gather(last as isize, &place)?;
-        let is_behind = if right { element.gt(&values)? } else { element.ge(&values)? };
-        let goes_on = is_there.gt(&is_behind)?; // there, and not behind
-        found = choose(op, &goes_on, &next, &found)?;
-    }
-    found.reshape_to(shape)
 }
 
 impl<K: Numeric> Tensor<K> {

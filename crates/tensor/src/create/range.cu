@@ -1,0 +1,8 @@
+// y[i] = first + i * step, of floats computed in f64, of integers around the ends of i64. Both are given as bytes.
+
+extern "C" __global__ void range(O* y, u64 first, u64 step, u64 n) {
+    begin();
+    u64 i = wide_thread_number();
+    if (i >= n) return;
+    y[i] = IS_FLOAT ? to<O>(__longlong_as_double(first) + f64(i) * __longlong_as_double(step)) : to<O>(i64(first + i * step));
+}
