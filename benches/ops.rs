@@ -170,8 +170,7 @@ fn cases(args: &Args, device: &Device) -> Vec<Case> {
             }
             let differentiable = operation.derivative == Derivative::Twice && dtype.is_float();
             let passes = if differentiable { &["forward", "backward"][..] } else { &["forward"] };
-            for sample in
-                (operation.large)(size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
+            for sample in (operation.large)(size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
             {
                 let (operation, device) = (&operation, device);
                 let case = |&pass| Case {

@@ -504,12 +504,10 @@ pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DTy
             by_dtype!(dtype, T => out.fill(T::from_scalar(value)));
             Ok(out.share())
         }
-        Device::Cuda(cuda) => {
-            made_on(op, (device, cuda), (shape, dtype), |out| match value.is_positive_zero() {
-                true => cuda.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
-                false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out),
-            })
-        }
+        Device::Cuda(cuda) => made_on(op, (device, cuda), (shape, dtype), |out| match value.is_positive_zero() {
+            true => cuda.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
+            false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out),
+        }),
     }
 }
 

@@ -33,7 +33,9 @@ pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DTy
     let (shape, numbers) = (Shape::new(&[steps])?, [start, step]);
     match device {
         Device::Cpu => range_on_cpu(shape, numbers, dtype),
-        Device::Cuda(cuda) => made_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out)),
+        Device::Cuda(cuda) => {
+            made_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out))
+        }
     }
 }
 

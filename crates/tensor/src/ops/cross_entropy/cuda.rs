@@ -86,7 +86,8 @@ fn indexed(x: CudaView<'_>) -> Indexed {
 
 /// Whether rows are so long that a kernel reads them more than once.
 pub(super) fn reads_rows_again(x: CudaView<'_>) -> bool {
-    Rows::new(x, 0, 0).are_long() && !cuda::RowPlan::new(x.shape()[1], x.dtype(), 1, |bytes| x.is_aligned(bytes)).is_kept()
+    Rows::new(x, 0, 0).are_long()
+        && !cuda::RowPlan::new(x.shape()[1], x.dtype(), 1, |bytes| x.is_aligned(bytes)).is_kept()
 }
 
 /// One loss for each row, and its scale, if there is room for it: the largest element, and Σ exp(x − largest).

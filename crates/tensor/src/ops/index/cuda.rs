@@ -246,4 +246,21 @@ impl Lines {
         }
         lines
     }
+
+    /// Whether warps for all of them would leave most of a device idle.
+    pub(in crate::ops) fn are_few_and_long(&self) -> bool {
+        const FEW: u64 = 2048;
+        const LONG: u64 = 128;
+        self.lines < FEW && self.x_len >= LONG && self.x_len < u32::MAX.into()
+    }
+
+    /// Elements of `x`, those counted for lines that it has not.
+    pub(in crate::ops) fn elements(&self) -> usize {
+        (self.lines * self.x_len) as usize
+    }
+
+    /// Whether neighbors in `x` are in one line.
+    pub(in crate::ops) fn is_source_in_rows(&self) -> bool {
+        self.lines == 1 || self.step[2] == 1
+    }
 }

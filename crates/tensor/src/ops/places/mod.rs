@@ -25,7 +25,8 @@ pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Resul
         count(op, n.div_ceil(THREADS))?;
         let [mask, ends] = inputs.cuda_views().mapped(|view| view.argument());
         let size = (n as u64).to_ne_bytes();
-        let (arguments, launch) = ([out.argument(), mask, ends, Argument::Value(&size)], Launch::covering(n, THREADS as u32));
+        let (arguments, launch) =
+            ([out.argument(), mask, ends, Argument::Value(&size)], Launch::covering(n, THREADS as u32));
         // SAFETY: the kernel takes these; mask and ends have n elements, and the result one for each that is true.
         unsafe { CODE.launch(device, op, ([DType::I64; 2], "places"), launch, &arguments) }
     })

@@ -53,7 +53,8 @@ impl Scan {
     fn new(lines: Lines, reverse: bool, in_chunks: bool) -> Scan {
         let Lines { outer, n, inner } = lines;
         let chunk = if in_chunks { chunk_of(lines) } else { n };
-        let [lines, n, inner, chunk, chunks] = [outer * inner, n, inner, chunk, n.div_ceil(chunk)].map(|size| size as u64);
+        let [lines, n, inner, chunk, chunks] =
+            [outer * inner, n, inner, chunk, n.div_ceil(chunk)].map(|size| size as u64);
         Scan { lines, n, inner, reverse: reverse.into(), chunk, chunks }
     }
 

@@ -84,14 +84,7 @@ impl Op<1> for Cumsum {
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(
-            device,
-            (Self::NAME, &cuda::CUMSUM),
-            (x, None),
-            Lines::along(self.dim, x.shape()),
-            self.reverse,
-            out,
-        )
+        cuda::run(device, (Self::NAME, &cuda::CUMSUM), (x, None), Lines::along(self.dim, x.shape()), self.reverse, out)
     }
 }
 

@@ -24,14 +24,7 @@ impl Op<1> for Cumprod {
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(
-            device,
-            (Self::NAME, &cuda::CUMPROD),
-            (x, None),
-            Lines::along(self.dim, x.shape()),
-            false,
-            out,
-        )
+        cuda::run(device, (Self::NAME, &cuda::CUMPROD), (x, None), Lines::along(self.dim, x.shape()), false, out)
     }
 }
 

@@ -53,3 +53,43 @@ SCATTER(scatter_amax, a > b || is_nan(a) ? a : b)
 #ifdef KERNEL_scatter_amin
 SCATTER(scatter_amin, a < b || is_nan(a) ? a : b)
 #endif
+
+// ---- few long lines -------------------------------------------------------------------------------------------------
+//
+// All elements of x at once: each says at its place that it comes, of several the last one stays, and it alone writes.
+//   last: for each element of y the number of the element of x that stays, from 1; 0 at first.
+
+// Where element `own` of a line of x is, and where its line starts.
+struct Element { u64 own, y, index, x; bool is_there; };
+INLINE Element element_of(const Lines& g, u64 lines_first) {
+    u64 id = wide_thread_number(), line = lines_first ? id % g.lines : id / g.x_len;
+    Element e = {lines_first ? id / g.lines : id % g.x_len, 0, 0, 0, id < g.lines * g.x_len};
+    for (u64 dim = 0; dim < g.rank; dim++) {
+        u64 i = line % g.size[dim];
+        line /= g.size[dim];
+        if (i >= g.limit[dim]) e.is_there = false;
+        e.y += i * g.stride[dim][0], e.index += i * g.stride[dim][1], e.x += i * g.stride[dim][2];
+    }
+    e.index += e.own * g.step[1], e.x += e.own * g.step[2];
+    return e;
+}
+
+#ifdef KERNEL_note_last
+extern "C" __global__ void note_last(u32* last, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
+    begin();
+    Element e = element_of(g, lines_first);
+    if (!e.is_there) return;
+    i64 at = index[e.index];
+    if (exists(at, g.y_len, fault, site)) atomicMax(&last[e.y + at * g.step[0]], u32(e.own + 1));
+}
+#endif
+#ifdef KERNEL_write_last
+extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i64* index, u64 lines_first, Lines g) {
+    begin();
+    Element e = element_of(g, lines_first);
+    if (!e.is_there) return;
+    i64 at = index[e.index];
+    u64 place = e.y + at * g.step[0];
+    if (u64(at) < g.y_len && last[place] == u32(e.own + 1)) y[place] = x[e.x];
+}
+#endif
