@@ -111,7 +111,7 @@ fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
     let out = match device {
         Device::Cpu => selected_on_cpu(x, mask)?,
         Device::Cuda(device) => {
-            let places = places(MASKED_SELECT, &device, mask)?;
+            let places = places(MASKED_SELECT, device, mask)?;
             x.without_node().reshape(&[-1])?.index_select(0, &places)?
         }
     };

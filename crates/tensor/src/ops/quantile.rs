@@ -312,14 +312,14 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
     let n = sorted.shape()[sorted.rank() - 1];
     let device = common_device(op, &[sorted, &values])?;
     if n == 0 || values.shape().elements() == 0 {
-        return filled(&device, op, shape, DType::I64, Scalar::Int(0));
+        return filled(device, op, shape, DType::I64, Scalar::Int(0));
     }
     match device {
         Device::Cpu => searched(op, sorted, &values, right)?.reshape_to(shape),
         Device::Cuda(device) => {
             let dtype = widest(op, &[sorted, &values])?;
             let both = [&sorted.converted(dtype)?, &values.converted(dtype)?];
-            search::searched(op, &device, both, right)?.reshape_to(shape)
+            search::searched(op, device, both, right)?.reshape_to(shape)
         }
     }
 }

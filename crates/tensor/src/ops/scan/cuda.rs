@@ -7,6 +7,7 @@ use super::Lines;
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 
 static CODE: Code = Code { name: "scan", text: include_str!("scan.cu") };
 
@@ -54,7 +55,7 @@ impl Scan {
         let Lines { outer, n, inner } = lines;
         let chunk = if in_chunks { chunk_of(lines) } else { n };
         let [lines, n, inner, chunk, chunks] =
-            [outer * inner, n, inner, chunk, n.div_ceil(chunk)].map(|size| size as u64);
+            [outer * inner, n, inner, chunk, n.div_ceil(chunk)].mapped(|size| size as u64);
         Scan { lines, n, inner, reverse: reverse.into(), chunk, chunks }
     }
 
