@@ -149,6 +149,22 @@ pub(crate) fn map3<A: Computing, T: Computing>(
     );
 }
 
+/// [`map3`] of exponentials, logarithms and what is made of them.
+pub(crate) fn map3_long<A: Computing, T: Computing>(
+    a: CpuView<'_, A>,
+    b: CpuView<'_, A>,
+    c: CpuView<'_, A>,
+    out: StoredMut<'_, T>,
+    f: impl Fn(A, A, A) -> T + Sync + Copy,
+) {
+    write_long(
+        out,
+        [a, b, c],
+        #[inline(always)]
+        move |out, [a, b, c]| *out = f(a, b, c),
+    );
+}
+
 /// `f(&mut dst[i], [a[i], b[i], …])`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a
 /// place.
 pub(crate) fn update<T: Computing, A: Computing, const N: usize>(

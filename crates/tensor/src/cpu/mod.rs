@@ -67,7 +67,7 @@ pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
 pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
 pub(crate) use join::join_rows;
 pub(crate) use layer_norm::{Normalized, keeps_statistics, layer_norm, layer_norm_grad};
-pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, map2_longest, map3, update};
+pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, map2_longest, map3, map3_long, update};
 pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
 pub(crate) use order::{Key, Quantile, modes, neighbors, order};

@@ -19,7 +19,7 @@ Every operation of tensors, by PyTorch's name, as the table of operations has it
 compared in each run of the tests. [Modules](modules.md) have a table of their own.
 
 - **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives. *on the host*: the
-  size of its result depends on the elements, so that the host reads them.
+  host reads the elements, and computes.
 - **types**: the precisions it takes: floats are `f16`, `bf16`, `f32` and `f64`, integers `u8`, `i32` and `i64`.
 - **gradient** and **second gradient**: compared with central differences and with PyTorch's.
 - **golden**: how many calls are compared with PyTorch's results, each in several precisions.
@@ -37,8 +37,8 @@ const NO_GRADIENT: &[(&str, &str)] = &[
     ("heaviside", "no: the result changes in steps"),
     ("put_", "no: changes in place are not recorded"),
     ("fill_diagonal_", "no: changes in place are not recorded"),
-    ("unique_consecutive", "no: the host reads the elements"),
-    ("unique", "no: the host reads the elements"),
+    ("unique_consecutive", "no: PyTorch has none, either"),
+    ("unique", "no: PyTorch has none, either"),
     ("histc", "no: the result is counts"),
     ("batch_norm_running", "no: statistics are not recorded"),
 ];

@@ -6,8 +6,8 @@
 mod cuda;
 mod reduce;
 
-use super::host::counts_where;
 use super::index::{check_range, entries_of, own_index, same_dtype};
+use super::places::counts_where;
 use super::{choose, number_like};
 use crate::autograd::{Saved, record};
 use crate::cpu;
