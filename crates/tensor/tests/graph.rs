@@ -273,6 +273,19 @@ fn a_saved_view_is_stale_when_what_it_views_was_changed() -> Result<()> {
 }
 
 #[test]
+fn a_mask_is_stale_when_it_was_changed() -> Result<()> {
+    let x = leaf(&[1.0, 2.0]);
+    let mask = Tensor::new([true, false])?;
+    let chosen = x.where_cond(&mask, &Tensor::zeros([2])?)?.sum(..)?;
+    let (filled, selected) = (x.masked_fill(&mask, 0.0)?.sum(..)?, x.masked_select(&mask)?.sum(..)?);
+    mask.copy_(&Tensor::new([false, true])?)?;
+    assert!(matches!(chosen.backward(), Err(Error::StaleSaved { op: "where", saved: 0, now: 1, .. })));
+    assert!(matches!(filled.backward(), Err(Error::StaleSaved { op: "masked_fill", saved: 0, now: 1, .. })));
+    assert!(matches!(selected.backward(), Err(Error::StaleSaved { op: "masked_select", saved: 0, now: 1, .. })));
+    Ok(())
+}
+
+#[test]
 fn an_operation_that_saved_nothing_does_not_mind_changes() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
     let other = Tensor::ones([2])?;

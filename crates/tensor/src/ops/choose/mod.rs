@@ -3,7 +3,7 @@
 mod cuda;
 
 use super::elementwise::formula;
-use crate::autograd::{Saved, record};
+use crate::autograd::{Kept, Saved, record};
 use crate::cpu;
 use crate::create::filled;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -70,11 +70,11 @@ pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
 /// [`choose`] of two tensors in one precision.
 fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
     if let Some(out) = chosen_in_place(op, condition, yes, no)? {
-        return Ok(record(op, Chosen { op, condition: condition.without_node() }, [Some(yes), Some(no)], out));
+        return Ok(record(op, Chosen::new(op, condition), [Some(yes), Some(no)], out));
     }
     let condition = condition.converted(yes.dtype())?;
     let out = run_unrecorded(&Choose, [&condition, &yes.without_node(), &no.without_node()])?;
-    Ok(record(op, Chosen { op, condition }, [Some(yes), Some(no)], out))
+    Ok(record(op, Chosen::new(op, &condition), [Some(yes), Some(no)], out))
 }
 
 /// The same, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
@@ -133,14 +133,20 @@ impl PerType<3> for Choose {
 /// The derivative: each side gets the gradient where it was chosen.
 struct Chosen {
     op: &'static str,
-    condition: Raw,
+    condition: Kept,
+}
+
+impl Chosen {
+    fn new(op: &'static str, condition: &Raw) -> Chosen {
+        Chosen { op, condition: Kept::new(condition.without_node()) }
+    }
 }
 
 impl Derivative<2> for Chosen {
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let grad = grad.raw();
+        let (grad, condition) = (grad.raw(), self.condition.get(self.op)?);
         let zero = number_like(self.op, grad, Scalar::Int(0))?;
-        let of = |yes, no| chosen(self.op, &self.condition, yes, no).map(Raw::typed);
+        let of = |yes, no| chosen(self.op, &condition, yes, no).map(Raw::typed);
         Ok([saved.grad_of(0, || of(grad, &zero))?, saved.grad_of(1, || of(&zero, grad))?])
     }
 }
