@@ -132,7 +132,7 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
 const THREADS: usize = 256;
 /// Blocks that keep any GPU of today busy. A constant: results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
-/// Threads that keep any GPU of today busy: of more rows than have as many, each has fewer threads.
+/// Threads that keep any GPU of today busy: of many rows, each has no more threads than that takes.
 const ENOUGH_THREADS: usize = 1 << 18;
 /// Positions that a thread takes at least where there are several segments.
 const LEAST_POSITIONS: usize = 8;

@@ -69,7 +69,7 @@ pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
 
 /// [`choose`] of two tensors in one precision.
 fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
-    if let Some(out) = chosen_in_place(op, condition, yes, no)? {
+    if let Some(out) = chosen_contiguous(op, condition, yes, no)? {
         return Ok(record(op, Chosen::new(op, condition), [Some(yes), Some(no)], out));
     }
     let condition = condition.converted(yes.dtype())?;
@@ -78,7 +78,7 @@ fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw>
 }
 
 /// The same, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
-fn chosen_in_place(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
+fn chosen_contiguous(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
     let fits = |x: &Raw| x.layout.is_contiguous() && x.shape() == condition.shape();
     let is_number = |x: &Raw| x.shape().elements() == 1 && x.shape().rank() <= condition.shape().rank();
     let is_simple = fits(condition) && [yes, no].iter().all(|x| fits(x) || is_number(x));

@@ -1,6 +1,6 @@
 //! Copies of a tensor with elements written at places that an index tensor names, or combined with what is there.
 //!
-//! One kernel writes in the order of the source: the last of several elements with one index stays, and it alone gets the
+//! What is written comes in the order of the source: the last of several elements with one index stays, and it alone gets the
 //! gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
 
 mod cuda;
