@@ -172,7 +172,6 @@ fn cases(args: &Args, device: &Device) -> Vec<Case> {
             let passes = if differentiable { &["forward", "backward"][..] } else { &["forward"] };
             for sample in (operation.large)(size).into_iter().take(if args.quick { 1 } else { usize::MAX }).map(Rc::new)
             {
-                let (operation, device) = (&operation, device);
                 let case = |&pass| Case {
                     operation: operation.clone(),
                     sample: sample.clone(),

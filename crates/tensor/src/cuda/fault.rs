@@ -2,7 +2,7 @@
 //!
 //! Checking before a kernel runs would mean waiting for the device. So kernels that use indices check them, read nothing
 //! and write nothing where one is wrong (`fault.cu`), and leave a note. The host looks at it where it waits for the device
-//! anyway: where elements come down to be read, and in `synchronize`.
+//! anyway, where elements come down to be read and in `synchronize`, if there was a call with indices since.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! Counts of numbers, on the host: it waits for a device.
+//! Counts of numbers. The host counts, and waits for a device that has the numbers.
 
 use crate::cpu::{Key, PIECE, Stored, vectorized};
 use crate::device::Device;

@@ -7,13 +7,10 @@ use crate::cpu;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::kind::Numeric;
-use crate::op::{Derivative, Precision, Saves, on_cpu, widest};
+use crate::op::{Derivative, Precision, Saves, on_cpu};
 use crate::scratch;
 use crate::shape::{AxisSet, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
-
-/// From so many elements on, a device adds up the products of two vectors.
-const LONG: usize = 1 << 14;
 
 impl<K: Numeric> Tensor<K> {
     /// The inner product of two vectors.
@@ -23,16 +20,7 @@ impl<K: Numeric> Tensor<K> {
     pub fn dot(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
         check_rank("dot", self.shape(), 1)?;
         check_rank("dot", other.shape(), 1)?;
-        if self.len() < LONG || self.device().is_cpu() || !self.dtype().is_float() || self.shape() != other.shape() {
-            return self.matmul(other);
-        }
-        // A kernel for products has one block for each tile of results.
-        no_autocast(|| {
-            let [x, y] = [self, other].mapped(|x| x.raw().converted(x.dtype().computing()));
-            let products: Tensor<K> = x?.typed::<K>().mul(&y?.typed())?;
-            let dtype = widest("dot", &[self.raw(), other.raw()])?;
-            products.sum(..)?.raw().converted(dtype).map(Raw::typed)
-        })
+        self.matmul(other)
     }
 
     /// The product of a matrix and a vector.

@@ -266,7 +266,7 @@ impl CrossEntropy {
     }
 }
 
-/// Calls `f` with a tensor that nobody else has, if there is one.
+/// Calls `f` with what a kernel sees of a tensor, or with none.
 fn with_view<R>(tensor: Option<&Raw>, f: impl FnOnce(Option<CudaView<'_>>) -> R) -> R {
     match tensor {
         Some(tensor) => f(Some(tensor.storage.lock().cuda(&tensor.layout, tensor.dtype()))),

@@ -10,7 +10,7 @@ mod linear;
 
 pub(crate) use self::cpu::{Packed, gemm};
 pub(crate) use self::cuda::run as product_on_cuda;
-use crate::autocast::prepared_raw;
+use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::Saved;
 use crate::cpu::{CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -18,7 +18,7 @@ use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::kind::{Float, Numeric};
-use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type};
+use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply_raw, per_type, same_precision};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -53,6 +53,7 @@ impl Raw {
             }
         }
         match (self.rank(), other.rank()) {
+            (1, 1) if is_long(self) && self.shape() == other.shape() => inner_product(self, other),
             (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape(&[]),
             (1, _) => self.unsqueeze(0)?.product(other, self, other)?.squeeze(-2),
             (_, 1) => self.product(&other.unsqueeze(1)?, self, other)?.squeeze(-1),
@@ -72,6 +73,22 @@ impl Raw {
         }
         multiply(self, other)
     }
+}
+
+/// Whether a vector has so many elements that one block of a device's threads takes long for them.
+fn is_long(x: &Raw) -> bool {
+    const LONG: usize = 1 << 14;
+    !x.storage.device().is_cpu() && x.dtype().is_float() && x.shape().elements() >= LONG
+}
+
+/// Of long vectors on a device: a product and a sum, since a kernel for matrices has one block for each tile of results.
+fn inner_product(a: &Raw, b: &Raw) -> Result<Raw> {
+    let [a, b] = [prepared_raw(MatMul::PRECISION, a)?, prepared_raw(MatMul::PRECISION, b)?];
+    let dtype = same_precision("matmul", &[&a, &b])?;
+    no_autocast(|| {
+        let [a, b] = [a.converted(dtype.computing())?, b.converted(dtype.computing())?];
+        a.typed::<Float>().mul(&b.typed())?.sum(..)?.raw().converted(dtype)
+    })
 }
 
 /// The product of matrices whose inner sizes agree.
