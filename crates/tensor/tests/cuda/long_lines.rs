@@ -1,6 +1,6 @@
 //! Lines so long that a device takes them in parts, or all their elements at once, against the CPU.
 
-use pagelock_tensor::{DType, Device, Error, Int, Kind, Result, Tensor};
+use pagelock_tensor::{DType, Device, Error, Int, Kind, Result, ScatterReduce, Tensor};
 
 use crate::common::{gpu, gpu_alone};
 use crate::networks::agree;
@@ -65,6 +65,60 @@ fn the_last_of_several_elements_stays() -> Result<()> {
 }
 
 #[test]
+fn elements_with_one_index_are_combined() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let shapes: [(&[usize], i64, usize); 7] = [
+        (&[70_001], 5000, 0),
+        (&[300_007], 3, 0),
+        (&[5000], 1, 0),
+        (&[4000, 3], 700, 0),
+        (&[2, 3000, 2], 100, 1),
+        (&[300, 2100], 50, 0),
+        (&[2500, 200], 90, 1),
+    ];
+    for (dims, n, dim) in shapes {
+        let mut into = dims.to_vec();
+        into[dim] = n as usize;
+        let (x, source) = (integers(&into)?, integers(dims)?.add_scalar(1)?);
+        let (index, of_entries) = (places(dims, n)?, places(&[dims[dim]], n)?);
+        let on = |device: &Device| -> Result<Vec<Tensor<Int>>> {
+            let (x, source, at) = (x.to(device)?, source.to(device)?, dim as isize);
+            let (index, of_entries) = (index.to(device)?, of_entries.to(device)?);
+            let mut made = vec![x.scatter_add(at, &index, &source)?, x.index_add(at, &of_entries, &source)?];
+            for how in [ScatterReduce::Prod, ScatterReduce::Amax, ScatterReduce::Amin, ScatterReduce::Mean] {
+                made.push(x.scatter_reduce(at, &index, &source, how, true)?);
+                made.push(x.scatter_reduce(at, &index, &source, how, false)?);
+            }
+            Ok(made)
+        };
+        for (i, (here, there)) in on(&Device::Cpu)?.iter().zip(&on(&gpu)?).enumerate() {
+            same(here, there, &format!("{dims:?} into {n}, number {i}"))?;
+        }
+        for (dtype, bound) in [(DType::F32, 1e-4), (DType::F64, 1e-12)] {
+            agree(&gpu, dtype, bound, &format!("gather {dims:?}"), &[&into], |x| {
+                x[0].gather(dim as isize, &index.to(&x[0].device())?)?.div_scalar(100.0)
+            });
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn sums_of_one_place_have_the_same_bits_each_time() -> Result<()> {
+    let Some(gpu) = gpu() else { return Ok(()) };
+    let source = integers(&[200_003])?.to_float()?.mul_scalar(0.1)?.to(&gpu)?;
+    for n in [1, 40, 10_000] {
+        let index = places(&[200_003], n)?.to(&gpu)?;
+        let sums = || Tensor::on(&gpu).zeros([n as usize])?.scatter_add(0, &index, &source);
+        let first = sums()?;
+        for _ in 0..5 {
+            assert!(first.equal(&sums()?)?, "{n} places");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn an_index_out_of_range_is_found_among_many() -> Result<()> {
     let Some(gpu) = gpu_alone() else { return Ok(()) };
     let (x, source) = (Tensor::zeros([10])?.to(&gpu)?, Tensor::ones([1000])?.to(&gpu)?);
@@ -73,6 +127,9 @@ fn an_index_out_of_range_is_found_among_many() -> Result<()> {
     let written = x.scatter(0, &Tensor::from_vec(index, 1000)?.to(&gpu)?, &source)?;
     let error = written.to_vec::<f32>().unwrap_err();
     assert!(matches!(error, Error::IndexOutOfRange { index: 10, dim: 0, .. }), "{error}");
+    let index = Tensor::from_vec((0..1000).map(|i| if i == 555 { -1 } else { i % 10 }).collect(), 1000)?.to(&gpu)?;
+    let error = x.scatter_add(0, &index, &source)?.to_vec::<f32>().unwrap_err();
+    assert!(matches!(error, Error::IndexOutOfRange { index: -1, dim: 0, .. }), "{error}");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Orders on a GPU and on the CPU: lines of one tile and of several, near each other and apart, with equal elements and such that
+//! Orders on a GPU and on the CPU: lines that one block sorts and longer ones, near each other and apart, with equal elements and such that
 //! are no numbers.
 
 use pagelock_tensor::{DType, Device, Int, Result, Tensor};
@@ -9,7 +9,7 @@ const SIZES: [usize; 10] = [1, 2, 255, 257, 1000, 4097, 8192, 8193, 20_000, 70_0
 
 /// Few different values, so that many are equal; every 97th is infinite, no number or a zero with a sign.
 fn floats(dims: &[usize], dtype: DType) -> Result<Tensor> {
-    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, -f32::NAN];
+    let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, -f32::NAN, 6e-8, -6e-8];
     let values: Vec<f32> = (0..dims.iter().product())
         .map(|i| match i % 97 {
             0 => special[i / 97 % special.len()],
@@ -31,7 +31,7 @@ fn orders_are_those_of_the_cpu() -> Result<()> {
     let Some(device) = gpu() else { return Ok(()) };
     for size in SIZES {
         for (dims, dim) in [(vec![3, size], 1), (vec![2, size, 3], 1)] {
-            for dtype in [DType::F32, DType::BF16, DType::F64] {
+            for dtype in [DType::F32, DType::BF16, DType::F64, DType::F16] {
                 let x = floats(&dims, dtype)?;
                 let there = x.to(&device)?;
                 for descending in [false, true] {
@@ -80,7 +80,6 @@ fn the_first_few_of_equal_elements_are_those_in_front() -> Result<()> {
     Ok(())
 }
 
-/// Half of a line's results are of the second of two runs, whichever way it is merged.
 #[test]
 fn a_long_line_in_reverse_is_turned() -> Result<()> {
     let Some(device) = gpu() else { return Ok(()) };

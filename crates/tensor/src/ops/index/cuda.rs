@@ -6,7 +6,7 @@ use pagelock_cuda::{Argument, Launch};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
 use crate::error::Result;
 use crate::inlined::{Array, Slice};
-use crate::layout::Layout;
+use crate::ops::scatter;
 use crate::shape::{MAX_RANK, Shape};
 
 static CODE: Code =
@@ -21,18 +21,13 @@ const THREADS: u32 = 128;
 const WARP: usize = 32;
 /// Elements that a thread of `gather` has.
 const PER_THREAD: usize = 4;
-/// Warps of a block of `scatter_add`.
-const WARPS: usize = 4;
-/// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
-const SHARED_BYTES: usize = 48 << 10;
-const SHARED_ELEMENTS: u64 = 256;
 
 /// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Index<'a> {
     pub(in crate::ops) view: CudaView<'a>,
-    strides: [usize; MAX_RANK],
-    dim: usize,
+    pub(in crate::ops) strides: [usize; MAX_RANK],
+    pub(in crate::ops) dim: usize,
 }
 
 impl<'a> Index<'a> {
@@ -81,46 +76,6 @@ pub(super) fn gather(
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, size, stride, walk];
         // SAFETY: the kernels take these; the walk leads to elements of `out`, of the index and, with an index that they
         // check, of `x`.
-        unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
-    })
-}
-
-/// `Lines` of `index.cu` and `scatter.cu`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(in crate::ops) struct Lines {
-    pub(in crate::ops) lines: u64,
-    rank: u64,
-    size: [u64; MAX_RANK],
-    limit: [u64; MAX_RANK],
-    stride: [[u64; 3]; MAX_RANK],
-    y_len: u64,
-    x_len: u64,
-    step: [u64; 3],
-}
-
-/// `out[…, index[…, j, …], …] += x[…, j, …]`, from zeros.
-pub(super) fn scatter_add(
-    device: &CudaDevice,
-    op: &'static str,
-    x: CudaView<'_>,
-    index: Index<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let shape = *out.shape();
-    let lines = Lines::new(&shape, x, index);
-    let sums = shape.elements() / (lines.lines as usize).max(1) * x.dtype().computing().size();
-    let in_shared_memory = lines.step[0] == 1 && sums <= SHARED_BYTES && lines.x_len >= SHARED_ELEMENTS;
-    let (kernel, warps) = if in_shared_memory { ("scatter_add_shared", 1) } else { ("scatter_add", WARPS) };
-    let blocks = count(op, (lines.lines as usize).div_ceil(warps))?;
-    let shared_bytes = if in_shared_memory { sums as u32 } else { 0 };
-    let launch = Launch { grid: [blocks as u32, 1, 1], block: [(warps * WARP) as u32, 1, 1], shared_bytes };
-    let types = [x.dtype(); 2];
-    device.with_fault(Indexed { op, dim: index.dim, shape }, |[fault, site]| {
-        let lines = Argument::Value(bytemuck::bytes_of(&lines));
-        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, lines];
-        // SAFETY: the kernels take these; lines and steps lead to elements of `x`, of the index and, with an index that they
-        // check, of `out`; no two lines have the same elements of `out`; shared memory has room for the sums of one line.
         unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
     })
 }
@@ -195,10 +150,12 @@ pub(super) fn select_entries(
 const OWNERS: usize = 8;
 const BUSY_WARPS: usize = 4096;
 const MOST_OWNERS: usize = 2048;
+/// Elements of an entry from which on its warps have enough to do.
+const LEAST_INNER: usize = 8;
 /// Elements of a pack of `add_entries`, which keeps several.
 const MOST_ADDED: usize = 4;
 
-/// [`scatter_add`] with one index for each entry of a dimension.
+/// [`scatter::cuda::add`] with one index for each entry of a dimension.
 pub(super) fn add_entries(
     device: &CudaDevice,
     op: &'static str,
@@ -206,8 +163,9 @@ pub(super) fn add_entries(
     index: Index<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    if !x.is_contiguous() || !index.view.is_contiguous() {
-        return scatter_add(device, op, x, index, out);
+    let inner = out.shape()[index.dim + 1..].iter().product::<usize>();
+    if !x.is_contiguous() || !index.view.is_contiguous() || inner < LEAST_INNER {
+        return scatter::cuda::add(device, op, x, index, out);
     }
     let (shape, dim, dtype) = (*out.shape(), index.dim, x.dtype());
     let (entries, outer) = Entries::new(&shape, x, dim);
@@ -226,41 +184,4 @@ pub(super) fn add_entries(
         // to one warp.
         unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
     })
-}
-
-impl Lines {
-    pub(in crate::ops) fn new(out: &Shape, x: CudaView<'_>, index: Index<'_>) -> Lines {
-        let layout = Layout::contiguous(*out);
-        let of = |dim: usize| [layout.strides()[dim], index.strides[dim], x.strides()[dim]].mapped(|step| step as u64);
-        let mut lines = Lines { lines: 1, y_len: 1, x_len: 1, ..Lines::zeroed() };
-        for dim in (0..out.rank()).rev() {
-            if dim == index.dim {
-                (lines.y_len, lines.x_len, lines.step) = (out[dim] as u64, x.shape()[dim] as u64, of(dim));
-                continue;
-            }
-            let rank = lines.rank as usize;
-            (lines.size[rank], lines.limit[rank]) = (out[dim] as u64, x.shape()[dim] as u64);
-            lines.stride[rank] = of(dim);
-            lines.lines *= out[dim] as u64;
-            lines.rank += 1;
-        }
-        lines
-    }
-
-    /// Whether warps for all of them would leave most of a device idle.
-    pub(in crate::ops) fn are_few_and_long(&self) -> bool {
-        const FEW: u64 = 2048;
-        const LONG: u64 = 128;
-        self.lines < FEW && self.x_len >= LONG && self.x_len < u32::MAX.into()
-    }
-
-    /// Elements of `x`, those counted for lines that it has not.
-    pub(in crate::ops) fn elements(&self) -> usize {
-        (self.lines * self.x_len) as usize
-    }
-
-    /// Whether neighbors in `x` are in one line.
-    pub(in crate::ops) fn is_source_in_rows(&self) -> bool {
-        self.lines == 1 || self.step[2] == 1
-    }
 }

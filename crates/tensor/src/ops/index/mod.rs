@@ -12,6 +12,7 @@ use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
+use crate::ops::scatter;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -376,8 +377,9 @@ impl Picks {
             Device::Cuda(device) => on_cuda(op, device, inputs, (*whole, x.dtype()), &mut |inputs, out| {
                 let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
                 match self.way {
+                    _ if self.is_once => scatter::cuda::put(device, op, x, index, out),
                     Way::Entries => cuda::add_entries(device, op, x, index, out),
-                    Way::Elements => cuda::scatter_add(device, op, x, index, out),
+                    Way::Elements => scatter::cuda::add(device, op, x, index, out),
                 }
             }),
         }?;

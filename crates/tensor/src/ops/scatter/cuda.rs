@@ -1,18 +1,25 @@
-//! Scattering on a device: the kernels of `scatter.cu`.
+//! Scattering on a device: which kernels of `scatter.cu` and `sorted.cu` run.
 
 use pagelock_cuda::{Argument, Launch};
 
 use super::How;
+use super::lines::Lines;
+use super::sorted;
 use crate::cuda::{COPY, Code, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::{Error, Result};
 use crate::inlined::Array;
-use crate::ops::index::cuda::{Index, Lines};
+use crate::ops::index::cuda::Index;
 
-static CODE: Code =
-    Code { name: "scatter", text: concat!(include_str!("../../cuda/fault.cu"), include_str!("scatter.cu")) };
+static CODE: Code = Code {
+    name: "scatter",
+    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("lines.cu"), include_str!("scatter.cu")),
+};
 
 const THREADS: u32 = 128;
 const WARP: usize = 32;
+/// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
+const SHARED_BYTES: usize = 48 << 10;
+const SHARED_ELEMENTS: u64 = 256;
 
 /// `x` with the elements of `source` combined with those at their indices along `dim`.
 pub(super) fn scatter(
@@ -22,58 +29,138 @@ pub(super) fn scatter(
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     COPY.run(device, op, &[x], &[], out.reborrow())?;
-    let shape = *out.shape();
-    if source.shape().elements() == 0 {
-        return Ok(());
-    }
-    let lines = Lines::new(&shape, source, Index::of_elements(index, dim));
-    if how == How::Last && lines.are_few_and_long() {
-        return write_last(device, (op, dim), lines, [index, source], out);
-    }
-    let blocks = count(op, (lines.lines as usize).div_ceil(THREADS as usize / WARP))?;
-    let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS) };
-    let types = [source.dtype(); 2];
-    let kernel = match how {
-        How::Last => "scatter_last",
-        How::Prod => "scatter_prod",
-        How::Amax => "scatter_amax",
-        How::Amin => "scatter_amin",
-    };
-    device.with_fault(Indexed { op, dim, shape }, |[fault, site]| {
-        let lines = Argument::Value(bytemuck::bytes_of(&lines));
-        let arguments = [out.argument(), source.argument(), index.argument(), fault, site, lines];
-        // SAFETY: the kernels take these; lines and steps lead to elements of the source, of the index and, with an index that
-        // they check, of `out`; no two lines have the same elements of `out`.
-        unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
-    })
+    let call = Call { device, op, index: Index::of_elements(index, dim), source };
+    call.combine(how, Lines::new(out.shape(), source, call.index), out)
 }
 
-/// The last of the elements of the source for each index, where lines are [few and long](Lines::are_few_and_long).
-fn write_last(
+/// Sums of the elements of `source` with one index, from zeros.
+pub(in crate::ops) fn add(
     device: &CudaDevice,
-    (op, dim): (&'static str, usize),
-    lines: Lines,
-    [index, source]: [CudaView<'_>; 2],
+    op: &'static str,
+    source: CudaView<'_>,
+    index: Index<'_>,
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let failed = |failure| Error::cuda(op, failure);
-    let (shape, types) = (*out.shape(), [source.dtype(); 2]);
-    let mut last = device.stream().allocate::<u8>(shape.elements() * size_of::<u32>()).map_err(failed)?;
-    device.stream().fill(&mut last, 0).map_err(failed)?;
-    let threads = lines.elements();
-    count(op, threads.div_ceil(THREADS as usize))?;
-    let (launch, lines_first) =
-        (Launch::covering(threads, THREADS), u64::from(!lines.is_source_in_rows()).to_ne_bytes());
-    let (lines, lines_first) = (bytemuck::bytes_of(&lines), &lines_first[..]);
-    device.with_fault(Indexed { op, dim, shape }, |[fault, site]| {
-        let [first, all] = [lines_first, lines].mapped(Argument::Value);
-        let arguments = [Argument::Write(last.view_mut()), index.argument(), fault, site, first, all];
-        // SAFETY: the kernel takes these; lines and steps lead to elements of the index, which is checked, and so to elements of
-        // `last`, which has one for each of `out`.
-        unsafe { CODE.launch(device, op, (types, "note_last"), launch, &arguments) }
-    })?;
-    let [first, all] = [lines_first, lines].mapped(Argument::Value);
-    let arguments = [out.argument(), Argument::Read(last.view()), source.argument(), index.argument(), first, all];
-    // SAFETY: the same, and to elements of the source; one thread writes each element of `out`.
-    unsafe { CODE.launch(device, op, (types, "write_last"), launch, &arguments) }
+    let call = Call { device, op, index, source };
+    let lines = Lines::new(out.shape(), source, index);
+    let sums = lines.y_len as usize * source.dtype().computing().size();
+    let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
+    if is_row && sums <= SHARED_BYTES && !lines.are_few_and_long() {
+        return call.lines("scatter_sum_shared", (1, sums), lines, out);
+    }
+    call.clear(out.reborrow())?;
+    call.combine(How::Sum, lines, out)
+}
+
+/// The elements of `source` at their indices, none of which comes twice, and zeros elsewhere.
+pub(in crate::ops) fn put(
+    device: &CudaDevice,
+    op: &'static str,
+    source: CudaView<'_>,
+    index: Index<'_>,
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    let call = Call { device, op, index, source };
+    call.clear(out.reborrow())?;
+    call.write_once(Lines::new(out.shape(), source, index), out)
+}
+
+/// What is scattered, and where.
+pub(super) struct Call<'a> {
+    pub(super) device: &'a CudaDevice,
+    pub(super) op: &'static str,
+    pub(super) index: Index<'a>,
+    pub(super) source: CudaView<'a>,
+}
+
+impl Call<'_> {
+    /// What an index that is out of range is told to be in.
+    pub(super) fn indexed(&self, out: &CudaOut<'_>) -> Indexed {
+        Indexed { op: self.op, dim: self.index.dim, shape: *out.shape() }
+    }
+
+    fn clear(&self, out: CudaOut<'_>) -> Result<()> {
+        self.device.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(self.op, source))
+    }
+
+    /// Combines with what is in `out`.
+    fn combine(&self, how: How, lines: Lines, out: CudaOut<'_>) -> Result<()> {
+        let kernel = match how {
+            _ if self.source.shape().elements() == 0 => return Ok(()),
+            How::Last if lines.are_few_and_long() => return self.write_last(lines, out),
+            How::Last => "scatter_last",
+            _ if lines.are_sorted() => return sorted::combine(self, how, lines, out),
+            How::Sum => "scatter_sum",
+            How::Prod => "scatter_prod",
+            How::Amax => "scatter_amax",
+            How::Amin => "scatter_amin",
+        };
+        self.lines(kernel, (THREADS as usize / WARP, 0), lines, out)
+    }
+
+    /// A warp for each line.
+    fn lines(
+        &self,
+        kernel: &'static str,
+        (warps, shared_bytes): (usize, usize),
+        lines: Lines,
+        mut out: CudaOut<'_>,
+    ) -> Result<()> {
+        let blocks = count(self.op, (lines.lines as usize).div_ceil(warps))?;
+        let block = [(warps * WARP) as u32, 1, 1];
+        let launch = Launch { grid: [blocks as u32, 1, 1], block, shared_bytes: shared_bytes as u32 };
+        let kernel = ([self.source.dtype(); 2], kernel);
+        self.device.with_fault(self.indexed(&out), |[fault, site]| {
+            let lines = Argument::Value(bytemuck::bytes_of(&lines));
+            let arguments = [out.argument(), self.source.argument(), self.index.view.argument(), fault, site, lines];
+            // SAFETY: the kernels take these; lines and steps lead to elements of the source, of the index and, with an index
+            // that they check, of `out`; no two lines have the same elements of `out`; shared memory has room for a line.
+            unsafe { CODE.launch(self.device, self.op, kernel, launch, &arguments) }
+        })
+    }
+
+    /// The last of the elements of the source for each index, a thread for each.
+    fn write_last(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+        let (device, types) = (self.device, [self.source.dtype(); 2]);
+        let failed = |failure| Error::cuda(self.op, failure);
+        let mut last = device.stream().allocate::<u8>(out.shape().elements() * size_of::<u32>()).map_err(failed)?;
+        device.stream().fill(&mut last, 0).map_err(failed)?;
+        let (launch, lines_first) = self.of_elements(&lines)?;
+        device.with_fault(self.indexed(&out), |[fault, site]| {
+            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
+            let arguments = [Argument::Write(last.view_mut()), self.index.view.argument(), fault, site, first, all];
+            // SAFETY: the kernel takes these; lines and steps lead to elements of the index, which is checked, and so to
+            // elements of `last`, which has one for each of `out`.
+            unsafe { CODE.launch(device, self.op, (types, "note_last"), launch, &arguments) }
+        })?;
+        let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
+        let [source, index] = [self.source, self.index.view].mapped(|view| view.argument());
+        let arguments = [out.argument(), Argument::Read(last.view()), source, index, first, all];
+        // SAFETY: the same, and to elements of the source; one thread writes each element of `out`.
+        unsafe { CODE.launch(device, self.op, (types, "write_last"), launch, &arguments) }
+    }
+
+    /// Each element of the source, for an index that names none of `out` twice.
+    fn write_once(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+        if lines.elements() == 0 {
+            return Ok(());
+        }
+        let (launch, lines_first) = self.of_elements(&lines)?;
+        let kernel = ([self.source.dtype(); 2], "write_once");
+        self.device.with_fault(self.indexed(&out), |[fault, site]| {
+            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
+            let [source, index] = [self.source, self.index.view].mapped(|view| view.argument());
+            let arguments = [out.argument(), source, index, fault, site, first, all];
+            // SAFETY: the kernel takes these; lines and steps lead to elements of the source, of the index and, with an index
+            // that it checks, of `out`, of which two threads may write one, but only if the index names it twice.
+            unsafe { CODE.launch(self.device, self.op, kernel, launch, &arguments) }
+        })
+    }
+
+    /// A thread for each element of the source, in the order in which these are in memory: whether lines come first.
+    pub(super) fn of_elements(&self, lines: &Lines) -> Result<(Launch, [u8; 8])> {
+        let threads = lines.elements();
+        count(self.op, threads.div_ceil(THREADS as usize))?;
+        Ok((Launch::covering(threads, THREADS), u64::from(!lines.is_source_in_rows()).to_ne_bytes()))
+    }
 }

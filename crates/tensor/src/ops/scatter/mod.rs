@@ -3,8 +3,10 @@
 //! What is written comes in the order of the source: the last of several elements with one index stays, and it alone gets the
 //! gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
 
-mod cuda;
+pub(super) mod cuda;
+mod lines;
 mod reduce;
+mod sorted;
 
 use super::index::{check_range, entries_of, own_index, same_dtype};
 use super::places::counts_where;
@@ -127,6 +129,7 @@ fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Last,
+    Sum,
     Prod,
     Amax,
     Amin,
@@ -210,6 +213,7 @@ fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mu
     let [x, source] = [inputs.view::<T>(0), inputs.view::<T>(2)];
     let combine = move |a: T, b: T| match how {
         How::Last => b,
+        How::Sum => Computing::plus(a, b),
         How::Prod => Computing::times(a, b),
         How::Amax => a.extreme::<true>(b),
         How::Amin => a.extreme::<false>(b),

@@ -82,7 +82,7 @@ pub(in crate::ops) fn reduced(
 ) -> Result<Raw> {
     let source = cut_source(OP, x, dim, index, source)?;
     let how = match reduce {
-        ScatterReduce::Sum | ScatterReduce::Mean => How::Last,
+        ScatterReduce::Sum | ScatterReduce::Mean => How::Sum,
         ScatterReduce::Prod => How::Prod,
         ScatterReduce::Amax => How::Amax,
         ScatterReduce::Amin => How::Amin,
@@ -91,7 +91,7 @@ pub(in crate::ops) fn reduced(
         true => x.clone(),
         false => with_number(OP, x, dim, index, nothing(how, x.dtype()))?,
     };
-    if how != How::Last {
+    if how != How::Sum {
         return folded(how, (dim, index), &x, &source);
     }
     let total = added_to_own(&x, &source, dim, index.clone()).map_err(|error| error.of_index_in(OP))?;
@@ -136,7 +136,7 @@ fn nothing(how: How, dtype: DType) -> Scalar {
         (_, false) => Scalar::Float(f64::INFINITY),
     };
     match how {
-        How::Last => Scalar::Int(0),
+        How::Last | How::Sum => Scalar::Int(0),
         How::Prod => Scalar::Int(1),
         How::Amax => extreme(true),
         How::Amin => extreme(false),

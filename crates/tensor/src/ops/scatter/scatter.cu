@@ -1,78 +1,114 @@
 // y[…, index[…, j, …], …] = combined(that, x[…, j, …]), where y holds what is there already.
 
-#define EVERYONE 0xffffffffu
-#define WARP 32
-
-// y is made of lines along the indexed dimension. All other dimensions, the innermost first, with the distances of y, of
-// the index and of x; where a line is beyond `limit`, the size of the index there, nothing is written to it.
-struct Lines {
-    u64 lines, rank;
-    u64 size[MAX_RANK], limit[MAX_RANK], stride[MAX_RANK][3];
-    u64 y_len, x_len, step[3]; // along the indexed dimension
-};
-
 // One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index combines
 // all of them: every element is combined in the order of x, as on the CPU.
-#define SCATTER(name, combined)                                                                                            \
+template <typename How> INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
+    u64 line = wide_thread_number() / WARP;
+    u32 lane = threadIdx.x % WARP;
+    if (line >= g.lines || !find_line(g, line, y, index, x)) return;
+    for (u64 start = 0; start < g.x_len; start += WARP) {
+        __syncwarp(); // what other threads wrote is seen
+        u64 own = start + lane;
+        i64 at = own < g.x_len ? index[own * g.step[1]] : -1;
+        bool inside = own < g.x_len && exists(at, g.y_len, fault, site);
+        u32 same = __match_any_sync(EVERYONE, at);
+        if (!inside || lane != __ffs(same) - 1) continue;
+        R a = real(y[at * g.step[0]]);
+        for (u32 rest = same; rest != 0; rest &= rest - 1)
+            a = How::of(a, real(x[(start + __ffs(rest) - 1) * g.step[2]]));
+        y[at * g.step[0]] = to<O>(a);
+    }
+}
+#define SCATTER(name, How)                                                                                                 \
     extern "C" __global__ void name(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {                \
         begin();                                                                                                           \
-        u64 line = wide_thread_number() / WARP;                                                                            \
-        u32 lane = threadIdx.x % WARP;                                                                                     \
-        if (line >= g.lines) return;                                                                                       \
-        for (u64 dim = 0; dim < g.rank; dim++) {                                                                           \
-            u64 i = line % g.size[dim];                                                                                    \
-            line /= g.size[dim];                                                                                           \
-            if (i >= g.limit[dim]) return;                                                                                 \
-            y += i * g.stride[dim][0], index += i * g.stride[dim][1], x += i * g.stride[dim][2];                           \
-        }                                                                                                                  \
-        for (u64 start = 0; start < g.x_len; start += WARP) {                                                              \
-            __syncwarp(); /* what other threads wrote is seen */                                                           \
-            u64 own = start + lane;                                                                                        \
-            i64 at = own < g.x_len ? index[own * g.step[1]] : -1;                                                          \
-            bool inside = own < g.x_len && exists(at, g.y_len, fault, site);                                               \
-            u32 same = __match_any_sync(EVERYONE, at);                                                                     \
-            if (!inside || lane != __ffs(same) - 1) continue;                                                              \
-            R a = real(y[at * g.step[0]]);                                                                                 \
-            for (u32 rest = same; rest != 0; rest &= rest - 1) {                                                           \
-                R b = real(x[(start + __ffs(rest) - 1) * g.step[2]]);                                                      \
-                a = combined;                                                                                              \
-            }                                                                                                              \
-            y[at * g.step[0]] = to<O>(a);                                                                                  \
-        }                                                                                                                  \
+        scatter_lines<How>(y, x, index, fault, site, g);                                                                  \
     }
 
 #ifdef KERNEL_scatter_last
-SCATTER(scatter_last, b)
+SCATTER(scatter_last, Last)
+#endif
+#ifdef KERNEL_scatter_sum
+SCATTER(scatter_sum, Sum)
 #endif
 #ifdef KERNEL_scatter_prod
-SCATTER(scatter_prod, times(a, b))
+SCATTER(scatter_prod, Product)
 #endif
 #ifdef KERNEL_scatter_amax
-SCATTER(scatter_amax, a > b || is_nan(a) ? a : b)
+SCATTER(scatter_amax, Largest)
 #endif
 #ifdef KERNEL_scatter_amin
-SCATTER(scatter_amin, a < b || is_nan(a) ? a : b)
+SCATTER(scatter_amin, Smallest)
 #endif
 
-// ---- few long lines -------------------------------------------------------------------------------------------------
-//
-// All elements of x at once: each says at its place that it comes, of several the last one stays, and it alone writes.
-//   last: for each element of y the number of the element of x that stays, from 1; 0 at first.
+#ifdef KERNEL_scatter_sum_shared
+// Sums from zeros, with a block of one warp, whose sums are in shared memory until the line is done. While it adds up AHEAD · 32
+// elements, it waits for as many others. Comparing indices takes longer than all else, so it is left out where all 32 are different.
+#define AHEAD 8
+#define NOWHERE 0xffffffffu
+extern __shared__ R sums[];
 
-// Where element `own` of a line of x is, and where its line starts.
-struct Element { u64 own, y, index, x; bool is_there; };
-INLINE Element element_of(const Lines& g, u64 lines_first) {
-    u64 id = wide_thread_number(), line = lines_first ? id % g.lines : id / g.x_len;
-    Element e = {lines_first ? id / g.lines : id % g.x_len, 0, 0, 0, id < g.lines * g.x_len};
-    for (u64 dim = 0; dim < g.rank; dim++) {
-        u64 i = line % g.size[dim];
-        line /= g.size[dim];
-        if (i >= g.limit[dim]) e.is_there = false;
-        e.y += i * g.stride[dim][0], e.index += i * g.stride[dim][1], e.x += i * g.stride[dim][2];
-    }
-    e.index += e.own * g.step[1], e.x += e.own * g.step[2];
-    return e;
+// Whether two threads have the same place. What is there is lost: all write their numbers, and one of the two finds the other's.
+INLINE bool any_meet(u32 at, bool inside) {
+    if constexpr (sizeof(R) < 4) return true; // too small to be written at once
+    R number = R(threadIdx.x);
+    if constexpr (sizeof(R) == 8) { if (inside) atomicExch(reinterpret_cast<u64*>(&sums[at]), *reinterpret_cast<u64*>(&number)); }
+    else if (inside) atomicExch(reinterpret_cast<u32*>(&sums[at]), *reinterpret_cast<u32*>(&number));
+    __syncwarp();
+    return __any_sync(EVERYONE, inside && sums[at] != number);
 }
+
+// What a thread has of AHEAD · 32 elements.
+struct Part {
+    i64 at[AHEAD];
+    T x[AHEAD];
+    __device__ __forceinline__ void read(const i64* index, const T* from, u64 start, const Lines& g) {
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u64 own = start + k * WARP + threadIdx.x;
+            if (own < g.x_len) at[k] = index[own * g.step[1]], x[k] = from[own * g.step[2]];
+        }
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
+    O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
+    begin();
+    u32 lane = threadIdx.x;
+    bool has_source = find_line(g, blockIdx.x, y, index, x);
+    u64 n = has_source ? g.x_len : 0;
+    Part next, part;
+    if (n > 0) next.read(index, x, 0, g);
+    for (u64 i = lane; i < g.y_len; i += WARP) sums[i] = R(0);
+    for (u64 start = 0; start < n; start += AHEAD * WARP) {
+        part = next;
+        if (start + AHEAD * WARP < n) next.read(index, x, start + AHEAD * WARP, g);
+        #pragma unroll
+        for (int k = 0; k < AHEAD; k++) {
+            u64 first = start + k * WARP;
+            bool inside = first + lane < n && exists(part.at[k], g.y_len, fault, site);
+            u32 at = inside ? u32(part.at[k]) : NOWHERE;
+            R value = real(part.x[k]);
+            __syncwarp(); // what other threads wrote is seen
+            R sum = inside ? sums[at] : R(0);
+            __syncwarp();
+            u32 same = any_meet(at, inside) ? __match_any_sync(EVERYONE, at) : 1u << lane;
+            if (!inside || lane != __ffs(same) - 1) continue;
+            sum = rounded(plus(sum, value));
+            for (u32 rest = same & (same - 1); rest != 0; rest &= rest - 1)
+                sum = rounded(plus(sum, real(x[(first + __ffs(rest) - 1) * g.step[2]])));
+            sums[at] = sum;
+        }
+    }
+    __syncwarp();
+    for (u64 i = lane; i < g.y_len; i += WARP) y[i * g.step[0]] = to<O>(sums[i]);
+}
+#endif
+
+// ---- a thread for each element of x ---------------------------------------------------------------------------------
+//
+// Where several may have one index, each says at its place that it comes, the last one stays, and it alone writes.
+//   last: for each element of y the number of the element of x that stays, from 1; 0 at first.
 
 #ifdef KERNEL_note_last
 extern "C" __global__ void note_last(u32* last, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
@@ -91,5 +127,16 @@ extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i
     i64 at = index[e.index];
     u64 place = e.y + at * g.step[0];
     if (u64(at) < g.y_len && last[place] == u32(e.own + 1)) y[place] = x[e.x];
+}
+#endif
+
+#ifdef KERNEL_write_once
+// Of indices that name no element twice.
+extern "C" __global__ void write_once(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
+    begin();
+    Element e = element_of(g, lines_first);
+    if (!e.is_there) return;
+    i64 at = index[e.index];
+    if (exists(at, g.y_len, fault, site)) y[e.y + at * g.step[0]] = x[e.x];
 }
 #endif

@@ -2,6 +2,7 @@
 //! to where they came from.
 
 mod cuda;
+pub(super) mod radix;
 
 use crate::cpu::{self, CpuView, Key, Quantile, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};

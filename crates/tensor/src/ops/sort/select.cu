@@ -7,8 +7,6 @@
 // are taken in order.
 
 #define THREADS 512
-#define WARP 32
-#define EVERYONE 0xffffffffu
 #define DIGIT 11
 #define BINS (1 << DIGIT)
 // Elements that are sorted; `k` is at most that.
@@ -27,28 +25,6 @@ template <typename Visit> INLINE void each(const T* from, u64 n, u64 inner, bool
         for (u32 j = 0; j < AT_ONCE; j++)
             if (first + j * THREADS < n) visit(key_of(found[j], descending), u32(first + j * THREADS));
     }
-}
-
-// The sum of the numbers of all threads in front of this one, and `total`, that of all. Waits for all threads, twice.
-INLINE u32 sum_in_front(u32 x, u32& total) {
-    __shared__ u32 sums[THREADS / WARP];
-    u32 sum = x, lane = threadIdx.x % WARP;
-    #pragma unroll
-    for (u32 step = 1; step < WARP; step *= 2) {
-        u32 other = __shfl_up_sync(EVERYONE, sum, step);
-        sum += lane >= step ? other : 0;
-    }
-    if (lane == WARP - 1) sums[threadIdx.x / WARP] = sum;
-    __syncthreads();
-    u32 before = 0;
-    total = 0;
-    #pragma unroll
-    for (u32 warp = 0; warp < THREADS / WARP; warp++) {
-        if (warp == threadIdx.x / WARP) before = total;
-        total += sums[warp];
-    }
-    __syncthreads();
-    return before + sum - x;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T* x, u64 n, u64 inner, u64 k, u64 descending) {
@@ -71,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
         constexpr u32 OWN = BINS / THREADS;
         u32 own = 0, all;
         for (u32 j = 0; j < OWN; j++) own += bins[threadIdx.x * OWN + j];
-        u32 before = less + sum_in_front(own, all);
+        u32 before = less + sum_in_front<THREADS>(own, all);
         for (u32 j = 0; j < OWN; j++) {
             u32 here = bins[threadIdx.x * OWN + j];
             if (before < k && k <= before + here)
@@ -98,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
         for (u64 first = 0, at = less; at < k; first += THREADS) { // there are as many
             u64 i = first + threadIdx.x;
             bool is_same = i < n && key_of(from[i * inner], descending) == prefix;
-            u32 found, to = at + sum_in_front(is_same, found);
+            u32 found, to = at + sum_in_front<THREADS>(is_same, found);
             if (is_same && to < k) keys[to] = prefix, places[to] = u32(i);
             at += found;
         }

@@ -7,22 +7,20 @@ constexpr u32 ITEMS = 8;
 // Where a tile has its element `i`, so that threads that each take eight neighbors meet in no bank.
 INLINE u32 spread(u32 i) { return i ^ (i >> 5 & 7); }
 
-// A block sorts one tile of a line: `ITEMS` elements in each thread, then runs that are merged, each time two to one of twice the
-// length (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by halving
-// where its share of the result begins in both). Of each run the first `k` are wanted.
+// A block sorts a line: `ITEMS` elements in each thread, then runs that are merged, each time two to one of twice the length
+// (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by halving where
+// its share of the result begins in both). Of each run the first `k` are wanted.
 //
-// y[line, rank] = the element's number in its line, for ranks below `length`; lines of y are `out_inner` apart.
-extern "C" __global__ void __launch_bounds__(1024) sort_tiles(
-    O* y, const T* x, u64 n, u64 inner, u64 tiles, u64 k, u64 length, u64 out_inner, u64 descending) {
+// y[line, rank] = the element's number in its line, for ranks below `k`.
+extern "C" __global__ void __launch_bounds__(1024) sort_lines(O* y, const T* x, u64 n, u64 inner, u64 k, u64 descending) {
     begin();
     extern __shared__ u64 shared[];
-    u32 tile = blockDim.x * ITEMS, mine = threadIdx.x * ITEMS;
+    u32 tile = blockDim.x * ITEMS, mine = threadIdx.x * ITEMS, size = u32(n);
     Key* keys = reinterpret_cast<Key*>(shared);
     unsigned short* places = reinterpret_cast<unsigned short*>(keys + tile);
 
-    u64 line = blockIdx.x / tiles, first = blockIdx.x % tiles * tile;
-    u32 size = n - first < tile ? u32(n - first) : tile;
-    const T* from = x + (line / inner * n + first) * inner + line % inner;
+    u64 line = blockIdx.x;
+    const T* from = x + line / inner * n * inner + line % inner;
     for (u32 i = threadIdx.x; i < tile; i += blockDim.x)
         keys[spread(i)] = i < size ? key_of(from[i * inner], descending) : ~Key(0);
     __syncthreads();
@@ -68,33 +66,6 @@ extern "C" __global__ void __launch_bounds__(1024) sort_tiles(
             for (u32 j = 0; j < ITEMS; j++) keys[spread(mine + j)] = key[j], places[spread(mine + j)] = place[j];
     }
     __syncthreads();
-    O* to_line = y + line / out_inner * length * out_inner + line % out_inner;
-    for (u32 i = threadIdx.x; i < size && first + i < length; i += blockDim.x)
-        to_line[(first + i) * out_inner] = O(first + places[spread(i)]);
-}
-
-// Merges runs of `width` elements of `order` ([lines, n], numbers in their lines), two to one; one thread for each element, which
-// counts those of the other run that come before it. y as above; of each run the first `k` are read and written.
-extern "C" __global__ void merge_runs(O* y, const T* x, const O* order, u64 elements, u64 n, u64 inner, u64 width, u64 k,
-                                      u64 length, u64 out_inner, u64 descending) {
-    begin();
-    u64 at = wide_thread_number();
-    if (at >= elements) return;
-    u64 line = at / n, run = at % n / width, before = at % n % width;
-    if (before >= k) return;
-    const T* from = x + line / inner * n * inner + line % inner;
-    order += line * n;
-    O place = order[run * width + before];
-    Key key = key_of(from[place * inner], descending);
-    u64 other = (run ^ 1) * width, low = 0, high = other >= n ? 0 : n - other < width ? n - other : width;
-    high = high < k ? high : k;
-    while (low < high) {
-        u64 middle = (low + high) / 2;
-        Key there = key_of(from[order[other + middle] * inner], descending);
-        bool comes_first = there < key || (run % 2 == 1 && there == key);
-        low = comes_first ? middle + 1 : low;
-        high = comes_first ? high : middle;
-    }
-    u64 rank = before + low;
-    if (rank < k) y[(line / out_inner * length + run / 2 * 2 * width + rank) * out_inner + line % out_inner] = place;
+    O* to_line = y + line / inner * k * inner + line % inner;
+    for (u32 i = threadIdx.x; i < k; i += blockDim.x) to_line[i * inner] = O(places[spread(i)]);
 }

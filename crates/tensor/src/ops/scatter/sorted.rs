@@ -1,0 +1,47 @@
+//! Scattering on a device where lines are few and long: indices are sorted, and what has one index is combined. The kernels of
+//! `sorted.cu`.
+
+use pagelock_cuda::Argument;
+
+use super::How;
+use super::cuda::Call;
+use super::lines::Lines;
+use crate::cuda::{Code, CudaOut};
+use crate::element::DType;
+use crate::error::{Error, Result};
+use crate::inlined::Array;
+use crate::ops::sort::radix::{Keys, sort};
+
+static CODE: Code = Code {
+    name: "scatter",
+    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("lines.cu"), include_str!("sorted.cu")),
+};
+
+/// Combines the elements of the source with those of `out`. An index is less than `u32::MAX`.
+pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+    let Call { device, op, source, index } = *call;
+    let kernel = match how {
+        How::Sum => "combine_sum",
+        How::Prod => "combine_prod",
+        How::Amax => "combine_amax",
+        How::Amin => "combine_amin",
+        How::Last => unreachable!("what comes last is not combined"),
+    };
+    let (launch, types) = (call.of_elements(&lines)?.0, [source.dtype(); 2]);
+    let bytes = lines.elements() * size_of::<u32>();
+    let mut keys = device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(op, source))?;
+    let of_lines = || Argument::Value(bytemuck::bytes_of(&lines));
+    device.with_fault(call.indexed(&out), |[fault, site]| {
+        let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, of_lines()];
+        // SAFETY: the kernel takes these; lines and steps lead to elements of the index, and there is a key for each of these.
+        unsafe { CODE.launch(device, op, (types, "keys_of_index"), launch, &arguments) }
+    })?;
+    let bits = 0..u64::BITS - lines.y_len.leading_zeros(); // the key of what is not written is `y_len`
+    let (n, lines_) = (lines.x_len as usize, lines.lines as usize);
+    let sorted = sort(device, op, Keys { keys, lines: lines_, n, dtype: DType::I32, bits })?;
+    let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
+    let arguments = [out.argument(), source.argument(), keys, places, of_lines()];
+    // SAFETY: the kernels take these; keys below `y_len` lead to elements of `out`, each of one thread or warp, and places to
+    // elements of the source, for which lines are no longer than these have places.
+    unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
+}
