@@ -27,7 +27,7 @@ mod functions;
 mod fused;
 mod gamma;
 mod gelu;
-mod host;
+mod histogram;
 mod in_place;
 mod index;
 mod join;

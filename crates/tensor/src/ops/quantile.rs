@@ -3,7 +3,7 @@
 use std::array;
 use std::hint::select_unpredictable;
 
-use super::host::extremes;
+use super::histogram::extremes;
 use super::{choose, number_like, search};
 use crate::autograd::no_grad;
 use crate::cpu::{Quantile, vectorized};

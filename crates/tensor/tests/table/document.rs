@@ -18,8 +18,7 @@ const HEAD: &str = "# Operations
 Every operation of tensors, by PyTorch's name, as the table of operations has it (`crates/tensor/operations`), and what is
 compared in each run of the tests. [Modules](modules.md) have a table of their own.
 
-- **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives. *on the host*: the
-  host reads the elements, and computes.
+- **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives.
 - **types**: the precisions it takes: floats are `f16`, `bf16`, `f32` and `f64`, integers `u8`, `i32` and `i64`.
 - **gradient** and **second gradient**: compared with central differences and with PyTorch's.
 - **golden**: how many calls are compared with PyTorch's results, each in several precisions.
@@ -66,13 +65,11 @@ fn the_document_is_what_the_table_says() {
 
 fn row(operation: &Operation) -> Result<String, String> {
     let methods: Vec<String> = names(operation).iter().map(|name| format!("`{name}`")).collect();
-    let on_host = public_functions(&[sources().join("ops/host.rs")]);
-    let cuda = if names(operation).iter().any(|name| on_host.contains_key(name)) { "on the host" } else { "yes" };
     let [first, second] = gradients(operation)?;
     let mut row = String::new();
     let _ = writeln!(
         row,
-        "| `{}` | {} | yes | {cuda} | {} | {first} | {second} | {} | {} |",
+        "| `{}` | {} | yes | yes | {} | {first} | {second} | {} | {} |",
         operation.name,
         methods.join(", "),
         types(operation),

@@ -6,7 +6,6 @@ use pagelock_cuda::{Argument, Launch};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Dims, Indexed, count};
 use crate::error::Result;
 use crate::inlined::{Array, Slice};
-use crate::ops::scatter;
 use crate::shape::{MAX_RANK, Shape};
 
 static CODE: Code =
@@ -18,7 +17,6 @@ static ENTRIES: Code = Code {
 };
 
 const THREADS: u32 = 128;
-const WARP: usize = 32;
 /// Elements that a thread of `gather` has.
 const PER_THREAD: usize = 4;
 
@@ -80,24 +78,24 @@ pub(super) fn gather(
     })
 }
 
-/// `Entries` of `entries.cu`.
+/// `Entries` of this folder's and `scatter`'s `entries.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Entries {
-    y_entries: u64,
-    x_entries: u64,
-    inner: u64,
+pub(in crate::ops) struct Entries {
+    pub(in crate::ops) y_entries: u64,
+    pub(in crate::ops) x_entries: u64,
+    pub(in crate::ops) inner: u64,
 }
 
 impl Entries {
     /// Of `out` and `x`, and how many of each there are in front of the dimension.
-    fn new(out: &Shape, x: CudaView<'_>, dim: usize) -> (Entries, usize) {
+    pub(in crate::ops) fn new(out: &Shape, x: CudaView<'_>, dim: usize) -> (Entries, usize) {
         let [outer, inner] = [&out[..dim], &out[dim + 1..]].mapped(|sizes| sizes.iter().product::<usize>());
         (Entries { y_entries: out[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 }, outer)
     }
 
     /// How many elements are copied at once: the most that divide every entry, are aligned, and have at most `most_bytes`.
-    fn pack(&self, most_bytes: usize, x: CudaView<'_>, out: &CudaOut<'_>) -> usize {
+    pub(in crate::ops) fn pack(&self, most_bytes: usize, x: CudaView<'_>, out: &CudaOut<'_>) -> usize {
         let size = x.dtype().size();
         let fits = |&pack: &usize| {
             let bytes = pack * size;
@@ -141,47 +139,6 @@ pub(super) fn select_entries(
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries, rows];
         // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
         // they may, and the index, which the kernel checks, has an element for each entry of `out`.
-        unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
-    })
-}
-
-/// Warps of a block of `add_entries`, and about how many of a launch keep any GPU of today busy: each looks at all indices, so there
-/// are no more of a column than help.
-const OWNERS: usize = 8;
-const BUSY_WARPS: usize = 4096;
-const MOST_OWNERS: usize = 2048;
-/// Elements of an entry from which on its warps have enough to do.
-const LEAST_INNER: usize = 8;
-/// Elements of a pack of `add_entries`, which keeps several.
-const MOST_ADDED: usize = 4;
-
-/// [`scatter::cuda::add`] with one index for each entry of a dimension.
-pub(super) fn add_entries(
-    device: &CudaDevice,
-    op: &'static str,
-    x: CudaView<'_>,
-    index: Index<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let inner = out.shape()[index.dim + 1..].iter().product::<usize>();
-    if !x.is_contiguous() || !index.view.is_contiguous() || inner < LEAST_INNER {
-        return scatter::cuda::add(device, op, x, index, out);
-    }
-    let (shape, dim, dtype) = (*out.shape(), index.dim, x.dtype());
-    let (entries, outer) = Entries::new(&shape, x, dim);
-    let pack = entries.pack(MOST_ADDED * dtype.size().min(4), x, &out);
-    let columns = count(op, outer * (entries.inner as usize).div_ceil(WARP * pack))?;
-    let helpful = (BUSY_WARPS / (columns as usize).max(1)).clamp(64, MOST_OWNERS);
-    let owners = shape[dim].next_power_of_two().clamp(OWNERS, 1 << helpful.ilog2());
-    let grid = [columns as u32, (owners / OWNERS) as u32, 1];
-    let launch = Launch { grid, block: [WARP as u32, OWNERS as u32, 1], shared_bytes: 0 };
-    let kernel = ([dtype; 2], "add_entries");
-    device.with_fault(Indexed { op, dim, shape }, |[fault, site]| {
-        let entries = Argument::Value(bytemuck::bytes_of(&entries));
-        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries];
-        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
-        // they may, the index has an element for each entry of `x`, which the kernel checks, and each element of `out` belongs
-        // to one warp.
         unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
     })
 }

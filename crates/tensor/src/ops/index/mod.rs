@@ -12,7 +12,7 @@ use crate::element::{DType, Num, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda, same_precision};
-use crate::ops::scatter;
+use crate::ops::scatter::{self, cuda::Call};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
@@ -375,11 +375,11 @@ impl Picks {
                 &mut |inputs, out| by_num!(inputs.dtype(), T => self.run_on_cpu::<T, 2>(inputs, out.stored(), None, checks)),
             ),
             Device::Cuda(device) => on_cuda(op, device, inputs, (*whole, x.dtype()), &mut |inputs, out| {
-                let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
+                let call = Call { device, op, index: self.on_cuda(inputs), source: inputs.cuda_view(0) };
                 match self.way {
-                    _ if self.is_once => scatter::cuda::put(device, op, x, index, out),
-                    Way::Entries => cuda::add_entries(device, op, x, index, out),
-                    Way::Elements => scatter::cuda::add(device, op, x, index, out),
+                    _ if self.is_once => scatter::cuda::put(&call, out),
+                    Way::Entries => scatter::entries::add_entries(&call, out),
+                    Way::Elements => scatter::cuda::add(&call, out),
                 }
             }),
         }?;

@@ -30,47 +30,33 @@ pub(super) fn scatter(
 ) -> Result<()> {
     COPY.run(device, op, &[x], &[], out.reborrow())?;
     let call = Call { device, op, index: Index::of_elements(index, dim), source };
-    call.combine(how, Lines::new(out.shape(), source, call.index), out)
+    call.combine(how, call.lines(&out), out)
 }
 
-/// Sums of the elements of `source` with one index, from zeros.
-pub(in crate::ops) fn add(
-    device: &CudaDevice,
-    op: &'static str,
-    source: CudaView<'_>,
-    index: Index<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let call = Call { device, op, index, source };
-    let lines = Lines::new(out.shape(), source, index);
-    let sums = lines.y_len as usize * source.dtype().computing().size();
+/// Sums of the elements of the source with one index, from zeros.
+pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
+    let lines = call.lines(&out);
+    let sums = lines.y_len as usize * call.source.dtype().computing().size();
     let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
     if is_row && sums <= SHARED_BYTES && !lines.are_few_and_long() {
-        return call.lines("scatter_sum_shared", (1, sums), lines, out);
+        return call.warp_each("scatter_sum_shared", (1, sums), lines, out);
     }
     call.clear(out.reborrow())?;
     call.combine(How::Sum, lines, out)
 }
 
-/// The elements of `source` at their indices, none of which comes twice, and zeros elsewhere.
-pub(in crate::ops) fn put(
-    device: &CudaDevice,
-    op: &'static str,
-    source: CudaView<'_>,
-    index: Index<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let call = Call { device, op, index, source };
+/// The elements of the source at their indices, none of which comes twice, and zeros elsewhere.
+pub(in crate::ops) fn put(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     call.clear(out.reborrow())?;
-    call.write_once(Lines::new(out.shape(), source, index), out)
+    call.write_once(call.lines(&out), out)
 }
 
 /// What is scattered, and where.
-pub(super) struct Call<'a> {
-    pub(super) device: &'a CudaDevice,
-    pub(super) op: &'static str,
-    pub(super) index: Index<'a>,
-    pub(super) source: CudaView<'a>,
+pub(in crate::ops) struct Call<'a> {
+    pub(in crate::ops) device: &'a CudaDevice,
+    pub(in crate::ops) op: &'static str,
+    pub(in crate::ops) index: Index<'a>,
+    pub(in crate::ops) source: CudaView<'a>,
 }
 
 impl Call<'_> {
@@ -79,8 +65,12 @@ impl Call<'_> {
         Indexed { op: self.op, dim: self.index.dim, shape: *out.shape() }
     }
 
-    fn clear(&self, out: CudaOut<'_>) -> Result<()> {
+    pub(super) fn clear(&self, out: CudaOut<'_>) -> Result<()> {
         self.device.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(self.op, source))
+    }
+
+    fn lines(&self, out: &CudaOut<'_>) -> Lines {
+        Lines::new(out.shape(), self.source, self.index)
     }
 
     /// Combines with what is in `out`.
@@ -95,11 +85,11 @@ impl Call<'_> {
             How::Amax => "scatter_amax",
             How::Amin => "scatter_amin",
         };
-        self.lines(kernel, (THREADS as usize / WARP, 0), lines, out)
+        self.warp_each(kernel, (THREADS as usize / WARP, 0), lines, out)
     }
 
     /// A warp for each line.
-    fn lines(
+    fn warp_each(
         &self,
         kernel: &'static str,
         (warps, shared_bytes): (usize, usize),

@@ -4,6 +4,7 @@
 //! gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
 
 pub(super) mod cuda;
+pub(super) mod entries;
 mod lines;
 mod reduce;
 mod sorted;

@@ -1,4 +1,6 @@
-//! Counts of numbers. The host counts, and waits for a device that has the numbers.
+//! Counts of numbers.
+
+mod cuda;
 
 use crate::cpu::{Key, PIECE, Stored, vectorized};
 use crate::device::Device;
@@ -10,7 +12,7 @@ use crate::op::on_cpu;
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 use crate::shape::Shape;
-use crate::tensor::{Tensor, by_num};
+use crate::tensor::{Raw, Tensor, by_num};
 
 /// Shows the elements of a vector, some at a time.
 fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
@@ -23,10 +25,11 @@ fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
 
 impl Tensor {
     /// How many elements are in each of `bins` equal parts of `[min, max]`; those outside count nowhere. If both bounds are
-    /// equal, they are the least and the largest element. In this tensor's precision. Waits for a device.
+    /// equal, they are the least and the largest element. In this tensor's precision. Waits for a device that has to say these.
     ///
     /// # Errors
-    /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; as [`Tensor::nonzero`].
+    /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; [`Error::Memory`] for more counts than the budget
+    /// has room for.
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
         let flat = self.raw().without_node().reshape(&[-1])?.typed::<Float>();
         let (mut min, mut max) = (min, max);
@@ -40,6 +43,10 @@ impl Tensor {
         if bins == 0 || !(max - min).is_finite() || min > max {
             let expected = format!("give at least one bin, and finite bounds in order, not {min} and {max}");
             return Err(Error::bad_argument("histc", "bins", bins, expected));
+        }
+        if let Device::Cuda(device) = self.device() {
+            let counts = cuda::counts("histc", &device, flat.raw(), bins, Some([min, max]))?;
+            return counts.typed::<Int>().to_float_of(self.dtype());
         }
         let mut counted = Ok(());
         // Behind the bins, one more for what is outside.
@@ -62,7 +69,7 @@ impl Tensor {
             });
         })?;
         counted?;
-        counts.narrow(0, 0, bins)?.to_float_of(self.dtype())?.to(&self.device())
+        counts.narrow(0, 0, bins)?.to_float_of(self.dtype())
     }
 }
 
@@ -81,7 +88,7 @@ impl Tensor<Int> {
         if self.rank() != 1 {
             return Err(Error::wrong_shape("bincount", "the tensor", self.shape(), "it must be a vector; flatten it"));
         }
-        let numbers = self.to(&Device::Cpu)?.contiguous()?;
+        let numbers = self.contiguous()?;
         let (least, most) = if numbers.is_empty() { (0, -1) } else { extremes(&numbers)? };
         if least < 0 {
             return Err(Error::bad_argument("bincount", "an element", least, "it must not be negative"));
@@ -90,6 +97,9 @@ impl Tensor<Int> {
         let len = usize::try_from(most).map_or(0, |most| most.saturating_add(1));
         shape.push(len.max(minlength))?;
         shape.check_size()?;
+        if let Device::Cuda(device) = self.device() {
+            return cuda::counts("bincount", &device, numbers.raw(), shape[0], None).map(Raw::typed);
+        }
         let counts = on_cpu("bincount", [Some(numbers.raw())], (shape, DType::I64), &mut |inputs, out| {
             let counts = out.bits::<i64>();
             counts.set_to(0);
@@ -99,8 +109,7 @@ impl Tensor<Int> {
             });
             Ok(())
         })?;
-        let counts: Tensor<Int> = counts.typed();
-        counts.to(&self.device())
+        Ok(counts.typed())
     }
 }
 
