@@ -5,18 +5,14 @@
 //! these are neighbors, there, else in front. Numbers count as gone before that is asked, as in PyTorch.
 
 mod items;
+mod numbers;
 
 use std::ops::Bound;
 
-use super::index::{check_range, own_index};
 use super::scatter::index_copied;
 use super::slice_range::SliceRange;
-use super::{choose, number_like};
-use crate::cpu;
-use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
-use crate::op::with_locked;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -220,18 +216,7 @@ impl Plan {
         let are_neighbors = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
         let others = (0..x.rank()).filter(|dim| !dims.contains(dim));
         let order = dims.iter().copied().chain(others).map(|dim| dim as isize).collect();
-        let mut index: Option<Raw> = None;
-        for (dim, numbers) in places {
-            let numbers = in_range(op, x, dim, &numbers, dims.len() > 1)?;
-            index = Some(match index {
-                None => numbers,
-                Some(before) => joined(op, &before, &numbers, x.shape()[dim])?,
-            });
-        }
-        let Some(index) = index else {
-            return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
-        };
-        let index = index.expand(shape)?.reshape(&[-1])?;
+        let index = numbers::joined(op, x, &places)?.expand(shape)?.reshape(&[-1])?;
         Ok(Plan {
             order,
             n_named: dims.len(),
@@ -268,52 +253,6 @@ impl Plan {
         let (from, to) = if reverse { (back, front) } else { (front, back) };
         super::parts::movedim(x, &from, &to)
     }
-}
-
-/// The numbers of an index counted from the start. On the CPU all are checked; where several are joined on a device, one that is
-/// out of range makes the joined one negative.
-fn in_range(op: &'static str, x: &Raw, dim: usize, numbers: &Raw, is_joined: bool) -> Result<Raw> {
-    let size = x.shape()[dim] as i64;
-    let numbers = own_index(op, [x, x], numbers)?;
-    let mut are_inside = false;
-    if x.storage.device().is_cpu() {
-        with_locked([Some(&numbers)], &mut |index| {
-            are_inside = cpu::all_below(index.view::<i64>(0).data.plain(), x.shape()[dim]);
-            Ok(())
-        })?;
-    }
-    if are_inside {
-        return Ok(numbers);
-    }
-    let zero = number_like(op, &numbers, Scalar::Int(0))?;
-    let from_start = numbers.plus_scalar(Scalar::Int(size))?;
-    let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
-    if x.storage.device().is_cpu() {
-        with_locked([Some(&from_start)], &mut |index| {
-            check_range(op, index.view::<i64>(0).data.plain(), dim, x.shape())
-        })?;
-        return Ok(from_start);
-    }
-    if !is_joined {
-        return Ok(from_start);
-    }
-    let size = number_like(op, &numbers, Scalar::Int(size))?;
-    let is_inside = from_start.ge(&zero)?.mul(&from_start.lt(&size)?)?; // of truth values: and
-    let far = number_like(op, &numbers, Scalar::Int(i64::MIN / 2))?;
-    choose(op, &is_inside, &from_start, &far)
-}
-
-/// Numbers of entries of two dimensions taken as one, the second of which has that size.
-fn joined(op: &'static str, before: &Raw, numbers: &Raw, size: usize) -> Result<Raw> {
-    let zero = number_like(op, before, Scalar::Int(0))?;
-    let scaled = before.times_scalar(Scalar::Int(size as i64))?;
-    let sum = scaled.add(numbers)?;
-    if before.storage.device().is_cpu() {
-        return Ok(sum);
-    }
-    // What is far below 0 stays there, whatever is added, and is not multiplied until it wraps.
-    let far = number_like(op, before, Scalar::Int(i64::MIN / 2))?;
-    choose(op, &before.lt(&zero)?, &far, &sum)
 }
 
 fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {

@@ -1,27 +1,86 @@
-//! Places of what is true on a device: the kernel of `places.cu`.
+//! Places of what is true on a device: the kernels of `places.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, CudaDevice, Indexed, count};
 use crate::element::DType;
 use crate::error::Result;
+use crate::inlined::Array;
+use crate::kind::Int;
+use crate::op::on_cuda;
+use crate::shape::Shape;
+use crate::tensor::{Raw, Tensor};
 
-static CODE: Code = Code { name: "nonzero", text: include_str!("places.cu") };
+static CODE: Code = Code {
+    name: "nonzero",
+    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("../../cuda/block.cu"), include_str!("places.cu")),
+};
 
 const THREADS: usize = 256;
+/// Elements that a block looks at.
+const TILE: usize = THREADS * 16;
 
-/// The places of what is true in a mask without gaps, in order; `ends` says how many are true up to each element and with it.
-pub(super) fn places(
-    device: &CudaDevice,
-    op: &'static str,
-    [mask, ends]: [CudaView<'_>; 2],
-    mut out: CudaOut<'_>,
-) -> Result<()> {
+/// How many elements of a mask are true up to the end of each tile. The mask has no gaps, and some elements.
+fn ends(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Tensor<Int>> {
+    let (n, launch) = (mask.shape().elements(), launch(op, mask)?);
+    let made = (Shape::new(&[n.div_ceil(TILE)])?, DType::I64);
+    let counts = on_cuda(op, device, [Some(mask)], made, &mut |inputs, mut out| {
+        let size = (n as u64).to_ne_bytes();
+        let arguments = [out.argument(), inputs.cuda_view(0).argument(), Argument::Value(&size)];
+        // SAFETY: the kernel takes these; the mask has n elements, and there is a count for each tile.
+        unsafe { CODE.launch(device, op, ([DType::I64; 2], "count_true"), launch, &arguments) }
+    })?;
+    counts.typed::<Int>().cumsum(0)
+}
+
+/// A block for each tile.
+fn launch(op: &'static str, mask: &Raw) -> Result<Launch> {
+    let blocks = count(op, mask.shape().elements().div_ceil(TILE))?;
+    Ok(Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS as u32) })
+}
+
+/// The places of what is true in a mask, which has no gaps, in order, as a vector. Waits for the device.
+pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
     let n = mask.shape().elements();
-    count(op, n.div_ceil(THREADS))?;
-    let size = (n as u64).to_ne_bytes();
-    let arguments = [out.argument(), mask.argument(), ends.argument(), Argument::Value(&size)];
-    let launch = Launch::covering(n, THREADS as u32);
-    // SAFETY: the kernel takes these; mask and ends have n elements, and the result one for each that is true.
-    unsafe { CODE.launch(device, op, ([DType::I64; 2], "places"), launch, &arguments) }
+    if n == 0 {
+        return on_cuda(op, device, [Some(mask)], (Shape::new(&[0])?, DType::I64), &mut |_, _| Ok(()));
+    }
+    let (ends, launch) = (ends(op, device, mask)?, launch(op, mask)?);
+    let made = (Shape::new(&[ends.narrow(0, ends.len() - 1, 1)?.item::<i64>()? as usize])?, DType::I64);
+    on_cuda(op, device, [Some(mask), Some(ends.raw())], made, &mut |inputs, mut out| {
+        let ([mask, ends], size) = (inputs.cuda_views(), (n as u64).to_ne_bytes());
+        let arguments = [out.argument(), mask.argument(), ends.argument(), Argument::Value(&size)];
+        // SAFETY: the kernel takes these; there are n elements and an end for each tile, and the result has a place for each
+        // element that is true.
+        unsafe { CODE.launch(device, op, ([DType::I64; 2], "places"), launch, &arguments) }
+    })
+}
+
+/// The elements of `source`, one after another, where a mask is true, and elsewhere those of `x`, or zeros; all without gaps. That the
+/// source has too few is told as an index that is out of range.
+pub(in crate::ops) fn spread(
+    op: &'static str,
+    device: &CudaDevice,
+    x: Option<&Raw>,
+    mask: &Raw,
+    source: &Raw,
+) -> Result<Raw> {
+    let (made, types) = ((*mask.shape(), source.dtype()), [source.dtype(); 2]);
+    let (n, n_source) = (mask.shape().elements(), source.shape().elements());
+    if n == 0 {
+        return on_cuda(op, device, [Some(mask)], made, &mut |_, _| Ok(()));
+    }
+    let (ends, launch) = (ends(op, device, mask)?, launch(op, mask)?);
+    let inputs = [Some(x.unwrap_or(source)), Some(source), Some(mask), Some(ends.raw())];
+    on_cuda(op, device, inputs, made, &mut |inputs, mut out| {
+        device.with_fault(Indexed { op, dim: 0, shape: *source.shape() }, |[fault, site]| {
+            let sizes = [usize::from(x.is_some()), n, n_source].mapped(|size| (size as u64).to_ne_bytes());
+            let [has_x, n, n_source] = sizes.each_ref().mapped(|size| Argument::Value(size));
+            let [x, source, mask, ends] = inputs.cuda_views().mapped(|view| view.argument());
+            let arguments = [out.argument(), x, has_x, source, mask, ends, fault, site, n, n_source];
+            // SAFETY: the kernel takes these; there are n truths, results and, if it is said that there are any, elements of
+            // `x`, an end for each tile, and as many elements of the source as it is told.
+            unsafe { CODE.launch(device, op, (types, "spread"), launch, &arguments) }
+        })
+    })
 }

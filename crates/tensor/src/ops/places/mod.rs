@@ -1,18 +1,15 @@
-//! Where elements are true, or not 0: results whose sizes depend on them, so that the host waits for a device. There, a running sum
-//! says at which place of the result each element belongs.
+//! Where elements are true, or not 0: results whose sizes depend on them, so that the host waits for a device.
 
-mod cuda;
+pub(super) mod cuda;
 
 use super::quantile::Tally;
-use super::{choose, number_like};
 use crate::autograd::{Kept, Saved, no_grad, record};
 use crate::cpu;
-use crate::cuda::CudaDevice;
 use crate::device::{Device, common_device};
-use crate::element::{DType, Scalar};
+use crate::element::DType;
 use crate::error::Result;
 use crate::kind::{Bool, Int, Kind, Numeric};
-use crate::op::{Derivative, on_cpu, on_cuda, with_locked};
+use crate::op::{Derivative, on_cpu, with_locked};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits};
 
@@ -33,7 +30,7 @@ impl<K: Kind> Tensor<K> {
         let mask = no_grad(|| self.raw().converted(DType::Bool)?.gap_free())?;
         match self.device() {
             Device::Cpu => nonzero(&mask).map(Raw::typed),
-            Device::Cuda(device) => coordinates(places("nonzero", &device, &mask)?.typed(), self.shape()),
+            Device::Cuda(device) => coordinates(cuda::places("nonzero", &device, &mask)?.typed(), self.shape()),
         }
     }
 
@@ -79,18 +76,17 @@ fn nonzero(mask: &Raw) -> Result<Raw> {
 
 /// The indices of elements, of which these are the places in row-major order.
 fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
+    let Some((_, inner)) = shape.split_first() else { return places.reshape([places.len(), 0]) };
     let mut columns = Vec::with_capacity(shape.rank());
-    let mut rest = places.clone();
-    for &size in shape.iter().rev() {
+    let mut rest = places;
+    for &size in inner.iter().rev() {
         let size = size.max(1) as i64; // of nothing there are no places
         columns.push(rest.remainder_scalar(size)?);
         rest = rest.floor_divide_scalar(size)?;
     }
+    columns.push(rest);
     columns.reverse();
-    match columns.is_empty() {
-        true => places.reshape([places.len(), 0]),
-        false => Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1),
-    }
+    Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
 }
 
 /// How many elements of a mask on the host, which has no gaps, are true, piece by piece.
@@ -111,7 +107,7 @@ fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
     let out = match device {
         Device::Cpu => selected_on_cpu(x, mask)?,
         Device::Cuda(device) => {
-            let places = places(MASKED_SELECT, device, mask)?;
+            let places = cuda::places(MASKED_SELECT, device, mask)?;
             x.without_node().reshape(&[-1])?.index_select(0, &places)?
         }
     };
@@ -132,7 +128,7 @@ fn selected_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
 fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
     let out = match mask.storage.device() {
         Device::Cpu => placed_on_cpu(x, mask)?,
-        Device::Cuda(_) => placed_on_cuda(x, mask)?,
+        Device::Cuda(device) => cuda::spread(MASKED_SELECT, device, None, mask, &x.gap_free()?)?,
     };
     Ok(record(MASKED_SELECT, Placed { mask: Kept::new(mask.clone()) }, [Some(x)], out))
 }
@@ -217,33 +213,6 @@ impl<K: Numeric> Tensor<K> {
     fn detach_raw(&self) -> Raw {
         self.raw().without_node()
     }
-}
-
-/// The places of what is true in a mask on a device, which has no gaps, in order, as a vector. Waits for the device.
-fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
-    let (n, ends) = (mask.shape().elements(), ends(mask)?);
-    let n_true = if n == 0 { 0 } else { ends.narrow(0, n - 1, 1)?.item::<i64>()? as usize };
-    on_cuda(op, device, [Some(mask), Some(ends.raw())], (Shape::new(&[n_true])?, DType::I64), &mut |inputs, out| {
-        cuda::places(device, op, inputs.cuda_views(), out)
-    })
-}
-
-/// How many are true up to each element and with it, of a flat mask.
-fn ends(mask: &Raw) -> Result<Tensor<Int>> {
-    no_grad(|| mask.reshape(&[-1])?.converted(DType::I64)?.typed::<Int>().cumsum(0))
-}
-
-/// The elements of a vector in order where a mask without gaps is true, and zeros elsewhere; unrecorded.
-fn placed_on_cuda(x: &Raw, mask: &Raw) -> Result<Raw> {
-    let zero = number_like(MASKED_SELECT, x, Scalar::Int(0))?;
-    if x.shape().elements() == 0 {
-        return zero.expand(*mask.shape())?.deep_copy(MASKED_SELECT);
-    }
-    no_grad(|| {
-        let from = ends(mask)?.add_scalar(-1)?.clamp_min(0)?;
-        let taken = x.without_node().index_select(0, from.raw())?;
-        choose(MASKED_SELECT, mask, &taken.reshape_to(*mask.shape())?, &zero)
-    })
 }
 
 impl Tensor {

@@ -1,7 +1,68 @@
-// y[ends[i] - 1] = i where mask[i].   y: as many as are true; mask: n truth values; ends[i]: how many are true up to i and with it.
+// The places of what is true in a mask, in order. A block has a tile of the mask, and a warp neighbors in it, 32 at a time.
+//
+// count_true    counts[tile] = how many are true
+// places        y = the places; ends[tile] = how many are true up to the end of the tile
+// spread        y = elements, one after another, at the places
 
-extern "C" __global__ void places(i64* y, const bool* mask, const i64* ends, u64 n) {
-    begin();
-    u64 i = wide_thread_number();
-    if (i < n && mask[i]) y[ends[i] - 1] = i;
+#define WARP 32
+#define EVERYONE 0xffffffffu
+#define THREADS 256
+// Elements of a thread.
+#define ITEMS 16
+#define TILE (THREADS * ITEMS)
+
+// Which of the 32 elements in round `j` of this warp are true.
+INLINE u32 truths(const bool* mask, u64 n, u32 j) {
+    u64 i = u64(blockIdx.x) * TILE + (threadIdx.x / WARP * ITEMS + j) * WARP + threadIdx.x % WARP;
+    return __ballot_sync(EVERYONE, i < n && mask[i]);
 }
+
+// The truths of all rounds, and how many are true in front of this warp.
+INLINE u64 find_truths(const bool* mask, const i64* ends, u64 n, u32 (&truth)[ITEMS]) {
+    u32 own = 0, total;
+    #pragma unroll
+    for (u32 j = 0; j < ITEMS; j++) truth[j] = truths(mask, n, j), own += __popc(truth[j]);
+    u32 before = __shfl_sync(EVERYONE, sum_in_front<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total), 0);
+    return (blockIdx.x > 0 ? ends[blockIdx.x - 1] : 0) + before;
+}
+
+#ifdef KERNEL_count_true
+extern "C" __global__ void __launch_bounds__(THREADS) count_true(i64* counts, const bool* mask, u64 n) {
+    begin();
+    u32 own = 0, total;
+    #pragma unroll
+    for (u32 j = 0; j < ITEMS; j++) own += __popc(truths(mask, n, j));
+    sum_in_front<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total);
+    if (threadIdx.x == 0) counts[blockIdx.x] = total;
+}
+#endif
+#ifdef KERNEL_places
+extern "C" __global__ void __launch_bounds__(THREADS) places(i64* y, const bool* mask, const i64* ends, u64 n) {
+    begin();
+    u32 lane = threadIdx.x % WARP, truth[ITEMS];
+    y += find_truths(mask, ends, n, truth);
+    u64 first = u64(blockIdx.x) * TILE + threadIdx.x / WARP * ITEMS * WARP + lane;
+    for (u32 j = 0; j < ITEMS; j++) {
+        if (truth[j] >> lane & 1) y[__popc(truth[j] & ((1u << lane) - 1))] = first + j * WARP;
+        y += __popc(truth[j]);
+    }
+}
+#endif
+#ifdef KERNEL_spread
+// y[i] = mask[i] ? the next of n_source elements : x[i], or 0 without x.
+extern "C" __global__ void __launch_bounds__(THREADS) spread(
+    T* y, const T* x, u64 has_x, const T* source, const bool* mask, const i64* ends, Fault* fault, u64 site, u64 n, u64 n_source) {
+    begin();
+    u32 lane = threadIdx.x % WARP, truth[ITEMS];
+    u64 next = find_truths(mask, ends, n, truth);
+    u64 first = u64(blockIdx.x) * TILE + threadIdx.x / WARP * ITEMS * WARP + lane;
+    #pragma unroll 4
+    for (u32 j = 0; j < ITEMS; j++) {
+        u64 i = first + j * WARP, from = next + __popc(truth[j] & ((1u << lane) - 1));
+        if (i >= n) break;
+        if (!(truth[j] >> lane & 1)) y[i] = has_x ? x[i] : to<T>(R(0));
+        else y[i] = exists(from, n_source, fault, site) ? source[from] : nothing();
+        next += __popc(truth[j]);
+    }
+}
+#endif

@@ -19,7 +19,7 @@ const THREADS: u32 = 128;
 const WARP: usize = 32;
 /// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
 const SHARED_BYTES: usize = 48 << 10;
-const SHARED_ELEMENTS: u64 = 256;
+const SHARED_ELEMENTS: u64 = 64;
 
 /// `x` with the elements of `source` combined with those at their indices along `dim`.
 pub(super) fn scatter(
@@ -38,7 +38,8 @@ pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     let lines = call.lines(&out);
     let sums = lines.y_len as usize * call.source.dtype().computing().size();
     let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
-    if is_row && sums <= SHARED_BYTES && !lines.are_few_and_long() {
+    let is_whole = lines.lines > 0 && (lines.lines * lines.y_len) as usize == out.shape().elements();
+    if is_row && is_whole && sums <= SHARED_BYTES && !lines.are_few_and_long() {
         return call.warp_each("scatter_sum_shared", (1, sums), lines, out);
     }
     call.clear(out.reborrow())?;

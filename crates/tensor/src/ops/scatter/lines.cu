@@ -3,24 +3,20 @@
 #define EVERYONE 0xffffffffu
 #define WARP 32
 
-// All other dimensions, the innermost first, with the distances of y, of the index and of x; where a line is beyond `limit`, the
-// size of the index there, x has nothing for it.
+// Of x: all other dimensions, the innermost first, with the distances of y, of the index and of x.
 struct Lines {
     u64 lines, rank;
-    u64 size[MAX_RANK], limit[MAX_RANK], stride[MAX_RANK][3];
+    u64 size[MAX_RANK], stride[MAX_RANK][3];
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
 
-// Moves to a line; whether x has something for it.
-INLINE bool find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
-    bool has_source = true;
+// Moves to a line.
+INLINE void find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
         line /= g.size[dim];
-        has_source = has_source && i < g.limit[dim];
         y += i * g.stride[dim][0], index += i * g.stride[dim][1], x += i * g.stride[dim][2];
     }
-    return has_source;
 }
 
 // Where element `own` of a line of x is, and where its line starts.
@@ -31,7 +27,6 @@ INLINE Element element_of(const Lines& g, u64 lines_first) {
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
         line /= g.size[dim];
-        if (i >= g.limit[dim]) e.is_there = false;
         e.y += i * g.stride[dim][0], e.index += i * g.stride[dim][1], e.x += i * g.stride[dim][2];
     }
     e.index += e.own * g.step[1], e.x += e.own * g.step[2];

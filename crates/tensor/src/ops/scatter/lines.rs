@@ -1,4 +1,4 @@
-//! A tensor as lines along an indexed dimension, for kernels.
+//! Tensors as lines along an indexed dimension, for kernels.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -15,7 +15,6 @@ pub(super) struct Lines {
     pub(super) lines: u64,
     rank: u64,
     size: [u64; MAX_RANK],
-    limit: [u64; MAX_RANK],
     stride: [[u64; 3]; MAX_RANK],
     pub(super) y_len: u64,
     pub(super) x_len: u64,
@@ -33,9 +32,8 @@ impl Lines {
                 continue;
             }
             let rank = lines.rank as usize;
-            (lines.size[rank], lines.limit[rank]) = (out[dim] as u64, x.shape()[dim] as u64);
-            lines.stride[rank] = of(dim);
-            lines.lines *= out[dim] as u64;
+            (lines.size[rank], lines.stride[rank]) = (x.shape()[dim] as u64, of(dim));
+            lines.lines *= x.shape()[dim] as u64;
             lines.rank += 1;
         }
         lines
@@ -57,7 +55,7 @@ impl Lines {
         self.x_len >= LONG && self.x_len.max(self.y_len) < u32::MAX.into()
     }
 
-    /// Elements of `x`, those counted for lines that it has not.
+    /// Elements of `x`.
     pub(super) fn elements(&self) -> usize {
         (self.lines * self.x_len) as usize
     }

@@ -10,7 +10,7 @@ mod reduce;
 mod sorted;
 
 use super::index::{check_range, entries_of, own_index, same_dtype};
-use super::places::counts_where;
+use super::places::{counts_where, cuda::spread};
 use super::{choose, number_like};
 use crate::autograd::{Saved, record};
 use crate::cpu;
@@ -97,7 +97,7 @@ impl<K: Kind> Tensor<K> {
         if all.is_empty() || source.shape().elements() == 0 && !all.any(..)?.item::<bool>()? {
             return Ok(self.clone());
         }
-        if self.device().is_cpu() && self.raw().node.is_none() && source.node.is_none() {
+        if self.raw().node.is_none() && source.node.is_none() {
             return masked(self.raw(), &mask, source).map(Raw::typed);
         }
         let flat: Tensor<Int> = mask.converted(DType::I64)?.typed();
@@ -107,10 +107,14 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// [`Tensor::masked_scatter`] on the CPU, unrecorded; the mask has no gaps.
+/// [`Tensor::masked_scatter`], unrecorded; the mask is flat.
 fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
     const OP: &str = "masked_scatter";
-    let (x, source, counts) = (x.gap_free()?, source.gap_free()?, counts_where(mask)?);
+    let (x, source, mask) = (x.gap_free()?, source.gap_free()?, &mask.gap_free()?);
+    if let Device::Cuda(device) = common_device(OP, &[&x, mask, &source])? {
+        return spread(OP, device, Some(&x), mask, &source)?.reshape_to(*x.shape());
+    }
+    let counts = counts_where(mask)?;
     let n = source.shape().elements();
     if counts.iter().sum::<usize>() > n {
         let shape = Shape::new(&[n])?;

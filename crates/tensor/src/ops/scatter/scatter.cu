@@ -5,7 +5,8 @@
 template <typename How> INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
     u64 line = wide_thread_number() / WARP;
     u32 lane = threadIdx.x % WARP;
-    if (line >= g.lines || !find_line(g, line, y, index, x)) return;
+    if (line >= g.lines) return;
+    find_line(g, line, y, index, x);
     for (u64 start = 0; start < g.x_len; start += WARP) {
         __syncwarp(); // what other threads wrote is seen
         u64 own = start + lane;
@@ -75,10 +76,10 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
     O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {
     begin();
     u32 lane = threadIdx.x;
-    bool has_source = find_line(g, blockIdx.x, y, index, x);
-    u64 n = has_source ? g.x_len : 0;
+    find_line(g, blockIdx.x, y, index, x);
+    u64 n = g.x_len;
     Part next, part;
-    if (n > 0) next.read(index, x, 0, g);
+    next.read(index, x, 0, g);
     for (u64 i = lane; i < g.y_len; i += WARP) sums[i] = R(0);
     for (u64 start = 0; start < n; start += AHEAD * WARP) {
         part = next;

@@ -1,16 +1,15 @@
 // Elements combined by their indices where lines are few and long: once indices are sorted, those that have one are neighbors.
 //
-// keys_of_index       keys[line, j] = index[…, j, …], or y_len where nothing is to be written
+// keys_of_index       keys[line, j] = index[…, j, …], or y_len where there is no such element
 // combine_sum, …      y[…, key, …] = combined(that, all x with this key), in an order that their number alone decides
 
 #ifdef KERNEL_keys_of_index
 extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fault, u64 site, Lines g) {
     begin();
-    u64 id = wide_thread_number();
     Element e = element_of(g, false);
-    if (id >= g.lines * g.x_len) return;
-    i64 at = e.is_there ? index[e.index] : 0;
-    keys[id] = e.is_there && exists(at, g.y_len, fault, site) ? u32(at) : u32(g.y_len);
+    if (!e.is_there) return;
+    i64 at = index[e.index];
+    keys[wide_thread_number()] = exists(at, g.y_len, fault, site) ? u32(at) : u32(g.y_len);
 }
 #endif
 

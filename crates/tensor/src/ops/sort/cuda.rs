@@ -13,7 +13,7 @@ use crate::ops::scan::Lines;
 static CODE: Code = Code { name: "sort", text: concat!(include_str!("keys.cu"), include_str!("sort.cu")) };
 static SELECT: Code = Code {
     name: "select",
-    text: concat!(include_str!("keys.cu"), include_str!("block.cu"), include_str!("select.cu")),
+    text: concat!(include_str!("keys.cu"), include_str!("../../cuda/block.cu"), include_str!("select.cu")),
 };
 
 const OP: &str = "argsort";

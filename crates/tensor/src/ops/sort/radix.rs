@@ -13,7 +13,7 @@ use crate::ops::scan::Lines;
 
 static CODE: Code = Code {
     name: "radix_sort",
-    text: concat!(include_str!("keys.cu"), include_str!("block.cu"), include_str!("radix.cu")),
+    text: concat!(include_str!("keys.cu"), include_str!("../../cuda/block.cu"), include_str!("radix.cu")),
 };
 
 /// As in `radix.cu`.

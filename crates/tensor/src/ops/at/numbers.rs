@@ -1,0 +1,99 @@
+//! Tensors of numbers that name entries of dimensions, made one that counts from the start and takes these dimensions as one. On the
+//! CPU all numbers are checked here; on a device one that is out of range stays so, and is found where entries are taken.
+
+use super::Place;
+use crate::cpu;
+use crate::cuda::{CudaDevice, Formula, constant};
+use crate::device::Device;
+use crate::element::{DType, Scalar};
+use crate::error::{Error, Result};
+use crate::op::{on_cuda, with_locked};
+use crate::ops::index::{check_range, own_index};
+use crate::ops::{choose, number_like};
+use crate::shape::Shape;
+use crate::tensor::Raw;
+
+static FROM_START: Formula = Formula {
+    name: "index",
+    inputs: &["number"],
+    constants: &["size"],
+    text: "number < 0 && number >= -size ? number + size : number",
+    changes: false,
+};
+
+/// What is out of range is so in dimensions taken as one: below all that a multiple of the size and a number of entries make of it.
+static FIRST: Formula = Formula {
+    name: "index",
+    inputs: &["number"],
+    constants: &["size"],
+    text: "number < -size || number >= size ? -(1ll << 62) : number < 0 ? number + size : number",
+    changes: false,
+};
+
+static NEXT: Formula = Formula {
+    name: "index",
+    inputs: &["before", "number"],
+    constants: &["size"],
+    text: "before < 0 || number < -size || number >= size ? -(1ll << 62)
+        : before * size + (number < 0 ? number + size : number)",
+    changes: false,
+};
+
+/// The numbers of all places, which broadcast, for the dimensions of `x` taken as one, the first of them outermost.
+pub(super) fn joined(op: &'static str, x: &Raw, places: &[Place]) -> Result<Raw> {
+    let Some((first, rest)) = places.split_first() else {
+        return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
+    };
+    let numbers = |(dim, numbers): &Place| Ok::<_, Error>((x.shape()[*dim], own_index(op, [x, x], numbers)?));
+    match x.storage.device() {
+        Device::Cpu => {
+            let from_start = |place: &Place| from_start(op, x, place.0, numbers(place)?.1);
+            rest.iter().try_fold(from_start(first)?, |before, place| {
+                before.times_scalar(Scalar::Int(x.shape()[place.0] as i64))?.add(&from_start(place)?)
+            })
+        }
+        Device::Cuda(device) => {
+            let formula = if rest.is_empty() { &FROM_START } else { &FIRST };
+            let (size, first) = numbers(first)?;
+            let first = run(op, device, formula, [Some(&first), None], size)?;
+            rest.iter().try_fold(first, |before, place| {
+                let (size, next) = numbers(place)?;
+                let shape = Shape::broadcast(op, before.shape(), next.shape())?;
+                run(op, device, &NEXT, [Some(&before.expand(shape)?), Some(&next.expand(shape)?)], size)
+            })
+        }
+    }
+}
+
+/// Numbers on a device; those that there are have one shape.
+fn run(
+    op: &'static str,
+    device: &CudaDevice,
+    formula: &'static Formula,
+    numbers: [Option<&Raw>; 2],
+    size: usize,
+) -> Result<Raw> {
+    let made = (*numbers[0].map_or(&Shape::SCALAR, Raw::shape), DType::I64);
+    let size = constant(DType::I64, Scalar::Int(size as i64));
+    on_cuda(op, device, numbers, made, &mut |inputs, out| match formula.inputs.len() {
+        1 => formula.run(device, op, &[inputs.cuda_view(0)], &[size], out),
+        _ => formula.run(device, op, &[inputs.cuda_view(0), inputs.cuda_view(1)], &[size], out),
+    })
+}
+
+/// Numbers of entries of `dim` on the CPU, which are checked.
+fn from_start(op: &'static str, x: &Raw, dim: usize, numbers: Raw) -> Result<Raw> {
+    let mut are_inside = false;
+    with_locked([Some(&numbers)], &mut |index| {
+        are_inside = cpu::all_below(index.view::<i64>(0).data.plain(), x.shape()[dim]);
+        Ok(())
+    })?;
+    if are_inside {
+        return Ok(numbers);
+    }
+    let zero = number_like(op, &numbers, Scalar::Int(0))?;
+    let from_start = numbers.plus_scalar(Scalar::Int(x.shape()[dim] as i64))?;
+    let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
+    with_locked([Some(&from_start)], &mut |index| check_range(op, index.view::<i64>(0).data.plain(), dim, x.shape()))?;
+    Ok(from_start)
+}
