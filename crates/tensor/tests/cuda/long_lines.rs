@@ -67,10 +67,12 @@ fn the_last_of_several_elements_stays() -> Result<()> {
 #[test]
 fn elements_with_one_index_are_combined() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
-    let shapes: [(&[usize], i64, usize); 7] = [
+    let shapes: [(&[usize], i64, usize); 9] = [
         (&[70_001], 5000, 0),
         (&[300_007], 3, 0),
         (&[5000], 1, 0),
+        (&[2, 40_000], 2, 1),
+        (&[4096], 4, 0),
         (&[4000, 3], 700, 0),
         (&[2, 3000, 2], 100, 1),
         (&[300, 2100], 50, 0),

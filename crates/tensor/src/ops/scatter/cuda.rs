@@ -20,6 +20,10 @@ const WARP: usize = 32;
 /// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
 const SHARED_BYTES: usize = 48 << 10;
 const SHARED_ELEMENTS: u64 = 64;
+/// A warp adds up so many elements of its line in shared memory while indices begin to be sorted, and one more while each so many
+/// of all lines are.
+const SORTED_FROM: u64 = 5000;
+const SORTED_EACH: u64 = 160;
 
 /// `x` with the elements of `source` combined with those at their indices along `dim`.
 pub(super) fn scatter(
@@ -39,7 +43,8 @@ pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     let sums = lines.y_len as usize * call.source.dtype().computing().size();
     let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
     let is_whole = lines.lines > 0 && (lines.lines * lines.y_len) as usize == out.shape().elements();
-    if is_row && is_whole && sums <= SHARED_BYTES && !lines.are_few_and_long() {
+    let is_short = lines.x_len < SORTED_FROM + lines.elements() as u64 / SORTED_EACH;
+    if is_row && is_whole && is_short && sums <= SHARED_BYTES {
         return call.warp_each("scatter_sum_shared", (1, sums), lines, out);
     }
     call.clear(out.reborrow())?;

@@ -1,7 +1,7 @@
 //! Scattering on a device where lines are few and long: indices are sorted, and what has one index is combined. The kernels of
 //! `sorted.cu`.
 
-use pagelock_cuda::Argument;
+use pagelock_cuda::{Argument, Launch};
 
 use super::How;
 use super::cuda::Call;
@@ -17,19 +17,25 @@ static CODE: Code = Code {
     text: concat!(include_str!("../../cuda/fault.cu"), include_str!("lines.cu"), include_str!("sorted.cu")),
 };
 
+const THREADS: u32 = 128;
+const WARP: usize = 32;
+/// Places of a line that a warp takes at a time, as in `sorted.cu`.
+const PIECE: usize = 1024;
+
 /// Combines the elements of the source with those of `out`. An index is less than `u32::MAX`.
 pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
     let Call { device, op, source, index } = *call;
-    let kernel = match how {
-        How::Sum => "combine_sum",
-        How::Prod => "combine_prod",
-        How::Amax => "combine_amax",
-        How::Amin => "combine_amin",
+    let [combine, join] = match how {
+        How::Sum => ["combine_sum", "join_sum"],
+        How::Prod => ["combine_prod", "join_prod"],
+        How::Amax => ["combine_amax", "join_amax"],
+        How::Amin => ["combine_amin", "join_amin"],
         How::Last => unreachable!("what comes last is not combined"),
     };
     let (launch, types) = (call.of_elements(&lines)?.0, [source.dtype(); 2]);
-    let bytes = lines.elements() * size_of::<u32>();
-    let mut keys = device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(op, source))?;
+    let allocate =
+        |len: usize, size: usize| device.stream().allocate::<u8>(len * size).map_err(|source| Error::cuda(op, source));
+    let mut keys = allocate(lines.elements(), size_of::<u32>())?;
     let of_lines = || Argument::Value(bytemuck::bytes_of(&lines));
     device.with_fault(call.indexed(&out), |[fault, site]| {
         let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, of_lines()];
@@ -39,9 +45,20 @@ pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<
     let bits = 0..u64::BITS - lines.y_len.leading_zeros(); // the key of what is not written is `y_len`
     let (n, lines_) = (lines.x_len as usize, lines.lines as usize);
     let sorted = sort(device, op, Keys { keys, lines: lines_, n, dtype: DType::I32, bits })?;
+    let (pieces, size) = (lines_ * n.div_ceil(PIECE), source.dtype().computing().size());
+    let (mut begun, mut going_on) = (allocate(pieces, size)?, allocate(pieces, size)?);
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
-    let arguments = [out.argument(), source.argument(), keys, places, of_lines()];
+    let [begun_, going_on_] = [&mut begun, &mut going_on].mapped(|buffer| Argument::Write(buffer.view_mut()));
+    let arguments = [out.argument(), begun_, going_on_, source.argument(), keys, places, of_lines()];
     // SAFETY: the kernels take these; keys below `y_len` lead to elements of `out`, each of one thread or warp, and places to
-    // elements of the source, for which lines are no longer than these have places.
-    unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
+    // elements of the source, for which lines are no longer than these have places; there are two numbers for each piece.
+    unsafe { CODE.launch(device, op, (types, combine), launch, &arguments) }?;
+    if n <= PIECE {
+        return Ok(());
+    }
+    let [begun, going_on, keys] = [&begun, &going_on, &sorted.keys].mapped(|buffer| Argument::Read(buffer.view()));
+    let arguments = [out.argument(), begun, going_on, keys, of_lines()];
+    let launch = Launch::covering(pieces * WARP, THREADS);
+    // SAFETY: the same; a key that is in several pieces belongs to the warp of the first of these.
+    unsafe { CODE.launch(device, op, (types, join), launch, &arguments) }
 }

@@ -23,10 +23,12 @@ const ITEMS: usize = 8;
 /// Bytes of a tile's keys, which leave shared memory for two bytes of each place.
 const KEY_BYTES: usize = 32 << 10;
 
-/// The most places of a line that are selected, the share of a line that they are at most, and the shortest line.
+/// The most places of a line that are selected, the share of a line that they are at most, and the shortest line. The longest one is
+/// so much for each of the lines, of which blocks have one: with few, all are sorted sooner.
 const MOST_SELECTED: usize = 512;
 const SELECTED_SHARE: usize = 4;
 const LEAST_SELECTED_FROM: usize = 1024;
+const MOST_SELECTED_FROM: usize = 1 << 16;
 /// Threads of a block of `select_first`.
 const SELECTING_THREADS: u32 = 512;
 
@@ -44,7 +46,8 @@ pub(super) fn order(
         return Ok(());
     }
     let sort = Sort { device, x, lines, k, descending };
-    if k <= MOST_SELECTED.min(lines.n / SELECTED_SHARE) && (LEAST_SELECTED_FROM..1 << 31).contains(&lines.n) {
+    let most = MOST_SELECTED_FROM.saturating_mul(lines.outer * lines.inner).min(i32::MAX as usize);
+    if k <= MOST_SELECTED.min(lines.n / SELECTED_SHARE) && (LEAST_SELECTED_FROM..=most).contains(&lines.n) {
         return sort.select(out);
     }
     let tile = sort.tile();
