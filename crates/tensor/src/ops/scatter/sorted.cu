@@ -1,8 +1,8 @@
 // Elements combined by their indices where lines are few and long: once indices are sorted, those that have one are neighbors.
 //
 // keys_of_index       keys[line, j] = index[…, j, …], or y_len where there is no such element
-// combine_sum, …      y[…, key, …] = combined(that, all x with this key), in an order that places of keys alone decide
-// join_sum, …         the same for what combine_… leaves in several pieces
+// combine_sum, …      y[…, key, …] = combined(that, all x with this key), in the order of x up to PIECE of them
+// join_sum, …         the same for what combine_… leaves in parts
 
 #ifdef KERNEL_keys_of_index
 extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fault, u64 site, Lines g) {
@@ -14,115 +14,106 @@ extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fau
 }
 #endif
 
-// A line is cut into pieces of this many places, so that no warp has more of one key.
+// Of one key the thread of the first place combines FEW, its warp up to PIECE, in the order of x as the CPU does, and more are cut into
+// parts, where a line is cut into pieces: each part is combined by itself, and then all of them.
+#define FEW 16
 #define PIECE 1024
-// As many of one key are combined by the thread of the first of them, and more by its warp.
-#define FEW 32
 
-// The first place from `low` on whose key is larger; keys are in order.
-INLINE u64 end_of(const u32* keys, u32 key, u64 low, u64 high) {
+// The first place from `low` on whose key is larger, or not less; keys are in order.
+template <bool LARGER> INLINE u64 search(const u32* keys, u32 key, u64 low, u64 high) {
     while (low < high) {
         u64 middle = low + (high - low) / 2;
-        if (keys[middle] > key) high = middle;
+        if (LARGER ? keys[middle] > key : keys[middle] >= key) high = middle;
         else low = middle + 1;
     }
     return low;
 }
 
-// The element of y with that key.
-INLINE O* element_at(O* y, const Lines& g, u64 line, u32 key) {
+// A line of y, of x, and of what is sorted.
+struct Line { O* y; const T* x; const u32 *keys, *places; };
+INLINE Line line_at(O* y, const T* x, const u32* keys, const u32* places, u64 line, const Lines& g) {
     const i64* index = nullptr;
-    const T* x = nullptr;
     find_line(g, line, y, index, x);
-    return y + key * g.step[0];
+    return {y, x, keys + line * g.x_len, places + line * g.x_len};
 }
+INLINE R element_at(const Line& line, u64 i, const Lines& g) { return real(line.x[line.places[i] * g.step[2]]); }
 
-// The line of x.
-INLINE const T* line_of(const T* x, const Lines& g, u64 line) {
-    const i64* index = nullptr;
-    O* y = nullptr;
-    find_line(g, line, y, index, x);
-    return x;
-}
-
-// What all lanes have, combined in one order.
-template <typename How> INLINE R of_warp(R a) {
-    #pragma unroll
-    for (u32 step = WARP / 2; step > 0; step /= 2) a = How::of(a, R(__shfl_down_sync(EVERYONE, a, step)));
+// Combines `a` with what is there from `first` to `end`, in order. All threads of a warp call it, and have the result.
+template <typename How> INLINE R in_order(R a, const Line& line, u64 first, u64 end, const Lines& g) {
+    u32 lane = threadIdx.x % WARP;
+    for (u64 start = first; start < end; start += WARP) {
+        R own = start + lane < end ? element_at(line, start + lane, g) : R(0);
+        u32 n = end - start < WARP ? u32(end - start) : WARP;
+        for (u32 from = 0; from < n; from++) a = How::of(a, R(__shfl_sync(EVERYONE, own, from)));
+    }
     return a;
 }
 
-// Where a part of what has one key is in a line: from `first` to `end`, which are in one piece.
-struct Part { u64 line, first, end; u32 key; };
+// A part in one piece: its first place, where all of its key begins and ends, and the key.
+struct Part { u64 first, begin, end; u32 key; };
 
-// The element of y gets what is all in one piece. Of longer ones each piece keeps its part, in `begun` if it has the first one, else
-// in `going_on`.
-template <typename How> INLINE void write_part(O* y, R* begun, R* going_on, const u32* keys, const Part& part, R a, const Lines& g) {
-    u64 pieces = (g.x_len + PIECE - 1) / PIECE, piece = part.line * pieces + part.first / PIECE;
-    keys += part.line * g.x_len;
-    bool goes_on = part.end % PIECE == 0 && part.end < g.x_len && keys[part.end] == part.key;
-    if (part.first > 0 && keys[part.first - 1] == part.key) going_on[piece] = a;
-    else if (goes_on) begun[piece] = a;
-    else {
-        O* to_ = element_at(y, g, part.line, part.key);
-        *to_ = to<O>(How::of(real(*to_), a));
-    }
+// What the thread of a place has to combine: nothing, if that is another's.
+INLINE Part part_at(const u32* keys, u64 first, u32 key, const Lines& g) {
+    Part nothing = {first, first, first, key};
+    bool begins = first == 0 || keys[first - 1] != key;
+    if (key >= g.y_len || (!begins && first % PIECE != 0)) return nothing;
+    u64 begin = begins ? first : search<false>(keys, key, 0, first), end = first + 1;
+    while (end < g.x_len && end - first <= FEW && keys[end] == key) end++;
+    if (end - first > FEW) end = search<true>(keys, key, end, g.x_len);
+    return begins || end - begin > PIECE ? Part{first, begin, end, key} : nothing;
 }
 
 template <typename How> INLINE void combine(
     O* y, R* begun, R* going_on, const T* x, const u32* keys, const u32* places, const Lines& g) {
-    u64 id = wide_thread_number(), line = id / g.x_len, first = id % g.x_len, end = first;
-    u32 lane = threadIdx.x % WARP, key = id < g.lines * g.x_len ? keys[id] : u32(g.y_len);
-    if (key < g.y_len && (first % PIECE == 0 || keys[id - 1] != key)) {
-        const u32* of_line = keys + line * g.x_len;
-        u64 most = first / PIECE * PIECE + PIECE;
-        most = most < g.x_len ? most : g.x_len;
-        while (end < most && end - first <= FEW && of_line[end] == key) end++;
-        if (end - first > FEW) end = end_of(of_line, key, end, most);
+    u64 id = wide_thread_number(), number = id / g.x_len, pieces = (g.x_len + PIECE - 1) / PIECE;
+    bool is_inside = id < g.lines * g.x_len;
+    Line line = line_at(y, x, keys, places, is_inside ? number : 0, g);
+    Part part = part_at(line.keys, is_inside ? id % g.x_len : 0, is_inside ? keys[id] : u32(g.y_len), g);
+    u64 n = part.end - part.begin;
+    if (n > 0 && n <= FEW) {
+        O* there = line.y + part.key * g.step[0];
+        R a = real(*there);
+        for (u64 i = part.first; i < part.end; i++) a = How::of(a, element_at(line, i, g));
+        *there = to<O>(a);
     }
-    bool are_many = end - first > FEW;
-    if (end > first && !are_many) {
-        const T* from = line_of(x, g, line);
-        const u32* at = places + line * g.x_len;
-        R a = real(from[at[first] * g.step[2]]);
-        for (u64 j = first + 1; j < end; j++) a = How::of(a, real(from[at[j] * g.step[2]]));
-        write_part<How>(y, begun, going_on, keys, Part{line, first, end, key}, a, g);
-    }
-    for (u32 rest = __ballot_sync(EVERYONE, are_many); rest != 0; rest &= rest - 1) {
-        u32 owner = __ffs(rest) - 1;
-        Part part = {__shfl_sync(EVERYONE, line, owner), __shfl_sync(EVERYONE, first, owner), __shfl_sync(EVERYONE, end, owner),
-                     __shfl_sync(EVERYONE, key, owner)};
-        const T* from = line_of(x, g, part.line);
-        const u32* at = places + part.line * g.x_len;
-        R a = real(from[at[part.first + lane] * g.step[2]]);
-        #pragma unroll 4
-        for (u64 j = part.first + lane + WARP; j < part.end; j += WARP) a = How::of(a, real(from[at[j] * g.step[2]]));
-        a = of_warp<How>(a);
-        if (lane == 0) write_part<How>(y, begun, going_on, keys, part, a, g);
+    for (u32 rest = __ballot_sync(EVERYONE, n > FEW); rest != 0; rest &= rest - 1) {
+        u32 from = __ffs(rest) - 1;
+        u64 of = __shfl_sync(EVERYONE, number, from);
+        Part many = {__shfl_sync(EVERYONE, part.first, from), __shfl_sync(EVERYONE, part.begin, from),
+                     __shfl_sync(EVERYONE, part.end, from), __shfl_sync(EVERYONE, part.key, from)};
+        Line line = line_at(y, x, keys, places, of, g);
+        O* there = line.y + many.key * g.step[0];
+        bool is_whole = many.end - many.begin <= PIECE;
+        if (is_whole) {
+            R a = in_order<How>(real(*there), line, many.first, many.end, g);
+            if (threadIdx.x % WARP == 0) *there = to<O>(a);
+            continue;
+        }
+        u64 piece = many.first / PIECE, piece_end = (piece + 1) * PIECE;
+        R a = in_order<How>(element_at(line, many.first, g), line, many.first + 1, many.end < piece_end ? many.end : piece_end, g);
+        if (threadIdx.x % WARP == 0) (many.first == many.begin ? begun : going_on)[of * pieces + piece] = a;
     }
 }
 
-// What begins in one piece and goes on in others; a warp for each piece.
+// What is in parts; a warp for each piece, that in which the first part is.
 template <typename How> INLINE void join(O* y, const R* begun, const R* going_on, const u32* keys, const Lines& g) {
-    u64 pieces = (g.x_len + PIECE - 1) / PIECE, id = wide_thread_number() / WARP, line = id / pieces, piece = id % pieces;
-    if (line >= g.lines || piece + 1 == pieces) return;
-    keys += line * g.x_len;
-    u64 first = piece * PIECE, next = first + PIECE, lane = threadIdx.x % WARP;
-    u32 key = keys[next];
-    bool begins_here = keys[next - 1] == key && (first == 0 || keys[first - 1] != key);
+    u64 pieces = (g.x_len + PIECE - 1) / PIECE, id = wide_thread_number() / WARP, number = id / pieces, piece = id % pieces;
+    if (number >= g.lines || piece + 1 == pieces) return;
+    Line line = line_at(y, nullptr, keys, keys, number, g);
+    u64 first = piece * PIECE, next = first + PIECE;
+    u32 key = line.keys[next];
+    bool begins_here = line.keys[next - 1] == key && (first == 0 || line.keys[first - 1] != key);
     if (key >= g.y_len || !begins_here) return;
-    u64 last = line * pieces + (end_of(keys, key, next, g.x_len) - 1) / PIECE;
+    u64 begin = search<false>(line.keys, key, first, next), end = search<true>(line.keys, key, next, g.x_len);
+    if (end - begin <= PIECE) return;
     R a = begun[id];
-    // As if the first of all were lane 0's: it is there even where the others are fewer than lanes.
-    if (last - id >= WARP) {
-        R own = going_on[id + 1 + lane];
-        for (u64 i = id + 1 + lane + WARP; i <= last; i += WARP) own = How::of(own, going_on[i]);
-        a = How::of(a, of_warp<How>(own));
-    } else {
-        for (u64 i = id + 1; i <= last; i++) a = How::of(a, going_on[i]);
+    for (u64 part = id + 1, last = number * pieces + (end - 1) / PIECE; part <= last; part += WARP) {
+        u32 lane = threadIdx.x % WARP, n = last - part < WARP ? u32(last - part + 1) : WARP;
+        R own = lane < n ? going_on[part + lane] : R(0);
+        for (u32 from = 0; from < n; from++) a = How::of(a, R(__shfl_sync(EVERYONE, own, from)));
     }
-    O* to_ = element_at(y, g, line, key);
-    if (lane == 0) *to_ = to<O>(How::of(real(*to_), a));
+    O* there = line.y + key * g.step[0];
+    if (threadIdx.x % WARP == 0) *there = to<O>(How::of(real(*there), a));
 }
 
 #define COMBINE(name, How)                                                                                                 \
