@@ -9,7 +9,7 @@ use std::path::Path;
 use pagelock_operations::{Derivative, Operation, factories, in_place, table, why_of_few_bits};
 use pagelock_tensor::{DType, Device};
 
-use crate::{names, public_functions, sources};
+use crate::names;
 
 const HEAD: &str = "# Operations
 
