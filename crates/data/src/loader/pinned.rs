@@ -28,8 +28,8 @@ use crate::pin::Destination;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Waits until the program drops a batch that it has. Where it waits for the next batch itself and drops none, it
-    /// gets the refusal in the place of that batch: after the loader's time-out, or a tenth of a second if it has none.
+    /// Waits until the program drops a batch. A program that drops none and waits for the next batch gets the refusal in
+    /// place of that batch: after the loader's time-out, or after a tenth of a second if there is none.
     Wait,
     /// Makes the batch in ordinary memory, and counts that in [`LoaderReport::pageable`](crate::LoaderReport::pageable).
     #[default]
@@ -38,7 +38,7 @@ pub enum WhenFull {
     Error,
 }
 
-/// How long a program waits for memory that only itself can give back, unless the loader has a time-out.
+/// How long a program waits for memory that it alone can free, unless the loader has a time-out.
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a thread waits for memory before it checks that its batch is still wanted.
@@ -84,8 +84,8 @@ struct Block {
     parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
 }
 
-/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: for that many bytes, one copy for each costs
-/// nothing to speak of.
+/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: one copy for each tensor then costs little
+/// beside the bytes.
 const MOST_PARTS: usize = 8;
 const MOST_BYTES: usize = 1 << 20;
 
@@ -228,7 +228,7 @@ impl PinnedAllocator {
     }
 }
 
-/// Whether memory could be had if everybody gave back theirs.
+/// Whether the memory would fit if all other memory under the limit were freed.
 fn could_fit(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::OverBudget(refusal) => refusal.asked <= refusal.limit,

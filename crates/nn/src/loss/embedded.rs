@@ -62,7 +62,7 @@ loss! {
     }
 }
 
-/// Where an element is that number.
+/// Which elements are equal to a number.
 fn is(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
     x.eq(&constant(x, value)?)
 }
@@ -162,7 +162,7 @@ type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
 #[derive(Module)]
 pub struct TripletMarginWithDistanceLoss {
     distance_function: Option<PairwiseDistance>,
-    /// Instead of it.
+    /// A distance of the program, in place of `distance_function`.
     #[module(skip)]
     other: Option<Distance>,
     #[module(skip)]

@@ -26,7 +26,7 @@ impl Staging {
         let mut lease = self.small.lease(stream);
         let (mut slot, start) = lease.take_room(source.len())?;
         let from = slot.held_mut().start_mut().wrapping_add(start);
-        // SAFETY: the slot has room for the source from here on, which nobody else has, neither a thread nor a device.
+        // SAFETY: the slot has room for the source from here on, and no other thread and no device uses it.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), from, source.len()) };
         stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, stream| {

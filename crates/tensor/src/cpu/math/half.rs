@@ -105,8 +105,8 @@ fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half
     half.narrow_each(last, last_bits);
 }
 
-/// Halves that are converted together. With fewer, the compiler computes the formula between the conversions number by
-/// number, not by vectors.
+/// How many halves are converted at once. With fewer, the compiler does not use vectors for the formula between the
+/// conversions.
 pub(crate) const BLOCK: usize = 32;
 
 /// The bits of a block of halves.

@@ -21,7 +21,7 @@ static FROM_START: Formula = Formula {
     changes: false,
 };
 
-/// What is out of range is so in dimensions taken as one: below all that a multiple of the size and a number of entries make of it.
+/// The number of the first of several dimensions. One that is out of range becomes so small that the joined number is negative, too.
 static FIRST: Formula = Formula {
     name: "index",
     inputs: &["number"],
@@ -30,6 +30,7 @@ static FIRST: Formula = Formula {
     changes: false,
 };
 
+/// The number so far, and that of the next dimension.
 static NEXT: Formula = Formula {
     name: "index",
     inputs: &["before", "number"],

@@ -40,12 +40,8 @@ pub(super) fn scatter(
 /// Sums of the elements of the source with one index, from zeros.
 pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     let lines = call.lines(&out);
-    let sums = lines.y_len as usize * call.source.dtype().computing().size();
-    let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
-    let is_whole = lines.lines > 0 && (lines.lines * lines.y_len) as usize == out.shape().elements();
-    let is_short = lines.x_len < SORTED_FROM + lines.elements() as u64 / SORTED_EACH;
-    if is_row && is_whole && is_short && sums <= SHARED_BYTES {
-        return call.warp_each("scatter_sum_shared", (1, sums), lines, out);
+    if let Some(bytes) = shared_bytes(call, &lines, &out) {
+        return call.warp_each("scatter_sum_shared", (1, bytes), lines, out);
     }
     call.clear(out.reborrow())?;
     call.combine(How::Sum, lines, out)
@@ -53,8 +49,22 @@ pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
 
 /// The elements of the source at their indices, none of which comes twice, and zeros elsewhere.
 pub(in crate::ops) fn put(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
+    let lines = call.lines(&out);
+    if let Some(bytes) = shared_bytes(call, &lines, &out) {
+        return call.warp_each("scatter_sum_shared", (1, bytes), lines, out);
+    }
     call.clear(out.reborrow())?;
-    call.write_once(call.lines(&out), out)
+    call.write_once(lines, out)
+}
+
+/// The bytes of a line's sums, if all lines have some and add them up in shared memory: then these are rows, and not so long that sorting
+/// the indices would take less time.
+fn shared_bytes(call: &Call<'_>, lines: &Lines, out: &CudaOut<'_>) -> Option<usize> {
+    let bytes = lines.y_len as usize * call.source.dtype().computing().size();
+    let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
+    let is_whole = lines.lines > 0 && (lines.lines * lines.y_len) as usize == out.shape().elements();
+    let is_short = lines.x_len < SORTED_FROM + lines.elements() as u64 / SORTED_EACH;
+    (is_row && is_whole && is_short && bytes <= SHARED_BYTES).then_some(bytes)
 }
 
 /// What is scattered, and where.

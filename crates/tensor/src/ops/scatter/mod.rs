@@ -213,15 +213,14 @@ fn written(op: &'static str, how: How, dim: usize, [x, index, source]: [&Raw; 3]
     }
 }
 
-/// Of numbers that compute in their own type. Returns whether all indices were in range.
+/// Products and extremes of numbers that compute in their own type. Returns whether all indices were in range.
 fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) -> bool {
+    debug_assert!(!matches!(how, How::Last | How::Sum), "these have loops of their own");
     let [x, source] = [inputs.view::<T>(0), inputs.view::<T>(2)];
     let combine = move |a: T, b: T| match how {
-        How::Last => b,
-        How::Sum => Computing::plus(a, b),
         How::Prod => Computing::times(a, b),
         How::Amax => a.extreme::<true>(b),
-        How::Amin => a.extreme::<false>(b),
+        _ => a.extreme::<false>(b),
     };
     let out = out.elements::<T>();
     cpu::copy(x, out);

@@ -14,8 +14,8 @@ extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fau
 }
 #endif
 
-// Of one key the thread of the first place combines FEW, its warp up to PIECE, in the order of x as the CPU does, and more are cut into
-// parts, where a line is cut into pieces: each part is combined by itself, and then all of them.
+// What has one key is combined in the order of x, as on the CPU: by the thread of its first place if there are at most FEW, by a warp up to
+// PIECE. If there are more, each piece of PIECE places of the line is combined by itself, and then these results.
 #define FEW 16
 #define PIECE 1024
 
@@ -49,10 +49,10 @@ template <typename How> INLINE R in_order(R a, const Line& line, u64 first, u64 
     return a;
 }
 
-// A part in one piece: its first place, where all of its key begins and ends, and the key.
+// What a thread has to combine: from place `first` to the end of its piece or of its key. All of the key is between `begin` and `end`.
 struct Part { u64 first, begin, end; u32 key; };
 
-// What the thread of a place has to combine: nothing, if that is another's.
+// For the thread of place `first`; nothing if another thread has it.
 INLINE Part part_at(const u32* keys, u64 first, u32 key, const Lines& g) {
     Part nothing = {first, first, first, key};
     bool begins = first == 0 || keys[first - 1] != key;
@@ -95,7 +95,7 @@ template <typename How> INLINE void combine(
     }
 }
 
-// What is in parts; a warp for each piece, that in which the first part is.
+// Combines the results of pieces; a warp for each piece, which takes the key that begins there and goes on in the next piece.
 template <typename How> INLINE void join(O* y, const R* begun, const R* going_on, const u32* keys, const Lines& g) {
     u64 pieces = (g.x_len + PIECE - 1) / PIECE, id = wide_thread_number() / WARP, number = id / pieces, piece = id % pieces;
     if (number >= g.lines || piece + 1 == pieces) return;
