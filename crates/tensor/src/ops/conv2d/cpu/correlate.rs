@@ -38,6 +38,7 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
     let pass = &pass;
     let planes =
         Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_entries(), lanes), pass.batch, LIMITS);
+    let planes = if depth == 1 { planes.with_rows_as_vectors() } else { planes };
     let tiles = pass.target_channels.div_ceil(tile_rows);
     let n_taps = pass.n_all_taps();
     scratch::with(n_taps, |offsets| {
@@ -229,8 +230,8 @@ impl<E: Entries> Task<'_, E> {
             sums: E::rounded(&self.sums[..n_sums], self.room),
             phase_len,
             channel_len: phase_len / packed.tile_rows,
-            row_len: packed.planes.distance(1, 0),
-            pitch: packed.planes.pitch,
+            row_len: packed.planes.images * packed.planes.sums_pitch(),
+            pitch: packed.planes.sums_pitch(),
             target: &mut self.target[part.image * image_len + first_plane * pass.target_plane()..],
             image_len,
             n_images: part.n_images,
@@ -268,6 +269,7 @@ impl<E: Entries> Packed<'_, E> {
             depth: pass.entry_depth,
             distance: self.planes.plane(1, 0, 0),
             source: block,
+            apart: self.planes.vectors_apart(),
             sums,
         }
     }

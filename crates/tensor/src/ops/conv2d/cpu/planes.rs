@@ -3,7 +3,7 @@
 //! A plane belongs to one channel and one phase of rows and columns. Its entry for row `r`, image `g` and column `c` is
 //! number `(r · images + g) · pitch + c`: rows of different images lie side by side, so a tap that looks `s` rows
 //! further is the same offset for all of them, and short rows fill vectors. Columns past a target's last are computed
-//! and thrown away.
+//! and thrown away, but not where a row of targets is as long as a vector.
 //!
 //! Invariant: entries that no source pixel belongs to are zero, from when the block was cleared on.
 
@@ -23,12 +23,15 @@ pub(super) struct Planes {
     pub(super) plane_len: usize,
     /// Entries that are added up at once.
     lanes: usize,
+    /// Whether each row of targets is one vector, so that nothing behind it is computed.
+    rows_are_vectors: bool,
 }
 
 impl Planes {
     /// The layout for blocks of `images` images and `block_rows` target rows.
     fn new(rows: Axis, columns: Axis, images: usize, block_rows: usize, lanes: usize) -> Planes {
-        Planes { rows, columns, images, block_rows, pitch: columns.pitch(), plane_len: 0, lanes }.with_room()
+        let (pitch, rows_are_vectors) = (columns.pitch(), false);
+        Planes { rows, columns, images, block_rows, pitch, plane_len: 0, lanes, rows_are_vectors }.with_room()
     }
 
     /// With planes as long as the other sizes want them.
@@ -80,7 +83,23 @@ impl Planes {
 
     /// Vectors that cover `n_rows` target rows of all images.
     pub(super) fn vectors(&self, n_rows: usize) -> usize {
-        (n_rows * self.images * self.pitch).div_ceil(self.lanes)
+        (n_rows * self.images * self.sums_pitch()).div_ceil(self.lanes)
+    }
+
+    /// The same layout, with vectors that are rows if rows have that length.
+    pub(super) fn with_rows_as_vectors(self) -> Planes {
+        let rows_are_vectors = self.columns.target_step == 1 && self.columns.targets(0) == self.lanes;
+        Planes { rows_are_vectors, ..self }
+    }
+
+    /// From the entries of a vector to those of the next one.
+    pub(super) fn vectors_apart(&self) -> usize {
+        if self.rows_are_vectors { self.pitch } else { self.lanes }
+    }
+
+    /// From the sums of an image's row to those of the next image's.
+    pub(super) fn sums_pitch(&self) -> usize {
+        if self.rows_are_vectors { self.lanes } else { self.pitch }
     }
 
     /// Whether one block has all rows; blocks of different images then have their zeros in the same places.

@@ -231,9 +231,9 @@ proptest! {
     }
 }
 
-/// Sizes that take the paths of many images, of rows in blocks, of channels in several vectors, and of few images with
-/// channels in parts.
-fn large_dims() -> [ConvDims; 11] {
+/// Sizes that take the paths of many images, of rows in blocks, of channels in several vectors, of few images with channels in
+/// parts, and of rows as long as a vector.
+fn large_dims() -> [ConvDims; 15] {
     [
         dims(9, [40, 50], [8, 9], 3),
         dims(2, [16, 24], [40, 61], 5).strided(1, 2),
@@ -246,6 +246,10 @@ fn large_dims() -> [ConvDims; 11] {
         dims(2, [32, 16], [70, 90], 3).strided(2, 1),
         dims(1, [3, 8], [150, 201], 7).strided(4, 3),
         dims(3, [64, 40], [9, 9], 1),
+        dims(5, [20, 24], [11, 8], 3).strided(1, 1),
+        dims(3, [17, 40], [13, 16], 3).strided(1, 1),
+        dims(2, [40, 20], [90, 16], 5).strided(1, 2),
+        dims(4, [16, 24], [30, 32], 4).strided(2, 1),
     ]
 }
 

@@ -5,8 +5,8 @@ use pulp::{Simd, WithSimd};
 use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
-/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`. Of each `depth` taps, pixels begin
-/// `distance` apart.
+/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, where vectors of pixels may
+/// be apart. Of each `depth` taps, pixels begin `distance` apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
@@ -20,6 +20,8 @@ pub(super) struct Tile<'a, M: Multiplier> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
+    /// From the pixels of a vector to those of the next one.
+    pub(super) apart: usize,
     /// `[R, vectors · lanes]`
     pub(super) sums: &'a mut [M::Sum],
 }
@@ -81,16 +83,20 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
     /// The sums of vectors `at..at + P`.
     #[inline(always)]
     fn columns<const P: usize>(&mut self, at: usize) {
-        let Tile { multiplier, start, offsets, weights, source, sums: to, .. } = &mut self.0;
+        let Tile { multiplier, start, offsets, weights, source, apart, sums: to, .. } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
         for (row, &start) in zip(&mut sums[..], *start) {
             *row = [multiplier.sums(start); P];
         }
-        let source = &source[at * lanes..];
+        let source = &source[at * *apart..];
         for (&offset, weights) in zip(&offsets[..], weights.as_chunks::<R>().0) {
-            let pixels = M::vectors(&source[offset..][..P * lanes]);
-            let pixels = &pixels[..P];
+            let mut pixels = [M::vectors(&source[offset..][..lanes])[0]; P];
+            let mut v = 1;
+            while v < P {
+                pixels[v] = M::vectors(&source[offset + v * *apart..][..lanes])[0];
+                v += 1;
+            }
             let mut r = 0;
             while r < R {
                 let (weight, mut v) = (multiplier.splat(weights[r]), 0);
