@@ -38,8 +38,9 @@ pub(super) fn counts(
     places: usize,
     bounds: Option<[f64; 2]>,
 ) -> Result<Raw> {
-    let (x, n) = (x.gap_free()?, x.shape().elements());
-    on_cuda(op, device, [Some(&x)], (Shape::new(&[places])?, DType::I64), &mut |inputs, mut out| {
+    let (x, n, shape) = (x.gap_free()?, x.shape().elements(), Shape::new(&[places])?);
+    shape.check_size()?;
+    on_cuda(op, device, [Some(&x)], (shape, DType::I64), &mut |inputs, mut out| {
         device.stream().fill(out.reborrow().into_bytes(), 0).map_err(|source| Error::cuda(op, source))?;
         if n == 0 || places == 0 {
             return Ok(());

@@ -25,7 +25,8 @@ fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
 
 impl Tensor {
     /// How many elements are in each of `bins` equal parts of `[min, max]`; those outside count nowhere. If both bounds are
-    /// equal, they are the least and the largest element. In this tensor's precision. Waits for a device that has to say these.
+    /// equal, they are the least and the largest element. In this tensor's precision. Waits for
+    /// a device that has to find these.
     ///
     /// # Errors
     /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; [`Error::Memory`] for more counts than the budget
