@@ -7,6 +7,7 @@ use crate::cuda::{CudaDevice, Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
+use crate::inlined::Array;
 use crate::op::{on_cuda, with_locked};
 use crate::ops::index::{check_range, own_index};
 use crate::ops::{choose, number_like};
@@ -56,29 +57,27 @@ pub(super) fn joined(op: &'static str, x: &Raw, places: &[Place]) -> Result<Raw>
         Device::Cuda(device) => {
             let formula = if rest.is_empty() { &FROM_START } else { &FIRST };
             let (size, first) = numbers(first)?;
-            let first = run(op, device, formula, [Some(&first), None], size)?;
+            let first = run(op, device, formula, [&first], size)?;
             rest.iter().try_fold(first, |before, place| {
                 let (size, next) = numbers(place)?;
                 let shape = Shape::broadcast(op, before.shape(), next.shape())?;
-                run(op, device, &NEXT, [Some(&before.expand(shape)?), Some(&next.expand(shape)?)], size)
+                run(op, device, &NEXT, [&before.expand(shape)?, &next.expand(shape)?], size)
             })
         }
     }
 }
 
-/// Numbers on a device; those that there are have one shape.
-fn run(
+/// Numbers on a device, of one shape.
+fn run<const N: usize>(
     op: &'static str,
     device: &CudaDevice,
     formula: &'static Formula,
-    numbers: [Option<&Raw>; 2],
+    numbers: [&Raw; N],
     size: usize,
 ) -> Result<Raw> {
-    let made = (*numbers[0].map_or(&Shape::SCALAR, Raw::shape), DType::I64);
-    let size = constant(DType::I64, Scalar::Int(size as i64));
-    on_cuda(op, device, numbers, made, &mut |inputs, out| match formula.inputs.len() {
-        1 => formula.run(device, op, &[inputs.cuda_view(0)], &[size], out),
-        _ => formula.run(device, op, &[inputs.cuda_view(0), inputs.cuda_view(1)], &[size], out),
+    let (made, size) = ((*numbers[0].shape(), DType::I64), constant(DType::I64, Scalar::Int(size as i64)));
+    on_cuda(op, device, numbers.mapped(Some), made, &mut |inputs, out| {
+        formula.run(device, op, &inputs.cuda_views(), &[size], out)
     })
 }
 

@@ -30,7 +30,8 @@ struct Counts {
     most: f64,
 }
 
-/// How many numbers have each of so many places: the numbers from 0 on or, with bounds, equal parts of what is between these.
+/// Counts of numbers. Count `i` is of those equal to `i` or, with bounds, of those in part `i` of what is between the bounds, which is
+/// cut into equal parts.
 pub(super) fn counts(
     op: &'static str,
     device: &CudaDevice,

@@ -377,9 +377,8 @@ impl Picks {
             Device::Cuda(device) => on_cuda(op, device, inputs, (*whole, x.dtype()), &mut |inputs, out| {
                 let call = Call { device, op, index: self.on_cuda(inputs), source: inputs.cuda_view(0) };
                 match self.way {
-                    _ if self.is_once => scatter::cuda::put(&call, out),
-                    Way::Entries => scatter::entries::add_entries(&call, out),
-                    Way::Elements => scatter::cuda::add(&call, out),
+                    Way::Entries if !self.is_once => scatter::entries::add_entries(&call, out),
+                    _ => scatter::cuda::add(&call, self.is_once, out),
                 }
             }),
         }?;

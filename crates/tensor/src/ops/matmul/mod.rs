@@ -75,7 +75,7 @@ impl Raw {
     }
 }
 
-/// Whether a vector has so many elements that one block of a device's threads takes long for them.
+/// Whether a vector is on a device, and too long for one block of threads.
 fn is_long(x: &Raw) -> bool {
     const LONG: usize = 1 << 14;
     !x.storage.device().is_cpu() && x.dtype().is_float() && x.shape().elements() >= LONG

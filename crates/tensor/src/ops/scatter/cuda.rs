@@ -20,8 +20,8 @@ const WARP: usize = 32;
 /// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
 const SHARED_BYTES: usize = 48 << 10;
 const SHARED_ELEMENTS: u64 = 64;
-/// A warp adds up so many elements of its line in shared memory while indices begin to be sorted, and one more while each so many
-/// of all lines are.
+/// Indices are sorted where a line has more than `SORTED_FROM` elements and one for each `SORTED_EACH` elements of all lines: then
+/// sorting takes less time than a warp takes for its line in shared memory.
 const SORTED_FROM: u64 = 5000;
 const SORTED_EACH: u64 = 160;
 
@@ -37,24 +37,14 @@ pub(super) fn scatter(
     call.combine(how, call.lines(&out), out)
 }
 
-/// Sums of the elements of the source with one index, from zeros.
-pub(in crate::ops) fn add(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
+/// Sums of the elements of the source with one index, from zeros. `is_once`: no index comes twice, so that there is nothing to add.
+pub(in crate::ops) fn add(call: &Call<'_>, is_once: bool, mut out: CudaOut<'_>) -> Result<()> {
     let lines = call.lines(&out);
     if let Some(bytes) = shared_bytes(call, &lines, &out) {
         return call.warp_each("scatter_sum_shared", (1, bytes), lines, out);
     }
     call.clear(out.reborrow())?;
-    call.combine(How::Sum, lines, out)
-}
-
-/// The elements of the source at their indices, none of which comes twice, and zeros elsewhere.
-pub(in crate::ops) fn put(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
-    let lines = call.lines(&out);
-    if let Some(bytes) = shared_bytes(call, &lines, &out) {
-        return call.warp_each("scatter_sum_shared", (1, bytes), lines, out);
-    }
-    call.clear(out.reborrow())?;
-    call.write_once(lines, out)
+    if is_once { call.write_once(lines, out) } else { call.combine(How::Sum, lines, out) }
 }
 
 /// The bytes of a line's sums, if all lines have some and add them up in shared memory: then these are rows, and not so long that sorting

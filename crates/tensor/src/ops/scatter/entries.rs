@@ -4,7 +4,6 @@ use pagelock_cuda::{Argument, Launch};
 
 use super::cuda::{Call, add};
 use crate::cuda::{Code, Constants, CudaOut, count};
-use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::ops::index::cuda::Entries;
@@ -29,7 +28,7 @@ pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Resu
     let [x_entries, inner] = [entries.x_entries, entries.inner].mapped(|size| size as usize);
     let are_short = inner < LEAST_INNER || entries.y_entries >= u32::MAX.into();
     if are_short || !source.is_contiguous() || !index.view.is_contiguous() {
-        return add(call, out);
+        return add(call, false, out);
     }
     call.clear(out.reborrow())?;
     if outer * x_entries == 0 {
@@ -46,8 +45,8 @@ pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Resu
         // SAFETY: the kernel takes these; there is a key for each index.
         unsafe { CODE.launch_for(device, op, (types, "keys_of_entries"), constants, launch, &arguments) }
     })?;
-    let bits = 0..u64::BITS - entries.y_entries.leading_zeros(); // the key of what is not added is `y_entries`
-    let sorted = sort(device, op, Keys { keys, lines: 1, n: x_entries, dtype: DType::I32, bits })?;
+    // The key of what is not added is `y_entries`.
+    let sorted = sort(device, op, Keys::up_to(entries.y_entries, keys, [1, x_entries]))?;
     let blocks = count(op, outer * x_entries.div_ceil(WARPS) * inner.div_ceil(WARP * pack))?;
     let launch = Launch { grid: [blocks as u32, 1, 1], block: [WARP as u32, WARPS as u32, 1], shared_bytes: 0 };
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));

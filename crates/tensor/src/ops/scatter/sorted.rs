@@ -7,7 +7,6 @@ use super::How;
 use super::cuda::Call;
 use super::lines::Lines;
 use crate::cuda::{Code, CudaOut};
-use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::ops::sort::radix::{Keys, sort};
@@ -42,10 +41,10 @@ pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<
         // SAFETY: the kernel takes these; lines and steps lead to elements of the index, and there is a key for each of these.
         unsafe { CODE.launch(device, op, (types, "keys_of_index"), launch, &arguments) }
     })?;
-    let bits = 0..u64::BITS - lines.y_len.leading_zeros(); // the key of what is not written is `y_len`
-    let (n, lines_) = (lines.x_len as usize, lines.lines as usize);
-    let sorted = sort(device, op, Keys { keys, lines: lines_, n, dtype: DType::I32, bits })?;
-    let (pieces, size) = (lines_ * n.div_ceil(PIECE), source.dtype().computing().size());
+    let [n_lines, n] = [lines.lines, lines.x_len].mapped(|size| size as usize);
+    // The key of what is not written is `y_len`.
+    let sorted = sort(device, op, Keys::up_to(lines.y_len, keys, [n_lines, n]))?;
+    let (pieces, size) = (n_lines * n.div_ceil(PIECE), source.dtype().computing().size());
     let (mut begun, mut going_on) = (allocate(pieces, size)?, allocate(pieces, size)?);
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
     let [begun_, going_on_] = [&mut begun, &mut going_on].mapped(|buffer| Argument::Write(buffer.view_mut()));

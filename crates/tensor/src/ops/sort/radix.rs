@@ -38,13 +38,20 @@ struct Radix {
 
 /// What lines are sorted by: unsigned numbers, `[lines, n]`.
 pub(in crate::ops) struct Keys {
-    pub(in crate::ops) keys: DeviceBuffer<u8>,
-    pub(in crate::ops) lines: usize,
-    pub(in crate::ops) n: usize,
+    keys: DeviceBuffer<u8>,
+    lines: usize,
+    n: usize,
     /// The integer with as many bits as a key: `I32` or `I64`.
-    pub(in crate::ops) dtype: DType,
+    dtype: DType,
     /// The bits that tell different keys apart.
-    pub(in crate::ops) bits: Range<u32>,
+    bits: Range<u32>,
+}
+
+impl Keys {
+    /// Keys of 32 bits that are at most `most`.
+    pub(in crate::ops) fn up_to(most: u64, keys: DeviceBuffer<u8>, [lines, n]: [usize; 2]) -> Keys {
+        Keys { keys, lines, n, dtype: DType::I32, bits: 0..u64::BITS - most.leading_zeros() }
+    }
 }
 
 /// Keys in order, and the place of each in its line, a `u32`; both `[lines, n]`.
