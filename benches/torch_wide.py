@@ -2,7 +2,8 @@
 
     python benches/torch_wide.py [--json]
 
-As there: milliseconds, forward and with both passes, each the best of some rounds of calls with one wait at the end.
+As there: milliseconds, forward and with both passes, each the best of ten rounds of calls that take some 10 ms, with one wait at
+the end of each, after a second of work.
 """
 
 import json
@@ -26,7 +27,15 @@ def milliseconds(f):
         return (time.perf_counter() - start) * 1e3 / calls
 
     round_of(3)
-    return min(round_of(5) for _ in range(5))
+    calls = int(min(max(10 / round_of(3), 5), 1000))
+    return min(round_of(calls) for _ in range(10))
+
+
+def warm_up():
+    x, start = torch.randn(4096, 4096, device="cuda"), time.perf_counter()
+    while time.perf_counter() - start < 1:
+        x @ x
+        torch.cuda.synchronize()
 
 
 def say(name, forward, both=None):
@@ -127,6 +136,7 @@ def transformer():
 
 
 if __name__ == "__main__":
+    warm_up()
     attention()
     vocabulary()
     square()

@@ -5,8 +5,9 @@
 //! python benches/torch_wide.py        # the same in PyTorch
 //! ```
 //!
-//! Milliseconds, forward and with both passes, each the best of some rounds of calls with one wait at the end. `copy` is what the
-//! device needs to copy 8192 × 8192 numbers: what reads and writes as many bytes is not faster.
+//! Milliseconds, forward and with both passes, each the best of ten rounds. A round is so many calls that they take some 10 ms, with
+//! one wait at the end. A second of work before the first row brings the device to its speed. `copy` is what the device needs to
+//! copy 8192 × 8192 numbers: what reads and writes as many bytes is not faster.
 
 use std::time::Instant;
 
@@ -43,7 +44,7 @@ impl Bench {
         self.args.only.is_empty() || self.args.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
-    /// The best of some rounds, in milliseconds.
+    /// The best of ten rounds, in milliseconds.
     fn milliseconds(&self, f: &dyn Fn() -> Result<()>) -> anyhow::Result<f64> {
         let round = |calls: usize| -> anyhow::Result<f64> {
             self.device.synchronize()?;
@@ -53,7 +54,19 @@ impl Bench {
             Ok(start.elapsed().as_secs_f64() * 1e3 / calls as f64)
         };
         round(3)?;
-        (0..5).try_fold(f64::INFINITY, |best, _| Ok(best.min(round(5)?)))
+        let calls = (10.0 / round(3)?).clamp(5.0, 1000.0) as usize;
+        (0..10).try_fold(f64::INFINITY, |best, _| Ok(best.min(round(calls)?)))
+    }
+
+    /// Keeps the device busy for a second: one that was idle runs slower at first.
+    fn warm_up(&self) -> anyhow::Result<()> {
+        let x = Tensor::on(&self.device).randn([4096, 4096])?;
+        let start = Instant::now();
+        while start.elapsed().as_secs_f64() < 1.0 {
+            x.matmul(&x)?;
+            self.device.synchronize()?;
+        }
+        Ok(())
     }
 
     fn say(&self, name: &str, forward: f64, both: Option<f64>) {
@@ -211,6 +224,7 @@ fn main() -> anyhow::Result<()> {
         return Ok(());
     }
     set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's convolutions do
+    bench.warm_up()?;
     attention(&bench)?;
     vocabulary(&bench)?;
     square(&bench)?;
