@@ -130,6 +130,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     let attention = Attention {
         data_type: DataType::Bf16,
         is_causal: true,
+        choice: Choice::First,
         query: layout,
         key: layout,
         value: layout,

@@ -6,27 +6,40 @@
 // Elements of a pack: 16 bytes of the wider type.
 #define V int(16 / (sizeof(T) > sizeof(O) ? sizeof(T) : sizeof(O)))
 
-// All tensors contiguous and aligned to packs. One thread per pack.
+// All tensors contiguous and aligned to packs. Each thread has PACKS packs, a block's width apart, and reads all of them before it
+// computes one.
 #ifdef KERNEL_contiguous
+#define PACKS 2
+
 extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
     begin();
     const T* const x[] = POINTERS;
-    u64 at = wide_thread_number() * V;
+    u64 first = u64(blockIdx.x) * (blockDim.x * PACKS) + threadIdx.x;
+    Pack<T, V> packs[PACKS][N];
     R in[N];
-    if (at + V <= n) {
-        Pack<T, V> packs[N];
-        Pack<O, V> out;
-        for (int k = 0; k < N; k++) packs[k] = *reinterpret_cast<const Pack<T, V>*>(x[k] + at);
-        for (int i = 0; i < V; i++) {
-            for (int k = 0; k < N; k++) in[k] = real(packs[k].at[i]);
-            out.at[i] = VALUE(in);
-        }
-        *reinterpret_cast<Pack<O, V>*>(y + at) = out;
-        return;
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        u64 at = (first + p * blockDim.x) * V;
+        if (at + V > n) break;
+        for (int k = 0; k < N; k++) packs[p][k] = *reinterpret_cast<const Pack<T, V>*>(x[k] + at);
     }
-    for (; at < n; at++) {
-        for (int k = 0; k < N; k++) in[k] = real(x[k][at]);
-        y[at] = VALUE(in);
+#pragma unroll
+    for (int p = 0; p < PACKS; p++) {
+        u64 at = (first + p * blockDim.x) * V;
+        if (at + V <= n) {
+            Pack<O, V> out;
+            for (int i = 0; i < V; i++) {
+                for (int k = 0; k < N; k++) in[k] = real(packs[p][k].at[i]);
+                out.at[i] = VALUE(in);
+            }
+            *reinterpret_cast<Pack<O, V>*>(y + at) = out;
+        } else {
+            for (; at < n; at++) {
+                for (int k = 0; k < N; k++) in[k] = real(x[k][at]);
+                y[at] = VALUE(in);
+            }
+            return;
+        }
     }
 }
 #endif

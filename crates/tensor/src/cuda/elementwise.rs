@@ -132,8 +132,12 @@ const STRIDED: &str = "strided";
 const TILES: &str = "tiles";
 const WIDE: &str = "wide";
 
-/// Elements of a thread of `strided`: `EACH` of `elementwise.cu`.
+/// Packs of a thread of `contiguous` and elements of one of `strided`: the same names in `elementwise.cu`.
+const PACKS: usize = 2;
 const EACH: usize = 4;
+
+/// Threads of a block of `contiguous`: with two packs each, long formulas run at a copy's rate.
+const CONTIGUOUS_THREADS: u32 = 128;
 
 /// Sides of a tile, and from where on tiles pay.
 const SIDE: usize = 32;
@@ -207,7 +211,9 @@ impl Steps {
 
     fn launch(&self) -> Launch {
         let threads = match self {
-            Steps::Contiguous { len, pack } => (*len as usize).div_ceil(*pack),
+            Steps::Contiguous { len, pack } => {
+                return Launch::covering((*len as usize).div_ceil(*pack * PACKS), CONTIGUOUS_THREADS);
+            }
             Steps::Rows { packs, .. } => packs.len(),
             Steps::Strided(walk) => walk.len().div_ceil(EACH),
             Steps::Tiles { outer, plane } => {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use pagelock_cuda as cuda;
 use pagelock_cuda::LibraryAbsence;
-use pagelock_cuda::library::{Blas, DataType, Dnn};
+use pagelock_cuda::library::{Blas, Choice, DataType, Dnn};
 
 use super::CudaDevice;
 use crate::element::DType;
@@ -22,8 +22,8 @@ pub enum Kernels {
     /// A library's where sizes say that it is faster and where it is there, else this crate's.
     #[default]
     Fastest,
-    /// The same, and of a library's algorithms for a convolution the fastest, measured when it is first computed and kept
-    /// on disk: PyTorch's `cudnn.benchmark`. Elsewhere, and in a step that is captured before it was measured, another
+    /// The same, and of a library's algorithms for a convolution or an attention the fastest, measured when it is first
+    /// computed and kept on disk: PyTorch's `cudnn.benchmark`. Elsewhere, and in a step that is captured before it was measured, another
     /// algorithm may be chosen, whose results differ by rounding.
     Measured,
     /// This crate's, always.
@@ -56,6 +56,11 @@ pub fn with_kernels<R>(kernels: Kernels, f: impl FnOnce() -> R) -> R {
 /// Whose kernels compute matrix products and convolutions on GPUs in this thread: see [`with_kernels`].
 pub fn kernels() -> Kernels {
     CHOSEN.get().unwrap_or_else(|| of_environment().unwrap_or(Kernels::Fastest)) // an error is reported by `check`
+}
+
+/// Which of a library's algorithms computes a convolution or an attention in this thread.
+pub(crate) fn choice() -> Choice {
+    if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First }
 }
 
 /// Refuses to begin with a variable that names no kernels, unless the program chose some.

@@ -37,7 +37,7 @@ pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
 pub(crate) use fault::Indexed;
 pub use libraries::{Kernels, Libraries, kernels, with_kernels};
-pub(crate) use libraries::{Work, check, data_type};
+pub(crate) use libraries::{Work, check, choice, data_type};
 pub(crate) use reduce::{Accumulator, CudaReduction};
 pub(crate) use rows::RowPlan;
 pub(crate) use view::{CudaOut, CudaView};

@@ -4,7 +4,7 @@ use pagelock_cuda::library::{Attention as Asked, AttentionGrads, Layout4};
 
 use crate::autocast;
 use crate::autograd::{Kept, Saved, is_grad_enabled, record};
-use crate::cuda::{CudaDevice, CudaOut, Work, data_type};
+use crate::cuda::{CudaDevice, CudaOut, Work, choice, data_type};
 use crate::deterministic::are_deterministic_algorithms_enabled;
 use crate::device::Device;
 use crate::element::DType;
@@ -147,7 +147,7 @@ impl Attention {
     fn asked(&self, [query, key, value]: [&Layout; 3], result: &Layout, dtype: DType) -> Asked {
         let data_type = data_type(dtype).unwrap_or_else(|| unreachable!("`suits` refuses {dtype}"));
         let [query, key, value, result] = [query, key, value, result].mapped(layout4);
-        Asked { data_type, is_causal: self.is_causal, query, key, value, result }
+        Asked { data_type, is_causal: self.is_causal, choice: choice(), query, key, value, result }
     }
 
     /// The gradients of query, key and value by the library; none if it refuses.

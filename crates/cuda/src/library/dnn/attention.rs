@@ -9,7 +9,7 @@
 use std::{ffi::c_void, fmt};
 
 use super::{
-    Api, Call, Dnn, Layout4,
+    Api, Call, Choice, Dnn, Layout4,
     graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, IDENTITY, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
     plan::{Asked, Parts, code},
     refused,
@@ -57,6 +57,8 @@ pub struct Attention {
     pub data_type: DataType,
     /// Whether query `i` attends to keys up to `i` alone.
     pub is_causal: bool,
+    /// Which algorithm computes it, and its gradients.
+    pub choice: Choice,
     /// Where queries are: `[batch, heads, queries, features]`.
     pub query: Layout4,
     /// Where keys are: `[batch, heads, keys, features]`.
@@ -471,6 +473,7 @@ mod tests {
         Attention {
             data_type: DataType::Bf16,
             is_causal: true,
+            choice: Choice::First,
             query: layout,
             key: layout,
             value: layout,

@@ -89,7 +89,7 @@ pub struct Layout4 {
     pub strides: [usize; 4],
 }
 
-/// Which of the library's algorithms computes a convolution.
+/// Which of the library's algorithms computes a convolution or an attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
     /// The one that the library proposes first: the same on all devices of a kind, with one version of it.
@@ -188,8 +188,8 @@ impl Dnn {
         if let Some(known) = lock(&self.plans).get(&key) {
             return known.clone().map_err(|refusal| refused(&key.asked, refusal.call, refusal.status));
         }
-        if let (Asked::Convolution(convolution, _), true) = (&mut key.asked, stream.core().is_capturing()) {
-            convolution.choice = Choice::First;
+        if stream.core().is_capturing() {
+            key.asked = key.asked.by_the_first();
         }
         work::make_current(&self.device, LIBRARY)?;
         let made = match key.asked.choice() {

@@ -1,9 +1,9 @@
 //! Large convolutions on a device by cuDNN, but of `f64`, in which it has few.
 
-use pagelock_cuda::library::{Choice, Convolution, ConvolutionKind, DataType, Layout4};
+use pagelock_cuda::library::{Convolution, ConvolutionKind, DataType, Layout4};
 
 use super::cpu::ConvDims;
-use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Kernels, Work, data_type, kernels};
+use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Work, choice, data_type};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::{Array, from_fn};
@@ -140,9 +140,9 @@ fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
 fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [[usize; 4]; 3]) -> Convolution {
     let shapes = shapes(d);
     let [image, weight, result] = [0, 1, 2].mapped(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
-    let choice = if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First };
     let (stride, padding, dilation) = (d.stride, d.padding, d.dilation);
     let exactness = exactness();
+    let choice = choice();
     Convolution { kind, data_type, exactness, choice, image, weight, result, stride, padding, dilation }
 }
 
