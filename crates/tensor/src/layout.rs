@@ -90,9 +90,9 @@ impl Layout {
         }
         let whole = Layout::contiguous(shape);
         if shape.elements() == 0 {
-            return Ok(whole); // its strides lead nowhere
+            return Ok(whole); // its strides are never used
         }
-        let mut strides = whole.strides; // those of dimensions of one index lead nowhere, too
+        let mut strides = whole.strides; // those of dimensions of one index are never used either
         let mut end = offset;
         for (dim, &size) in shape.iter().enumerate().filter(|(_, size)| **size > 1) {
             strides[dim] = given[dim];
@@ -107,7 +107,7 @@ impl Layout {
         Ok(Layout::strided(shape, strides, offset))
     }
 
-    /// Views without elements start at the storage's first, wherever they were cut out: it may have no other.
+    /// A view without elements starts at offset 0, wherever it was cut out: its storage may have no elements.
     fn strided(shape: Shape, strides: [usize; MAX_RANK], offset: usize) -> Layout {
         let offset = if shape.elements() == 0 { 0 } else { offset };
         let contiguous = is_row_major(&shape, &strides);
@@ -134,14 +134,14 @@ impl Layout {
         Layout { offset: 0, ..self }
     }
 
-    /// Becomes [`at_start`](Self::at_start) of another.
+    /// Becomes another layout, from the storage's first element on.
     #[inline]
     pub(crate) fn set_from_start(&mut self, other: &Layout) {
         *self = *other;
         self.offset = 0;
     }
 
-    /// The same, from another element of a storage on, which has room for it.
+    /// The same view, from another element of a storage on; the storage has room for it.
     pub(crate) fn starting_at(self, offset: usize) -> Layout {
         Layout { offset: if self.shape.elements() == 0 { 0 } else { offset }, ..self }
     }
@@ -184,7 +184,7 @@ impl Layout {
     pub(crate) fn slice(&self, dim: usize, start: usize, len: usize, step: usize) -> Layout {
         let mut strides = self.strides;
         let offset = self.offset + start * strides[dim];
-        strides[dim] = strides[dim].saturating_mul(step); // too large only where it leads nowhere
+        strides[dim] = strides[dim].saturating_mul(step); // too large only where it is never used
         Layout::strided(self.shape.with(dim, len), strides, offset)
     }
 
@@ -201,7 +201,7 @@ impl Layout {
         let rank = shape.rank();
         let shape = shape.with_last(len);
         strides[rank] = step;
-        // Where there is no such diagonal, its start leads nowhere.
+        // Where there is no such diagonal, its start may be outside.
         let from = if len == 0 { 0 } else { start[0] * self.strides[rows] + start[1] * self.strides[columns] };
         Layout::strided(shape, strides, self.offset + from)
     }
@@ -212,7 +212,7 @@ impl Layout {
         shape.push(size)?;
         let mut strides = self.strides;
         strides[self.shape.rank()] = strides[dim];
-        strides[dim] = strides[dim].saturating_mul(step); // too large only where it leads nowhere
+        strides[dim] = strides[dim].saturating_mul(step); // too large only where it is never used
         Ok(Layout::strided(shape, strides, self.offset))
     }
 
@@ -259,7 +259,7 @@ impl Layout {
         Ok(Layout::strided(*to, strides, self.offset))
     }
 
-    /// The same elements in the same order under another shape, if strides can say so.
+    /// The same elements in the same order under another shape, if there are strides for that.
     ///
     /// Runs of dimensions that are contiguous among themselves are split and merged freely (the method of NumPy's
     /// `reshape` without copy and of PyTorch's `view`).

@@ -16,12 +16,13 @@ pub(super) struct Wanted {
     pub(super) variable: &'static str,
     /// Folders of Python's packages that may have it.
     pub(super) in_packages: &'static [&'static str],
-    /// What gets it.
+    /// How to install it.
     pub(super) install: &'static str,
 }
 
 impl Wanted {
-    /// What the variable's folder has, what the dynamic linker finds, or what is in the usual folders.
+    /// The library in the variable's folder; if the variable is not set, what the dynamic linker finds, else what is in the usual
+    /// folders.
     pub(super) fn open(&self) -> Result<Library, LibraryAbsence> {
         if let Some(folder) = std::env::var_os(self.variable).filter(|folder| !folder.is_empty()) {
             return self.open_chosen(Path::new(&folder));
@@ -38,7 +39,7 @@ impl Wanted {
         })
     }
 
-    /// What the variable's folder has, and no other: who names one means it.
+    /// The library in the variable's folder. No other folder is searched: whoever sets the variable means that one.
     fn open_chosen(&self, folder: &Path) -> Result<Library, LibraryAbsence> {
         self.open_in(folder).ok_or_else(|| LibraryAbsence::NotInFolder {
             library: self.name,

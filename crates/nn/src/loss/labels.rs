@@ -227,7 +227,7 @@ impl MultiLabelSoftMarginLoss {
 }
 
 weighted_loss! {
-    /// By how much each other class's score comes within `margin` of that of the right class, to the power `p`, averaged over
+    /// How far the score of each wrong class exceeds the right class's score minus `margin`, to the power `p`, averaged over
     /// classes; PyTorch's `nn.MultiMarginLoss`.
     ///
     /// - `input`: scores `[batch, classes]`; `target`: classes `[batch]`
@@ -283,8 +283,8 @@ impl MultiMarginLoss {
     }
 }
 
-/// By how much the score of each class that is no label comes within 1 of that of each label, averaged over classes; PyTorch's
-/// `nn.MultiLabelMarginLoss`.
+/// For each label and each class that is no label: how far the class's score exceeds the label's score minus 1. The sum of all,
+/// divided by the number of classes; PyTorch's `nn.MultiLabelMarginLoss`.
 ///
 /// - `input`: scores `[batch, classes]`; `target`: of that shape: the labels of each sample, then −1
 /// - result: one number, or `[batch]` with [`Reduction::None`]

@@ -139,7 +139,7 @@ const EACH: usize = 4;
 /// Threads of a block of `contiguous`: with two packs each, long formulas run at a copy's rate.
 const CONTIGUOUS_THREADS: u32 = 128;
 
-/// Sides of a tile, and from where on tiles pay.
+/// The side of a tile, and the least number of rows and columns for which tiles are faster.
 const SIDE: usize = 32;
 const LEAST_SIDE: usize = 8;
 

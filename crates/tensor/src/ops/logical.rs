@@ -57,8 +57,10 @@ macro_rules! logical {
             /// # Errors
             /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
             pub fn $method<L: Kind>(&self, other: &Tensor<L>) -> Result<Tensor<Bool>> {
-                let are_bytes = [self.dtype(), other.dtype()] == [DType::U8; 2];
-                let [a, b] = [self.raw(), other.raw()].mapped(|x| if are_bytes { Ok(x.clone()) } else { x.converted(DType::Bool) });
+                let [a, b] = [self.raw(), other.raw()];
+                // The kernel of a device takes any type, if it is the same.
+                let is_taken = a.dtype() == b.dtype() && (a.dtype() == DType::U8 || !a.storage.device().is_cpu());
+                let [a, b] = [a, b].mapped(|x| if is_taken { Ok(x.clone()) } else { x.converted(DType::Bool) });
                 run_unrecorded(&$op, [&a?, &b?]).map(Raw::typed)
             }
         }

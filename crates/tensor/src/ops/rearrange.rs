@@ -363,14 +363,46 @@ impl View for Unfold {
         Ok(layout)
     }
 
-    /// Windows are added where they overlap.
+    /// Windows are added where they overlap, in their order.
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         let Unfold { dim, size, step } = *self;
         let mut order: Vec<isize> = (0..input.rank() as isize).collect();
         order.insert(dim + 1, input.rank() as isize);
+        let windows = grad.raw().permute(&order)?; // […, windows, size, …]
+        let overlapping = size.div_ceil(step);
+        let is_half = grad.dtype().computing() != grad.dtype();
+        if overlapping <= if is_half { 2 } else { MOST_OVERLAPPING } {
+            return self.in_steps(input, &windows, overlapping).map(Raw::typed);
+        }
         let seen = grad.dims()[dim] * size;
-        let entries = grad.raw().permute(&order)?.reshape_to(input.with(dim, seen))?;
+        let entries = windows.reshape_to(input.with(dim, seen))?;
         let index = numbers(seen, grad.raw(), |i| i / size * step + i % size)?;
         entries_added(&entries, dim, index.raw(), *input).map(Raw::typed)
+    }
+}
+
+/// From more windows on at one place, their sum is not made of that many tensors. The sum of two halves is rounded once, as one of
+/// `f32` is.
+const MOST_OVERLAPPING: usize = 8;
+
+impl Unfold {
+    /// The sum of windows: the parts of a step's length of all of them lie one behind the other, without overlapping.
+    fn in_steps(&self, input: &Shape, windows: &Raw, overlapping: usize) -> Result<Raw> {
+        let &Unfold { dim, size, step } = self;
+        let seen = windows.shape()[dim] * step;
+        let part = |k: usize| {
+            let (start, len) = (k * step, step.min(size - k * step));
+            let part = windows.narrow(dim as isize + 1, start, len)?;
+            let part = if len < step {
+                surrounded(&part, [(dim + 1, [0, (step - len) as isize])].into_iter(), 0.0)?
+            } else {
+                part
+            };
+            let behind = input[dim] as isize - (start + seen) as isize;
+            let part = part.reshape_to(input.with(dim, seen))?;
+            surrounded(&part, [(dim, [start as isize, behind])].into_iter(), 0.0)
+        };
+        let last = part(overlapping - 1)?;
+        (0..overlapping - 1).rev().try_fold(last, |sum, k| sum.add(&part(k)?))
     }
 }

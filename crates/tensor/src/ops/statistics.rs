@@ -73,13 +73,16 @@ fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
     Ok(record("logsumexp", LogSumExp(reduced), [Some(x), None], out))
 }
 
-/// The largest elements are taken away first. An infinite one is not: its power is 0 or infinite.
+/// The largest elements are taken away first. An infinite one is not: its power is 0 or infinite. Half types are added in `f32`: a
+/// sum of many powers may be too large for an `f16`, though its logarithm is not.
 fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    let kept = Reduced { keepdim: true, ..reduced };
+    let (kept, computing) = (Reduced { keepdim: true, ..reduced }, x.dtype().computing());
     let most: Tensor = extreme_of(x, kept, true)?.typed();
     let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
-    let total: Tensor = sum(x.clone().typed::<Float>().sub(&most)?.exp()?.raw(), kept)?.typed();
-    total.log()?.add(&most)?.raw().reshape_to(reduced.shape(x.shape()))
+    let powers = x.clone().typed::<Float>().sub(&most)?.exp()?.to_dtype(computing)?;
+    let total: Tensor = sum(powers.raw(), kept)?.typed();
+    let out = total.log()?.add(&most.to_dtype(computing)?)?.to_dtype(x.dtype())?;
+    out.raw().reshape_to(reduced.shape(x.shape()))
 }
 
 static LOG_SUM_EXP: CudaReduction = CudaReduction {

@@ -2,7 +2,7 @@
 
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
-use super::elementwise::{binary, formula};
+use super::elementwise::{binary, formula, unary};
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
 use crate::cpu::math::half::Half;
@@ -54,6 +54,38 @@ binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
     apply(HypotGrad, [grad, saved.input(0), saved.input(1)]),
     apply(HypotGrad, [grad, saved.input(1), saved.input(0)]),
 ] }
+
+// x · ln(y), and 0 where x is 0 and y is a number. The derivatives are those of x · ln(y) where y is positive.
+binary! { XLogY: Real, "xlogy", Inputs, map2_long: |x, y| {
+    let product = x * y.ln();
+    if x == T::ZERO && !y.is_nan() { T::ZERO } else { product }
+}, "x == R(0) && !is_nan(y) ? R(0) : x * log(y)", |saved, grad| [
+    together("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| grad.mul(&without_nothing(&x, &y)?.log()?)),
+    together("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| grad.mul(&x.div(&without_nothing(&x, &y)?)?)),
+] }
+
+/// `y`, and 1 where `xlogy(x, y)` is 0 because `x` is, though the logarithm is no number.
+fn without_nothing(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
+    y.masked_fill(&x.eq_scalar(0.0)?.logical_and(&outside)?, 1.0)
+}
+
+unary! {
+    /// sin(πx) / (πx) of every element, and 1 at 0.
+    sinc = Sinc, Inputs, Same, map1_but((|x: R| (x * R::from_f64(PI)).is_far(), |x: R| {
+        let angle = x * R::from_f64(PI);
+        angle.far_sin() / angle
+    })): |x| {
+        let angle = x * R::from_f64(PI);
+        if x == R::ZERO { R::ONE } else { angle.sin() / angle }
+    }, "x == R(0) ? R(1) : sin(x * R(3.14159265358979323846)) / (x * R(3.14159265358979323846))", |saved, grad|
+    together("sinc", [grad, saved.input(0)], |[grad, x]| {
+        let is_zero = x.eq_scalar(0.0)?;
+        let x = x.masked_fill(&is_zero, 1.0)?;
+        let slope = x.mul_scalar(PI)?.cos()?.sub(&x.sinc()?)?.div(&x)?;
+        grad.mul(&slope.masked_fill(&is_zero, 0.0)?)
+    })
+}
 
 /// grad · a / √(a² + b²), the derivative of [`Hypot`] by its first operand.
 struct HypotGrad;
@@ -135,6 +167,7 @@ per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
 per_type! { LogAddExp2[2]: Real }
 per_type! { Hypot[2]: Real }
+per_type! { XLogY[2]: Real }
 
 impl Tensor {
     /// Weights over exponential variables, which are made of uniform ones: the largest is each with the probability of its weight.
@@ -158,18 +191,6 @@ impl Tensor {
         apply(LogAddExp2, [self, other])
     }
 
-    /// sin(πx) / (πx) of every element, and 1 at 0.
-    ///
-    /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
-    pub fn sinc(&self) -> Result<Tensor> {
-        together("sinc", [self], |[x]| {
-            let is_zero = x.eq_scalar(0.0)?;
-            let angle = x.masked_fill(&is_zero, 1.0)?.mul_scalar(PI)?;
-            angle.sin()?.div(&angle)?.masked_fill(&is_zero, 1.0)
-        })
-    }
-
     /// √(x² + y²), elementwise, broadcasting, without overflow.
     ///
     /// # Errors
@@ -190,11 +211,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::logaddexp`].
     pub fn xlogy(&self, other: &Tensor) -> Result<Tensor> {
-        together("xlogy", [self, other], |[x, y]| {
-            let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
-            let is_nothing = x.eq_scalar(0.0)?.logical_and(&outside)?;
-            x.mul(&y.masked_fill(&is_nothing, 1.0)?.log()?)
-        })
+        apply(XLogY, [self, other])
     }
 
     /// 0 below 0, 1 above 0, and the element of `values` at 0, elementwise, broadcasting. It has no gradient.

@@ -11,13 +11,15 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// eˣ
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
+    // Above 89 the arithmetic below ends in ∞ by itself, and NaN passes through. It would end in 0 below -104, too, but subnormal
+    // numbers take long: see `exp_below`.
+    let is_zero = x < -104.0;
     let x = if x > 89.0 { 89.0 } else { x };
-    let x = if x < -104.0 { -104.0 } else { x };
-    let (power, n) = exp_parts(x);
+    let (power, n) = exp_parts(if is_zero { 0.0 } else { x });
     // 2ⁿ in two steps, so that neither is too large or too small.
     let half = n >> 1;
-    power * two_to(half) * two_to(n.wrapping_sub(half))
+    let y = power * two_to(half) * two_to(n.wrapping_sub(half));
+    if is_zero { 0.0 } else { y }
 }
 
 /// eˣ for x ≤ 0, and 0 below -88.7, where e⁻ˣ is infinite. Processors of Intel take a hundred cycles for an instruction whose result is

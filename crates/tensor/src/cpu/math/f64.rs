@@ -15,11 +15,13 @@ pub(crate) fn exp(x: f64) -> f64 {
 /// e^(x + rest) for a rest that is small beside x.
 #[inline(always)]
 pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
-    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through.
+    // Above 710 the arithmetic below ends in ∞ by itself, and NaN passes through. It would end in 0 below -746, too, but subnormal
+    // numbers take long.
+    let is_zero = x < -746.0;
     let x = if x > 710.0 { 710.0 } else { x };
-    let x = if x < -746.0 { -746.0 } else { x };
-    let (r, n) = reduced(x, rest);
-    scaled(1.0 + exp_m1_of_small(r), n)
+    let (r, n) = reduced(if is_zero { 0.0 } else { x }, rest);
+    let y = scaled(1.0 + exp_m1_of_small(r), n);
+    if is_zero { 0.0 } else { y }
 }
 
 /// 2ⁿ·x, in two steps, so that neither factor is too large or too small.

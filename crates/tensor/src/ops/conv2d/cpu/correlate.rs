@@ -213,7 +213,7 @@ impl<E: Entries> Task<'_, E> {
         }
     }
 
-    /// The places of a tile's sums.
+    /// Where a tile's sums are written.
     fn rows(
         &mut self,
         part: &Part,

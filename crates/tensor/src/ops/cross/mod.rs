@@ -1,17 +1,23 @@
 //! Products of vectors in three dimensions.
 
-use super::rearrange::roll;
+use pagelock_cuda::{Argument, Launch};
+
 use super::scan::Lines;
 use crate::autograd::{Saved, record};
+use crate::cuda::{Code, CudaDevice, count};
+use crate::device::{Device, common_device};
 use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
-use crate::op::{Derivative, Saves, on_cpu, widest};
+use crate::op::{Derivative, Saves, on_cpu, on_cuda, widest};
 use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_num};
 
+static CODE: Code = Code { name: "cross", text: include_str!("cross.cu") };
+
 const OP: &str = "cross";
+const THREADS: usize = 256;
 
 /// [`Tensor::cross`].
 pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
@@ -20,19 +26,25 @@ pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
     if shape[at] != 3 {
         return Err(Error::wrong_shape(OP, "a tensor", &shape, format!("dimension {at} must have size 3")));
     }
-    if x.storage.device().is_cpu() && y.storage.device().is_cpu() {
-        let dtype = widest(OP, &[x, y])?;
-        let [x, y] = [x, y].mapped(|x| x.converted(dtype)?.expand(shape));
-        return on_host(&x?, &y?, at);
-    }
-    let turned = |x: &Raw, by: isize| roll(&x.expand(shape)?, &[-by], &[at as isize]);
-    turned(x, 1)?.mul(&turned(y, 2)?)?.sub(&turned(x, 2)?.mul(&turned(y, 1)?)?)
+    let dtype = widest(OP, &[x, y])?;
+    let [x, y] = [x, y].mapped(|x| x.converted(dtype)?.expand(shape));
+    let (x, y) = (x?, y?);
+    products(&x, &y, at)
 }
 
-/// Of tensors of one shape and precision.
-fn on_host(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
+/// Of tensors of one shape, precision and device.
+fn products(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
     let (left, right, lines) = (x.gap_free()?, y.gap_free()?, Lines::along(dim, x.shape()));
-    let out = on_cpu(OP, [Some(&left), Some(&right)], (*x.shape(), x.dtype()), &mut |inputs, out| {
+    let out = match common_device(OP, &[x, y])? {
+        Device::Cpu => on_host([&left, &right], lines),
+        Device::Cuda(device) => on_device(device, [&left, &right], lines),
+    }?;
+    Ok(record(OP, Cross { dim }, [Some(x), Some(y)], out))
+}
+
+/// Of tensors without gaps.
+fn on_host([x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
+    on_cpu(OP, [Some(x), Some(y)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
         by_num!(inputs.dtype(), T => {
             let [x, y] = inputs.views::<T>().mapped(|view| view.data);
@@ -46,8 +58,21 @@ fn on_host(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
             })
         })
         .map_err(Error::scratch(OP))
-    })?;
-    Ok(record(OP, Cross { dim }, [Some(x), Some(y)], out))
+    })
+}
+
+fn on_device(device: &CudaDevice, [x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
+    let vectors = lines.outer * lines.inner;
+    count(OP, vectors.div_ceil(THREADS))?;
+    on_cuda(OP, device, [Some(x), Some(y)], (*x.shape(), x.dtype()), &mut |inputs, mut out| {
+        let [x, y] = inputs.cuda_views();
+        let sizes = [vectors as u64, lines.inner as u64];
+        let sizes = Argument::Value(bytemuck::bytes_of(&sizes));
+        let arguments = [out.argument(), x.argument(), y.argument(), sizes];
+        let launch = Launch::covering(vectors, THREADS as u32);
+        // SAFETY: the kernel takes these; all three tensors have three elements for each vector.
+        unsafe { CODE.launch(device, OP, ([x.dtype(); 2], "cross"), launch, &arguments) }
+    })
 }
 
 /// The products of vectors whose components are the thirds of these slices.
@@ -67,7 +92,7 @@ fn multiply<T: Num>(x: &[T], y: &[T], out: &mut [T]) {
     }
 }
 
-/// The derivative of [`on_host`].
+/// The derivative of [`products`].
 struct Cross {
     dim: usize,
 }
@@ -76,7 +101,7 @@ impl Derivative<2> for Cross {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let product = |x: &Tensor, y: &Tensor| on_host(x.raw(), y.raw(), self.dim).map(Raw::typed);
+        let product = |x: &Tensor, y: &Tensor| products(x.raw(), y.raw(), self.dim).map(Raw::typed);
         Ok([saved.grad_of(0, || product(saved.input(1), grad))?, saved.grad_of(1, || product(grad, saved.input(0)))?])
     }
 }
