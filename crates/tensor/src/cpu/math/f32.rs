@@ -11,15 +11,14 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// eˣ
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Above 89 the arithmetic below ends in ∞ by itself, and NaN passes through. It would end in 0 below -104, too, but subnormal
-    // numbers take long: see `exp_below`.
-    let is_zero = x < -104.0;
+    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through. It ends in 0 from -104
+    // on, but at -176.06 both factors, 2⁻¹²⁷, are 0: without a subnormal result, which takes long (see `exp_below`).
     let x = if x > 89.0 { 89.0 } else { x };
-    let (power, n) = exp_parts(if is_zero { 0.0 } else { x });
+    let x = if x < -176.06 { -176.06 } else { x };
+    let (power, n) = exp_parts(x);
     // 2ⁿ in two steps, so that neither is too large or too small.
     let half = n >> 1;
-    let y = power * two_to(half) * two_to(n.wrapping_sub(half));
-    if is_zero { 0.0 } else { y }
+    power * two_to(half) * two_to(n.wrapping_sub(half))
 }
 
 /// eˣ for x ≤ 0, and 0 below -88.7, where e⁻ˣ is infinite. Processors of Intel take a hundred cycles for an instruction whose result is
@@ -65,7 +64,7 @@ fn exp_m1_of_reduced(r: f32) -> f32 {
     (r * r).mul_add(q, r)
 }
 
-/// 2ⁿ for n from −126 to 127 in the low bits.
+/// 2ⁿ for n from −126 to 127, and 0 for −127, in the low bits.
 #[inline(always)]
 fn two_to(n: u32) -> f32 {
     f32::from_bits(n.wrapping_add(127) << 23)

@@ -15,13 +15,12 @@ pub(crate) fn exp(x: f64) -> f64 {
 /// e^(x + rest) for a rest that is small beside x.
 #[inline(always)]
 pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
-    // Above 710 the arithmetic below ends in ∞ by itself, and NaN passes through. It would end in 0 below -746, too, but subnormal
-    // numbers take long.
-    let is_zero = x < -746.0;
+    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through. It ends in 0 from -746
+    // on, but at -1418.2 both factors, 2⁻¹⁰²³, are 0: without a subnormal result, which takes long.
     let x = if x > 710.0 { 710.0 } else { x };
-    let (r, n) = reduced(if is_zero { 0.0 } else { x }, rest);
-    let y = scaled(1.0 + exp_m1_of_small(r), n);
-    if is_zero { 0.0 } else { y }
+    let x = if x < -1418.2 { -1418.2 } else { x };
+    let (r, n) = reduced(x, rest);
+    scaled(1.0 + exp_m1_of_small(r), n)
 }
 
 /// 2ⁿ·x, in two steps, so that neither factor is too large or too small.
@@ -129,7 +128,7 @@ pub(super) fn reduced(x: f64, rest: f64) -> (f64, u64) {
     ((-n).mul_add(LN_2_HIGH, x) - n.mul_add(LN_2_LOW, -rest), shifted.to_bits())
 }
 
-/// 2ⁿ for n from −1022 to 1023 in the low bits.
+/// 2ⁿ for n from −1022 to 1023, and 0 for −1023, in the low bits.
 #[inline(always)]
 pub(super) fn two_to(n: u64) -> f64 {
     f64::from_bits(n.wrapping_add(1023) << 52)
