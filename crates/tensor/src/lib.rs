@@ -83,7 +83,7 @@
 // `lanes/multiplier.rs`, `lanes/amx.rs` and `lanes/f16c.rs` (instructions that the processor was found to have), `parallel.rs` (disjoint
 // parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
 // kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels that an operation
-// has for itself: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/choose/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross_entropy/cuda.rs`,
+// has for itself: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/choose/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross/cuda.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/histogram/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
 // `ops/pair_sums/mod.rs`, `ops/places/cuda.rs`, `ops/recurrent/cuda.rs`, `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/scatter/entries.rs`, `ops/scatter/sorted.rs`, `ops/search/mod.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`, `ops/sort/radix.rs`,
 // `ops/triangle/cuda.rs` and `random/cuda.rs`.

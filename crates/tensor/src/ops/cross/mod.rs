@@ -1,23 +1,19 @@
 //! Products of vectors in three dimensions.
 
-use pagelock_cuda::{Argument, Launch};
+mod cuda;
 
 use super::scan::Lines;
 use crate::autograd::{Saved, record};
-use crate::cuda::{Code, CudaDevice, count};
 use crate::device::{Device, common_device};
 use crate::element::Num;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
-use crate::op::{Derivative, Saves, on_cpu, on_cuda, widest};
+use crate::op::{Derivative, Saves, on_cpu, widest};
 use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_num};
 
-static CODE: Code = Code { name: "cross", text: include_str!("cross.cu") };
-
 const OP: &str = "cross";
-const THREADS: usize = 256;
 
 /// [`Tensor::cross`].
 pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
@@ -37,7 +33,7 @@ fn products(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
     let (left, right, lines) = (x.gap_free()?, y.gap_free()?, Lines::along(dim, x.shape()));
     let out = match common_device(OP, &[x, y])? {
         Device::Cpu => on_host([&left, &right], lines),
-        Device::Cuda(device) => on_device(device, [&left, &right], lines),
+        Device::Cuda(device) => cuda::on_device(device, [&left, &right], lines),
     }?;
     Ok(record(OP, Cross { dim }, [Some(x), Some(y)], out))
 }
@@ -58,20 +54,6 @@ fn on_host([x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
             })
         })
         .map_err(Error::scratch(OP))
-    })
-}
-
-fn on_device(device: &CudaDevice, [x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
-    let vectors = lines.outer * lines.inner;
-    count(OP, vectors.div_ceil(THREADS))?;
-    on_cuda(OP, device, [Some(x), Some(y)], (*x.shape(), x.dtype()), &mut |inputs, mut out| {
-        let [x, y] = inputs.cuda_views();
-        let sizes = [vectors as u64, lines.inner as u64];
-        let sizes = Argument::Value(bytemuck::bytes_of(&sizes));
-        let arguments = [out.argument(), x.argument(), y.argument(), sizes];
-        let launch = Launch::covering(vectors, THREADS as u32);
-        // SAFETY: the kernel takes these; all three tensors have three elements for each vector.
-        unsafe { CODE.launch(device, OP, ([x.dtype(); 2], "cross"), launch, &arguments) }
     })
 }
 
