@@ -5,6 +5,7 @@ use super::join::join;
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared, prepared_raw};
 use crate::autograd::{Saved, no_grad, record};
+use crate::device::Device;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -86,6 +87,10 @@ fn combinations(x: &Raw, r: usize, replacement: bool) -> Result<Raw> {
     let of = if replacement && n > 0 { n.saturating_add(r).saturating_sub(1) } else { n };
     let shape = Shape::new(&[count(of, r), r])?;
     shape.check_size()?;
+    let device = x.storage.device();
+    if r == 2 && !device.is_cpu() {
+        return x.index_select(0, pairs(n, replacement, device)?.raw())?.reshape_to(shape);
+    }
     let index = Tensor::<Int>::build([shape.elements()], |numbers: &mut [i64]| {
         let mut next: Vec<usize> = if replacement { vec![0; r] } else { (0..r).collect() };
         for row in numbers.chunks_exact_mut(r.max(1)) {
@@ -93,7 +98,15 @@ fn combinations(x: &Raw, r: usize, replacement: bool) -> Result<Raw> {
             advance(&mut next, n, replacement);
         }
     })?;
-    x.index_select(0, index.to(x.storage.device())?.raw())?.reshape_to(shape)
+    x.index_select(0, index.to(device)?.raw())?.reshape_to(shape)
+}
+
+/// The numbers of all pairs of `n` elements in order, found on the device.
+fn pairs(n: usize, replacement: bool, device: &Device) -> Result<Tensor<Int>> {
+    let second = Tensor::on(device).arange(0_i64, n as i64, 1)?;
+    let first = second.unsqueeze(1)?;
+    let pairs = if replacement { first.le(&second)? } else { first.lt(&second)? }.nonzero()?;
+    pairs.reshape([pairs.len()])
 }
 
 /// How many choices of `r` of `n` there are; the largest number if that is more.

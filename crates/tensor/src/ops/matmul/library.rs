@@ -14,14 +14,20 @@ use crate::shape::Shape;
 use crate::tensor::Raw;
 
 /// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`); where groups of threads
-/// share k, from `LARGE_SPLIT` on.
+/// share k, from `LARGE_SPLIT` on; where one factor is a vector, from `LARGE_VECTOR` on.
 const LARGE: usize = 5 << 20;
 const LARGE_SPLIT: usize = 24 << 20;
+const LARGE_VECTOR: usize = 2 << 20;
 
 /// Whether products of these sizes, `[m, n, k, batches]`, are large enough for the library.
 pub(super) fn is_large(sizes: [usize; 4], dtype: DType) -> bool {
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
-    multiplications >= if cuda::split_side(sizes, dtype).is_some() { LARGE_SPLIT } else { LARGE }
+    let least = match sizes {
+        [1, ..] | [_, 1, ..] => LARGE_VECTOR,
+        _ if cuda::split_side(sizes, dtype).is_some() => LARGE_SPLIT,
+        _ => LARGE,
+    };
+    multiplications >= least
 }
 
 /// Computes every element of `out`, `[batches…, m, n]`, and of a row that is added to each of its rows; false if the
