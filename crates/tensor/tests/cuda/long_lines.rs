@@ -42,7 +42,9 @@ fn scans_agree() -> Result<()> {
 #[test]
 fn the_last_of_several_elements_stays() -> Result<()> {
     fn of<K: Kind>(gpu: &Device, convert: impl Fn(&Tensor<Int>) -> Result<Tensor<K>>) -> Result<()> {
-        for (dims, n, dim) in [(vec![70_001], 5000, 0), (vec![4000, 3], 700, 0), (vec![2, 3000, 2], 100, 1)] {
+        let few_and_long = [(vec![70_001], 5000, 0), (vec![4000, 3], 700, 0), (vec![2, 3000, 2], 100, 1)];
+        let many = [(vec![300, 3000], 20, 0), (vec![1, 5000], 7, 0), (vec![40, 1, 90], 3, 1), (vec![5000, 40], 30, 1)];
+        for (dims, n, dim) in few_and_long.into_iter().chain(many) {
             let mut into = dims.clone();
             into[dim] = n;
             let [x, source] = [convert(&integers(&into)?)?, convert(&integers(&dims)?.add_scalar(1)?)?];

@@ -5,7 +5,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::How;
 use super::lines::Lines;
 use super::sorted;
-use crate::cuda::{COPY, Code, CudaDevice, CudaOut, CudaView, Indexed, count};
+use crate::cuda::{COPY, Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::ops::index::cuda::Index;
@@ -83,7 +83,9 @@ impl Call<'_> {
     fn combine(&self, how: How, lines: Lines, out: CudaOut<'_>) -> Result<()> {
         let kernel = match how {
             _ if self.source.shape().elements() == 0 => return Ok(()),
-            How::Last if lines.are_few_and_long() => return self.write_last(lines, out),
+            How::Last if lines.x_len == 1 => return self.write_once(lines, out),
+            How::Last if lines.have_one_index() => return self.write_last((true, lines), out),
+            How::Last if lines.are_few_and_long() => return self.write_last((false, lines), out),
             How::Last => "scatter_last",
             _ if lines.are_sorted() => return sorted::combine(self, how, lines, out),
             How::Sum => "scatter_sum",
@@ -115,25 +117,30 @@ impl Call<'_> {
         })
     }
 
-    /// The last of the elements of the source for each index, a thread for each.
-    fn write_last(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+    /// The last of the elements of the source for each index, a thread for each. `is_one`: all lines have the same index, so that what
+    /// is last in one is last in all.
+    fn write_last(&self, (is_one, lines): (bool, Lines), mut out: CudaOut<'_>) -> Result<()> {
         let (device, types) = (self.device, [self.source.dtype(); 2]);
+        let constants = Constants::of(&[("ONE_INDEX", is_one.into())]);
         let failed = |failure| Error::cuda(self.op, failure);
-        let mut last = device.stream().allocate::<u8>(out.shape().elements() * size_of::<u32>()).map_err(failed)?;
+        let places = if is_one { lines.y_len as usize } else { out.shape().elements() };
+        let mut last = device.stream().allocate::<u8>(places * size_of::<u32>()).map_err(failed)?;
         device.stream().fill(&mut last, 0).map_err(failed)?;
-        let (launch, lines_first) = self.of_elements(&lines)?;
+        let noted = if is_one { lines.first() } else { lines };
+        let (launch, lines_first) = self.of_elements(&noted)?;
         device.with_fault(self.indexed(&out), |[fault, site]| {
-            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
+            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&noted)].mapped(Argument::Value);
             let arguments = [Argument::Write(last.view_mut()), self.index.view.argument(), fault, site, first, all];
             // SAFETY: the kernel takes these; lines and steps lead to elements of the index, which is checked, and so to
-            // elements of `last`, which has one for each of `out`.
-            unsafe { CODE.launch(device, self.op, (types, "note_last"), launch, &arguments) }
+            // elements of `last`, which has one for each of `out`, or of a line of it.
+            unsafe { CODE.launch_for(device, self.op, (types, "note_last"), constants, launch, &arguments) }
         })?;
+        let (launch, lines_first) = self.of_elements(&lines)?;
         let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
         let [source, index] = [self.source, self.index.view].mapped(|view| view.argument());
         let arguments = [out.argument(), Argument::Read(last.view()), source, index, first, all];
         // SAFETY: the same, and to elements of the source; one thread writes each element of `out`.
-        unsafe { CODE.launch(device, self.op, (types, "write_last"), launch, &arguments) }
+        unsafe { CODE.launch_for(device, self.op, (types, "write_last"), constants, launch, &arguments) }
     }
 
     /// Each element of the source, for an index that names none of `out` twice.

@@ -50,6 +50,17 @@ impl Lines {
         self.are_few_and_long() || self.step[0] != 1 && self.are_long()
     }
 
+    /// Whether all lines have the same index: whole entries are written.
+    pub(super) fn have_one_index(&self) -> bool {
+        let dims = self.size.iter().zip(&self.stride).take(self.rank as usize);
+        self.x_len < u32::MAX.into() && dims.into_iter().all(|(size, [_, index, _])| *size == 1 || *index == 0)
+    }
+
+    /// One line, as far as the index goes.
+    pub(super) fn first(&self) -> Lines {
+        Lines { lines: 1, rank: 0, ..*self }
+    }
+
     fn are_long(&self) -> bool {
         const LONG: u64 = 128;
         self.x_len >= LONG && self.x_len.max(self.y_len) < u32::MAX.into()

@@ -109,15 +109,17 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
 // ---- a thread for each element of x ---------------------------------------------------------------------------------
 //
 // Where several may have one index, each says at its place that it comes, the last one stays, and it alone writes.
-//   last: for each element of y the number of the element of x that stays, from 1; 0 at first.
+//   last: for each element of y, or where ONE_INDEX (all lines have the same index) for each place of a line, the number of the
+//         element of x that stays, from 1; 0 at first.
 
 #ifdef KERNEL_note_last
+// Where ONE_INDEX, g has one line.
 extern "C" __global__ void note_last(u32* last, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);
     if (!e.is_there) return;
     i64 at = index[e.index];
-    if (exists(at, g.y_len, fault, site)) atomicMax(&last[e.y + at * g.step[0]], u32(e.own + 1));
+    if (exists(at, g.y_len, fault, site)) atomicMax(&last[ONE_INDEX ? at : e.y + at * g.step[0]], u32(e.own + 1));
 }
 #endif
 #ifdef KERNEL_write_last
@@ -127,7 +129,7 @@ extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i
     if (!e.is_there) return;
     i64 at = index[e.index];
     u64 place = e.y + at * g.step[0];
-    if (u64(at) < g.y_len && last[place] == u32(e.own + 1)) y[place] = x[e.x];
+    if (u64(at) < g.y_len && last[ONE_INDEX ? at : place] == u32(e.own + 1)) y[place] = x[e.x];
 }
 #endif
 
