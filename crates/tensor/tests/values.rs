@@ -211,6 +211,27 @@ fn gradients_show_nan_where_pytorchs_do() {
 }
 
 #[test]
+fn logsumexp_of_halves_is_finite_where_the_sum_is_not() {
+    for (dtype, bound) in [(F16, 1e-3), (BF16, 1e-2)] {
+        let x = numbers(dtype, &vec![1.0; 100_000]);
+        assert_close(&read(&x.logsumexp(..).unwrap()), &[1.0 + 100_000_f64.ln()], bound);
+    }
+}
+
+#[test]
+fn the_gradient_of_windows_counts_those_that_have_an_element() {
+    const LEN: usize = 23;
+    for dtype in [F16, F32, F64] {
+        for (size, step) in [(1, 1), (2, 1), (3, 2), (2, 3), (3, 3), (7, 2), (8, 1), (10, 1), (23, 4), (4, 30)] {
+            let found = gradient(dtype, &[1.0; LEN], |x| x.unfold(0, size, step));
+            let starts: Vec<usize> = (0..=LEN - size).step_by(step).collect();
+            let windows = |i: usize| starts.iter().filter(|&&start| (start..start + size).contains(&i)).count() as f64;
+            assert_eq!(found, (0..LEN).map(windows).collect::<Vec<_>>(), "{size} {step}");
+        }
+    }
+}
+
+#[test]
 fn ranges_have_the_numbers_of_pytorchs() {
     fn check<N: Element<Kind = Float> + Number<Float> + FromStr>(dtype: DType, case: &serde_json::Value) {
         let number = |i: usize| case[i].as_str().unwrap().parse::<N>().ok().unwrap();
