@@ -59,7 +59,7 @@ def index(high, *shape):
 
 
 def attention():
-    for b, h, t, d in ((16, 12, 1024, 64), (4, 16, 4096, 128)):
+    for b, h, t, d in ((16, 12, 1024, 64), (4, 16, 4096, 128), (1, 16, 16384, 128)):
         for causal in (True, False):
             q, k, v = (tensor(b, h, t, d, dtype=BF16) for _ in range(3))
             name = f"attention.{b}x{h}x{t}x{d}.{'causal' if causal else 'full'}"
@@ -116,6 +116,28 @@ def convolutions():
     pair("conv1d.64x256x4096.k5", (x, weight), lambda: F.conv1d(x, weight, padding=2))
 
 
+def layers():
+    for hidden, dtype, name in ((1024, torch.float32, "float32"), (1024, BF16, "bfloat16"), (128, torch.float32, "float32")):
+        x = tensor(64, 128, hidden, dtype=dtype)
+        for kind in ("LSTM", "GRU", "RNN"):
+            layer = getattr(nn, kind)(hidden, hidden, 2, batch_first=True).to("cuda", dtype)
+            pair(f"{kind}.2x{hidden}.64x128.{name}", (x, *layer.parameters()), lambda: layer(x)[0])
+
+
+def cells():
+    x = torch.randn(1, 128, device="cuda")
+    for kind in ("LSTM", "GRU", "RNN"):
+        cell = getattr(nn, f"{kind}Cell")(128, 128).to("cuda")
+
+        def steps():
+            state = (x, x) if kind == "LSTM" else x
+            for _ in range(20):
+                state = cell(x, state)
+            return state[0] if kind == "LSTM" else state
+
+        pair(f"{kind}Cell.128.20", tuple(cell.parameters()), steps)
+
+
 def optimizers():
     block = [(2304, 768), (768, 768), (3072, 768), (768, 3072)]
     parameters = [tensor(*shape) for shape in [(50304, 768)] + block * 12]
@@ -141,5 +163,7 @@ if __name__ == "__main__":
     vocabulary()
     square()
     convolutions()
+    layers()
+    cells()
     optimizers()
     transformer()

@@ -14,6 +14,7 @@ use std::time::Instant;
 use clap::Parser;
 use pagelock::nn::functional::{self as F, *};
 use pagelock::nn::optim::Adagrad;
+use pagelock::nn::{GRUCell, LSTMCell, RNNCell, RNNOptions};
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{Backward, grad};
 use pagelock::tensor::{
@@ -110,7 +111,7 @@ impl Bench {
 }
 
 fn attention(bench: &Bench) -> anyhow::Result<()> {
-    for [b, h, t, d] in [[16, 12, 1024, 64], [4, 16, 4096, 128]] {
+    for [b, h, t, d] in [[16, 12, 1024, 64], [4, 16, 4096, 128], [1, 16, 16384, 128]] {
         for (causal, what) in [(true, "causal"), (false, "full")] {
             let name = format!("attention.{b}x{h}x{t}x{d}.{what}");
             let [q, k, v] = [(); 3].map(|()| bench.tensor(DType::BF16, &[b, h, t, d]));
@@ -179,6 +180,54 @@ fn convolutions(bench: &Bench) -> anyhow::Result<()> {
     bench.pair("conv1d.64x256x4096.k5", &[&x, &weight], &|| F::conv1d(&x, &weight, None, padded))
 }
 
+/// Layers of two, 64 sequences of 128 steps.
+fn layers(bench: &Bench) -> anyhow::Result<()> {
+    let options = RNNOptions::new().num_layers(2).batch_first(true);
+    for (hidden, dtype) in [(1024, DType::F32), (1024, DType::BF16), (128, DType::F32)] {
+        let x = bench.tensor(dtype, &[64, 128, hidden])?;
+        macro_rules! row {
+            ($layer:ident) => {{
+                let mut layer = $layer::with(hidden, hidden, options)?;
+                layer.to_dtype_(dtype)?;
+                layer.to_(&bench.device)?;
+                let parameters = layer.parameters();
+                let of: Vec<&Tensor> =
+                    std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
+                let name = format!("{}.2x{hidden}.64x128.{}", stringify!($layer), dtype.name());
+                bench.pair(&name, &of, &|| Ok(layer.forward(&x)?.0))?;
+            }};
+        }
+        row!(LSTM);
+        row!(GRU);
+        row!(RNN);
+    }
+    Ok(())
+}
+
+/// Twenty steps of a cell, one after the other.
+fn cells(bench: &Bench) -> anyhow::Result<()> {
+    let x = bench.tensor(DType::F32, &[1, 128])?.detach();
+    macro_rules! row {
+        ($cell:ident, $first:expr, |$model:ident, $state:ident| $next:expr, $h:expr) => {{
+            let mut $model = $cell::new(128, 128)?;
+            $model.to_(&bench.device)?;
+            let parameters = $model.parameters();
+            let of: Vec<&Tensor> = parameters.iter().map(|parameter| parameter.as_tensor()).collect();
+            bench.pair(concat!(stringify!($cell), ".128.20"), &of, &|| {
+                let mut $state = $first;
+                for _ in 0..20 {
+                    $state = $next?;
+                }
+                Ok($h)
+            })?;
+        }};
+    }
+    row!(LSTMCell, (x.clone(), x.clone()), |cell, state| cell.forward_with(&x, (&state.0, &state.1)), state.0);
+    row!(GRUCell, x.clone(), |cell, state| cell.forward_with(&x, &state), state);
+    row!(RNNCell, x.clone(), |cell, state| cell.forward_with(&x, &state), state);
+    Ok(())
+}
+
 fn optimizers(bench: &Bench) -> anyhow::Result<()> {
     let block = [[2304, 768], [768, 768], [3072, 768], [768, 3072]];
     let shapes = std::iter::once([50304, 768]).chain(std::iter::repeat_n(block, 12).flatten());
@@ -229,6 +278,8 @@ fn main() -> anyhow::Result<()> {
     vocabulary(&bench)?;
     square(&bench)?;
     convolutions(&bench)?;
+    layers(&bench)?;
+    cells(&bench)?;
     optimizers(&bench)?;
     transformer(&bench)
 }
