@@ -150,7 +150,7 @@ pub(crate) fn log1p_exp(x: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn exp2(x: f32) -> f32 {
     let x = if x > 130.0 { 130.0 } else { x };
-    let x = if x < -152.0 { -152.0 } else { x };
+    let x = if x < -254.0 { -254.0 } else { x }; // at which both factors are 0
     let shifted = x + ROUND;
     let r = x - (shifted - ROUND);
     let (n, half) = (shifted.to_bits(), shifted.to_bits() >> 1);

@@ -34,7 +34,7 @@ fn scaled(x: f64, n: u64) -> f64 {
 #[inline(always)]
 pub(crate) fn exp2(x: f64) -> f64 {
     let x = if x > 1025.0 { 1025.0 } else { x };
-    let x = if x < -1076.0 { -1076.0 } else { x };
+    let x = if x < -2046.0 { -2046.0 } else { x }; // at which both factors are 0
     let shifted = x + ROUND;
     let r = (x - (shifted - ROUND)) * std::f64::consts::LN_2;
     scaled(1.0 + exp_m1_of_small(r), shifted.to_bits())
@@ -77,10 +77,10 @@ pub(crate) fn cosh(x: f64) -> f64 {
 /// 2⁵¹²
 const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
 
-/// eˣ for x ≤ 0.
+/// eˣ for x ≤ 0. It is 0 from -746 on; at -1064 the first factor is, so that no result is subnormal.
 #[inline(always)]
 pub(crate) fn exp_below(x: f64) -> f64 {
-    let x = if x < -746.0 { -746.0 } else { x };
+    let x = if x < -1064.0 { -1064.0 } else { x };
     let (r, n) = reduced(x, 0.0);
     (1.0 + exp_m1_of_small(r)) * two_to(n.wrapping_add(512)) * (1.0 / TWO_512)
 }
