@@ -13,8 +13,8 @@
 //! A process that is killed before the rename leaves its temporary file. [`NewFile::create`] removes such leftovers: it locks
 //! each file whose name is that of a temporary one, and removes those that it could lock. A process that writes holds that
 //! lock until the rename is done, and the system releases the lock of a process that ended, however it ended. Between making
-//! the file and locking it, a file could be taken for a leftover; so its maker looks, with the lock, whether it still has its
-//! name, and makes another one if not.
+//! the file and locking it, a file could be taken for a leftover. So its maker, once it has the lock, checks that the file still
+//! has its name, and makes another one if not.
 
 // Read `leftovers.rs` after this file.
 
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Puts a file with these contents in the place of what is at `path`, or of nothing.
+/// Replaces the file at `path` by one with these contents, or makes it.
 ///
 /// # Errors
 /// As [`NewFile::create`] and [`NewFile::commit`].
@@ -98,7 +98,7 @@ pub struct NewFile {
     kept: Option<Permissions>, // those of the file that it replaces
 }
 
-/// Temporary files that others took for leftovers before they were locked, one after the other, until that is an error.
+/// So many temporary files in a row may be taken for leftovers before they are locked; then it is an error.
 const ATTEMPTS: usize = 100;
 
 impl NewFile {
@@ -127,8 +127,8 @@ impl NewFile {
     /// Puts the file in its place, whole and on the disk.
     ///
     /// # Errors
-    /// What the system says; what was at the path is there unchanged, unless the text says that the new file is in its place
-    /// and only the folder could not be synced.
+    /// What the system says. The old file is unchanged, unless the text says that the new file is in its place and only the
+    /// folder could not be synced.
     pub fn commit(self) -> io::Result<()> {
         let NewFile { temporary, target, kept } = self;
         if let Some(permissions) = kept {

@@ -2,8 +2,9 @@
 
 /// The lengths that a pool's blocks have, so that a block can serve the next request of about its length.
 ///
-/// Multiples of the shortest up to eight times that, then eight steps per doubling, up to the longest: a block is never
-/// more than an eighth longer than was asked for, or than the shortest. What is longer than the longest has no class.
+/// Multiples of the shortest up to eight times that, then eight steps per doubling, up to the longest. So a block exceeds
+/// what was asked for by at most an eighth of that, or by at most the shortest length if that is more. A length above the longest
+/// has no class.
 ///
 /// # Examples
 /// ```

@@ -47,8 +47,8 @@ impl Default for EntryBytes {
 }
 
 impl EntryBytes {
-    /// Of an entry without its name: in a node of the tree, which is half empty where keys come in order, and in the table
-    /// of keys.
+    /// Bytes of an entry without its name: in a node of the tree, which is half empty if keys are inserted in order, and in the
+    /// table of keys.
     const ENTRY_BYTES: usize = 2 * size_of::<(usize, (Arc<str>, AnyTensor))>() + 4 * size_of::<(Arc<str>, usize)>();
 
     fn set(&mut self, n_entries: usize, text_bytes: usize) {
@@ -184,7 +184,7 @@ impl StateDict {
         self.entries.is_empty()
     }
 
-    /// That no two tensors had one name when this was made.
+    /// An error if two tensors had the same name when this was made.
     pub(crate) fn check_names(&self) -> Result<()> {
         let Some(name) = &self.twice else { return Ok(()) };
         Err(Error::Argument(format!(

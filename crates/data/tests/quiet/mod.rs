@@ -2,7 +2,7 @@
 
 use std::sync::Once;
 
-/// Panics of workers print nothing: finding the lines of a backtrace takes longer than a fault may.
+/// Makes panics of workers print nothing: a backtrace takes longer than the tests allow a fault to take.
 pub(crate) fn without_backtraces() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Layers that forget a part of what they are given, while training: [`Dropout`] and its relatives.
+//! Layers that set a random part of their input to zero while training: [`Dropout`] and its relatives.
 
 use super::{debug_is_display, number};
 use crate::functional::pieces::wrong_shape;

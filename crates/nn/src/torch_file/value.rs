@@ -48,12 +48,13 @@ pub enum TorchValue {
     List(Vec<TorchValue>),
     /// A tuple, or a `torch.Size`.
     Tuple(Vec<TorchValue>),
-    /// A dict, an `OrderedDict` or a `Counter`, in its order; no name or number is there twice.
+    /// A dict, an `OrderedDict` or a `Counter`, in its order; each key is there once.
     Dict(Vec<(TorchValue, TorchValue)>),
 }
 
 impl TorchValue {
-    /// Reads a file that `torch.save` wrote: the zip archives of today, the row of pickles before, and the tar archives of 2016.
+    /// Reads a file that `torch.save` wrote: the zip archives of today, the sequences of pickles of
+    /// older versions, and the tar archives of 2016.
     ///
     /// Its pickle is read by the rules of `torch.load(weights_only=True)`, and never executed. Each storage is read once, into
     /// memory of the host's budget, wherever it was when it was saved; tensors that share a storage share it here.
@@ -128,7 +129,7 @@ impl TorchValue {
         if let Self::Tensor(tensor) = self { Some(tensor) } else { None }
     }
 
-    /// The state dict that this is: a dict of nothing but tensors with names.
+    /// This value as a state dict, if it is a dict of named tensors and nothing else.
     ///
     /// # Errors
     /// [`Error::Argument`] names what is no tensor.

@@ -70,7 +70,7 @@ fn grads(step: i32) -> [f64; 3] {
     [0.25, -0.125, f64::from(step % 4) / 8.0]
 }
 
-/// The weights are the formula's, rounded once, however small its steps were.
+/// Checks that the weights are those of the formula, rounded once, however small the steps were.
 #[track_caller]
 fn follow(model: &Weights, numbers: &[Number], unit: f64, what: &str) {
     for (found, number) in model.weight.to_vec::<f64>().unwrap().into_iter().zip(numbers) {
@@ -107,7 +107,7 @@ fn steps_are_those_of_the_formulas_and_what_is_loaded_between_them_is_trained_on
                 step(&model, &mut opt, &mut numbers, formula, count);
                 follow(&model, &numbers, unit, name);
             }
-            // The same weights: nothing changes. Others: they are where the formula goes on.
+            // Loading the weights that are there changes nothing; from other weights, the formula goes on.
             save_safetensors(&model.state_dict(), &path).unwrap();
             model.load_state_dict(&load_safetensors(&path).unwrap()).unwrap();
             step(&model, &mut opt, &mut numbers, formula, 40);
