@@ -5,9 +5,9 @@
 //! python benches/torch_wide.py        # the same in PyTorch
 //! ```
 //!
-//! Milliseconds, forward and with both passes, each the best of ten rounds. A round is so many calls that they take some 10 ms, with
-//! one wait at the end. A second of work before the first row brings the device to its speed. `copy` is what the device needs to
-//! copy 8192 × 8192 numbers: what reads and writes as many bytes is not faster.
+//! Milliseconds, forward and with both passes, each the best of ten rounds. A round has as many calls as take about 10 ms, and one
+//! wait at the end. Before the first row the device works for a second, because an idle one runs slower. The row `copy` copies
+//! 8192 × 8192 numbers: the limit of what reads and writes as many bytes.
 
 use std::time::Instant;
 
@@ -180,6 +180,11 @@ fn convolutions(bench: &Bench) -> anyhow::Result<()> {
     bench.pair("conv1d.64x256x4096.k5", &[&x, &weight], &|| F::conv1d(&x, &weight, None, padded))
 }
 
+/// An input, if there is one, and the parameters.
+fn tensors<'a>(input: Option<&'a Tensor>, parameters: &'a [Parameter]) -> Vec<&'a Tensor> {
+    input.into_iter().chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect()
+}
+
 /// Layers of two, 64 sequences of 128 steps.
 fn layers(bench: &Bench) -> anyhow::Result<()> {
     let options = RNNOptions::new().num_layers(2).batch_first(true);
@@ -191,10 +196,8 @@ fn layers(bench: &Bench) -> anyhow::Result<()> {
                 layer.to_dtype_(dtype)?;
                 layer.to_(&bench.device)?;
                 let parameters = layer.parameters();
-                let of: Vec<&Tensor> =
-                    std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
                 let name = format!("{}.2x{hidden}.64x128.{}", stringify!($layer), dtype.name());
-                bench.pair(&name, &of, &|| Ok(layer.forward(&x)?.0))?;
+                bench.pair(&name, &tensors(Some(&x), &parameters), &|| Ok(layer.forward(&x)?.0))?;
             }};
         }
         row!(LSTM);
@@ -212,8 +215,7 @@ fn cells(bench: &Bench) -> anyhow::Result<()> {
             let mut $model = $cell::new(128, 128)?;
             $model.to_(&bench.device)?;
             let parameters = $model.parameters();
-            let of: Vec<&Tensor> = parameters.iter().map(|parameter| parameter.as_tensor()).collect();
-            bench.pair(concat!(stringify!($cell), ".128.20"), &of, &|| {
+            bench.pair(concat!(stringify!($cell), ".128.20"), &tensors(None, &parameters), &|| {
                 let mut $state = $first;
                 for _ in 0..20 {
                     $state = $next?;
@@ -261,9 +263,7 @@ fn transformer(bench: &Bench) -> anyhow::Result<()> {
     layer.to_(&bench.device)?;
     let x = bench.tensor(DType::BF16, &[64, 256, 512])?;
     let parameters = layer.parameters();
-    let of: Vec<&Tensor> =
-        std::iter::once(&x).chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect();
-    bench.pair("TransformerEncoderLayer.512.64x256.bf16", &of, &|| layer.forward(&x))
+    bench.pair("TransformerEncoderLayer.512.64x256.bf16", &tensors(Some(&x), &parameters), &|| layer.forward(&x))
 }
 
 fn main() -> anyhow::Result<()> {

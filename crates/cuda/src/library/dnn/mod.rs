@@ -189,7 +189,7 @@ impl Dnn {
             return known.clone().map_err(|refusal| refused(&key.asked, refusal.call, refusal.status));
         }
         if stream.core().is_capturing() {
-            key.asked = key.asked.by_the_first();
+            *key.asked.choice() = Choice::First;
         }
         work::make_current(&self.device, LIBRARY)?;
         let made = match key.asked.choice() {

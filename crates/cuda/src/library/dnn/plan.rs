@@ -88,23 +88,12 @@ impl Parts {
 }
 
 impl Asked {
-    pub(super) fn choice(&self) -> Choice {
+    pub(super) fn choice(&mut self) -> &mut Choice {
         match self {
-            Asked::Convolution(convolution, _) => convolution.choice,
-            Asked::Attention(attention) => attention.choice,
-            Asked::AttentionGrads(grads) => grads.of.choice,
-        }
-    }
-
-    /// The same, computed by the plan that the library proposes first.
-    pub(super) fn by_the_first(mut self) -> Asked {
-        let choice = match &mut self {
             Asked::Convolution(convolution, _) => &mut convolution.choice,
             Asked::Attention(attention) => &mut attention.choice,
             Asked::AttentionGrads(grads) => &mut grads.of.choice,
-        };
-        *choice = Choice::First;
-        self
+        }
     }
 
     /// What a plan may ask for; attention is computed in parts, so that it needs no more than it may have.

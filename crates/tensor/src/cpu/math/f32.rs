@@ -11,8 +11,8 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// eˣ
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through. It ends in 0 from -104
-    // on, but at -176.06 both factors, 2⁻¹²⁷, are 0: without a subnormal result, which takes long (see `exp_below`).
+    // The arithmetic below gives ∞ above 89, 0 below -104, and NaN for NaN. At the lower bound both factors, 2⁻¹²⁷, are 0, so that
+    // no number on the way is subnormal: these take long (see `exp_below`).
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -176.06 { -176.06 } else { x };
     let (power, n) = exp_parts(x);

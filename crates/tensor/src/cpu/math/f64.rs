@@ -15,8 +15,8 @@ pub(crate) fn exp(x: f64) -> f64 {
 /// e^(x + rest) for a rest that is small beside x.
 #[inline(always)]
 pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
-    // Beyond these the result is 0 or infinite, in which the arithmetic below ends by itself. NaN passes through. It ends in 0 from -746
-    // on, but at -1418.2 both factors, 2⁻¹⁰²³, are 0: without a subnormal result, which takes long.
+    // The arithmetic below gives ∞ above 710, 0 below -746, and NaN for NaN. At the lower bound both factors, 2⁻¹⁰²³, are 0, so that
+    // no number on the way is subnormal: these take long.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -1418.2 { -1418.2 } else { x };
     let (r, n) = reduced(x, rest);
@@ -77,7 +77,7 @@ pub(crate) fn cosh(x: f64) -> f64 {
 /// 2⁵¹²
 const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
 
-/// eˣ for x ≤ 0. It is 0 from -746 on; at -1064 the first factor is, so that no result is subnormal.
+/// eˣ for x ≤ 0. At the lower bound the power of two is 0, so that no number on the way is subnormal.
 #[inline(always)]
 pub(crate) fn exp_below(x: f64) -> f64 {
     let x = if x < -1064.0 { -1064.0 } else { x };

@@ -52,8 +52,8 @@ impl Lines {
 
     /// Whether all lines have the same index: whole entries are written.
     pub(super) fn have_one_index(&self) -> bool {
-        let dims = self.size.iter().zip(&self.stride).take(self.rank as usize);
-        self.x_len < u32::MAX.into() && dims.into_iter().all(|(size, [_, index, _])| *size == 1 || *index == 0)
+        let mut dims = self.size.iter().zip(&self.stride).take(self.rank as usize);
+        self.x_len < u32::MAX.into() && dims.all(|(size, [_, index, _])| *size == 1 || *index == 0)
     }
 
     /// One line, as far as the index goes.
