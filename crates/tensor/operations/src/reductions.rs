@@ -53,7 +53,7 @@ pub fn entries() -> Vec<Operation> {
         reduction!(floats std, std_keepdim, "torch.std(x, dim=axes, keepdim=keepdim)").together(1).special(plain),
         reduction!(floats logsumexp, logsumexp_keepdim, "torch.logsumexp(x, axes or list(range(x.dim())), keepdim)")
             .together(1)
-            .special(plain),
+            .special(masked),
         corrected(
             "var_correction",
             "torch.var(x, axes, correction=0)",
@@ -93,6 +93,15 @@ pub fn entries() -> Vec<Operation> {
 fn plain(_: pagelock_tensor::DType) -> Vec<Sample> {
     let rows = values([3, 4], [1.0, 2.0, -0.5, 3.0, 0.25, 0.5, 4.0, -2.0, 1.0, -1.0, 2.0, 0.75]);
     vec![sample([rows]).args(axes(json!([1]), false))]
+}
+
+/// Rows of which some, the first or all are −∞, as masks leave them, and one with ∞.
+fn masked(dtype: pagelock_tensor::DType) -> Vec<Sample> {
+    let (least, greatest) = (f64::NEG_INFINITY, f64::INFINITY);
+    let rows = values([3, 3], [least, 1.0, -2.0, 0.5, least, least, least, least, 3.0]);
+    let infinite = values([3, 3], [least, least, least, greatest, 1.0, least, f64::NAN, 1.0, least]);
+    let of = |rows| sample([rows]).args(axes(json!([1]), false));
+    [of(rows), of(infinite).without_gradients()].into_iter().chain(plain(dtype)).collect()
 }
 
 fn corrected(name: &'static str, torch: &'static str, run: Run) -> Operation {

@@ -37,9 +37,6 @@ template <> struct Computing<bf16> { typedef f32 In; };
 
 typedef Computing<T>::In R;
 
-// Less than every float but −∞, from which nothing can be taken away.
-#define LOWEST R(sizeof(R) == 8 ? -1.7976931348623157e308 : -3.4028234663852886e38)
-
 template <typename Type> INLINE Type real(Type x) { return x; }
 INLINE f32 real(f16 x) { f32 y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits)); return y; }
 INLINE f32 real(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }

@@ -102,10 +102,11 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
     }
 }
 ";
-/// The sum stays below the number of powers, whatever they are of. An infinite number is not taken away: its power is infinite.
+/// The sum stays below the number of powers, whatever they are of. Infinite numbers are not taken away: the power of one is infinite,
+/// that of the other 0.
 const POWERS: &str = "
 struct __align__(2 * sizeof(R)) A { R most, sum; };
-INLINE R taken_away(R most) { return most == R(INFINITY) ? R(0) : most; }
+INLINE R taken_away(R most) { return magnitude(most) == R(INFINITY) ? R(0) : most; }
 INLINE R power(R x, R less) { return exp_for<O>(x - less); }
 INLINE A together(A a, A b) {
     R most = max(a.most, b.most), less = taken_away(most);

@@ -521,3 +521,25 @@ fn batch_norms_agree() {
     let Some(gpu) = gpu() else { return };
     for_floats!(&gpu, of);
 }
+
+#[test]
+fn rows_that_begin_with_masked_scores_agree() {
+    let Some(gpu) = gpu() else { return };
+    for (classes, masked) in [(700, 600), (100_000, 90_000)] {
+        let scores = random(DType::F32, &[40, classes], 1);
+        let is_masked = Tensor::<Int>::arange(0, classes as i64, 1).unwrap().lt_scalar(masked).unwrap();
+        let scores = scores.masked_fill(&is_masked, f64::NEG_INFINITY).unwrap();
+        let labels = Tensor::<Int>::full([40], classes as i64 - 1).unwrap();
+        let on = |device: &Device| -> Result<[Tensor; 4]> {
+            let x = scores.to(device)?.set_requires_grad(true);
+            let loss = x.cross_entropy(&labels.to(device)?, Reduction::None)?;
+            loss.sum(..)?.backward()?;
+            Ok([loss.detach(), x.grad().unwrap(), x.detach().logsumexp(1)?, x.detach().log_softmax(1)?])
+        };
+        let [cpu, found] = [on(&Device::Cpu).unwrap(), on(&gpu).unwrap()];
+        assert!(cpu[0].isfinite().unwrap().all(..).unwrap().item::<bool>().unwrap());
+        for (cpu, found) in cpu.iter().zip(&found) {
+            same(cpu, found, 1e-5, &format!("{masked} of {classes} classes are masked"));
+        }
+    }
+}

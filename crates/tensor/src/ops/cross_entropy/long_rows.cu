@@ -1,11 +1,14 @@
 // What `cross_entropy.cu` computes, for rows of many classes: the threads of a block share a row. Read `rows.cu` first.
 
+// Less than every float but −∞, which taken from itself is not a number.
+#define LOWEST_FINITE R(sizeof(R) == 8 ? -1.7976931348623157e308 : -3.4028234663852886e38)
+
 // The largest element of a row, and Σ exp(x − largest). What is not a number makes the sum one of its kind.
 struct Scale { R largest, sum; };
 INLINE Scale scale_of(Row<T>& row, u32 n) {
     R largest = -INFINITY, sum = 0;
     if constexpr (PACKS == 0) { // memory is read once: a thread's sum is of powers less its largest element so far
-        largest = LOWEST;
+        largest = LOWEST_FINITE;
         each_pack(n, [&](int p, u32 i) {
             const R (&x)[V] = row.pack(p, i);
             R before = largest;
