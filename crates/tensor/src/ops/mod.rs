@@ -73,7 +73,7 @@ pub use conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 pub use correct::add_correct_;
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
-pub(crate) use matmul::{Packed, gemm, product_on_cuda};
+pub(crate) use matmul::{Packed, gemm, is_large_product, product_on_cuda};
 pub(crate) use pair_sums::{MOST_PAIRS, Pairs, pair_sums};
 pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;

@@ -20,7 +20,7 @@ const LARGE_SPLIT: usize = 24 << 20;
 const LARGE_VECTOR: usize = 2 << 20;
 
 /// Whether products of these sizes, `[m, n, k, batches]`, are large enough for the library.
-pub(super) fn is_large(sizes: [usize; 4], dtype: DType) -> bool {
+pub(crate) fn is_large(sizes: [usize; 4], dtype: DType) -> bool {
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
     let least = match sizes {
         [1, ..] | [_, 1, ..] => LARGE_VECTOR,

@@ -10,6 +10,7 @@ mod linear;
 
 pub(crate) use self::cpu::{Packed, gemm};
 pub(crate) use self::cuda::run as product_on_cuda;
+pub(crate) use self::library::is_large as is_large_product;
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::Saved;
 use crate::cpu::{CpuView, StoredMut};

@@ -1,9 +1,10 @@
-//! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`; or all at
-//! once (`persistent.rs`).
+//! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`; or one
+//! kernel for both (`fused.rs`); or all steps at once (`persistent.rs`).
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, DeviceView, DeviceViewMut, Launch};
 
+use super::fused::Fused;
 use super::persistent::Plan;
 use super::steps::Step;
 use super::{GRADIENT, OP, Recurrence, Recurrent};
@@ -58,20 +59,20 @@ impl Recurrent {
         Constants::of(&[("KIND", self.kind.number())])
     }
 
-    /// Launches a kernel of one step, which comes after a product.
+    /// Launches a kernel of one step.
     ///
     /// # Safety
     /// As [`KernelFunction::launch`](pagelock_cuda::KernelFunction::launch).
     unsafe fn launch(
         &self,
         device: &CudaDevice,
-        (op, dtype, kernel): (&'static str, DType, &'static str),
+        (op, dtype): (&'static str, DType),
+        (kernel, constants, launch): (&'static str, Constants, Launch),
         (step, hidden): (&Step, usize),
-        launch: Launch,
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         let is_behind_long_work = step.rows.saturating_mul(self.kind.gates() * hidden * hidden) >= LONG;
-        let function = CODE.function(device, op, ([dtype; 2], kernel), self.constants())?;
+        let function = CODE.function(device, op, ([dtype; 2], kernel), constants)?;
         let stream = device.stream();
         let queued = match is_behind_long_work {
             // SAFETY: the caller's promise.
@@ -138,45 +139,57 @@ pub(super) fn forward(
     let room = op.steps.batch() * op.kind.gates() * hidden * out.dtype().size();
     let mut of_h = device.stream().allocate::<u8>(room).map_err(|source| Error::cuda(OP, source))?;
     let turned = weight.layout().permute(&[1, 0]);
-    let weight = weight.with_layout(&turned);
+    let of_inputs = [Some(of_x), bias, h0, c0];
     for step in op.steps.in_order(op.reverse) {
         let begin = if h0.is_some() { step.rows } else { step.carried };
-        products(device, (&step, begin), [h0, Some(weight)], &mut out, of_h.view_mut())?;
         let kept = kept.as_mut().map(CudaOut::reborrow);
-        forward_step(device, op, (&step, begin), [Some(of_x), bias, h0, c0], of_h.view(), (&mut out, kept))?;
+        let fused = Fused::of(device, op.kind, (step.rows, begin), (weight, h0), &out);
+        if fused.is_none() {
+            let factors = [h0, Some(weight.with_layout(&turned))];
+            products(device, (&step, begin), factors, &mut out, of_h.view_mut())?;
+        }
+        let factor = if fused.is_some() { weight.bytes() } else { of_h.view() };
+        forward_step(device, op, (&step, begin, fused), of_inputs, factor, (&mut out, kept))?;
     }
     Ok(())
 }
 
-/// What follows the products of one step, of `begin` sequences; `inputs`: a(x), `bias_hh` where a(x) does not have it,
-/// and the first states.
+/// One step of `begin` sequences; `inputs`: a(x), `bias_hh` where a(x) does not have it, and the first states; `factor`: the weight,
+/// if the kernel computes the products too, else the products.
 fn forward_step(
     device: &CudaDevice,
     op: &Recurrent,
-    (step, begin): (&Step, usize),
+    (step, begin, fused): (&Step, usize, Option<Fused>),
     inputs: [Option<CudaView<'_>>; 4],
-    of_h: DeviceView<'_, u8>,
+    factor: DeviceView<'_, u8>,
     (out, kept): (&mut CudaOut<'_>, Option<CudaOut<'_>>),
 ) -> Result<()> {
     let [Some(of_x), bias, h0, c0] = inputs else { unreachable!("there are gates") };
     let (dtype, width) = (out.dtype(), of_x.shape()[1]);
     let hidden = width / op.kind.gates();
     let (numbers, launch) = op.numbers(OP, hidden, step, begin)?;
+    let constants = op.constants();
+    let kernel = match fused {
+        None => ("recurrent_step", constants, launch),
+        Some(Fused { stages, launch }) => {
+            ("recurrent_step_with_product", constants.and(&[("STAGES", stages as i32)]), launch)
+        }
+    };
     let [gates, inner] = op.left_by_steps(hidden, kept);
     let arguments = [
         out.argument(),
         gates,
         inner,
         of_x.argument(),
-        Argument::Read(of_h),
+        Argument::Read(factor),
         optional(bias.map(|bias| bias.bytes())),
         optional(h0.map(|h0| h0.bytes())),
         optional(c0.map(|c0| c0.bytes())),
         Argument::Value(bytemuck::bytes_of(&numbers)),
     ];
-    // SAFETY: the kernel takes these; the rows of the step and those before it are inside of the tensors, as `steps`
-    // says, whose shapes `RecurrentLayer::check` has compared with it.
-    unsafe { op.launch(device, (OP, dtype, "recurrent_step"), (step, hidden), launch, &arguments) }
+    // SAFETY: the kernels take these; the rows of the step and those before it are inside of the tensors, as `steps`
+    // says, whose shapes `RecurrentLayer::check` has compared with it. `Fused` saw that rows begin where they must.
+    unsafe { op.launch(device, (OP, dtype), kernel, (step, hidden), &arguments) }
 }
 
 /// The products of the weight with the states before a step, of `begin` sequences: those that go on, whose states are in `out`, and
@@ -260,6 +273,7 @@ fn backward_step(
     let Some(of_x) = of_x else { unreachable!("there is a gradient of a(x)") };
     let dtype = of_x.dtype();
     let (numbers, launch) = op.numbers(GRADIENT, hidden, step, goes_on)?;
+    let kernel = ("recurrent_step_grad", op.constants(), launch);
     let null = || Argument::Value(&[0; 8]);
     let arguments = [
         of_x.argument(),
@@ -276,7 +290,7 @@ fn backward_step(
         Argument::Value(bytemuck::bytes_of(&numbers)),
     ];
     // SAFETY: as in `forward_step`; the gradients have the shapes of what they are gradients of.
-    unsafe { op.launch(device, (GRADIENT, dtype, "recurrent_step_grad"), (step, hidden), launch, &arguments) }
+    unsafe { op.launch(device, (GRADIENT, dtype), kernel, (step, hidden), &arguments) }
 }
 
 /// The gradient of the states before a step, into `of_state`: of that of b(h), times the weight.
@@ -310,7 +324,9 @@ mod tests {
         for kind in [Recurrence::Tanh, Recurrence::Relu, Recurrence::Lstm, Recurrence::Gru] {
             for dtype in [DType::F32, DType::F64, DType::BF16] {
                 let constants = Constants::of(&[("KIND", kind.number())]);
-                for kernel in ["recurrent_step", "recurrent_step_grad"] {
+                let constants = constants.and(&[("STAGES", 2)]);
+                let fused = Some("recurrent_step_with_product").filter(|_| dtype != DType::F64);
+                for kernel in ["recurrent_step", "recurrent_step_grad"].into_iter().chain(fused) {
                     CODE.compile([dtype; 2], kernel, constants).unwrap();
                 }
             }

@@ -11,6 +11,7 @@
 mod composed;
 mod cpu;
 mod cuda;
+mod fused;
 mod persistent;
 mod run;
 mod steps;
