@@ -48,7 +48,7 @@ pub trait Resource: Send + Sync + 'static {
         None
     }
 
-    /// Another budget that pays for the blocks, if that one is not inside it.
+    /// A second budget that pays for the blocks, unless the first is inside it.
     fn ceiling(&self) -> Option<&Budget> {
         None
     }

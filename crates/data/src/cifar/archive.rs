@@ -14,7 +14,7 @@ use crate::folders::{Environment, Published};
 use crate::remote::RemoteFile;
 use crate::{Error, Result};
 
-/// The author's own place.
+/// The author's site.
 const MIRRORS: [&str; 1] = ["https://www.cs.toronto.edu/~kriz"];
 
 const CIFAR_10: CifarArchive = CifarArchive {
@@ -43,18 +43,18 @@ const CIFAR_100: CifarArchive = CifarArchive {
     layout: Layout::CIFAR_100,
 };
 
-/// What a member may have at most: the largest has 154 MB.
+/// The most bytes of a member; the largest has 154 MB.
 const MOST_BYTES: u64 = 1 << 28;
-/// What is read of an archive at most: the larger has 185 MB unpacked.
+/// The most bytes that are read of an unpacked archive; the larger has 185 MB.
 const MOST_UNPACKED: u64 = 1 << 30;
 
 /// Training and test images; from [`CifarFiles::open`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CifarSet {
-    /// 50,000 of them.
+    /// 50,000 images to train with.
     pub train: Cifar,
-    /// 10,000 others.
+    /// 10,000 images to test with.
     pub test: Cifar,
 }
 
@@ -88,12 +88,12 @@ pub struct CifarArchive {
 }
 
 impl CifarFiles {
-    /// Ten kinds of things.
+    /// CIFAR-10: ten classes.
     pub fn cifar10() -> Self {
         Self::of(CIFAR_10, &MIRRORS)
     }
 
-    /// A hundred, with their fine labels.
+    /// CIFAR-100: a hundred classes, by the fine labels.
     ///
     /// # Examples
     /// ```
@@ -155,7 +155,7 @@ impl CifarArchive {
         Ok(CifarSet { train: self.joined(parts)?, test: self.joined(test)? })
     }
 
-    /// Which of the files a member is, those to train with first, whatever folder it is in.
+    /// The place of a member among the files, training files first; its folder does not matter.
     fn position(&self, member: &tar::Entry<'_, impl Read>) -> Option<usize> {
         let path = member.path_bytes();
         let name = path.rsplit(|&byte| byte == b'/').next().filter(|_| member.header().entry_type().is_file())?;

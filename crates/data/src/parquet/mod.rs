@@ -25,7 +25,7 @@ use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
 
 /// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
-/// `image.bytes`. It may be compressed with Snappy; texts may have each encoding but `DELTA_LENGTH_BYTE_ARRAY`.
+/// `image.bytes`. It may be compressed with Snappy; texts may have any encoding but `DELTA_LENGTH_BYTE_ARRAY`.
 ///
 /// # Examples
 /// ```no_run
@@ -118,7 +118,7 @@ impl ParquetTable {
         Ok(self.column_if(name, K::holds, K::NAME)?.kind()?)
     }
 
-    /// A column, if it `holds` the elements of a kind of that name.
+    /// A column, if `holds` says that the kind of that name has its elements.
     fn column_if(&self, name: &str, holds: fn(DType) -> bool, kind: &str) -> Result<AnyTensor> {
         let at = self.position(name)?;
         let dtype = match self.physical(at) {
@@ -160,7 +160,7 @@ impl ParquetTable {
         if physical != PhysicalType::BYTE_ARRAY {
             return Err(self.wrong(format!("its column `{name}` has {physical}, and no bytes; use column()")));
         }
-        let (mut all, mut room) = (Vec::new(), Vec::new()); // what is in `all` is within the budget until it is given away
+        let (mut all, mut room) = (Vec::new(), Vec::new()); // `room` keeps budget for `all` until the end
         self.read::<ByteArrayType>(at, &mut |values| {
             let n_bytes: usize = values.iter().map(|bytes| bytes.len() + BESIDE_TEXT).sum();
             room.push(HeapReservation::new(n_bytes as u64)?);

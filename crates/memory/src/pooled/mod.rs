@@ -235,8 +235,8 @@ impl<R: Resource> Drop for PooledBlock<R> {
         let Some(block) = self.block.take() else { return };
         let mut idle = self.shared.idle();
         idle.note_return(&*block);
-        // Asked under the lock: who waits for bytes says so first and trims this pool then. So either that is seen
-        // here, or the trim finds the block.
+        // Asked under the lock: a reservation that waits for bytes is counted before it trims this pool. So either
+        // it is seen here, or its trim finds the block.
         if self.shared.is_short() {
             drop(idle); // giving back takes the locks below: not under ours
             drop(block);

@@ -1,11 +1,11 @@
-//! [`ConfusionMatrix`]: how often each class was taken for each, and precision, recall and F1 of that.
+//! [`ConfusionMatrix`]: how often each class was predicted for samples of each class; precision, recall and F1.
 
 use pagelock_tensor::{self as tensor, Int, Tensor, no_autocast, no_grad};
 
 use super::{Constants, Labels, check_counts, narrowed, one_hot, pieces, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
-/// How often samples of each class were taken for each class.
+/// How often each class was predicted for samples of each class.
 ///
 /// # Examples
 /// ```
@@ -39,17 +39,17 @@ pub enum Averaging {
     Micro,
     /// The mean over classes that are among the labels or the predictions.
     Macro,
-    /// The mean over classes, each as often as it is among the labels.
+    /// The mean over classes, weighted by how many samples have each label.
     Weighted,
 }
 
-/// How well one class was found. What would be 0 divided by 0 is 0.
+/// How well one class was predicted. A ratio of 0 to 0 counts as 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct ClassScores {
-    /// Of the samples that were taken for this class, the share that is of it.
+    /// The share of the samples predicted as this class that have its label.
     pub precision: f64,
-    /// Of the samples of this class, the share that was taken for it.
+    /// The share of the samples with this label that were predicted as it.
     pub recall: f64,
     /// The harmonic mean of precision and recall.
     pub f1: f64,
@@ -131,7 +131,7 @@ impl ConfusionMatrix {
         Ok(counts)
     }
 
-    /// `[n_classes, n_classes]`: in row `i` and column `j`, how many samples of class `i` were taken for `j`.
+    /// `[n_classes, n_classes]`: in row `i` and column `j`, how many samples with label `i` were predicted as `j`.
     pub fn counts(&self) -> &Tensor<Int> {
         &self.counts
     }
@@ -146,7 +146,7 @@ impl ConfusionMatrix {
         Ok(ratio(right, support(&classes)))
     }
 
-    /// Of the samples taken for a class, the share that is of it, averaged over classes.
+    /// The share of the samples predicted as a class that have its label, averaged over classes.
     ///
     /// # Errors
     /// As [`accuracy`](Self::accuracy).
@@ -154,7 +154,7 @@ impl ConfusionMatrix {
         Ok(average(&self.read()?, averaging, |scores| scores.precision))
     }
 
-    /// Of the samples of a class, the share that was taken for it, averaged over classes.
+    /// The share of the samples with a label that were predicted as it, averaged over classes.
     ///
     /// # Errors
     /// As [`accuracy`](Self::accuracy).
@@ -223,7 +223,7 @@ impl ClassCounts {
     }
 }
 
-/// 0 of nothing.
+/// `part / whole`; 0 if the whole is 0.
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

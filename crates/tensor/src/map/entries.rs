@@ -16,7 +16,7 @@ pub(super) enum Entry {
 }
 
 impl Entry {
-    /// What has to begin with the batch.
+    /// The shape whose first dimensions are the map's batch.
     pub(super) fn shape(&self) -> &Shape {
         match self {
             Entry::Tensor(tensor) => tensor.shape(),
@@ -24,7 +24,7 @@ impl Entry {
         }
     }
 
-    /// How many maps are in each other below.
+    /// How many maps are nested from here on.
     pub(super) fn depth(&self) -> usize {
         match self {
             Entry::Tensor(_) => 0,
@@ -42,7 +42,7 @@ pub(super) struct Entries {
 
 /// Room for an entry in a node of the tree.
 const PLACE_BYTES: usize = size_of::<(Arc<str>, Entry)>();
-/// Entries that a node has room for, and those that it has if names come in order.
+/// Entries that a node has room for, and the fewest that it has when names are inserted in order.
 const NODE_ROOM: usize = 11;
 const NODE_LEAST: usize = 6;
 
@@ -51,7 +51,7 @@ impl Entries {
         Entries { by_name: BTreeMap::new(), text_bytes: 0, counted: CountedHeap::new(0) }
     }
 
-    /// Puts an entry in the place of one of the same name.
+    /// Adds an entry; it replaces one of the same name.
     pub(super) fn insert(&mut self, name: Arc<str>, entry: Entry) {
         let len_bytes = name.len();
         if self.by_name.insert(name, entry).is_none() {
@@ -60,7 +60,7 @@ impl Entries {
         self.count();
     }
 
-    /// Whether there was one.
+    /// Removes an entry; returns whether there was one of that name.
     pub(super) fn remove(&mut self, name: &str) -> bool {
         let removed = self.by_name.remove(name).is_some();
         self.text_bytes -= if removed { name.len() + heap::PER_ALLOCATION } else { 0 };
@@ -99,7 +99,7 @@ impl Deref for Entries {
     }
 }
 
-/// Whether the budget has room for the entries that there are.
+/// An error if the budget has no room for the entries.
 pub(super) fn check_room(op: &'static str) -> Result<()> {
     heap::check().map_err(|source| Error::WorkingMemory { op, purpose: "names and handles of a map", source })
 }
