@@ -98,7 +98,7 @@ impl HParams {
         self
     }
 
-    /// A setting of the run, and all that it can be: PyTorch's `hparam_domain_discrete`.
+    /// A setting of the run, and all values that it can have: PyTorch's `hparam_domain_discrete`.
     pub fn set_one_of<V: Into<HParam>>(
         mut self,
         name: impl Into<String>,
@@ -109,13 +109,13 @@ impl HParams {
         self
     }
 
-    /// What came of the run. The tag should be one that [`add_scalar`](SummaryWriter::add_scalar) is not used with.
+    /// A metric of the run. Its tag should not be one that [`add_scalar`](SummaryWriter::add_scalar) is used with.
     pub fn metric(mut self, tag: impl Into<String>, value: f64) -> Self {
         self.metrics.push((tag.into(), value));
         self
     }
 
-    /// The folder of the run below that of the writer; without, the time.
+    /// The folder of the run, inside the writer's; by default it is named after the time.
     pub fn run_name(mut self, name: impl Into<String>) -> Self {
         self.run_name = Some(name.into());
         self

@@ -1,9 +1,9 @@
-//! Faults for tests: what happens before a step, which may fail it or end the process as a crash would.
+//! Faults for tests: a function that is called before a step, and makes it fail or ends the process as a crash would.
 
 use std::cell::RefCell;
 use std::io;
 
-/// What is about to be done.
+/// A step of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Create,
@@ -26,7 +26,7 @@ thread_local! {
     static FAULT: RefCell<Option<(Step, Fault)>> = const { RefCell::new(None) };
 }
 
-/// While `act` runs, `fault` happens before each such step on this thread.
+/// While `act` runs, `fault` is called before each such step on this thread.
 pub(crate) fn with<R>(step: Step, fault: impl FnMut() -> io::Result<()> + 'static, act: impl FnOnce() -> R) -> R {
     FAULT.set(Some((step, Box::new(fault))));
     let result = act();

@@ -9,8 +9,8 @@ use pagelock_tensor::{self as tensor, AnyTensor, Bool, Error, Int, Kind, Tensor}
 use crate::walk::{self, Of, OfMut, Visit, VisitMut};
 use crate::{Misfit, Module, Parameter, Result, StateDict, VisitEvent, VisitEventMut, VisitorMut};
 
-/// Calls `f` with the model while it has the tensors of `state` in the place of its own of the same names; parameters and buffers
-/// that `state` does not name stay. Afterwards the model is as it was, also after a panic.
+/// Calls `f` with the model, whose parameters and buffers are replaced by the tensors of `state` with the same names; those that
+/// `state` does not name stay. Afterwards the model is as it was, also after a panic.
 ///
 /// Gradients flow to the tensors of `state`, so that a loss is a function of them, which [`func`](pagelock_tensor::func)
 /// differentiates. A parameter that is in two places is replaced in both. What changes a buffer in place, such as a batch norm that
@@ -163,7 +163,7 @@ fn others(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Other>> {
     Ok(others)
 }
 
-/// By their ids, the parameters that one of their names in `state` replaces.
+/// The ids of the parameters that `state` replaces, under any of their names.
 fn parameters(visit: Visit<'_>, state: &StateDict) -> HashMap<*const (), Parameter> {
     let mut found = HashMap::new();
     walk::walk(visit, &mut |name, event| {

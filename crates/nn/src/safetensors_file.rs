@@ -9,11 +9,11 @@ use pagelock_tensor::{self as tensor, Device, TensorFile};
 
 use crate::{Result, StateDict};
 
-/// Writes the tensors of a state dict to `path`, each in its own precision, in place of what was there.
+/// Writes the tensors of a state dict to `path`, each in its own precision, and replaces a file that is there.
 ///
 /// # Errors
-/// As [`TensorFile::save`]; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. What was
-/// there before is still there then.
+/// As [`TensorFile::save`]; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. A file
+/// that was there is kept then.
 ///
 /// # Examples
 /// ```

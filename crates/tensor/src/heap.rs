@@ -15,7 +15,7 @@ use crate::error::Error;
 /// How many bytes the budget is asked for at a time.
 const STEP: usize = 256 << 10;
 
-/// Fewer bytes that are taken for a moment are not asked for.
+/// Short-lived allocations of fewer bytes are not counted.
 const MOST_UNCOUNTED: usize = 1 << 20;
 
 /// What the allocator adds to an allocation, and an `Arc` to its value.
@@ -65,10 +65,10 @@ impl Drop for CountedHeap {
     }
 }
 
-/// Whether the budget grants the handles that there are.
+/// Asks the budget for the handles that there are.
 ///
 /// # Errors
-/// Its refusal.
+/// The budget's refusal.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     if LIVE.load(Relaxed) <= PAID.load(Relaxed) { Ok(()) } else { pay() }
@@ -91,7 +91,7 @@ pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) ->
     check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
 }
 
-/// Bytes of the heap that are taken for a moment; none if they are so few that they count with what the process takes anyway.
+/// Counts bytes of a short-lived allocation; `None` for so few bytes that they are not counted.
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].

@@ -20,7 +20,7 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// What kept blocks have.
+    /// The bytes of kept blocks.
     pub(crate) fn idle(&self) -> ByteSize {
         ByteSize(self.idle_bytes)
     }
@@ -53,7 +53,7 @@ impl BlockCache {
         self.held.add(block.holder, block.len_bytes as u64);
     }
 
-    /// It is used no more.
+    /// A block is no longer used.
     pub(super) fn note_back(&mut self, block: &PoolBlock) {
         self.live_blocks -= 1;
         self.held.sub(block.holder, block.len_bytes as u64);

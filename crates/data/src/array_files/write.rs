@@ -14,11 +14,12 @@ use zip::{CompressionMethod, ZipWriter};
 use super::npy::{DESCR, MAGIC};
 use crate::{Error, Result};
 
-/// Writes a tensor as `numpy.save` does, in its own precision, in place of what was there; tensors of a device come down first.
+/// Writes a tensor as `numpy.save` does, in its own precision, and replaces a file that is there. Tensors on a device are
+/// copied to the host first.
 ///
 /// # Errors
-/// [`Error::Argument`] for `bfloat16`, which NumPy has not; [`Error::Io`]; [`Error::Tensor`] if a tensor of a device cannot be
-/// read. What was there before is still there then.
+/// [`Error::Argument`] for `bfloat16`, which NumPy does not have; [`Error::Io`]; [`Error::Tensor`] if a tensor on a device cannot
+/// be read. A file that was there is kept then.
 ///
 /// # Examples
 /// ```
@@ -35,8 +36,8 @@ pub fn save_npy(tensor: impl Into<AnyTensor>, path: impl AsRef<Path>) -> Result<
     save_one(&tensor.into(), path.as_ref())
 }
 
-/// Writes tensors by name as `numpy.savez` does, not packed, in place of what was there. What `numpy.savez` calls arrays without
-/// a name is `arr_0`, `arr_1`, ….
+/// Writes tensors by name as `numpy.savez` does, uncompressed, and replaces a file that is there. `numpy.savez` calls arrays
+/// without a name `arr_0`, `arr_1`, ….
 ///
 /// # Errors
 /// As [`save_npy`]; [`Error::Argument`] for an empty name, or one that is there twice.

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Cuts an epoch into batches of samples of similar length, so that little is padded, in an order drawn anew for each epoch.
 ///
 /// Samples are put in order of length once and cut into buckets of 100 batches. In each epoch every bucket is shuffled, and then its
-/// batches among those of all buckets. A last batch that is not full is of the longest bucket and comes last. The order is computed
+/// batches among those of all buckets. An incomplete last batch has samples of the longest bucket and comes last. The order is computed
 /// index by index, so resuming takes no time.
 ///
 /// The loader's batch size must be the one given here: else its batches cross those of the sampler.

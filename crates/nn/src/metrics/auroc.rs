@@ -5,8 +5,8 @@ use pagelock_tensor::{self as tensor, DType, Float, Int, Tensor, no_autocast, no
 use super::{Constants, Labels, check_counts, narrowed, one_hot, pieces, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
-/// The area under the receiver operating characteristic: how likely a sample of a class has a higher probability of it than
-/// one of another class. Of several classes, the mean over those that have samples and are not all.
+/// The area under the receiver operating characteristic: how likely it is that a sample of a class gets a higher probability of
+/// that class than a sample of another class. For several classes, the mean over those that have some samples, but not all.
 ///
 /// Probabilities are compared with evenly spaced thresholds from 0 to 1, as in torchmetrics with `thresholds`, so what is kept
 /// has one size however many samples come. Two probabilities between the same thresholds count as equal; with 200 thresholds
@@ -149,8 +149,8 @@ impl Auroc {
         })
     }
 
-    /// The area, from 0 to 1: of several classes the mean over those that have both samples and samples of others. Waits for
-    /// the device.
+    /// The area, from 0 to 1; for several classes the mean over those that have some samples, but not all. Waits for the
+    /// device.
     ///
     /// # Errors
     /// [`Error::Argument`] if no sample was counted, some had labels that are no classes, or all have one label.
@@ -163,7 +163,7 @@ impl Auroc {
         Ok(areas.iter().sum::<f64>() / areas.len() as f64)
     }
 
-    /// The area of each class; none for one that has no samples, or all. A binary metric has one.
+    /// The area of each class; none for a class that has no samples, or all of them. A binary metric has one.
     ///
     /// # Errors
     /// [`Error::Argument`] if no sample was counted, or some had labels that are no classes.
@@ -205,7 +205,7 @@ impl Auroc {
     }
 }
 
-/// The area under the line through the points of all thresholds and (0, 0), by trapezoids, in samples times samples.
+/// The area under the line through the points of all thresholds and (0, 0), by trapezoids; its unit is one sample times one sample.
 fn area(of_class: &[f64], of_others: &[f64]) -> f64 {
     let points = of_others.iter().copied().zip(of_class.iter().copied());
     let mut area = 0.0;

@@ -31,7 +31,7 @@ impl Bounds {
         Bounds { low: held(least), high: held(most) }
     }
 
-    /// An infinite bound is none, for which NaN stands.
+    /// An infinite bound counts as no bound, which is NaN here.
     fn of_gradient(self) -> Bounds {
         let or_none = |bound: Scalar| if bound.to_f64().is_infinite() { Scalar::Float(f64::NAN) } else { bound };
         Bounds { low: or_none(self.low), high: or_none(self.high) }

@@ -140,7 +140,7 @@ impl Ring {
             self.returned.notify_all(); // no slot will come back: all who wait try to make one, and are refused too
             return Err(refused);
         }
-        state.limit = state.slots; // the slots that exist have to do
+        state.limit = state.slots; // the slots that exist must suffice
         Ok(None)
     }
 

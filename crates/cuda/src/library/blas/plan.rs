@@ -56,7 +56,7 @@ pub(super) struct Plan {
     is_double: bool,
 }
 
-/// What is made and not yet part of a plan; whatever happens, it is given back once.
+/// An object of the library that no plan owns yet; dropping it destroys it.
 struct Made {
     api: &'static Api,
     handle: *mut c_void,
@@ -120,7 +120,7 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Asks for the product of what is at these addresses; the library's status.
+    /// Queues the product of the matrices at these addresses; returns the library's status.
     ///
     /// # Safety
     /// There are such matrices, aligned as the plan's key says, in this order: left, right, result; and where they are for

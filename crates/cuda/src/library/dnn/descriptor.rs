@@ -19,7 +19,7 @@ pub(super) enum Values<'a> {
     Descriptors(&'a [&'a Descriptor]),
     /// The library's own handle.
     Library(*mut c_void),
-    /// On a device, or exposed ones of the host.
+    /// Addresses on a device, or on the host, whose provenance was exposed.
     Addresses(&'a [u64]),
 }
 
