@@ -4,6 +4,7 @@
 // output. `R`, the type that inputs compute in, is the same as on the CPU: `f32` for the half types, else `T` itself.
 // Arithmetic is not contracted to fused multiply-adds, so it rounds where the CPU's does.
 
+#pragma nv_diag_error 47    // a macro that is defined twice
 #pragma nv_diag_suppress 177 // not every kernel uses every function
 
 typedef unsigned char u8;
