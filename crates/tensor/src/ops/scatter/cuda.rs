@@ -84,8 +84,7 @@ impl Call<'_> {
         let kernel = match how {
             _ if self.source.shape().elements() == 0 => return Ok(()),
             How::Last if lines.x_len == 1 => return self.write_once(lines, out),
-            How::Last if lines.have_one_index() => return self.write_last((true, lines), out),
-            How::Last if lines.are_few_and_long() => return self.write_last((false, lines), out),
+            How::Last if lines.have_one_index() || lines.are_few_and_long() => return self.write_last(lines, out),
             How::Last => "scatter_last",
             _ if lines.are_sorted() => return sorted::combine(self, how, lines, out),
             How::Sum => "scatter_sum",
@@ -117,10 +116,10 @@ impl Call<'_> {
         })
     }
 
-    /// The last of the elements of the source for each index, a thread for each. `is_one`: all lines have the same index, so that what
-    /// is last in one is last in all.
-    fn write_last(&self, (is_one, lines): (bool, Lines), mut out: CudaOut<'_>) -> Result<()> {
-        let (device, types) = (self.device, [self.source.dtype(); 2]);
+    /// The last of the elements of the source for each index, a thread for each. Where all lines have the same index, what is last in one
+    /// is last in all.
+    fn write_last(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+        let (device, types, is_one) = (self.device, [self.source.dtype(); 2], lines.have_one_index());
         let constants = Constants::of(&[("ONE_INDEX", is_one.into())]);
         let failed = |failure| Error::cuda(self.op, failure);
         let places = if is_one { lines.y_len as usize } else { out.shape().elements() };
