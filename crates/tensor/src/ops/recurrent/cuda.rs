@@ -139,13 +139,13 @@ pub(super) fn forward(
     let room = op.steps.batch() * op.kind.gates() * hidden * out.dtype().size();
     let mut of_h = device.stream().allocate::<u8>(room).map_err(|source| Error::cuda(OP, source))?;
     let turned = weight.layout().permute(&[1, 0]);
+    let factors = [h0, Some(weight.with_layout(&turned))];
     let of_inputs = [Some(of_x), bias, h0, c0];
     for step in op.steps.in_order(op.reverse) {
         let begin = if h0.is_some() { step.rows } else { step.carried };
         let kept = kept.as_mut().map(CudaOut::reborrow);
         let fused = Fused::of(device, op.kind, (step.rows, begin), (weight, h0), &out);
         if fused.is_none() {
-            let factors = [h0, Some(weight.with_layout(&turned))];
             products(device, (&step, begin), factors, &mut out, of_h.view_mut())?;
         }
         let factor = if fused.is_some() { weight.bytes() } else { of_h.view() };

@@ -17,9 +17,9 @@ const ROWS: usize = 64;
 const UNITS: usize = 8;
 const THREADS: u32 = 256;
 const COPIED_BYTES: usize = 16;
-/// States of a multiple of so many numbers can be divided among lanes.
+/// The size of a state must be a multiple of this, so that all lanes of a warp get equally many numbers of k.
 const DIVISOR: usize = 32;
-/// As many stages hide the way to memory; two are the least.
+/// Three stages hide the latency of memory; the kernel needs at least two.
 const MOST_STAGES: u32 = 3;
 
 /// How the kernel is launched.
