@@ -312,6 +312,45 @@ fn of_elements_that_go_to_one_place_the_last_stays_and_gets_the_gradient() -> Re
 
 /// A row and its negative have the mean 0 together, and the same mean square. Rows of a block, of several, and such as are computed
 /// in pieces.
+/// The same as with `index_put`, which makes a copy, in tensors without gaps, permuted, and inside larger ones.
+#[test]
+fn what_an_index_names_is_written_in_place_wherever_it_lies() -> Result<()> {
+    let whole = || Tensor::arange(0, 60, 1)?.reshape([3, 4, 5]);
+    let inside = || Tensor::arange(0, 180, 1)?.reshape([3, 4, 15]);
+    let (rows, others) = (Tensor::new([2, 0, 2])?, Tensor::new([-1, 1, -1])?);
+    let mask = whole()?.to_float()?.sin()?.gt_scalar(0.3)?;
+    let of_rows = mask.select(2, 0)?;
+    macro_rules! check {
+        ($($index:expr),*) => {$(
+            for x in [whole()?, whole()?.permute([2, 0, 1])?.contiguous()?.permute([1, 2, 0])?, inside()?.narrow(2, 5, 5)?] {
+                let value = x.i($index)?.mul_scalar(7)?;
+                let expected = x.index_put($index, &value)?;
+                x.put_($index, &value)?;
+                assert_eq!(x.to_vec::<i64>()?, expected.to_vec::<i64>()?, "{}", stringify!($index));
+            }
+        )*};
+    }
+    check!(&rows, (.., &rows), (&rows, &others), (.., &rows, &others), (&rows, .., &others), &mask, &of_rows);
+
+    let around = inside()?;
+    around.narrow(2, 5, 5)?.put_(&mask, &Tensor::scalar(-1)?)?;
+    let untouched = around.lt_scalar(0)?.to_int()?.sum([0, 1])?.to_vec::<i64>()?;
+    assert!(untouched[..5].iter().chain(&untouched[10..]).all(|&written| written == 0), "{untouched:?}");
+    Ok(())
+}
+
+#[test]
+fn what_is_written_is_read_before_it_changes() -> Result<()> {
+    let x = Tensor::new([2, 0, 1])?;
+    x.put_(&x, &Tensor::new([7, 8, 9])?)?;
+    assert_eq!(x.to_vec::<i64>()?, [8, 9, 7]);
+    let x = Tensor::new([[1, 2], [3, 4]])?;
+    x.put_(&Tensor::new([1, 0])?, &x)?;
+    assert_eq!(x.to_vec::<i64>()?, [3, 4, 1, 2]);
+    assert_eq!(x.version(), 1, "one change");
+    Ok(())
+}
+
 #[test]
 fn rms_norm_is_the_layer_norm_of_numbers_and_their_negatives() -> Result<()> {
     for (n, dtype) in [7, 300, 3_000, 20_000].into_iter().flat_map(|n| [(n, DType::F32), (n, DType::F16)]) {

@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use crate::autograd::{CutBy, is_grad_enabled, no_grad, note_cut};
 use crate::capture;
 use crate::cpu::{self, CpuView, StoredMut};
-use crate::cuda::{Formula, constant};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::device::{Device, common_device};
 use crate::element::{Computing, Element, Num, Scalar};
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ fn fill(target: &Raw, op: &'static str, value: Scalar) -> Result<()> {
     )
 }
 
-fn copy(target: &Raw, source: &Raw) -> Result<()> {
+pub(super) fn copy(target: &Raw, source: &Raw) -> Result<()> {
     change! { "copy_", [to, from], [], "from" }
     let source = if source.dtype() == target.dtype() { source } else { &no_grad(|| cast(source, target.dtype()))? };
     change(target, "copy_", [source], &FORMULA, &[], &mut |to, sources| {
@@ -97,7 +97,7 @@ impl Target<'_, '_> {
         Ok(StoredMut::of_bytes(self.writing.span(self.op, &self.raw.layout, dtype.size())?, dtype))
     }
 
-    fn bits<B: Pod>(&mut self) -> Result<&mut [B]> {
+    pub(super) fn bits<B: Pod>(&mut self) -> Result<&mut [B]> {
         Ok(bytemuck::cast_slice_mut(self.writing.span(self.op, &self.raw.layout, size_of::<B>())?))
     }
 
@@ -178,18 +178,29 @@ fn change<const N: usize>(
     for (expanded, source) in expanded.iter_mut().zip(sources) {
         *expanded = target.operand(op, source)?;
     }
-    let sources = expanded.each_ref().mapped(Some);
+    write(op, target, expanded.each_ref(), cpu, &mut |device, sources, out| {
+        let mut values = [0; MOST_CONSTANTS];
+        values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(target.dtype(), of));
+        formula.run(device, op, &sources, &values[..constants.len()], out)
+    })
+}
+
+/// Writes to a tensor, for which that was checked, by `cpu` or by `cuda`; none of the sources has its storage.
+pub(super) fn write<const N: usize>(
+    op: &'static str,
+    target: &Raw,
+    sources: [&Raw; N],
+    cpu: &mut dyn FnMut(&mut Target<'_, '_>, &LockedInputs<'_, N>) -> Result<()>,
+    cuda: &mut dyn FnMut(&CudaDevice, [CudaView<'_>; N], CudaOut<'_>) -> Result<()>,
+) -> Result<()> {
+    let sources = sources.mapped(Some);
     let (first, locks, mut writing) = lock_all(target, sources);
     let inputs = LockedInputs::new(sources, &locks, first);
     match target.storage.device() {
         Device::Cpu => cpu(&mut Target { op, raw: target, writing }, &inputs),
         Device::Cuda(device) => {
-            let dtype = target.dtype();
-            let mut values = [0; MOST_CONSTANTS];
-            values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(dtype, of));
-            let (values, out) = (&values[..constants.len()], writing.cuda(&target.layout, dtype));
-            let views = inputs.cuda_views();
-            profiler::on_stream(op, || device.stream(), || formula.run(device, op, &views, values, out))
+            let (views, out) = (inputs.cuda_views(), writing.cuda(&target.layout, target.dtype()));
+            profiler::on_stream(op, || device.stream(), || cuda(device, views, out))
         }
     }
 }

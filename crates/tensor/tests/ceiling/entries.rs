@@ -23,7 +23,19 @@ pub(super) fn cases() -> Vec<Case> {
         let all = all.clone();
         Case::new(name, move || sizes(&all, body))
     });
-    operations.chain(floats).chain(elements).collect()
+    let into_a_large_tensor = Case::new("entries of a large tensor", entries_of_a_large_tensor);
+    operations.chain(floats).chain(elements).chain([into_a_large_tensor]).collect()
+}
+
+/// There is no room for a copy.
+fn entries_of_a_large_tensor() -> Result<()> {
+    let x = Tensor::zeros([1024, 3, 4 << 10])?; // 48 MiB
+    let (rows, columns) = (Tensor::new([1, -1])?, Tensor::new([2, 0])?);
+    x.put_(&rows, &Tensor::scalar(1.0)?)?;
+    x.put_((.., &columns, &rows), &Tensor::scalar(2.0)?)?;
+    x.put_((7, 1.., &rows), &Tensor::scalar(3.0)?)?;
+    assert_eq!(x.i((7, .., 1))?.to_vec::<f32>()?, [0.0, 3.0, 3.0]);
+    Ok(())
 }
 
 /// Runs `body` for tensors of each precision and size, for which it is given how many elements they have.

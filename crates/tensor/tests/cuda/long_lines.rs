@@ -56,6 +56,8 @@ fn the_last_of_several_elements_stays() -> Result<()> {
             let ([scattered, copied], [scattered_there, copied_there]) = (on(&Device::Cpu)?, on(gpu)?);
             same(&scattered, &scattered_there, &format!("scatter of {dims:?}"))?;
             same(&copied, &copied_there, &format!("index_copy of {dims:?}"))?;
+            let [here, there] = [Device::Cpu, gpu.clone()].map(|device| written(&x, dim, &of_entries, &source, &device));
+            same(&here?, &there?, &format!("put_ into {dims:?}"))?;
         }
         Ok(())
     }
@@ -64,6 +66,16 @@ fn the_last_of_several_elements_stays() -> Result<()> {
     of(&gpu, |x| x.to_float_of(DType::F32))?;
     of(&gpu, |x| x.to_float_of(DType::F16))?;
     of(&gpu, |x| x.gt_scalar(3))
+}
+
+/// The entries of a copy on a device, written in place.
+fn written<K: Kind>(x: &Tensor<K>, dim: usize, at: &Tensor<Int>, source: &Tensor<K>, on: &Device) -> Result<Tensor<K>> {
+    let (x, at, source) = (x.to(on)?.deep_clone()?, &at.to(on)?, &source.to(on)?);
+    match dim {
+        0 => x.put_(at, source)?,
+        _ => x.put_((.., at), source)?,
+    }
+    Ok(x)
 }
 
 #[test]

@@ -1,15 +1,17 @@
-//! Indexing as in Python: `x.i((0, 1..3, Ellipsis, &rows))`. Numbers, ranges and new dimensions give a view; tensors of numbers and
-//! masks give a copy, taken from that view.
+//! Indexing as in Python: `x.i((0, 1..3, Ellipsis, &rows))`. Numbers, ranges and new dimensions give a view; index
+//! tensors and masks then copy elements of that view.
 //!
-//! Tensors of numbers broadcast against each other, and their common shape takes the place of the dimensions that they name: where
-//! these are neighbors, there, else in front. Numbers count as gone before that is asked, as in PyTorch.
+//! Index tensors broadcast against each other, and their common shape replaces the dimensions that they index: in
+//! place if these dimensions are adjacent, otherwise in front. As in PyTorch, dimensions that a number removes do not
+//! count as in between.
 
 mod items;
 mod numbers;
 
 use std::ops::Bound;
 
-use super::scatter::index_copied;
+use super::in_place;
+use super::scatter::{index_copied, write_entries};
 use super::slice_range::SliceRange;
 use crate::error::{Error, Result};
 use crate::kind::{Float, Int, Kind, Numeric};
@@ -20,19 +22,20 @@ use self::items::{AnyIndex, Item};
 pub use self::items::{Ellipsis, IndexItem, Indices, NewAxis};
 
 impl<K: Kind> Tensor<K> {
-    /// What an index names, as Python's `x[…]`: an item for each dimension, from the first on.
+    /// The elements that an index selects, as Python's `x[…]`. Its items apply to the dimensions from the first one
+    /// on.
     ///
     /// | Python | here | |
     /// |---|---|---|
-    /// | `x[0]`, `x[-1]` | `x.i(0)`, `x.i(-1)` | the dimension goes away |
+    /// | `x[0]`, `x[-1]` | `x.i(0)`, `x.i(-1)` | removes the dimension |
     /// | `x[:, 1:3]` | `x.i((.., 1..3))` | a view |
     /// | `x[1:-1]` | `x.i([1, -1])` | `1..-1` means the same, but Clippy takes it for empty |
     /// | `x[..., 0]` | `x.i((Ellipsis, 0))` | |
     /// | `x[:, None]` | `x.i((.., NewAxis))` | |
     /// | `x[rows]`, `x[rows, columns]` | `x.i(&rows)`, `x.i((&rows, &columns))` | a copy; the tensors broadcast |
-    /// | `x[mask]` | `x.i(&mask)` | a copy; waits for a device |
+    /// | `x[mask]` | `x.i(&mask)` | a copy; on a device, the host waits for the mask |
     ///
-    /// Ranges are cut to the dimension, negative numbers count from the end. Gradients flow back.
+    /// Ranges are clamped to the dimension, and negative numbers count from the end. Gradients flow back.
     ///
     /// ```
     /// # use pagelock_tensor::{Ellipsis, Tensor};
@@ -53,8 +56,10 @@ impl<K: Kind> Tensor<K> {
         taken("i", view, places).map(Raw::typed)
     }
 
-    /// Sets what an index names (see [`i`](Tensor::i)) to `value`, which broadcasts: Python's `x[…] = value`. Of several values for
-    /// one place the last one stays. Never recorded. Where there are tensors in the index, the rest of it is copied.
+    /// Sets the elements that an index selects (see [`i`](Tensor::i)) to `value`, which broadcasts: Python's
+    /// `x[…] = value`. If an element is selected several times, the last value stays. Never recorded. Only the
+    /// selected elements are written, but an index with tensors copies the whole view of its other items if that view
+    /// is not contiguous or the indexed dimensions are not adjacent.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -73,13 +78,12 @@ impl<K: Kind> Tensor<K> {
             return view.typed::<K>().copy_(value);
         }
         view.check_writable("put_", [value.raw()])?;
-        let changed = placed("put_", &view.without_node(), places, &value.raw().without_node(), Writing::Last)?;
-        view.typed::<K>().copy_(&changed.typed())
+        put("put_", &view.without_node(), places, &value.raw().without_node())
     }
 
-    /// A copy in which what tensors of numbers or masks name has the values of `values`, which broadcast: PyTorch's `index_put`.
-    /// Other items of the index may be `..` and [`Ellipsis`]. Of several values for one place the last one stays, and gets the
-    /// gradient.
+    /// A copy in which the elements that index tensors or masks select are replaced by `values`, which broadcast:
+    /// PyTorch's `index_put`. The only other items allowed are `..` and [`Ellipsis`]. If an element is selected
+    /// several times, the last value stays and gets the gradient.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -97,8 +101,8 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// [`index_put`](Tensor::index_put) that adds the values to what is there, all of those for one place: PyTorch's with
-    /// `accumulate=True`.
+    /// [`index_put`](Tensor::index_put) that adds the values to the elements, once for each time that an element is
+    /// selected: PyTorch's with `accumulate=True`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -114,17 +118,17 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// What becomes of values that come to a place.
+/// Whether an element gets the last of its values or the sum of them all.
 #[derive(Clone, Copy)]
 enum Writing {
     Last,
     Sum,
 }
 
-/// A dimension and the tensor of numbers that names entries of it.
+/// A dimension and the index tensor for it.
 type Place = (usize, Raw);
 
-/// The view that all items but tensors make, and the dimensions of it that tensors name.
+/// The view that the items other than tensors select, and the dimensions of it that tensors index.
 fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Place>)> {
     let rest = unnamed(op, x, items)?;
     let (mut view, mut dim, mut places) = (x.clone(), 0, Vec::new());
@@ -158,7 +162,7 @@ fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Pla
     Ok((view, places))
 }
 
-/// How many dimensions the items say nothing about.
+/// The number of dimensions that no item covers.
 fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
     let named = |item: &Item<'_>| match item {
         Item::At(_) | Item::Range(_) | Item::Numbers(_) => 1,
@@ -180,7 +184,7 @@ fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
     })
 }
 
-/// A mask names the places where it is true.
+/// Adds the positions at which a mask is true, as one index tensor for each of its dimensions.
 fn add_mask(op: &'static str, view: &Raw, dim: usize, mask: &Raw, places: &mut Vec<Place>) -> Result<()> {
     let covered = view.shape().get(dim..dim + mask.rank());
     if mask.rank() == 0 || covered != Some(&mask.shape()[..]) {
@@ -194,17 +198,17 @@ fn add_mask(op: &'static str, view: &Raw, dim: usize, mask: &Raw, places: &mut V
     Ok(())
 }
 
-/// Where the entries that tensors name are, if their dimensions are in front and taken as one.
+/// The index tensors joined into one, for a tensor whose indexed dimensions are merged into one.
 struct Plan {
-    /// The named dimensions, then the others.
+    /// The indexed dimensions, then the others.
     order: Vec<isize>,
     n_named: usize,
-    /// The common shape of the tensors, and the dimension of the result at which it begins.
+    /// The common shape of the index tensors, and the dimension of the result at which it begins.
     shape: Shape,
     at: usize,
-    /// One number for each entry.
+    /// One index into the merged dimension for each selected entry.
     index: Raw,
-    /// Whether the named dimensions follow one another, so that they can be taken as one where they are.
+    /// Whether the indexed dimensions are adjacent, so that they can be merged where they are.
     are_neighbors: bool,
 }
 
@@ -227,7 +231,7 @@ impl Plan {
         })
     }
 
-    /// The shape of what is taken: the common shape in place of the named dimensions.
+    /// The shape of the result: the common shape in place of the indexed dimensions.
     fn out(&self, x: &Shape) -> Result<Shape> {
         let mut out = Shape::SCALAR;
         self.order[self.n_named..].iter().try_for_each(|&dim| out.push(x[dim as usize]))?;
@@ -236,7 +240,26 @@ impl Plan {
         Ok(out)
     }
 
-    /// The tensor with its named dimensions in front, as one.
+    /// The shape with the indexed dimensions, which are adjacent, merged.
+    fn merged(&self, x: &Shape) -> Result<Shape> {
+        let (front, back) = x.split_at(self.at);
+        let (named, others) = back.split_at(self.n_named);
+        Shape::new(&[front, &[named.iter().product()], others].concat())
+    }
+
+    /// The tensor with its indexed dimensions merged, the merged dimension, and the values with one entry of it for
+    /// each index.
+    fn entries(&self, x: &Raw, values: &Raw) -> Result<(Raw, usize, Raw)> {
+        let values = values.expand(self.out(x.shape())?)?;
+        let (entries, dim, values) = match self.are_neighbors {
+            true => (x.reshape_to(self.merged(x.shape())?)?, self.at, values),
+            false => (self.in_rows(x)?, 0, self.moved(&values, true)?),
+        };
+        let of_numbers = entries.shape().with(dim, self.index.shape()[0]);
+        Ok((entries, dim, values.reshape_to(of_numbers)?))
+    }
+
+    /// The tensor with its indexed dimensions merged and in front.
     fn in_rows(&self, x: &Raw) -> Result<Raw> {
         let ordered = x.permute(&self.order)?;
         let mut rows = Shape::new(&ordered.shape()[self.n_named..])?;
@@ -244,7 +267,7 @@ impl Plan {
         ordered.reshape_to(rows)
     }
 
-    /// `len` dimensions in front of all others go to the dimension `at`; the reverse.
+    /// Moves the dimensions of the common shape from the front to dimension `at`, or back if `reverse`.
     fn moved(&self, x: &Raw, reverse: bool) -> Result<Raw> {
         let [front, back]: [Vec<isize>; 2] = [
             (0..self.shape.rank()).map(|i| i as isize).collect(),
@@ -263,10 +286,7 @@ fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {
     let plan = Plan::new(op, &view, places)?;
     let out = plan.out(view.shape())?;
     if plan.are_neighbors {
-        let (front, back) = view.shape().split_at(plan.at);
-        let (one, others) = back.split_at(plan.n_named);
-        let merged = Shape::new(&[front, &[one.iter().product()], others].concat())?;
-        let entries = view.reshape_to(merged)?.index_select(plan.at as isize, &plan.index);
+        let entries = view.reshape_to(plan.merged(view.shape())?)?.index_select(plan.at as isize, &plan.index);
         return entries.map_err(named)?.reshape_to(out);
     }
     let rows = plan.in_rows(&view)?;
@@ -290,34 +310,42 @@ fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writin
     placed(op, &x, places, values, writing)
 }
 
-/// `x` with the values where the tensors name places.
+/// A copy of `x` with `values` in the entries that the index tensors select.
 fn placed(op: &'static str, x: &Raw, places: Vec<Place>, values: &Raw, writing: Writing) -> Result<Raw> {
     super::index::same_dtype(op, x, values)?;
     let plan = Plan::new(op, x, places)?;
-    if let (1, Writing::Last) = (plan.n_named, writing) {
-        // The dimensions of the values that the index names become one.
-        let values = values.expand(plan.out(x.shape())?)?;
-        let values = values.reshape_to(x.shape().with(plan.at, plan.index.shape()[0]))?;
-        return index_copied(op, x, plan.at, &plan.index, &values);
-    }
-    let values = plan.moved(&values.expand(plan.out(x.shape())?)?, true)?;
-    let rows = plan.in_rows(x)?;
-    let values = values.reshape_to(rows.shape().with(0, plan.index.shape()[0]))?;
+    let (entries, dim, values) = plan.entries(x, values)?;
     let changed = match writing {
-        Writing::Last => index_copied(op, &rows, 0, &plan.index, &values)?,
-        Writing::Sum => added(&rows, &plan.index, &values)?,
+        Writing::Last => index_copied(op, &entries, dim, &plan.index, &values)?,
+        Writing::Sum => added(&entries, dim, &plan.index, &values)?,
     };
+    if plan.are_neighbors {
+        return changed.reshape_to(*x.shape());
+    }
     let ordered = x.permute(&plan.order)?;
     let mut back = vec![0; plan.order.len()];
     plan.order.iter().enumerate().for_each(|(to, &from)| back[from as usize] = to as isize);
     changed.reshape_to(*ordered.shape())?.permute(&back)
 }
 
-/// [`Tensor::index_add`] to the rows of any numbers.
-fn added(rows: &Raw, index: &Raw, values: &Raw) -> Result<Raw> {
-    let index: Tensor<Int> = index.clone().typed();
-    match rows.dtype().is_float() {
-        true => rows.clone().typed::<Float>().index_add(0, &index, &values.clone().typed()).map(Tensor::into_raw),
-        false => rows.clone().typed::<Int>().index_add(0, &index, &values.clone().typed()).map(Tensor::into_raw),
+/// Writes the values to the entries that the index tensors select, and nothing else if the view is contiguous and the
+/// indexed dimensions are adjacent.
+fn put(op: &'static str, view: &Raw, places: Vec<Place>, values: &Raw) -> Result<()> {
+    super::index::same_dtype(op, view, values)?;
+    let is_whole = view.is_contiguous() && places.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1);
+    if !is_whole {
+        return in_place::copy(view, &placed(op, view, places, values, Writing::Last)?);
+    }
+    let plan = Plan::new(op, view, places)?;
+    let (entries, dim, values) = plan.entries(view, values)?;
+    write_entries(op, &entries, dim, &plan.index, &values)
+}
+
+/// [`Tensor::index_add`] to entries of any numeric kind.
+fn added(entries: &Raw, dim: usize, index: &Raw, values: &Raw) -> Result<Raw> {
+    let (index, dim): (Tensor<Int>, isize) = (index.clone().typed(), dim as isize);
+    match entries.dtype().is_float() {
+        true => entries.clone().typed::<Float>().index_add(dim, &index, &values.clone().typed()).map(Tensor::into_raw),
+        false => entries.clone().typed::<Int>().index_add(dim, &index, &values.clone().typed()).map(Tensor::into_raw),
     }
 }

@@ -37,6 +37,17 @@ pub(super) fn scatter(
     call.combine(how, call.lines(&out), out)
 }
 
+/// Writes the elements of `source` over those at their indices along `dim`.
+pub(super) fn write(
+    device: &CudaDevice,
+    (op, dim): (&'static str, usize),
+    [index, source]: [CudaView<'_>; 2],
+    out: CudaOut<'_>,
+) -> Result<()> {
+    let call = Call { device, op, index: Index::of_elements(index, dim), source };
+    call.combine(How::Last, call.lines(&out), out)
+}
+
 /// Sums of the elements of the source with one index, from zeros. `is_once`: no index comes twice, so that there is nothing to add.
 pub(in crate::ops) fn add(call: &Call<'_>, is_once: bool, mut out: CudaOut<'_>) -> Result<()> {
     let lines = call.lines(&out);

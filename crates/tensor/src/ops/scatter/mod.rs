@@ -11,7 +11,7 @@ mod sorted;
 
 use super::index::{check_range, entries_of, own_index, same_dtype};
 use super::places::{counts_where, cuda::spread};
-use super::{choose, number_like};
+use super::{choose, in_place, number_like};
 use crate::autograd::{Saved, record};
 use crate::cpu;
 use crate::create::filled;
@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::kind::{Bool, Int, Kind, Number};
 use crate::op::{Derivative, LockedInputs, on_cpu, on_cuda};
+use crate::profiler;
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
@@ -164,6 +165,28 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
     }
     let index = own_index(op, [x, source], index)?.reshape_to(along(dim, &wanted)?)?.expand(wanted)?;
     scattered(op, x, dim, &index, source)
+}
+
+/// Writes the entries of `source` over those of `x`, which is contiguous, that the index, of one dimension, names: in place, for
+/// tensors that fit each other and that no graph has.
+pub(super) fn write_entries(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<()> {
+    let apart = |of: &Raw| if of.storage.is(&x.storage) { of.deep_copy(op) } else { Ok(of.clone()) };
+    let (shape, source) = (*source.shape(), apart(source)?);
+    let index = apart(index)?.reshape_to(along(dim, &shape)?)?.expand(shape)?;
+    let _running = profiler::op(op);
+    in_place::write(
+        op,
+        x,
+        [&index, &source],
+        &mut |to, inputs| {
+            let index = inputs.view::<i64>(0);
+            let are_inside = by_bits!(x.dtype(), B => {
+                cpu::scatter(to.bits::<B>()?, x.shape(), dim, index, inputs.bits_of::<B>(1), |_: B, new: B| new)
+            });
+            if are_inside { Ok(()) } else { check_range(op, index.data.plain(), dim, x.shape()) }
+        },
+        &mut |device, [index, source], out| cuda::write(device, (op, dim), [index, source], out),
+    )
 }
 
 /// The shape with size 1 in all dimensions but one.
