@@ -1,8 +1,9 @@
-//! [`Module`]: something that shows its parameters, buffers and modes to a [`Visitor`].
+//! [`Module`]: something that reports its parameters, buffers and modes to a [`Visitor`].
 //!
-//! A model is a tree. `visit` hands over the children, each under its field's name; parameters are the leaves. All that
-//! PyTorch's `nn.Module` does with a model (`parameters`, `train`, `state_dict`, ..) is one walk over that tree.
-//! `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and tuples.
+//! A model is a tree whose leaves are parameters. `visit` passes each child to the visitor under its field's name.
+//! Everything that PyTorch's `nn.Module` does with a model (`parameters`, `train`, `state_dict`, ..) is one traversal
+//! of that tree. `#[derive(Module)]` writes `visit`; `containers.rs` has it for `Vec`, `Option`, `Box`, arrays and
+//! tuples.
 
 use crate::state_dict::StateDict;
 use crate::walk::{self, Of, OfMut};
@@ -43,12 +44,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
-/// Parameters and buffers may be of different precision: it is a value that each has, see [`to_dtype`](Self::to_dtype).
+/// Each parameter and buffer has its own precision, so they may differ; see [`to_dtype`](Self::to_dtype).
 ///
 /// Generic structs work. `#[module(rename = "fc")]` on a field visits it under PyTorch's name. The derive also writes
 /// `Display`, which prints the tree as PyTorch's `print(model)` does; `#[module(no_display)]` prevents it, and
-/// `#[module(details = Self::describe)]` names the function whose text stands between the parentheses, as `extra_repr` does
-/// there.
+/// `#[module(details = Self::describe)]` names the function that returns the text between the parentheses, like
+/// PyTorch's `extra_repr`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a module",
     label = "not a module",
@@ -56,18 +57,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
             `Option`, `Box`, array or tuple of those) or has the attribute `#[module(skip)]`"
 )]
 pub trait Module {
-    /// Hands each child to the visitor, in the order and under the name that it is declared with.
+    /// Passes each child to the visitor, in the order of declaration and under its declared name.
     fn visit(&self, visitor: &mut Visitor<'_>);
 
-    /// Hands each child that [`visit`](Self::visit) hands over to a visitor that may change it, in the same order.
+    /// Passes the children of [`visit`](Self::visit), in the same order, to a visitor that may change them.
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>);
 
-    /// What the module is called in print; empty for what PyTorch does not print (parameters, an absent layer).
+    /// The module's name in a printed model; empty for what PyTorch does not print (parameters, an absent layer).
     fn title(&self) -> String {
         type_name::<Self>().to_owned()
     }
 
-    /// What stands between the parentheses in print: `"in_features=784, out_features=10, bias=True"`.
+    /// The text between the parentheses in a printed model: `"in_features=784, out_features=10, bias=True"`.
     fn details(&self) -> String {
         String::new()
     }
@@ -77,7 +78,7 @@ pub trait Module {
         walk::parameters(&Of(self))
     }
 
-    /// All parameters with their dotted names; one that is in two places comes once, under its first name.
+    /// All parameters with their dotted names. A shared parameter is listed once, under its first name.
     fn named_parameters(&self) -> Vec<(String, Parameter)> {
         walk::named_parameters(&Of(self))
     }
@@ -107,16 +108,16 @@ pub trait Module {
         walk::is_training(&Of(self))
     }
 
-    /// Forgets the gradient of every parameter.
+    /// Drops the gradient of every parameter.
     fn zero_grad(&self) {
         walk::zero_grad(&Of(self));
     }
 
-    /// This model with all parameters and buffers on `device`, without their gradients. What two places share they share
-    /// there too, and optimizers follow with their state in their next step.
+    /// Moves all parameters and buffers to `device`. A parameter that moves loses its gradient, and a shared
+    /// parameter stays shared. Optimizers move their state in their next step.
     ///
     /// # Errors
-    /// As [`Tensor::to`], if there is no room.
+    /// As [`Tensor::to`], if there is not enough memory.
     ///
     /// # Examples
     /// ```
@@ -135,7 +136,7 @@ pub trait Module {
         Ok(self)
     }
 
-    /// As [`to`](Self::to), in place; after an error nothing has moved.
+    /// As [`to`](Self::to), in place. On an error nothing is moved.
     ///
     /// # Errors
     /// As [`to`](Self::to).
@@ -143,14 +144,14 @@ pub trait Module {
         moving::move_to(&mut OfMut(self), device)
     }
 
-    /// This model with all parameters and float buffers in the precision `dtype`, without their gradients. Integers and truth
-    /// values stay as they are, so counts stay exact. What two places share they share there too, and optimizers follow in
-    /// their next step: their state is `f64` for parameters of `f64` and else `f32`, and beside parameters of half precision
-    /// they keep weights of `f32`.
+    /// Converts all parameters and float buffers to the precision `dtype`. Integer and boolean buffers stay as they
+    /// are, so counts stay exact. A converted parameter loses its gradient, and a shared parameter stays shared.
+    /// Optimizers convert their state in their next step: it is `f64` for `f64` parameters and `f32` for all others.
+    /// For half-precision parameters they also keep `f32` weights.
     ///
     /// # Errors
-    /// As [`Tensor::to_dtype`]: [`Error::WrongKind`](pagelock_tensor::Error::WrongKind) if `dtype` is not a float, or if there
-    /// is no room.
+    /// As [`Tensor::to_dtype`]: [`Error::WrongKind`](pagelock_tensor::Error::WrongKind) if `dtype` is not a float, or
+    /// if there is not enough memory.
     ///
     /// # Examples
     /// ```
@@ -168,7 +169,7 @@ pub trait Module {
         Ok(self)
     }
 
-    /// As [`to_dtype`](Self::to_dtype), in place; after an error nothing has changed.
+    /// As [`to_dtype`](Self::to_dtype), in place. On an error nothing is changed.
     ///
     /// # Errors
     /// As [`to_dtype`](Self::to_dtype).
@@ -220,11 +221,12 @@ pub trait Module {
         self.to_dtype(DType::F64)
     }
 
-    /// This model with its weights of four dimensions laid as [`Tensor::channels_last`] says, without their gradients: for
-    /// images that lie so, whose convolutions then need no copies of them. Optimizers follow in their next step.
+    /// Converts all float tensors with four dimensions to the memory order of [`Tensor::channels_last`], so that
+    /// convolutions of images in that order need no copies. A converted weight loses its gradient. Optimizers convert
+    /// their state in their next step.
     ///
     /// # Errors
-    /// As [`Tensor::channels_last`], if there is no room; the model is then as it was.
+    /// As [`Tensor::channels_last`], if there is not enough memory. The model is unchanged then.
     ///
     /// # Examples
     /// ```
@@ -242,8 +244,8 @@ pub trait Module {
         Ok(self)
     }
 
-    /// Whether `backward` leaves gradients at the parameters: with `false` they are constants, which optimizers pass over and which
-    /// nothing is recorded for. Optimizers follow in their next step.
+    /// Sets whether `backward` computes gradients of the parameters. With `false` they are constants: operations
+    /// record nothing for them, and optimizers skip them from their next step on.
     ///
     /// # Examples
     /// ```
@@ -259,8 +261,9 @@ pub trait Module {
         moving::set_requires_grad(&mut OfMut(self), &mut |_| Some(requires_grad));
     }
 
-    /// [`requires_grad_(false)`](Self::requires_grad_) for the parameters whose dotted names `is_frozen` accepts; a parameter in
-    /// two places is asked for under its first name. The others stay as they are.
+    /// Freezes the parameters whose dotted names `is_frozen` accepts, as
+    /// [`requires_grad_(false)`](Self::requires_grad_) does. A shared parameter goes by its first name. The other
+    /// parameters stay as they are.
     ///
     /// # Examples
     /// ```
@@ -283,7 +286,7 @@ pub trait Module {
         });
     }
 
-    /// Calls `f` with each module in the tree, this one first, each before its children. Parameters are no modules.
+    /// Calls `f` with each module in the tree, this one first, each before its children. Parameters are left out.
     ///
     /// # Examples
     /// ```
@@ -306,7 +309,7 @@ pub trait Module {
         walk::modules(&Of(self), &mut f);
     }
 
-    /// How many numbers the parameters hold together; a shared parameter counts once.
+    /// The number of elements of all parameters; a shared parameter counts once.
     fn num_parameters(&self) -> usize {
         walk::num_parameters(&Of(self))
     }
@@ -316,24 +319,26 @@ pub trait Module {
         walk::state_dict(&Of(self))
     }
 
-    /// Copies the values of `dict` into the parameters and buffers of the same names, each in the precision that the model has
-    /// it in. A count (one `i64` without dimensions) that is missing keeps its value, as in PyTorch; where `dict` has it as a
-    /// float, as older files do, it takes the whole number.
+    /// Copies the values of `dict` into the parameters and buffers of the same names, converted to the model's
+    /// precision. A count (an `i64` without dimensions) that is missing keeps its value, as in PyTorch. A count that
+    /// `dict` has as a float, as older files do, is converted to an integer.
     ///
     /// # Errors
-    /// [`Error::StateDict`](crate::Error::StateDict) has every name that is missing, unexpected, of another shape or kind;
-    /// [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. Nothing has been loaded then.
+    /// [`Error::StateDict`](crate::Error::StateDict) lists every name that is missing, unexpected, or of another
+    /// shape or kind; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have the same name.
+    /// Nothing is loaded then.
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         walk::load_state_dict(&Of(self), dict)
     }
 
-    /// As [`load_state_dict`](Self::load_state_dict), for the names that both have; PyTorch's `strict=False`. Returns which names
-    /// only the model has (`missing`), and which only `dict` has (`unexpected`). To load under other names, see
-    /// [`StateDict::renamed`].
+    /// As [`load_state_dict`](Self::load_state_dict), for the names that both have, like PyTorch's `strict=False`.
+    /// Returns which names only the model has (`missing`), and which only `dict` has (`unexpected`). To load under
+    /// other names, see [`StateDict::renamed`].
     ///
     /// # Errors
     /// [`Error::StateDict`](crate::Error::StateDict) if a name that both have differs in shape or kind;
-    /// [`Error::Argument`](crate::Error::Argument) as there. Nothing has been loaded then.
+    /// [`Error::Argument`](crate::Error::Argument) if two tensors of the model have the same name. Nothing is loaded
+    /// then.
     ///
     /// # Examples
     /// ```
@@ -350,17 +355,17 @@ pub trait Module {
     }
 }
 
-/// What a [`Visitor`] reports, with the dotted path at which it is.
+/// An event that a [`Visitor`] reports together with a dotted path.
 #[non_exhaustive]
 pub enum VisitEvent<'a> {
-    /// A child begins; the path is its own.
+    /// A child begins. The path is that of the child.
     Enter {
         /// The last step of the path.
         name: &'a str,
         /// The child.
         module: &'a dyn Module,
     },
-    /// The child that began last and has not ended ends.
+    /// The innermost child that has begun ends.
     Leave,
     /// A parameter.
     Parameter(&'a Parameter),
@@ -372,15 +377,15 @@ pub enum VisitEvent<'a> {
     BoolBuffer(&'a Tensor<Bool>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
-    /// The child that began last, a box or an option, has its module at this address.
+    /// The innermost child that has begun is a box or an option, whose module is at this address.
     Inside {
-        /// Where it is.
+        /// The address of the module.
         address: usize,
     },
 }
 
 impl VisitEvent<'_> {
-    /// The buffer that is reported, if one is.
+    /// The buffer, if the event reports one.
     pub(crate) fn buffer(&self) -> Option<AnyTensor> {
         match *self {
             VisitEvent::Buffer(buffer) => Some(buffer.into()),
@@ -391,7 +396,7 @@ impl VisitEvent<'_> {
     }
 }
 
-/// Walks over a module and reports what it meets.
+/// Traverses a module and reports each child, parameter, buffer and mode.
 ///
 /// # Examples
 /// A layer that writes `visit` by hand:
@@ -439,10 +444,10 @@ impl<'a> Visitor<'a> {
         self.child(&position.to_string(), module);
     }
 
-    /// Visits what `visit` does, but for the child `skipped` of the module at hand.
+    /// Calls `visit`, but reports nothing of the child `skipped` of the current module.
     pub(crate) fn all_but(&mut self, skipped: &str, visit: &mut dyn FnMut(&mut Visitor<'_>)) {
         let path = if self.path.is_empty() { skipped.to_owned() } else { format!("{}.{skipped}", self.path) };
-        let mut inside = 0_usize; // how many children deep the walk is in the skipped one
+        let mut inside = 0_usize; // depth below the skipped child's parent; 0 outside
         let report = &mut *self.report;
         let mut filtered = |at: &str, event: VisitEvent<'_>| match event {
             VisitEvent::Enter { .. } if inside > 0 || at == path => inside += 1,
@@ -472,7 +477,8 @@ pub enum VisitEventMut<'a> {
     BoolBuffer(&'a mut Tensor<Bool>),
 }
 
-/// Walks over a module and may change what it meets; see [`Visitor`] for a layer that writes `visit_mut` by hand.
+/// Traverses a module and may change its parameters and buffers. See [`Visitor`] for a layer that writes `visit_mut`
+/// by hand.
 pub struct VisitorMut<'a> {
     report: &'a mut dyn FnMut(VisitEventMut<'_>),
 }
@@ -493,7 +499,7 @@ impl<'a> VisitorMut<'a> {
     }
 }
 
-/// Whether a layer trains or evaluates: a field of layers that compute differently in the two, such as dropout.
+/// Training or evaluation mode: a field of layers that compute differently in the two, such as dropout.
 ///
 /// # Examples
 /// ```
@@ -514,7 +520,7 @@ pub struct Mode {
 }
 
 impl Mode {
-    /// Whether the layer trains; true until `eval` is called.
+    /// Whether the layer is in training mode; true until `eval` is called.
     pub fn is_training(&self) -> bool {
         self.training.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Moving a model to a device, to another order in memory, or to another precision; freezing its parameters.
+//! Moving a model to a device, converting its memory order or precision, and freezing its parameters.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,23 @@ use crate::walk::VisitMut;
 use crate::{Parameter, Result, VisitEventMut, VisitorMut};
 use pagelock_tensor::{self as tensor, Bool, DType, Device, Error, Int, Kind, Tensor};
 
-/// Puts every parameter and buffer on `device`; a refusal leaves the model as it is.
+/// Moves every parameter and buffer to `device`. On an error the model is unchanged.
 pub(crate) fn move_to(module: VisitMut<'_>, device: &Device) -> Result<()> {
     change(module, &To(device))
 }
 
-/// Lays the channels of every float tensor with four dimensions together; a refusal leaves the model as it is.
+/// Converts every float tensor with four dimensions to channels-last order. On an error the model is unchanged.
 pub(crate) fn lay_channels_last(module: VisitMut<'_>) -> Result<()> {
     change(module, &ChannelsLast)
 }
 
-/// Converts every parameter and float buffer; a refusal leaves the model as it is.
+/// Converts every parameter and float buffer to `dtype`. On an error the model is unchanged.
 pub(crate) fn change_precision(module: VisitMut<'_>, dtype: DType) -> Result<()> {
     change(module, &Precision::new(dtype)?)
 }
 
-/// Puts handles that require gradients or do not in the place of parameters that `wanted` has an answer for; elements are shared.
+/// Replaces each parameter for which `wanted` returns a value by a handle with that `requires_grad`, which shares the
+/// elements.
 pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Parameter) -> Option<bool>) {
     let mut made: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
     module.visit_mut(&mut VisitorMut::new(&mut |event| {
@@ -37,7 +38,7 @@ pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Pa
     }));
 }
 
-/// What takes the place of a tensor; none if the tensor stays.
+/// Makes the replacement of a tensor, or `None` if the tensor stays.
 trait Change {
     fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>>;
 }
@@ -74,7 +75,8 @@ impl Change for Precision {
     }
 }
 
-/// Puts others in the place of parameters and buffers. First everything is made, then everything is replaced.
+/// Replaces parameters and buffers. All replacements are made before the first one is used, so an error changes
+/// nothing.
 fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     let _charged = charged();
     let mut made = Made::default();
@@ -100,10 +102,11 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     Ok(())
 }
 
-/// What takes the places of a model's tensors.
+/// The replacements of a model's tensors.
 #[derive(Default)]
 struct Made {
-    /// Each parameter once by its id, with its copy if it needs one; the handle keeps the id from being used again.
+    /// Each parameter by its id, with its copy if it needs one. The handle keeps the parameter alive, so its id stays
+    /// unique.
     parameters: HashMap<*const (), (Parameter, Option<Parameter>)>,
     /// Buffers in the order of the visit.
     floats: Vec<Tensor>,

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 /// A tensor that is trained: a leaf of the autograd graph that requires a gradient.
 ///
-/// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is the same parameter: the model and the
-/// optimizer each hold one. Its elements change in place only; when its model moves to another device or takes another
-/// precision, the model has a new one, which optimizers find.
+/// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is a handle of the same parameter: the
+/// model and the optimizer each hold one. The elements only change in place. When the model moves to another device
+/// or changes its precision, it gets a new parameter, which optimizers find.
 ///
 /// # Examples
 /// ```
@@ -33,42 +33,43 @@ pub struct Parameter {
 /// What the handles of a parameter share.
 struct Shared {
     tensor: Tensor,
-    /// The parameter that took its place, on another device, in another order or of another precision.
+    /// The parameter that replaced this one, for example on another device or with another precision.
     moved: OnceLock<Parameter>,
 }
 
 impl Parameter {
-    /// Makes a parameter of a tensor's elements (shared, not copied), cut off from whatever computed them.
+    /// Makes a parameter that shares the elements of a tensor, and is detached from the graph that computed them.
     pub fn new(tensor: Tensor) -> Self {
         Self::of(Float::cut_off(tensor).set_requires_grad(true))
     }
 
-    /// A tensor in the place of a parameter, which keeps its own place in the graph.
+    /// Makes a parameter of a tensor without detaching it from the graph.
     pub(crate) fn in_graph(tensor: Tensor) -> Self {
         Self::of(tensor)
     }
 
-    /// Another one like this, whose elements are elsewhere.
+    /// A new parameter with the elements of `copy`, which requires a gradient if this one does.
     pub(crate) fn with_elements_of(&self, copy: Tensor) -> Self {
         Self::of(copy.set_requires_grad(self.requires_grad()))
     }
 
-    /// Another one with the same elements.
+    /// A new parameter that shares the elements.
     pub(crate) fn with_grad_wanted(&self, requires_grad: bool) -> Self {
         Self::of(self.detach().set_requires_grad(requires_grad))
     }
 
-    /// The tensor itself, as the deref gives it.
+    /// The tensor, as by deref.
     pub fn as_tensor(&self) -> &Tensor {
         &self.shared.tensor
     }
 
-    /// What two handles have in common if, and only if, they are one parameter, as long as one of them lives.
+    /// An id that two handles share if, and only if, they are of the same parameter. It is valid while one of them
+    /// lives.
     pub(crate) fn id(&self) -> *const () {
         Arc::as_ptr(&self.shared).cast()
     }
 
-    /// Whether two handles are one parameter.
+    /// Whether two handles are of the same parameter.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
@@ -77,13 +78,14 @@ impl Parameter {
         Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
     }
 
-    /// Makes this handle one of `other`. Other handles of this parameter follow when they call [`follow`](Self::follow).
+    /// Makes this a handle of `other`. The other handles of this parameter become so when they call
+    /// [`follow`](Self::follow).
     pub(crate) fn replace(&mut self, other: &Self) {
         let _ = self.shared.moved.set(other.clone());
         *self = other.clone();
     }
 
-    /// Makes this handle one of the parameter that replaced this one. Returns whether one did.
+    /// Makes this a handle of the parameter that replaced it, if one did. Returns whether one did.
     pub(crate) fn follow(&mut self) -> bool {
         let mut has_moved = false;
         while let Some(other) = self.shared.moved.get().cloned() {
@@ -152,7 +154,7 @@ pub struct Buffer<K: Kind = Float> {
 }
 
 impl<K: BufferKind> Buffer<K> {
-    /// Makes a buffer of a tensor's elements (shared, not copied), cut off from whatever computed them.
+    /// Makes a buffer that shares the elements of a tensor, and is detached from the graph that computed them.
     pub fn new(tensor: Tensor<K>) -> Self {
         Self { tensor: K::cut_off(tensor) }
     }
@@ -186,15 +188,15 @@ impl<K: Kind> fmt::Debug for Buffer<K> {
     }
 }
 
-/// The kinds of buffers: all kinds.
+/// The kinds of elements that a buffer can have: all of them.
 pub trait BufferKind: Kind + Sized {
-    /// How a visitor reports a buffer.
+    /// The event that reports a buffer.
     fn event(buffer: &Tensor<Self>) -> VisitEvent<'_>;
 
-    /// How a visitor that may change it reports a buffer.
+    /// The event that reports a buffer to a visitor that may change it.
     fn event_mut(buffer: &mut Tensor<Self>) -> VisitEventMut<'_>;
 
-    /// The tensor without what computed it.
+    /// The tensor, detached from the graph that computed it.
     fn cut_off(tensor: Tensor<Self>) -> Tensor<Self> {
         tensor
     }
@@ -263,7 +265,7 @@ macro_rules! operators {
 
 operators! { Add add Sub sub Mul mul Div div }
 
-/// Charges memory to [`Holder::PARAMETERS`], unless the program charges somebody, until the scope drops.
+/// Charges memory to [`Holder::PARAMETERS`] until the scope drops, unless the program has set another holder.
 pub(crate) fn charged() -> HolderScope {
     Holder::PARAMETERS.by_default()
 }

@@ -1,8 +1,9 @@
 //! Weights that are computed from other parameters, as PyTorch's `torch.nn.utils.parametrizations`: weight norm, spectral norm.
 //!
-//! A [`Parametrized`] layer computes its weight anew in each forward. Its names are PyTorch's: the layer's own, without `weight`,
-//! and `parametrizations.weight.original` (weight norm: `original0` and `original1`). Files of PyTorch's older `weight_norm` have
-//! `weight_g` and `weight_v`; [`StateDict::renamed`](crate::StateDict::renamed) gives them the new names.
+//! A [`Parametrized`] layer computes its weight in each forward. Its names are PyTorch's: the layer's own, without
+//! `weight`, and `parametrizations.weight.original` (weight norm: `original0` and `original1`). Files of PyTorch's
+//! older `weight_norm` have `weight_g` and `weight_v`; [`StateDict::renamed`](crate::StateDict::renamed) gives them
+//! the new names.
 //!
 //! ```
 //! use pagelock_nn::{Forward, Linear, Module, parametrizations::weight_norm};
@@ -20,25 +21,25 @@ use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut, funct
 use pagelock_tensor::{Generator, Result, Tensor, default_generator, no_grad};
 use std::fmt;
 
-/// A layer whose weight can be given from outside.
+/// A layer whose weight can be passed in.
 pub trait Weighted: Module + Forward {
     /// The weight, which the layer visits under the name `weight`.
     fn weight(&self) -> &Parameter;
 
-    /// [`forward`](Forward::forward) with `weight` in the place of the layer's own.
+    /// [`forward`](Forward::forward) with `weight` instead of the layer's own.
     ///
     /// # Errors
     /// As [`forward`](Forward::forward).
     fn forward_with_weight(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor>;
 
-    /// Which dimension of the weight is the output: 1 of transposed convolutions, else 0.
+    /// The output dimension of the weight: 1 for transposed convolutions, else 0.
     fn output_dim(&self) -> isize {
         0
     }
 }
 
-/// How a weight is computed from what is trained in its place. What the parametrization visits is saved under
-/// `parametrizations.weight.0`.
+/// Computes a weight from the parameters that are trained in its place. What the parametrization itself visits is
+/// saved under `parametrizations.weight.0`.
 ///
 /// # Examples
 /// ```
@@ -61,27 +62,27 @@ pub trait Weighted: Module + Forward {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub trait Parametrization: Module {
-    /// The weight; `original` is the parameter that has its shape.
+    /// Computes the weight. `original` is the parameter with the weight's shape.
     ///
     /// # Errors
-    /// What the operations inside refuse.
+    /// The errors of the operations inside.
     fn weight(&self, original: &Tensor) -> Result<Tensor>;
 
-    /// What the layer's `forward` makes of the weight. A parametrization whose buffers move with each forward moves them after
-    /// it, so that one that fails changes nothing.
+    /// Calls the layer's `forward` with the weight. A parametrization whose buffers change in each forward changes
+    /// them after the call, so that a failed forward changes nothing.
     ///
     /// # Errors
-    /// As [`weight`](Self::weight), and those of `forward`.
+    /// The errors of [`weight`](Self::weight) and of `forward`.
     fn forward_with(&self, original: &Tensor, forward: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         forward(&self.weight(original)?)
     }
 
-    /// A second parameter that takes part, saved as `original0`; `original` is then `original1`.
+    /// A second parameter of the weight, saved as `original0`; `original` is then saved as `original1`.
     fn original0(&self) -> Option<&Parameter> {
         None
     }
 
-    /// [`original0`](Self::original0), to be changed.
+    /// Mutable access to [`original0`](Self::original0).
     fn original0_mut(&mut self) -> Option<&mut Parameter> {
         None
     }
@@ -89,18 +90,18 @@ pub trait Parametrization: Module {
 
 /// A layer whose weight is computed by a [`Parametrization`]; made by [`weight_norm`], [`spectral_norm`] or [`new`](Self::new).
 pub struct Parametrized<L, P> {
-    /// Its weight is the original.
+    /// Its own weight is the original.
     layer: L,
     parametrization: P,
 }
 
 impl<L: Weighted, P: Parametrization> Parametrized<L, P> {
-    /// The layer with its weight as the original.
+    /// Parametrizes the layer, with its weight as the original.
     pub fn new(layer: L, parametrization: P) -> Self {
         Self { layer, parametrization }
     }
 
-    /// The weight as it is now.
+    /// The current weight.
     ///
     /// # Errors
     /// As [`Parametrization::weight`].
@@ -113,7 +114,7 @@ impl<L: Weighted, P: Parametrization> Parametrized<L, P> {
         &self.parametrization
     }
 
-    /// The plain layer, with the weight as it is now: PyTorch's `remove_parametrizations`.
+    /// The plain layer with the current weight: PyTorch's `remove_parametrizations`.
     ///
     /// # Errors
     /// As [`weight`](Self::weight).
@@ -171,7 +172,7 @@ impl<L: Weighted, P: Parametrization> fmt::Debug for Parametrized<L, P> {
     }
 }
 
-/// What a list of parametrizations shows.
+/// The children of PyTorch's `ParametrizationList`.
 struct Shown<'a> {
     weight: &'a Parameter,
     extra: Option<&'a Parameter>,
@@ -188,7 +189,7 @@ impl Shown<'_> {
     }
 }
 
-/// A module that is there for its name alone: one child, which `visit` shows.
+/// A module that only adds a name to the path of what `visit` visits.
 struct Named<'a> {
     name: &'a str,
     title: &'a str,
@@ -212,14 +213,15 @@ impl Module for Named<'_> {
     }
 }
 
-/// `g · v / ‖v‖`: lengths and directions are trained apart (Salimans and Kingma, 2016, <https://arxiv.org/abs/1602.07868>).
+/// `g · v / ‖v‖`: lengths and directions are trained separately (Salimans and Kingma, 2016,
+/// <https://arxiv.org/abs/1602.07868>).
 pub struct WeightNorm {
     /// The lengths, which PyTorch calls `g`.
     original0: Parameter,
     dim: isize,
 }
 
-/// Every dimension but one.
+/// All dimensions but `dim`.
 fn others(rank: usize, dim: isize) -> Vec<isize> {
     let rank = rank as isize;
     (0..rank).filter(|&other| other != dim.rem_euclid(rank.max(1))).collect()
@@ -250,8 +252,8 @@ impl Parametrization for WeightNorm {
     }
 }
 
-/// The layer with [`WeightNorm`], as PyTorch's `parametrizations.weight_norm`: one length for each entry of dimension `dim` of the
-/// weight (PyTorch's default is 0). The weight is as before.
+/// The layer with [`WeightNorm`], as PyTorch's `parametrizations.weight_norm`: one length for each entry of dimension
+/// `dim` of the weight (PyTorch's default is 0). The weight does not change.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has no such dimension.
@@ -268,8 +270,8 @@ fn lengths(weight: &Parameter, dim: isize) -> Result<Parameter> {
     Ok(Parameter::new(no_grad(|| weight.norm_keepdim(2.0, &others(weight.rank(), dim)[..]))?))
 }
 
-/// The weight divided by its largest singular value, which one step of the power method per forward follows while training (Miyato
-/// et al., 2018, <https://arxiv.org/abs/1802.05957>).
+/// The weight divided by its largest singular value, which each forward in training mode estimates by steps of the
+/// power method (Miyato et al., 2018, <https://arxiv.org/abs/1802.05957>).
 pub struct SpectralNorm {
     /// PyTorch's `_u`.
     left: Buffer,
@@ -300,11 +302,11 @@ impl Module for SpectralNorm {
 /// How [`spectral_norm`] computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpectralNormOptions {
-    /// How many steps of the power method each forward does while training.
+    /// The number of steps of the power method in each forward in training mode.
     pub n_power_iterations: usize,
-    /// How much norms count at least.
+    /// The lower bound of the norms by which vectors are divided.
     pub eps: f64,
-    /// Which dimension of the weight has the outputs; none: the layer's.
+    /// The output dimension of the weight; `None` for the layer's own.
     pub dim: Option<isize>,
 }
 
@@ -315,12 +317,12 @@ impl Default for SpectralNormOptions {
 }
 
 impl SpectralNorm {
-    /// `[outputs, others]`
+    /// The weight as a matrix `[outputs, others]`.
     fn matrix(weight: &Tensor, dim: isize) -> Result<Tensor> {
         weight.transpose(0, dim)?.flatten(1, -1)
     }
 
-    /// The vectors after some steps of the power method.
+    /// The vectors after `steps` steps of the power method.
     fn iterated(&self, matrix: &Tensor, steps: usize) -> Result<[Tensor; 2]> {
         let unit = |x: Tensor| functional::normalize(&x, 2.0, 0, self.options.eps);
         no_grad(|| {
@@ -333,8 +335,8 @@ impl SpectralNorm {
         })
     }
 
-    /// The weight, and the vectors that it was computed with: copies, as the next forward changes the buffers, and this one's
-    /// backward needs them as they are.
+    /// The weight, and the vectors that it was computed with. They are copies, since the next forward changes the
+    /// buffers before this one's backward may have used them.
     fn computed(&self, original: &Tensor) -> Result<(Tensor, [Tensor; 2])> {
         let matrix = Self::matrix(original, self.dim)?;
         let steps = if self.mode.is_training() { self.options.n_power_iterations } else { 0 };
@@ -374,7 +376,8 @@ impl Parametrization for SpectralNorm {
 /// The layer with [`SpectralNorm`], as PyTorch's `parametrizations.spectral_norm`.
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has not two dimensions at least, or no dimension `dim`.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has fewer than two dimensions, or no dimension
+/// `dim`.
 ///
 /// # Examples
 /// ```
@@ -407,6 +410,6 @@ fn largest_of(
     };
     let (left, right) = (vector(matrix.dims()[0])?, vector(matrix.dims()[1])?);
     let norm = SpectralNorm { left, right, mode: Mode::default(), options, dim };
-    norm.keep(&norm.iterated(&matrix, 15)?)?; // as PyTorch begins
+    norm.keep(&norm.iterated(&matrix, 15)?)?; // as many as PyTorch starts with
     Ok(norm)
 }

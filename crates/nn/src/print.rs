@@ -56,7 +56,7 @@ impl Tree {
 
     /// Each child as `(name): text`; equal neighbors in a list share a line, `(0-3): 4 x ReLU()`.
     fn entries(&self) -> Vec<String> {
-        let mut entries: Vec<(&str, &str, usize, String)> = Vec::new(); // first name, last name, how many, text
+        let mut entries: Vec<(&str, &str, usize, String)> = Vec::new(); // first name, last name, count, text
         for child in &self.children {
             let text = child.to_string();
             match entries.last_mut() {

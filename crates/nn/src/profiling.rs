@@ -1,7 +1,8 @@
 //! Modules in profiles and graphs: which module an operation belongs to, and what its path is.
 //!
-//! A layer says that it is called with [`module_scope`]; a [`Sequential`](crate::Sequential) says so for its children, with their
-//! positions. Paths of other modules are found by their addresses, which [`module_names`] collects.
+//! A layer reports its call with [`module_scope`]. A [`Sequential`](crate::Sequential) reports the calls of its
+//! children, with their positions. Paths of other modules are found by their addresses, which [`module_names`]
+//! collects.
 
 use crate::module::VisitEvent;
 use crate::walk::{Of, Visit, walk};
@@ -9,8 +10,9 @@ use crate::{Forward, Layer, Module};
 use pagelock_tensor::profiler::{self, GraphRecorder, ModuleNames, RecordedGraph, Running};
 use pagelock_tensor::{Result, Tensor};
 
-/// Enters a module until the result is dropped: in profiles and graphs, operations belong to it. The layers of this crate do so
-/// themselves; a module of one's own does it if its operations are not to belong to the module around it.
+/// Enters a module until the result is dropped: in profiles and graphs, operations belong to it. The layers of this
+/// crate call this themselves. Call it in a module of your own if its operations should not belong to the enclosing
+/// module.
 ///
 /// # Examples
 /// ```
@@ -42,7 +44,7 @@ pub fn module_scope<M: Module + ?Sized>(module: &M) -> Running {
     profiler::module_scope(address(module), None, &|| module.title())
 }
 
-/// Enters a child of a list.
+/// Enters a layer of a list.
 #[inline]
 pub(crate) fn child_scope(layer: &dyn Layer, position: usize) -> Running {
     profiler::module_scope(address(layer), Some(position), &|| layer.title())
@@ -56,12 +58,12 @@ pub fn module_names<M: Module + ?Sized>(model: &M) -> ModuleNames<'_> {
     names(&Of(model), address(model), model.title())
 }
 
-/// The operations of `model.forward(input)` as a graph, for `add_graph` of `pagelock-board`: with the model's modules,
-/// parameters and buffers. Those that are not used are left out. In a `Sequential`, a `ReLU` belongs to the layer before it, which
-/// computes both.
+/// The operations of `model.forward(input)` as a graph, for `add_graph` of `pagelock-board`: with the model's
+/// modules, parameters and buffers. Unused ones are left out. In a `Sequential`, a `ReLU` belongs to the layer before
+/// it, which computes both.
 ///
 /// # Errors
-/// Those of the forward, and of [`GraphRecorder::record`].
+/// The errors of the forward, and of [`GraphRecorder::record`].
 ///
 /// # Examples
 /// ```
@@ -119,14 +121,15 @@ fn graph(
     recorder.record(forward)
 }
 
-/// A module that a walk is in.
+/// A module that the traversal is in.
 struct Place {
     title: String,
-    /// `Net/Sequential[layers]/Conv2d[0]`; what has no title, as a parameter, has its name alone.
+    /// `Net/Sequential[layers]/Conv2d[0]`; a module without a title, such as a parameter, appears by its name alone.
     graph: String,
 }
 
-/// Walks over a model whose type is `root`, and shows what it meets with the dotted path and the place of the module.
+/// Traverses a model whose type is `root`, and passes each event to `see` with the dotted path and the place of the
+/// module.
 fn each_place(visit: Visit<'_>, root: &str, see: &mut dyn FnMut(&str, &Place, VisitEvent<'_>)) {
     let mut places = vec![Place { title: root.to_owned(), graph: root.to_owned() }];
     walk(visit, &mut |path, event| {

@@ -1,7 +1,7 @@
 //! Weights in safetensors files, which PyTorch reads and writes (`safetensors.torch.save_file`, `load_file`).
 //!
-//! [`TensorFile`] reads and writes them: a file is replaced as a whole, what a header claims is checked before anything is
-//! allocated for it, and everything that is read is in the budget.
+//! [`TensorFile`] reads and writes them: it replaces a file as a whole, checks the claims of a header before it
+//! allocates anything, and charges everything that it reads to the budget.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use pagelock_tensor::{self as tensor, Device, TensorFile};
 
 use crate::{Result, StateDict};
 
-/// Writes the tensors of a state dict to `path`, each in its own precision, and replaces a file that is there.
+/// Writes the tensors of a state dict to `path`, each in its own precision, and replaces an existing file.
 ///
 /// # Errors
-/// As [`TensorFile::save`]; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have one name. A file
-/// that was there is kept then.
+/// As [`TensorFile::save`]; [`Error::Argument`](crate::Error::Argument) if two tensors of the model have the same
+/// name. An existing file is kept then.
 ///
 /// # Examples
 /// ```
@@ -36,8 +36,9 @@ fn save(dict: &StateDict, path: &Path) -> Result<()> {
     Ok(TensorFile::save(path, dict.iter())?)
 }
 
-/// Reads a file that [`save_safetensors`] or PyTorch wrote: each tensor in the precision that the file has it in, sorted by
-/// name. [`Module::load_state_dict`](crate::Module::load_state_dict) converts them to the model's.
+/// Reads a file that [`save_safetensors`] or PyTorch wrote: each tensor in the precision that it has in the file,
+/// sorted by name. [`Module::load_state_dict`](crate::Module::load_state_dict) converts them to the model's
+/// precisions.
 ///
 /// # Errors
 /// As [`TensorFile::open`] and [`TensorFile::get_any`].

@@ -27,14 +27,14 @@ use std::sync::Arc;
 /// ```
 #[derive(Default)]
 pub struct StateDict {
-    entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by their key in the order
+    entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by key, in order
     keys: HashMap<Arc<str>, usize>,
-    /// A name that two tensors of a model have, of which only the second is here.
+    /// A name that two tensors of a model have; `entries` has only the second one.
     twice: Option<String>,
     entry_bytes: EntryBytes,
 }
 
-/// What the entries take beside the elements of tensors, counted in the host's budget.
+/// The memory of the entries without the elements of tensors, counted in the host's budget.
 struct EntryBytes {
     text_bytes: usize,
     heap: CountedHeap,
@@ -66,24 +66,24 @@ impl Clone for StateDict {
 }
 
 impl StateDict {
-    /// An empty one.
+    /// An empty state dict.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a tensor; one of the same name is replaced.
+    /// Adds a tensor, or replaces the one of the same name.
     pub fn insert(&mut self, name: impl Into<String>, tensor: impl Into<AnyTensor>) {
         self.put(name.into().into(), tensor.into());
     }
 
-    /// Adds what a model has under a name, and notes if it has two of that name.
+    /// Adds a tensor of a model, and records if the model has two of that name.
     pub(crate) fn add(&mut self, name: &str, tensor: AnyTensor) {
         if self.put(name.into(), tensor) && self.twice.is_none() {
             self.twice = Some(shortened(name));
         }
     }
 
-    /// Whether it replaced something.
+    /// Inserts a tensor. Returns whether it replaced one.
     fn put(&mut self, name: Arc<str>, tensor: AnyTensor) -> bool {
         if let Some((_, old)) = self.keys.get(&name).and_then(|key| self.entries.get_mut(key)) {
             *old = tensor;
@@ -97,22 +97,22 @@ impl StateDict {
         false
     }
 
-    /// The float tensor of a name.
+    /// The float tensor with this name.
     pub fn get(&self, name: &str) -> Option<Tensor> {
         self.get_as(name)
     }
 
-    /// The integer tensor of a name, such as a count of batches.
+    /// The integer tensor with this name, such as a count of batches.
     pub fn get_int(&self, name: &str) -> Option<Tensor<Int>> {
         self.get_as(name)
     }
 
-    /// The tensor of truth values of a name.
+    /// The boolean tensor with this name.
     pub fn get_bool(&self, name: &str) -> Option<Tensor<Bool>> {
         self.get_as(name)
     }
 
-    /// The tensor of a name, if it is of the kind `K`.
+    /// The tensor with this name, if it is of the kind `K`.
     pub fn get_as<K: Kind>(&self, name: &str) -> Option<Tensor<K>> {
         self.get_any(name)?.kind().ok()
     }
@@ -122,7 +122,7 @@ impl StateDict {
         self.entries.get(self.keys.get(name)?).map(|(_, tensor)| tensor)
     }
 
-    /// Takes a tensor out.
+    /// Removes a tensor and returns it.
     pub fn remove(&mut self, name: &str) -> Option<AnyTensor> {
         let key = self.keys.remove(name)?;
         let (name, tensor) = self.entries.remove(&key)?;
@@ -140,7 +140,8 @@ impl StateDict {
         self.entries.values().map(|(name, tensor)| (&**name, tensor))
     }
 
-    /// The tensors to which `rename` gives a name, in order. Two of one name make a dict that can be neither loaded nor saved.
+    /// The tensors to which `rename` gives a name, in order. If two get the same name, the dict can be neither loaded
+    /// nor saved.
     ///
     /// # Examples
     /// ```
@@ -162,7 +163,8 @@ impl StateDict {
         dict
     }
 
-    /// The same with all floats in the precision `dtype`, for example for a smaller file. Integers and truth values stay.
+    /// A state dict with all floats converted to `dtype`, for example for a smaller file. Integers and booleans stay
+    /// as they are.
     ///
     /// # Errors
     /// As [`AnyTensor::to_dtype`].
@@ -174,17 +176,17 @@ impl StateDict {
         Ok(dict)
     }
 
-    /// How many tensors there are.
+    /// The number of tensors.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no tensors.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// An error if two tensors had the same name when this was made.
+    /// Returns an error if two tensors had the same name when this was made.
     pub(crate) fn check_names(&self) -> Result<()> {
         let Some(name) = &self.twice else { return Ok(()) };
         Err(Error::Argument(format!(
@@ -203,7 +205,7 @@ impl StateDict {
         self.copy_common(model)
     }
 
-    /// The same with the names that both have; the names that only one has.
+    /// As [`copy_into`](Self::copy_into), for the names that both have. Returns the names that only one has.
     pub(crate) fn copy_partly_into(&self, model: &Self) -> Result<Misfit> {
         self.check_names()?;
         model.check_names()?;
@@ -215,7 +217,7 @@ impl StateDict {
         Ok(misfit)
     }
 
-    /// Copies what both have, which fits.
+    /// Copies the tensors that both have. Their shapes and kinds must match.
     fn copy_common(&self, model: &Self) -> Result<()> {
         no_grad(|| {
             let pairs = model.iter().filter_map(|(name, target)| Some((target, self.get_any(name)?)));
@@ -229,7 +231,7 @@ impl StateDict {
         let mut misfit = Misfit::default();
         for (name, target) in model.iter() {
             match self.get_any(name) {
-                None if is_count(target) => {} // PyTorch's files of before 2018 have none
+                None if is_count(target) => {} // PyTorch's files from before 2018 have no counts
                 None => misfit.missing.push(name.to_owned()),
                 Some(value) if value.shape() != target.shape() => {
                     misfit.misshapen.push((name.to_owned(), *value.shape(), *target.shape()));
@@ -245,18 +247,19 @@ impl StateDict {
     }
 }
 
-/// Whether a tensor may be a count, such as one of batches.
+/// Whether a tensor may be a count, such as a count of batches.
 fn is_count(tensor: &AnyTensor) -> bool {
     tensor.dtype() == DType::I64 && tensor.shape().rank() == 0
 }
 
-/// Whether a tensor takes the values of another one: of its kind, or for a count of floats, as older files have counts.
+/// Whether `value` can be copied into `target`: both are of one kind, or `target` is a count and `value` a float, as
+/// in older files.
 fn takes(target: &AnyTensor, value: &AnyTensor) -> bool {
     let is_same_kind = target.dtype().kind_name() == value.dtype().kind_name();
     is_same_kind || (is_count(target) && value.dtype().is_float())
 }
 
-/// Elements that a tensor takes, in its kind.
+/// `value` in the kind of `target`.
 fn of_kind_of(target: &AnyTensor, value: &AnyTensor) -> tensor::Result<AnyTensor> {
     let is_old_count = !target.dtype().is_float() && value.dtype().is_float();
     if is_old_count { Ok(value.float()?.to_int()?.into()) } else { Ok(value.clone()) }

@@ -1,6 +1,7 @@
-//! The training loop: [`fit`], made of [`loss_batch`], as in PyTorch's "What is torch.nn really?".
+//! The training loop: [`fit`], built on [`loss_batch`], as in PyTorch's "What is torch.nn really?".
 //!
-//! Batches come from anything that `&batches` can be iterated over, once per epoch; this crate knows no loader.
+//! Batches come from any value for which `&batches` can be iterated over, once per epoch. This crate does not depend
+//! on a loader.
 
 use crate::optim::Optimizer;
 use crate::{Error, Forward, Module, Result};
@@ -9,13 +10,13 @@ use std::fmt;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an epoch came to. Losses are means over samples.
+/// The results of an epoch. Losses are means over samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Epoch {
-    /// Counted from 0.
+    /// The index of the epoch, from 0.
     pub epoch: usize,
-    /// The mean of the losses that the steps went down on, each taken before its step.
+    /// The mean of the training losses, each computed before its step.
     pub train_loss: f64,
     /// The loss on the validation batches, after the epoch.
     pub valid_loss: f64,
@@ -27,10 +28,10 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// The loss of one batch and its size; with an optimizer, also a step down.
+/// Returns the loss of one batch and its size. With an optimizer, it also takes a step.
 ///
 /// # Errors
-/// What the model or the loss refuses, and what [`Optimizer::step`] does.
+/// The errors of the model, the loss and [`Optimizer::step`].
 ///
 /// # Examples
 /// ```
@@ -66,13 +67,13 @@ where
     Ok((loss.item()?, xb.dims().first().copied().unwrap_or(1)))
 }
 
-/// Trains for some epochs, and validates after each.
+/// Trains for `epochs` epochs, and validates after each.
 ///
-/// `loss` makes one number of predictions and labels: for example `functional::cross_entropy`. `train` and `valid` are loaders:
-/// types that give `Result<(Tensor, labels), E>` when `&loader` is iterated over.
+/// `loss` computes one number from predictions and labels, for example `functional::cross_entropy`. `train` and
+/// `valid` are loaders: types for which iterating over `&loader` yields `Result<(Tensor, labels), E>`.
 ///
 /// # Errors
-/// [`Error::Batch`] if a loader fails, [`Error::Argument`] if one gives nothing, and what [`loss_batch`] refuses.
+/// [`Error::Batch`] if a loader fails, [`Error::Argument`] if one yields nothing; the errors of [`loss_batch`].
 ///
 /// # Examples
 /// ```
@@ -114,7 +115,7 @@ where
     fit_with(epochs, model, loss, opt, train, valid, |_| {})
 }
 
-/// [`fit`] that calls `on_epoch` after each epoch, to print or plot it.
+/// As [`fit`], and calls `on_epoch` after each epoch, for example to print or plot it.
 ///
 /// # Errors
 /// As [`fit`].
@@ -147,7 +148,8 @@ where
     Ok(records)
 }
 
-/// The mean loss over all batches, in evaluation mode and without a graph. The model stays in evaluation mode.
+/// The mean loss over all batches, in evaluation mode and without recording a graph. The model stays in evaluation
+/// mode.
 ///
 /// # Errors
 /// As [`fit`].

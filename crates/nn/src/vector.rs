@@ -19,8 +19,8 @@ use crate::{Parameter, Result};
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) without parameters; [`Error::Tensor`](crate::Error::Tensor) if they are on several
-/// devices, or the vector does not fit the memory budget.
+/// [`Error::Argument`](crate::Error::Argument) without parameters; [`Error::Tensor`](crate::Error::Tensor) if they
+/// are on different devices, or the vector does not fit the memory budget.
 pub fn parameters_to_vector(parameters: &[Parameter]) -> Result<Tensor> {
     if parameters.is_empty() {
         return Err(crate::Error::Argument(
@@ -37,8 +37,8 @@ pub fn parameters_to_vector(parameters: &[Parameter]) -> Result<Tensor> {
 /// See [`parameters_to_vector`].
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) if the vector has not one dimension, and as many elements as the parameters: nothing
-/// is copied then, nor if it is on another device.
+/// [`Error::Argument`](crate::Error::Argument) if the vector is not one-dimensional with as many elements as the
+/// parameters, or is on another device. Nothing is copied then.
 pub fn vector_to_parameters(vector: &Tensor, parameters: &[Parameter]) -> Result<()> {
     let count: usize = parameters.iter().map(|parameter| parameter.len()).sum();
     if *vector.shape() != [count] {

@@ -1,6 +1,7 @@
-//! What [`Module`](crate::Module)'s methods do: walks over a tree of modules, compiled here once for all types of modules.
+//! The methods of [`Module`](crate::Module) as traversals of a module tree, compiled here once for all types of
+//! modules.
 //!
-//! A walk knows a module by its `visit` alone, so that the methods that the trait provides are one call each.
+//! A traversal uses only the `visit` of a module, so each method that the trait provides is one call.
 
 use std::collections::HashSet;
 
@@ -9,20 +10,20 @@ use pagelock_tensor::AnyTensor;
 use crate::module::{VisitEvent, Visitor, VisitorMut};
 use crate::{Misfit, Module, Parameter, Result, StateDict};
 
-/// What a walk knows of a module, whatever its type.
+/// The part of a module that a traversal uses, without its type.
 pub(crate) trait Walked {
     fn visit(&self, visitor: &mut Visitor<'_>);
 }
 
-/// As [`Walked`], for walks that change modules.
+/// As [`Walked`], for traversals that change modules.
 pub(crate) trait WalkedMut {
     fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>);
 }
 
-/// A module that is walked over.
+/// A module to traverse.
 pub(crate) struct Of<'a, M: ?Sized>(pub(crate) &'a M);
 
-/// A module that is walked over and changed.
+/// A module to traverse and change.
 pub(crate) struct OfMut<'a, M: ?Sized>(pub(crate) &'a mut M);
 
 impl<M: Module + ?Sized> Walked for Of<'_, M> {
@@ -78,7 +79,8 @@ pub(crate) fn buffers(visit: Visit<'_>) -> Vec<AnyTensor> {
     named_buffers(visit).into_iter().map(|(_, buffer)| buffer).collect()
 }
 
-/// The modules below, each before its children; what has no title is none.
+/// Calls `f` with each module below the root, each before its children. Modules without a title, such as parameters,
+/// are left out.
 pub(crate) fn modules(visit: Visit<'_>, f: &mut dyn FnMut(&dyn Module)) {
     walk(visit, &mut |_, event| {
         if let VisitEvent::Enter { module, .. } = event

@@ -4,9 +4,9 @@ use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
 
-/// What [`CrossEntropyLoss`] compares with: classes (`Tensor<Int>`), or probabilities (`Tensor`).
+/// The target of a [`CrossEntropyLoss`]: classes (`Tensor<Int>`) or probabilities (`Tensor`).
 pub trait Targets {
-    /// Calls one of the two functions.
+    /// Calls the function for this kind of target.
     #[doc(hidden)]
     fn visit(
         &self,
@@ -35,7 +35,7 @@ impl Targets for Tensor {
     }
 }
 
-/// What both losses are told.
+/// The settings that both losses share.
 struct Settings<'a> {
     op: &'static str,
     weight: Option<&'a Tensor>,
@@ -44,7 +44,7 @@ struct Settings<'a> {
 }
 
 impl Settings<'_> {
-    /// One weight for each class.
+    /// Checks that the input has a class dimension, and the weight one element for each class.
     fn check(&self, input: &Tensor) -> Result<()> {
         let [_, classes, ..] = **input.shape() else {
             let expected = "it must be [batch, classes, ..]; unsqueeze a batch dimension";
@@ -59,7 +59,8 @@ impl Settings<'_> {
         }
     }
 
-    /// The negative log likelihoods of classes, each times its class's weight, and these weights; 0 where a class is ignored.
+    /// The negative log likelihood of each target class times the weight of that class, and these weights. Both are 0
+    /// where the class is ignored.
     fn weighted(&self, log_probabilities: &Tensor, target: &Tensor<Int>) -> Result<Chosen> {
         self.check(log_probabilities)?;
         check_classes(self.op, log_probabilities, target)?;
@@ -89,7 +90,7 @@ impl Settings<'_> {
         Ok(Chosen { losses: picked.mul(&weights)?.neg()?, weights, ignored })
     }
 
-    /// The losses of samples as one number; the mean is one by weight.
+    /// Reduces the losses of the samples. The mean divides by the sum of the weights.
     fn reduce(&self, losses: Tensor, weights: &Tensor) -> Result<Tensor> {
         match self.reduction {
             Reduction::Mean if losses.is_empty() => super::reduced(self.op, losses, Reduction::Mean),
@@ -99,14 +100,14 @@ impl Settings<'_> {
     }
 }
 
-/// What a loss makes of classes.
+/// The result of [`Settings::weighted`].
 struct Chosen {
     losses: Tensor,
     weights: Tensor,
     ignored: Option<Tensor<Bool>>,
 }
 
-/// `target` has the input's shape without the classes.
+/// Checks that `target` has the input's shape without the class dimension.
 fn check_classes(op: &str, input: &Tensor, target: &Tensor<Int>) -> Result<()> {
     let (dims, classless) = (input.dims(), [&input.dims()[..1], &input.dims()[2..]].concat());
     if target.dims() == classless {
@@ -138,7 +139,7 @@ fn check_classes(op: &str, input: &Tensor, target: &Tensor<Int>) -> Result<()> {
 /// ```
 #[derive(Debug, Default, Module)]
 pub struct CrossEntropyLoss {
-    /// `[classes]`, if there is one: how much each class counts.
+    /// The weight of each class, `[classes]`; 1 for all without it.
     pub weight: Option<Buffer>,
     #[module(skip)]
     ignore_index: Option<i64>,
@@ -149,24 +150,24 @@ pub struct CrossEntropyLoss {
 }
 
 impl CrossEntropyLoss {
-    /// The mean over the batch.
+    /// A loss that is averaged over the batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much each class counts, `[classes]`; the mean is then one by weight.
+    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
     #[must_use]
     pub fn weight(self, weight: Tensor) -> Self {
         Self { weight: Some(Buffer::new(weight)), ..self }
     }
 
-    /// A class that does not count; PyTorch's is −100 without being told, here it is refused.
+    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
     #[must_use]
     pub fn ignore_index(self, ignore_index: i64) -> Self {
         Self { ignore_index: Some(ignore_index), ..self }
     }
 
-    /// Which part of the target is spread evenly over all classes; 0 by default.
+    /// The share of the target that is spread evenly over all classes; 0 by default.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) outside `0..=1`.
@@ -177,7 +178,7 @@ impl CrossEntropyLoss {
         Ok(Self { label_smoothing, ..self })
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction, ..self }
@@ -186,7 +187,8 @@ impl CrossEntropyLoss {
     /// The loss of `input` given `target`.
     ///
     /// # Errors
-    /// The shapes do not fit each other; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not match;
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that does not exist.
     pub fn forward(&self, input: &Tensor, target: &impl Targets) -> Result<Tensor> {
         let _scope = module_scope(self);
         target.visit(&|classes| self.of_classes(input, classes), &|shares| self.of_probabilities(input, shares))
@@ -231,7 +233,7 @@ impl CrossEntropyLoss {
     }
 }
 
-/// The sum over classes, each times its weight.
+/// The weighted sum over classes.
 fn weighted_sum(x: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
     match weight {
         Some(weight) => x.mul(&crate::functional::pieces::along_channels(weight, x.rank())?)?.sum(1),
@@ -257,7 +259,7 @@ fn weighted_sum(x: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
 /// ```
 #[derive(Debug, Default, Module)]
 pub struct NLLLoss {
-    /// `[classes]`, if there is one: how much each class counts.
+    /// The weight of each class, `[classes]`; 1 for all without it.
     pub weight: Option<Buffer>,
     #[module(skip)]
     ignore_index: Option<i64>,
@@ -266,24 +268,24 @@ pub struct NLLLoss {
 }
 
 impl NLLLoss {
-    /// The mean over the batch.
+    /// A loss that is averaged over the batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much each class counts, `[classes]`; the mean is then one by weight.
+    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
     #[must_use]
     pub fn weight(self, weight: Tensor) -> Self {
         Self { weight: Some(Buffer::new(weight)), ..self }
     }
 
-    /// A class that does not count; PyTorch's is −100 without being told, here it is refused.
+    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
     #[must_use]
     pub fn ignore_index(self, ignore_index: i64) -> Self {
         Self { ignore_index: Some(ignore_index), ..self }
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction, ..self }
@@ -292,7 +294,8 @@ impl NLLLoss {
     /// The loss of `input` given `target`.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit each other; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not match;
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that does not exist.
     pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
         let _scope = module_scope(self);
         if self.weight.is_none() && self.ignore_index.is_none() {

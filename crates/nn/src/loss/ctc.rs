@@ -9,11 +9,11 @@ use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
 /// (Graves et al., 2006), as PyTorch's `nn.CTCLoss`.
 ///
 /// - `log_probabilities`: `[time, batch, classes]`, as `log_softmax(2)` gives them
-/// - `targets`: `[batch, longest]`: the labels of each sample, none of them the blank, then anything
+/// - `targets`: `[batch, longest]`, the labels of each sample, none of them the blank, then padding of any value
 /// - `input_lengths`, `target_lengths`: one for each sample
 /// - result: one number, or `[batch]` with [`Reduction::None`]
 ///
-/// The mean is one of the losses divided by the lengths of their targets.
+/// The mean divides each loss by the length of its target first.
 ///
 /// # Examples
 /// ```
@@ -35,7 +35,7 @@ pub struct CTCLoss {
     zero_infinity: bool,
 }
 
-/// Stands for −∞: differences of it are numbers.
+/// Used for −∞, since −∞ − (−∞) is NaN.
 const IMPOSSIBLE: f64 = -1e30;
 
 impl CTCLoss {
@@ -44,13 +44,13 @@ impl CTCLoss {
         Self::default()
     }
 
-    /// The class that stands for no label; 0 by default.
+    /// Sets the class of the blank, which means "no label"; 0 by default.
     #[must_use]
     pub fn blank(self, blank: usize) -> Self {
         Self { blank, ..self }
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction, ..self }
@@ -65,7 +65,8 @@ impl CTCLoss {
     /// The loss.
     ///
     /// # Errors
-    /// [`Error::Argument`] if shapes or lengths do not fit each other; [`Error::IndexOutOfRange`] for a class that there is not.
+    /// [`Error::Argument`] if shapes or lengths do not match; [`Error::IndexOutOfRange`] for a label that is not a
+    /// class.
     pub fn forward(
         &self,
         log_probabilities: &Tensor,
@@ -120,7 +121,7 @@ impl CTCLoss {
         }
     }
 
-    /// The labels with a blank before, between and behind them: `[batch, 2 · longest + 1]`.
+    /// The labels with a blank before, between and after them: `[batch, 2 · longest + 1]`.
     fn with_blanks(&self, targets: &Tensor<Int>, lengths: &[usize]) -> Result<Tensor<Int>> {
         let (device, batch, longest) = (targets.device(), targets.dims()[0], targets.dims()[1]);
         let is_label: Vec<i64> =
@@ -133,13 +134,13 @@ impl CTCLoss {
     }
 }
 
-/// Numbers where `like` is, one for each sample.
+/// One number for each sample, with the precision and device of `like`.
 fn numbers(like: &Tensor, of_samples: impl ExactSizeIterator<Item = f64>) -> Result<Tensor> {
     let len = of_samples.len();
     Tensor::of(like.dtype()).from_slice(&of_samples.collect::<Vec<_>>(), len)?.to(&like.device())
 }
 
-/// For each place in the labels, the log likelihood of all alignments that end there with the sample's last prediction.
+/// For each position in `labels`, the log likelihood of all alignments that end there at the sample's last time step.
 fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Result<Tensor> {
     let (time, batch, places) = (x.dims()[0], labels.dims()[0], labels.dims()[1]);
     let emitted = x.gather(2, &labels.unsqueeze(0)?.expand([time, batch, places])?)?;
@@ -158,7 +159,7 @@ fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Resu
     Ok(alpha)
 }
 
-/// Where an alignment may come from two places before: at labels that differ from the label before.
+/// Positions that an alignment may reach from two positions before: labels that differ from the previous label.
 fn can_skip(labels: &Tensor<Int>) -> Result<Tensor<Bool>> {
     let (batch, places) = (labels.dims()[0], labels.dims()[1]);
     let first = places.min(2);
@@ -167,7 +168,7 @@ fn can_skip(labels: &Tensor<Int>) -> Result<Tensor<Bool>> {
     Tensor::cat(&[&never, &differs], 1)
 }
 
-/// Moved to the right.
+/// Shifts each row to the right and fills the front with [`IMPOSSIBLE`].
 fn shifted(alpha: &Tensor, by: usize) -> Result<Tensor> {
     let (batch, places) = (alpha.dims()[0], alpha.dims()[1]);
     let by = by.min(places);
@@ -175,14 +176,14 @@ fn shifted(alpha: &Tensor, by: usize) -> Result<Tensor> {
     Tensor::cat(&[&front, &alpha.narrow(1, 0, places - by)?], 1)
 }
 
-/// log Σ exp.
+/// log Σ exp of the terms, element by element.
 fn log_sum<const N: usize>(terms: [&Tensor; N]) -> Result<Tensor> {
     let all = Tensor::stack(&terms, 0)?;
     let largest = all.detach().max_keepdim(0)?;
     all.sub(&largest)?.exp()?.sum(0)?.log()?.add(&largest.squeeze(0)?)
 }
 
-/// Alignments end at the last label or at the blank behind it.
+/// The log likelihood of each sample. Its alignments end at the last label or at the blank after it.
 fn likelihoods(ends: &Tensor, target_lengths: &[usize]) -> Result<Tensor> {
     let batch = target_lengths.len();
     let last: Vec<i64> = target_lengths.iter().map(|&len| 2 * len as i64).collect();

@@ -1,4 +1,4 @@
-//! Losses of pairs and triples: which of two is larger, or nearer.
+//! Losses of pairs and triplets, which compare values or distances.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use crate::{Module, PairwiseDistance, module_scope};
 use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 
 loss! {
-    /// `max(0, −target · (input1 − input2) + margin)`: `target` is 1 where `input1` should be the larger, else −1; as PyTorch's
-    /// `nn.MarginRankingLoss`.
+    /// `max(0, −target · (input1 − input2) + margin)`: `target` is 1 where `input1` should be the larger, else −1.
+    /// PyTorch's `nn.MarginRankingLoss`.
     ///
     /// - `input1`, `input2`, `target`: of one shape
     /// - result: one number, or that shape with [`Reduction::None`](pagelock_tensor::Reduction::None)
@@ -25,7 +25,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     MarginRankingLoss {
-        /// By how much it should be larger; 0 by default.
+        /// By how much the larger input should exceed the other one; 0 by default.
         margin: f64 = 0.0,
     },
     |loss, input1, input2, target| {
@@ -35,7 +35,8 @@ loss! {
 }
 
 loss! {
-    /// Distances `input` where `target` is 1, and `max(0, margin − input)` where it is −1, as PyTorch's `nn.HingeEmbeddingLoss`.
+    /// The distance `input` where `target` is 1, and `max(0, margin − input)` where it is −1, as PyTorch's
+    /// `nn.HingeEmbeddingLoss`.
     ///
     /// - `input`, `target`: of one shape
     /// - result: one number, or that shape with [`Reduction::None`](pagelock_tensor::Reduction::None)
@@ -50,7 +51,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     HingeEmbeddingLoss {
-        /// How far what differs should be apart; 1 by default.
+        /// The distance that dissimilar pairs should have at least; 1 by default.
         margin: f64 = 1.0,
     },
     |loss, input, target| {
@@ -62,7 +63,7 @@ loss! {
     }
 }
 
-/// Which elements are equal to a number.
+/// Which elements are equal to `value`.
 fn is(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
     x.eq(&constant(x, value)?)
 }
@@ -84,7 +85,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     CosineEmbeddingLoss {
-        /// What the cosine of those that differ may be; 0 by default.
+        /// The cosine up to which dissimilar pairs have no loss; 0 by default.
         margin: f64 = 0.0,
     },
     |loss, input1, input2, target| {
@@ -103,7 +104,7 @@ loss! {
 }
 
 loss! {
-    /// `max(0, d(anchor, positive) − d(anchor, negative) + margin)` with distances d of `p`-norms, as PyTorch's
+    /// `max(0, d(anchor, positive) − d(anchor, negative) + margin)` with `p`-norm distances d, as PyTorch's
     /// `nn.TripletMarginLoss`.
     ///
     /// - `anchor`, `positive`, `negative`: `[batch, features]`
@@ -119,13 +120,13 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     TripletMarginLoss {
-        /// By how much the negative should be farther away; 1 by default.
+        /// By how much the negative should be farther away than the positive; 1 by default.
         margin: f64 = 1.0,
-        /// Which norm distances have; 2 by default.
+        /// The norm of the distances; 2 by default.
         p: f64 = 2.0,
-        /// What is added to differences; 1e-6 by default.
+        /// Added to the differences of elements; 1e-6 by default.
         eps: f64 = 1e-6,
-        /// Whether the positive takes the place of the anchor where it is nearer to the negative; not by default.
+        /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
         swap: bool = false,
     },
     |loss, anchor, positive, negative| {
@@ -146,7 +147,7 @@ type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
 /// `nn.TripletMarginWithDistanceLoss`.
 ///
 /// - `anchor`, `positive`, `negative`: of one shape, `[batch, ..]`
-/// - result: one number, or what the distance is with [`Reduction::None`](pagelock_tensor::Reduction::None)
+/// - result: one number, or one for each distance with [`Reduction::None`](pagelock_tensor::Reduction::None)
 ///
 /// # Examples
 /// ```
@@ -162,7 +163,7 @@ type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
 #[derive(Module)]
 pub struct TripletMarginWithDistanceLoss {
     distance_function: Option<PairwiseDistance>,
-    /// A distance of the program, in place of `distance_function`.
+    /// The user's distance, used in place of `distance_function`.
     #[module(skip)]
     other: Option<Distance>,
     #[module(skip)]
@@ -185,7 +186,7 @@ impl TripletMarginWithDistanceLoss {
         }
     }
 
-    /// What two tensors `[batch, ..]` are apart: one number for each sample.
+    /// Sets the distance of two tensors `[batch, ..]`; it returns one number for each sample.
     #[must_use]
     pub fn distance_function(
         mut self,
@@ -196,21 +197,21 @@ impl TripletMarginWithDistanceLoss {
         self
     }
 
-    /// By how much the negative should be farther away, above 0.
+    /// By how much the negative should be farther away than the positive, above 0; 1 by default.
     #[must_use]
     pub fn margin(mut self, margin: f64) -> Self {
         self.margin = margin;
         self
     }
 
-    /// Whether the positive takes the place of the anchor where it is nearer to the negative.
+    /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
     #[must_use]
     pub fn swap(mut self, swap: bool) -> Self {
         self.swap = swap;
         self
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(mut self, reduction: Reduction) -> Self {
         self.reduction = reduction;
@@ -220,8 +221,8 @@ impl TripletMarginWithDistanceLoss {
     /// The loss.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ, the margin is not above 0, or the mean is one of
-    /// nothing; what the distance refuses.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ, the margin is not above 0, or
+    /// there is no element to take the mean of; any error of the distance.
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
         const OP: &str = "TripletMarginWithDistanceLoss";
         let _scope = module_scope(self);

@@ -1,4 +1,4 @@
-//! Losses of several labels: each class is there or not.
+//! Losses of binary and multi-label classification, and margin losses of classes.
 
 use super::{check_same, reduced};
 use crate::functional::one_hot_unchecked;
@@ -7,7 +7,8 @@ use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
 
-/// `weighted_loss! { docs; Name { docs; setting: type = default, .. } }`: a loss with a buffer `weight`, but for its `forward`.
+/// `weighted_loss! { docs; Name { docs; setting: type = default, .. } }`: a loss with a buffer `weight`, without its
+/// `forward`.
 macro_rules! weighted_loss {
     (
         $(#[$docs:meta])* $name:ident { $($(#[$of_setting:meta])* $setting:ident: $type:ty = $default:expr),* $(,)? },
@@ -25,7 +26,7 @@ macro_rules! weighted_loss {
         }
 
         impl $name {
-            /// The mean, and PyTorch's settings.
+            /// The mean, with PyTorch's default settings.
             pub fn new() -> Self {
                 Self { weight: None, $($buffer: None,)? reduction: Reduction::Mean, $($setting: $default),* }
             }
@@ -52,7 +53,7 @@ macro_rules! weighted_loss {
                 }
             )*
 
-            /// Another way to make one number of the batch: the sum, or no reduction.
+            /// Sets the reduction: the mean (the default), the sum, or none.
             #[must_use]
             pub fn reduction(self, reduction: Reduction) -> Self {
                 Self { reduction, ..self }
@@ -76,12 +77,12 @@ fn weighted(losses: Tensor, weight: Option<&Buffer>) -> Result<Tensor> {
 }
 
 weighted_loss! {
-    /// Binary cross entropy of probabilities, as PyTorch's `nn.BCELoss`. Logarithms are at least −100.
+    /// Binary cross entropy of probabilities, as PyTorch's `nn.BCELoss`. Logarithms are clamped to at least −100.
     ///
-    /// - `input`: probabilities; `target`: 0 to 1, of that shape
+    /// - `input`: probabilities; `target`: 0 to 1, of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
-    /// [`BCEWithLogitsLoss`] is more exact.
+    /// [`BCEWithLogitsLoss`] is numerically more accurate.
     ///
     /// # Examples
     /// ```
@@ -129,7 +130,7 @@ impl Function for BinaryCrossEntropy {
     }
 
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        const LEAST: f64 = 1e-12_f32 as f64; // as PyTorch has it, also for f64
+        const LEAST: f64 = 1e-12_f32 as f64; // PyTorch's constant, also for f64
         let (x, y): (Tensor, Tensor) = (context.saved(0)?, context.saved(1)?);
         let for_x = || {
             let slope = at_least(&x.neg()?.add_scalar(1.0)?.mul(&x)?, LEAST)?;
@@ -150,7 +151,7 @@ impl Function for BinaryCrossEntropy {
 weighted_loss! {
     /// Binary cross entropy of scores before the sigmoid, as PyTorch's `nn.BCEWithLogitsLoss`.
     ///
-    /// - `input`: scores; `target`: 0 to 1, of that shape
+    /// - `input`: scores; `target`: 0 to 1, of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -165,7 +166,7 @@ weighted_loss! {
     /// ```
     BCEWithLogitsLoss {},
     weight: "How much each element counts: broadcast to the input, if there is one.",
-    /// How much targets of 1 count against those of 0: broadcast to the input, if there is one.
+    /// The weight of targets of 1 relative to targets of 0, broadcast to the input; 1 without it.
     buffer: pos_weight
 }
 
@@ -192,7 +193,7 @@ impl BCEWithLogitsLoss {
 weighted_loss! {
     /// The mean over classes of the binary cross entropies of scores, as PyTorch's `nn.MultiLabelSoftMarginLoss`.
     ///
-    /// - `input`: scores `[batch, classes]`; `target`: 0 or 1, of that shape
+    /// - `input`: scores `[batch, classes]`; `target`: 0 or 1, of the same shape
     /// - result: one number, or `[batch]` with [`Reduction::None`]
     ///
     /// # Examples
@@ -245,7 +246,7 @@ weighted_loss! {
     MultiMarginLoss {
         /// The power, 1 or 2; 1 by default.
         p: u32 = 1,
-        /// By how much the right class should be ahead; 1 by default.
+        /// By how much the right class should exceed the others; 1 by default.
         margin: f64 = 1.0,
     },
     weight: "How much each class counts, `[classes]`, if there is one."
@@ -255,8 +256,8 @@ impl MultiMarginLoss {
     /// The loss.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit each other, or `p` is neither 1 nor 2;
-    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not match, or `p` is neither 1 nor 2;
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that does not exist.
     pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
         const OP: &str = "MultiMarginLoss";
         let _scope = module_scope(self);
@@ -283,10 +284,10 @@ impl MultiMarginLoss {
     }
 }
 
-/// For each label and each class that is no label: how far the class's score exceeds the label's score minus 1. The sum of all,
-/// divided by the number of classes; PyTorch's `nn.MultiLabelMarginLoss`.
+/// How far the score of each class that is no label exceeds each label's score minus 1, summed and divided by the
+/// number of classes; PyTorch's `nn.MultiLabelMarginLoss`.
 ///
-/// - `input`: scores `[batch, classes]`; `target`: of that shape: the labels of each sample, then −1
+/// - `input`: scores `[batch, classes]`; `target`: of the same shape, the labels of each sample followed by −1
 /// - result: one number, or `[batch]` with [`Reduction::None`]
 ///
 /// # Examples
@@ -306,12 +307,12 @@ pub struct MultiLabelMarginLoss {
 }
 
 impl MultiLabelMarginLoss {
-    /// The mean.
+    /// A loss that is averaged over the batch.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction }
@@ -321,7 +322,7 @@ impl MultiLabelMarginLoss {
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ;
-    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that there is not.
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a class that does not exist.
     pub fn forward(&self, input: &Tensor, target: &Tensor<Int>) -> Result<Tensor> {
         const OP: &str = "MultiLabelMarginLoss";
         let _scope = module_scope(self);
@@ -341,11 +342,11 @@ impl MultiLabelMarginLoss {
     }
 }
 
-/// 1 at the elements of each row that come before its first negative one, in the precision of `like`.
+/// 1 at the elements of each row that come before its first negative element, in the precision of `like`.
 fn before_the_first_negative(rows: &Tensor<Int>, like: &Tensor) -> Result<Tensor> {
     let columns = rows.dims()[1];
     let place = Tensor::on(&rows.device()).arange(0_i64, columns as i64, 1)?;
-    let is_seen = place.unsqueeze(1)?.le(&place)?.to_float_of(DType::F32)?; // [from, to]: from is at most to
+    let is_seen = place.unsqueeze(1)?.le(&place)?.to_float_of(DType::F32)?; // [from, to]: 1 where from ≤ to
     let is_negative = rows.lt(&Tensor::on(&rows.device()).full((), 0_i64)?)?.to_float_of(DType::F32)?;
     let n_negative = is_negative.matmul(&is_seen)?;
     n_negative.eq(&constant(&n_negative, 0.0)?)?.to_float_of(like.dtype())

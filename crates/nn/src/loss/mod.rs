@@ -1,7 +1,8 @@
-//! Losses as values, with PyTorch's settings. With the settings that PyTorch has by default, they are functions in
-//! [`functional`](crate::functional).
+//! Losses as values, with PyTorch's settings. [`functional`](crate::functional) has them as functions with PyTorch's
+//! default settings.
 //!
-//! A loss is a [`Module`](crate::Module): its class weights are buffers, which move and are saved with a model that has it.
+//! A loss is a [`Module`](crate::Module): its class weights are buffers, which are moved and saved with a model that
+//! contains the loss.
 
 mod adaptive;
 mod between;
@@ -40,12 +41,12 @@ macro_rules! loss {
         }
 
         impl $name {
-            /// The mean, and PyTorch's settings.
+            /// The mean, with PyTorch's default settings.
             pub fn new() -> Self {
                 Self { reduction: pagelock_tensor::Reduction::Mean, $($setting: $default),* }
             }
 
-            /// Another way to make one number of the batch: the sum, or no reduction.
+            /// Sets the reduction: the mean (the default), the sum, or none.
             #[must_use]
             pub fn reduction(mut self, reduction: pagelock_tensor::Reduction) -> Self {
                 self.reduction = reduction;
@@ -64,7 +65,7 @@ macro_rules! loss {
             /// The loss.
             ///
             /// # Errors
-            /// The shapes do not fit each other, or there is no element to take the mean of.
+            /// The shapes do not match, or there is no element to take the mean of.
             pub fn forward(&self, $($input: &pagelock_tensor::Tensor),+) -> pagelock_tensor::Result<pagelock_tensor::Tensor> {
                 let _scope = crate::module_scope(self);
                 let $loss = self;
@@ -81,7 +82,7 @@ macro_rules! loss {
 }
 use loss;
 
-/// What becomes of the losses of elements.
+/// Reduces the losses of the elements.
 fn reduced(op: &str, losses: Tensor, reduction: Reduction) -> Result<Tensor> {
     match reduction {
         Reduction::Mean if losses.is_empty() => {
@@ -93,7 +94,7 @@ fn reduced(op: &str, losses: Tensor, reduction: Reduction) -> Result<Tensor> {
     }
 }
 
-/// The target has the input's shape.
+/// Checks that the target has the input's shape.
 fn check_same(op: &str, input: &Tensor, target: &Tensor) -> Result<()> {
     if input.shape() == target.shape() {
         return Ok(());

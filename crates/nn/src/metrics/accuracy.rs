@@ -7,8 +7,8 @@ use crate::{Buffer, Error, Module, Result};
 
 /// The share of samples whose label has the largest score, or one of the `k` largest.
 ///
-/// Of equal scores the first counts as larger, as [`argmax`](Tensor::argmax) has it; a NaN is larger than any number, and a
-/// label whose own score is NaN is never among the largest `k > 1`.
+/// Of equal scores the first counts as the largest, as in [`argmax`](Tensor::argmax). A NaN counts as larger than any
+/// number. With `k > 1`, a label whose own score is NaN is never among the `k` largest.
 ///
 /// # Examples
 /// ```
@@ -36,7 +36,7 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Counts labels with the largest score.
+    /// Counts a sample as correct if its label has the largest score.
     ///
     /// # Errors
     /// [`Error::Tensor`] if two counts do not fit the memory budget.
@@ -45,7 +45,7 @@ impl Accuracy {
         Ok(Self { correct: zero()?, total: zero()?, top_k: 1, ignore_index: None, places: Constants::new() })
     }
 
-    /// Counts labels that are among the `k` largest scores; 1 by default.
+    /// Counts a sample as correct if its label is among the `k` largest scores; 1 by default.
     #[must_use]
     pub fn top_k(mut self, k: usize) -> Self {
         self.top_k = k;
@@ -62,8 +62,8 @@ impl Accuracy {
     /// Counts a batch. `scores`: `[.., classes]`, logits or probabilities; `labels`: `[..]`, each in `0..classes`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not fit, or there are fewer classes than `k`; [`Error::Tensor`] if the metric is on
-    /// another device. Nothing was counted then.
+    /// [`Error::Argument`] if the shapes do not match, or there are fewer classes than `k`; [`Error::Tensor`] if the
+    /// metric is on another device. Nothing is counted on an error.
     pub fn update(&self, scores: &Tensor, labels: &Tensor<Int>) -> Result<()> {
         let scores = rows_of_scores("Accuracy", scores, labels)?;
         let (n_classes, k) = (scores.dims()[1], self.top_k);
@@ -98,7 +98,7 @@ impl Accuracy {
         Ok(correct as f64 / total as f64)
     }
 
-    /// Begins anew.
+    /// Sets the counts to 0.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the device failed.
@@ -122,7 +122,7 @@ fn are_among_largest(
     let labels = labels.unsqueeze(1)?;
     let own = scores.gather(1, &labels)?;
     let number = |truth: Tensor<_>| truth.to_float_of(DType::F32);
-    // Those that are not larger; a comparison with NaN is false, so a NaN counts as larger.
+    // Counts scores that are not larger. A comparison with NaN is false, so a NaN counts as larger.
     let smaller = number(scores.lt(&own)?)?;
     let equal_and_not_before = (number(scores.eq(&own)?)? * number(places.ge(&labels)?)?)?;
     let not_larger = (smaller + equal_and_not_before)?.sum_keepdim(1)?;

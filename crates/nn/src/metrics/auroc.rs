@@ -5,12 +5,13 @@ use pagelock_tensor::{self as tensor, DType, Float, Int, Tensor, no_autocast, no
 use super::{Constants, Labels, check_counts, narrowed, one_hot, pieces, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
-/// The area under the receiver operating characteristic: how likely it is that a sample of a class gets a higher probability of
-/// that class than a sample of another class. For several classes, the mean over those that have some samples, but not all.
+/// The area under the receiver operating characteristic: how likely it is that a sample of a class gets a higher
+/// probability of that class than a sample of another class. For several classes, the mean over the classes that have
+/// some samples, but not all.
 ///
-/// Probabilities are compared with evenly spaced thresholds from 0 to 1, as in torchmetrics with `thresholds`, so what is kept
-/// has one size however many samples come. Two probabilities between the same thresholds count as equal; with 200 thresholds
-/// the area is right to about 0.005.
+/// Probabilities are compared with evenly spaced thresholds from 0 to 1, as in torchmetrics with `thresholds`, so the
+/// memory does not grow with the number of samples. Two probabilities between the same thresholds count as equal.
+/// With 200 thresholds the area is right to about 0.005.
 ///
 /// T. Fawcett, "An introduction to ROC analysis", 2006, <https://doi.org/10.1016/j.patrec.2005.10.010>.
 ///
@@ -27,7 +28,8 @@ use crate::{Buffer, Error, Module, Result};
 #[derive(Module)]
 #[module(details = Auroc::details)]
 pub struct Auroc {
-    /// `[2, n_curves, n_thresholds]`: samples of the class with at least that probability, and samples of others.
+    /// `[2, n_curves, n_thresholds]`: samples of the class whose probability reaches the threshold, and samples of
+    /// others.
     at_least: Buffer<Int>,
     /// `[n_curves, 2]`: samples of the class, and samples of others.
     samples: Buffer<Int>,
@@ -41,7 +43,7 @@ pub struct Auroc {
 }
 
 impl Auroc {
-    /// For labels 0 and 1 with probabilities of 1.
+    /// For labels 0 and 1, with the probability of label 1.
     ///
     /// # Errors
     /// [`Error::Argument`] if there are fewer than 2 thresholds; [`Error::Tensor`] if the counts do not fit the memory budget.
@@ -87,8 +89,8 @@ impl Auroc {
     /// A NaN counts as smaller than every threshold.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not fit; [`Error::Tensor`] if the metric is on another device, or temporaries do
-    /// not fit the budget. Nothing was counted then.
+    /// [`Error::Argument`] if the shapes do not match; [`Error::Tensor`] if the metric is on another device, or
+    /// temporaries do not fit the budget. Nothing is counted on an error.
     pub fn update(&self, probabilities: &Tensor, labels: &Tensor<Int>) -> Result<()> {
         let n_curves = self.n_curves();
         let rows = if n_curves == 1 { probabilities.unsqueeze(-1)? } else { probabilities.clone() };
@@ -108,7 +110,7 @@ impl Auroc {
         })
     }
 
-    /// What a batch adds: products of ones and zeros, whose sums `f32` holds exactly.
+    /// The counts of a batch: matrix products of ones and zeros, whose sums are exact in `f32`.
     fn count(&self, rows: &Tensor, labels: &Labels) -> tensor::Result<(Tensor<Int>, Tensor<Int>)> {
         let (thresholds, members) = (self.thresholds(rows)?, self.members(labels)?);
         let (n_curves, n_thresholds) = (rows.dims()[1], thresholds.len());
@@ -124,11 +126,12 @@ impl Auroc {
         Ok((at_least, samples))
     }
 
-    /// `[curves, 2, n]` of `f32`: 1 where a sample is of the class, and where it is of another one; both 0 if it does not count.
+    /// `[curves, 2, n]` of `f32`: first 1 where a sample is of the class, then 1 where it is of another class. Both
+    /// are 0 for a sample that is left out.
     fn members(&self, labels: &Labels) -> tensor::Result<Tensor> {
         let n_curves = self.n_curves();
         let device = labels.labels.device();
-        let classes = self.classes.numbers_below(n_curves.max(2), &device)?; // of a binary metric: 0 and 1
+        let classes = self.classes.numbers_below(n_curves.max(2), &device)?; // 0 and 1 for a binary metric
         let classes_of_samples = one_hot(&labels.labels, &classes)?.t()?; // [classes, n]
         let of_class = classes_of_samples.narrow(0, classes.len() - n_curves, n_curves)?; // [curves, n]
         let mut known = classes_of_samples.sum_keepdim(0)?; // 0 for a label that is no class
@@ -149,11 +152,11 @@ impl Auroc {
         })
     }
 
-    /// The area, from 0 to 1; for several classes the mean over those that have some samples, but not all. Waits for the
-    /// device.
+    /// The area, from 0 to 1; for several classes the mean over the classes that have some samples, but not all.
+    /// Waits for the device.
     ///
     /// # Errors
-    /// [`Error::Argument`] if no sample was counted, some had labels that are no classes, or all have one label.
+    /// [`Error::Argument`] if no sample was counted, some had labels that are no classes, or all have the same label.
     pub fn compute(&self) -> Result<f64> {
         let areas: Vec<f64> = self.per_class()?.into_iter().flatten().collect();
         if areas.is_empty() {
@@ -163,7 +166,7 @@ impl Auroc {
         Ok(areas.iter().sum::<f64>() / areas.len() as f64)
     }
 
-    /// The area of each class; none for a class that has no samples, or all of them. A binary metric has one.
+    /// The area of each class; `None` for a class that has no samples, or all of them. A binary metric has one area.
     ///
     /// # Errors
     /// [`Error::Argument`] if no sample was counted, or some had labels that are no classes.
@@ -188,7 +191,7 @@ impl Auroc {
         self.samples.dims()[0]
     }
 
-    /// Begins anew.
+    /// Sets the counts to 0.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the device failed.
@@ -205,7 +208,8 @@ impl Auroc {
     }
 }
 
-/// The area under the line through the points of all thresholds and (0, 0), by trapezoids; its unit is one sample times one sample.
+/// The area under the line through (0, 0) and the points of all thresholds, by the trapezoidal rule. Both axes count
+/// samples.
 fn area(of_class: &[f64], of_others: &[f64]) -> f64 {
     let points = of_others.iter().copied().zip(of_class.iter().copied());
     let mut area = 0.0;

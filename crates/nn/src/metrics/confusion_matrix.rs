@@ -31,11 +31,11 @@ pub struct ConfusionMatrix {
     classes: Constants<Int>,
 }
 
-/// How the classes' scores become one, as the argument `average` of scikit-learn and torchmetrics.
+/// How the scores of the classes are averaged, like the argument `average` of scikit-learn and torchmetrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Averaging {
-    /// Of all samples together, which is the accuracy.
+    /// The score of all samples together, which equals the accuracy.
     Micro,
     /// The mean over classes that are among the labels or the predictions.
     Macro,
@@ -49,7 +49,7 @@ pub enum Averaging {
 pub struct ClassScores {
     /// The share of the samples predicted as this class that have its label.
     pub precision: f64,
-    /// The share of the samples with this label that were predicted as it.
+    /// The share of the samples with this label that were predicted as this class.
     pub recall: f64,
     /// The harmonic mean of precision and recall.
     pub f1: f64,
@@ -58,7 +58,7 @@ pub struct ClassScores {
 }
 
 impl ConfusionMatrix {
-    /// For labels in `0..n_classes`.
+    /// A matrix of zeros, for labels in `0..n_classes`.
     ///
     /// # Errors
     /// [`Error::Argument`] if there are no classes; [`Error::Tensor`] if the counts do not fit the memory budget.
@@ -78,11 +78,11 @@ impl ConfusionMatrix {
         self
     }
 
-    /// Counts a batch. `scores`: `[.., n_classes]`, of which the largest is the prediction; `labels`: `[..]`.
+    /// Counts a batch. `scores`: `[.., n_classes]`, the largest of which is the prediction; `labels`: `[..]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not fit; [`Error::Tensor`] if the metric is on another device, or temporaries do
-    /// not fit the budget. Nothing was counted then.
+    /// [`Error::Argument`] if the shapes do not match; [`Error::Tensor`] if the metric is on another device, or
+    /// temporaries do not fit the budget. Nothing is counted on an error.
     pub fn update(&self, scores: &Tensor, labels: &Tensor<Int>) -> Result<()> {
         let scores = rows_of_scores("ConfusionMatrix", scores, labels)?;
         let (found, n_classes) = (scores.dims()[1], self.n_classes());
@@ -114,7 +114,7 @@ impl ConfusionMatrix {
         })
     }
 
-    /// The matrix of a batch: products of ones and zeros, whose sums `f32` holds exactly.
+    /// The matrix of a batch: matrix products of ones and zeros, whose sums are exact in `f32`.
     fn count(&self, predictions: &Tensor<Int>, labels: &Labels) -> tensor::Result<Tensor<Int>> {
         let classes = self.classes.numbers_below(self.n_classes(), &predictions.device())?;
         let counted =
@@ -154,7 +154,7 @@ impl ConfusionMatrix {
         Ok(average(&self.read()?, averaging, |scores| scores.precision))
     }
 
-    /// The share of the samples with a label that were predicted as it, averaged over classes.
+    /// The share of the samples of a class that were predicted as that class, averaged over classes.
     ///
     /// # Errors
     /// As [`accuracy`](Self::accuracy).
@@ -178,7 +178,7 @@ impl ConfusionMatrix {
         Ok(self.read()?.iter().map(ClassCounts::scores).collect())
     }
 
-    /// Begins anew.
+    /// Sets the counts to 0.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the device failed.

@@ -4,7 +4,7 @@ use pagelock_tensor::{DType, Float, Tensor, no_grad};
 
 use crate::{Buffer, Error, Module, Result};
 
-/// The mean of all values that were given, such as losses of batches, each with a weight; added up in `f64`.
+/// The weighted mean of all values given so far, such as losses of batches. It sums in `f64`.
 ///
 /// # Examples
 /// ```
@@ -24,7 +24,7 @@ pub struct MeanMetric {
 }
 
 impl MeanMetric {
-    /// Of no values yet.
+    /// A metric without values.
     ///
     /// # Errors
     /// [`Error::Tensor`] if two numbers do not fit the memory budget.
@@ -36,12 +36,12 @@ impl MeanMetric {
     /// Adds every element of `values`, a tensor of any shape.
     ///
     /// # Errors
-    /// [`Error::Tensor`] if the metric is on another device. Nothing was added then.
+    /// [`Error::Tensor`] if the metric is on another device. Nothing is added on an error.
     pub fn update(&self, values: &Tensor) -> Result<()> {
         self.update_weighted(values, 1.0)
     }
 
-    /// Adds every element of `values` as if it were there `weight` times.
+    /// Adds every element of `values` with a weight.
     ///
     /// # Errors
     /// As [`update`](Self::update); [`Error::Argument`] if the weight is negative or not finite.
@@ -59,7 +59,7 @@ impl MeanMetric {
     /// The mean so far. Waits for the device.
     ///
     /// # Errors
-    /// [`Error::Argument`] if there were no values, or only ones of weight 0.
+    /// [`Error::Argument`] if there were no values, or all had weight 0.
     pub fn compute(&self) -> Result<f64> {
         let (sum, weight) = (self.sum.item::<f64>()?, self.weight.item::<f64>()?);
         if weight == 0.0 {
@@ -68,7 +68,7 @@ impl MeanMetric {
         Ok(sum / weight)
     }
 
-    /// Begins anew.
+    /// Forgets all values.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the device failed.

@@ -1,8 +1,8 @@
-//! Metrics that accumulate over batches where the tensors are, without waiting for a GPU.
+//! Metrics that accumulate over batches on the device of the tensors, without waiting for a GPU.
 //!
-//! Each is a module: [`Module::to`](crate::Module::to) moves it, its counts are in its state dict and so in checkpoints, and
-//! `update` may be part of a [`CapturedStep`](pagelock_tensor::CapturedStep). Only what reads a result waits for the device.
-//! Names and definitions are those of torchmetrics and scikit-learn.
+//! Each metric is a module: [`Module::to`](crate::Module::to) moves it, its counts are in its state dict and so in
+//! checkpoints, and `update` may be part of a [`CapturedStep`](pagelock_tensor::CapturedStep). Only reading a result
+//! waits for the device. Names and definitions are those of torchmetrics and scikit-learn.
 //!
 //! ```
 //! use pagelock_nn::{functional as F, metrics::{Accuracy, MeanMetric}};
@@ -20,7 +20,7 @@
 //! # Ok::<(), pagelock_nn::Error>(())
 //! ```
 
-// What the metrics share is here: numbers to compare with, how labels are prepared, and pieces of a batch.
+// Shared by the metrics: constants to compare with, the preparation of labels, and pieces of a batch.
 
 mod accuracy;
 mod auroc;
@@ -39,8 +39,8 @@ use pagelock_tensor::{self as tensor, DType, Device, Int, Kind, Tensor};
 
 use crate::{Error, Result};
 
-/// Numbers that a metric compares with, on the device that it was last asked for. A captured step finds them there from its
-/// first run.
+/// Numbers that a metric compares with, cached on the device of the last call. The first run of a captured step fills
+/// the cache.
 struct Constants<K: Kind>(Mutex<Option<Tensor<K>>>);
 
 impl<K: Kind> Constants<K> {
@@ -48,7 +48,8 @@ impl<K: Kind> Constants<K> {
         Self(Mutex::new(None))
     }
 
-    /// `n` numbers on `device`, those of the last call if there were as many there.
+    /// `n` numbers on `device`: those of the last call if it had the same `n` and `device`, else those that `make`
+    /// returns.
     fn get(
         &self,
         n: usize,
@@ -72,14 +73,14 @@ impl Constants<Int> {
     }
 }
 
-/// Labels in one dimension, and which of them count.
+/// Labels in one dimension, and which of them are counted.
 struct Labels {
     labels: Tensor<Int>,          // [n], i64
-    counted: Option<Tensor<Int>>, // [n], 1 where a label counts and 0 where not; none if all count
+    counted: Option<Tensor<Int>>, // [n], 1 where a label is counted, else 0; `None` if all are
 }
 
 impl Labels {
-    /// Labels equal to `ignored` do not count, and are 0 here, which is a class.
+    /// Labels equal to `ignored` are not counted. They are replaced by 0, which is a valid class.
     fn new(labels: &Tensor<Int>, ignored: Option<i64>) -> tensor::Result<Self> {
         let labels = labels.to_dtype(DType::I64)?.reshape([-1])?;
         let Some(ignored) = ignored else { return Ok(Self { labels, counted: None }) };
@@ -87,7 +88,7 @@ impl Labels {
         Ok(Self { labels: (&labels * &counted)?, counted: Some(counted) })
     }
 
-    /// Adds to `total` how many count.
+    /// Adds the number of counted labels to `total`.
     fn add_count_to(&self, total: &Tensor<Int>) -> tensor::Result<()> {
         match &self.counted {
             None => total.add_scalar_(self.labels.len() as i64),
@@ -95,7 +96,7 @@ impl Labels {
         }
     }
 
-    /// Of integers for each label, those that count; 0 for the others.
+    /// Sets the values of labels that are not counted to 0.
     fn counted(&self, values: Tensor<Int>) -> tensor::Result<Tensor<Int>> {
         match &self.counted {
             None => Ok(values),
@@ -104,7 +105,7 @@ impl Labels {
     }
 }
 
-/// Scores as `[n, classes]`; they must have one dimension more than the labels, the last.
+/// Scores as `[n, classes]`. They must have the labels' dimensions, and the classes as one more at the end.
 fn rows_of_scores(metric: &str, scores: &Tensor, labels: &Tensor<Int>) -> Result<Tensor> {
     match scores.dims().split_last() {
         Some((&n_classes, front)) if front == labels.dims() => {
@@ -118,31 +119,31 @@ fn rows_of_scores(metric: &str, scores: &Tensor, labels: &Tensor<Int>) -> Result
     }
 }
 
-/// Elements of a temporary that compares each sample with each class, at most: 4 MB of `f32`.
+/// The most elements of a temporary that compares each sample with each class: 4 MiB of `f32`.
 const MOST_ELEMENTS: usize = 1 << 20;
 
-/// Ranges of samples, each of which takes `width` elements, one after the other.
+/// Cuts the samples, of `width` elements each, into ranges of at most [`MOST_ELEMENTS`] elements.
 fn pieces(n_samples: usize, width: usize) -> impl Iterator<Item = Range<usize>> {
     let step = (MOST_ELEMENTS / width.max(1)).max(1);
     (0..n_samples).step_by(step).map(move |start| start..n_samples.min(start + step))
 }
 
-/// The entries of `piece` along a dimension.
+/// The range `piece` along a dimension.
 fn narrowed<K: Kind>(tensor: &Tensor<K>, dim: isize, piece: &Range<usize>) -> tensor::Result<Tensor<K>> {
     tensor.narrow(dim, piece.start, piece.len())
 }
 
-/// 1 at `[i, labels[i]]` and 0 elsewhere, `[n, classes]` of `f32`; no 1 in the row of a label that is none of the classes.
+/// 1 at `[i, labels[i]]` and 0 elsewhere, `[n, classes]` of `f32`; no 1 in the row of a label that is not a class.
 fn one_hot(labels: &Tensor<Int>, classes: &Tensor<Int>) -> tensor::Result<Tensor> {
     labels.unsqueeze(1)?.eq(classes)?.to_float_of(DType::F32)
 }
 
-/// The integer of a count, after the device has done all work before it.
+/// Reads a count, which waits for the device.
 fn read(count: &Tensor<Int>) -> Result<u64> {
     Ok(count.item::<i64>()?.max(0) as u64)
 }
 
-/// Refuses to compute of nothing, and of labels that are none of the classes.
+/// Returns an error if nothing was counted, or some labels are not classes.
 fn check_counts(metric: &str, total: u64, counted: u64, n_classes: usize) -> Result<()> {
     if total == 0 {
         return Err(Error::Argument(format!("{metric} has seen no samples; call `update` before")));

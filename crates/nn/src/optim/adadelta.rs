@@ -29,24 +29,24 @@ pub struct Adadelta {
 }
 
 impl Adadelta {
-    /// PyTorch's other defaults: rho 0.9, eps 1e-6. Its learning rate is 1.
+    /// The other settings have PyTorch's defaults: rho 0.9, eps 1e-6. PyTorch's learning rate is 1.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the running squares is kept, from 0 to 1; 0.9 by default.
+    /// The decay factor of the running mean squares, from 0 to 1; 0.9 by default.
     #[must_use]
     pub fn rho(self, rho: f64) -> Self {
         self.set(|rule| rule.rho = rho)
     }
 
-    /// What the first steps come from, and what keeps them finite, at least 0; 1e-6 by default.
+    /// Added to `u` and `v`, at least 0; 1e-6 by default. It sets the size of the first steps and keeps them finite.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|rule| rule.eps = eps)
@@ -58,7 +58,7 @@ impl Adadelta {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

@@ -30,12 +30,12 @@ pub struct Adagrad {
 }
 
 impl Adagrad {
-    /// PyTorch's other defaults: eps 1e-10, sums that begin at 0. Its learning rate is 0.01.
+    /// The other settings have PyTorch's defaults: eps 1e-10, sums that begin at 0. PyTorch's learning rate is 0.01.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
         Self::with(AdagradMethod { rule, start: 0.0 }, lr, parameters)
@@ -47,7 +47,7 @@ impl Adagrad {
         self.set(|method| method.rule.lr_decay = lr_decay)
     }
 
-    /// What keeps the step finite where gradients vanish, at least 0; 1e-10 by default.
+    /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-10 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|method| method.rule.eps = eps)
@@ -59,13 +59,13 @@ impl Adagrad {
         self.set(|method| method.rule.weight_decay = weight_decay)
     }
 
-    /// What sums of squares begin with, at least 0; 0 by default.
+    /// The initial value of the sums of squares, at least 0; 0 by default.
     #[must_use]
     pub fn initial_accumulator_value(self, initial_accumulator_value: f64) -> Self {
         self.set(|method| method.start = initial_accumulator_value)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|method| method.rule.maximize = maximize)

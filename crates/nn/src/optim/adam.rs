@@ -21,25 +21,25 @@ macro_rules! adam {
         }
 
         impl $name {
-            /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8.
+            /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
                 let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
                 let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
                 Self::with(rule, lr, parameters)
             }
 
-            /// How much of the running mean and of the running square is kept, each in `0..1`.
+            /// The decay factors of the running mean and of the running mean square, each in `0..1`.
             #[must_use]
             pub fn betas(self, mean: f64, square: f64) -> Self {
                 self.set(|rule| rule.betas = [mean, square])
             }
 
-            /// What keeps the step finite where gradients vanish, at least 0.
+            /// Added to the divisor so that steps stay finite where gradients vanish, at least 0.
             #[must_use]
             pub fn eps(self, eps: f64) -> Self {
                 self.set(|rule| rule.eps = eps)
@@ -51,13 +51,14 @@ macro_rules! adam {
                 self.set(|rule| rule.weight_decay = weight_decay)
             }
 
-            /// Divides by the root of the largest running square so far, as AMSGrad does.
+            /// Whether to divide by the root of the largest running mean square so far, as AMSGrad does; false by
+            /// default.
             #[must_use]
             pub fn amsgrad(self, amsgrad: bool) -> Self {
                 self.set(|rule| rule.amsgrad = amsgrad)
             }
 
-            /// Goes up instead of down.
+            /// Whether to maximize instead of minimize; false by default.
             #[must_use]
             pub fn maximize(self, maximize: bool) -> Self {
                 self.set(|rule| rule.maximize = maximize)
@@ -72,8 +73,8 @@ adam! {
     /// Adam, as PyTorch's `optim.Adam`.
     ///
     /// In step `t` with gradient `g` (plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
-    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`. With amsgrad, the largest `v` so far stands
-    /// in place of `v` there; to maximize, `−g` in place of `g`.
+    /// `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`. With amsgrad, the largest
+    /// `v` so far replaces `v` in `v̂`. To maximize, `−g` replaces `g`.
     ///
     /// # Examples
     /// ```
@@ -88,7 +89,7 @@ adam! {
 }
 
 adam! {
-    /// Adam with weight decay beside the gradient, as PyTorch's `optim.AdamW`.
+    /// Adam with weight decay that is decoupled from the gradient, as PyTorch's `optim.AdamW`.
     ///
     /// First `p ← p · (1 − lr · weight_decay)`, then the step of [`Adam`] without its weight decay.
     ///

@@ -1,4 +1,4 @@
-//! [`Adamax`]: Adam with the largest gradient in place of the root of squares.
+//! [`Adamax`]: Adam with the largest gradient in place of the root mean square.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
@@ -29,24 +29,24 @@ pub struct Adamax {
 }
 
 impl Adamax {
-    /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8. Its learning rate is 2e-3.
+    /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 2e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the running mean and of the largest gradient is kept, each in `0..1`; 0.9 and 0.999 by default.
+    /// The decay factors of the running mean and of the largest gradient, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
         self.set(|rule| rule.betas = [mean, square])
     }
 
-    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    /// Added to `|g|` so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|rule| rule.eps = eps)
@@ -58,7 +58,7 @@ impl Adamax {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

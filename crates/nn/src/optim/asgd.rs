@@ -1,4 +1,4 @@
-//! [`Asgd`]: descent whose parameters are averaged.
+//! [`Asgd`]: gradient descent that averages its parameters.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
@@ -10,9 +10,9 @@ use pagelock_tensor::{self as tensor};
 
 /// Averaged stochastic gradient descent, as PyTorch's `optim.ASGD`.
 ///
-/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`, `a ← a + μ · (p − a)`. After step `t`,
-/// `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the first, `η` is the learning rate, `μ` is 1. The
-/// averages `a` are in [`state_dict`](Optimizer::state_dict), as `ax`.
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`,
+/// `a ← a + μ · (p − a)`. After step `t`, `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the
+/// first step, `η = lr` and `μ = 1`. The averages `a` are in [`state_dict`](Optimizer::state_dict), as `ax`.
 ///
 /// B. Polyak, A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992, <https://doi.org/10.1137/0330046>.
 ///
@@ -30,30 +30,30 @@ pub struct Asgd {
 }
 
 impl Asgd {
-    /// PyTorch's other defaults: lambd 1e-4, alpha 0.75, t0 1e6. Its learning rate is 0.01.
+    /// The other settings have PyTorch's defaults: lambd 1e-4, alpha 0.75, t0 1e6. PyTorch's learning rate is 0.01.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much parameters shrink; 1e-4 by default.
+    /// The decay of the parameters, relative to `η`; 1e-4 by default.
     #[must_use]
     pub fn lambd(self, lambd: f64) -> Self {
         self.set(|rule| rule.lambd = lambd)
     }
 
-    /// How fast the learning rate falls; 0.75 by default.
+    /// The power with which `η` falls; 0.75 by default.
     #[must_use]
     pub fn alpha(self, alpha: f64) -> Self {
         self.set(|rule| rule.alpha = alpha)
     }
 
-    /// From which step on parameters are averaged; 1e6 by default.
+    /// The step at which averaging begins; 1e6 by default.
     #[must_use]
     pub fn t0(self, t0: f64) -> Self {
         self.set(|rule| rule.t0 = t0)
@@ -65,7 +65,7 @@ impl Asgd {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

@@ -4,16 +4,17 @@ use crate::{Counter, Error, Forward, Module, Result};
 use pagelock_tensor::optimizer_steps::{AverageRule, Rate, StepTensors};
 use pagelock_tensor::{self as tensor, AnyTensor, Tensor, copy_all_, no_grad};
 
-/// Averages of a model's weights, as PyTorch's `torch.optim.swa_utils.AveragedModel`: their mean (stochastic weight averaging), or an
-/// exponential average ([`ema`](Self::ema)). They often generalize better than the last weights.
+/// Averages of a model's weights, as PyTorch's `torch.optim.swa_utils.AveragedModel`: their mean (stochastic weight
+/// averaging), or an exponential moving average ([`ema`](Self::ema)). They often generalize better than the last
+/// weights.
 ///
-/// The first [`update_parameters`](Self::update_parameters) copies the weights `w`; the one after `n` others does
-/// `a ← a + (w − a) / (n + 1)`, or `a ← a + (1 − decay) · (w − a)`, for many tensors in one kernel, without waiting for a GPU, so it may be
-/// part of a captured step. Buffers, such as running means of norms, are copied, unless
-/// [`use_buffers`](Self::use_buffers) averages them too.
+/// The first [`update_parameters`](Self::update_parameters) copies the weights `w`. After `n` updates, the next one
+/// does `a ← a + (w − a) / (n + 1)`, or with [`ema`](Self::ema) `a ← a + (1 − decay) · (w − a)`. One kernel updates
+/// many tensors, and nothing waits for a GPU, so an update may be part of a captured step. Buffers, such as running
+/// means of norms, are copied, unless [`use_buffers`](Self::use_buffers) averages them too.
 ///
 /// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", 2018,
-/// <https://arxiv.org/abs/1803.05407>. [`SwaLr`](super::lr_scheduler::SwaLr) is the schedule that belongs to it.
+/// <https://arxiv.org/abs/1803.05407>. [`SwaLr`](super::lr_scheduler::SwaLr) is the schedule for it.
 ///
 /// # Examples
 /// ```
@@ -37,21 +38,21 @@ use pagelock_tensor::{self as tensor, AnyTensor, Tensor, copy_all_, no_grad};
 pub struct AveragedModel<M: Module> {
     /// The model with the averages.
     pub module: M,
-    /// How many weights were averaged.
+    /// The number of updates so far.
     pub n_averaged: Counter,
     #[module(skip)]
     how: How,
 }
 
-/// How averages follow.
+/// How the averages are updated.
 struct How {
     decay: Option<f64>,
     use_buffers: bool,
-    rate: Rate, // kernels read one, whatever it is
+    rate: Rate, // not used by the rule, but every kernel takes a rate
 }
 
 impl<M: Module> AveragedModel<M> {
-    /// The mean of weights, in `module`: a model of its own, made like the one to average, on the same device. Its weights are
+    /// Averages by the mean, in `module`: a separate model with the structure of the averaged one. Its weights are
     /// overwritten.
     ///
     /// # Errors
@@ -65,7 +66,7 @@ impl<M: Module> AveragedModel<M> {
         Ok(Self { module, n_averaged, how })
     }
 
-    /// An exponential average, of which `decay`, from 0 to 1, is kept in each update.
+    /// Takes an exponential moving average, which decays by the factor `decay`, from 0 to 1, in each update.
     #[must_use]
     pub fn ema(mut self, decay: f64) -> Self {
         self.how.decay = Some(decay);
@@ -79,11 +80,12 @@ impl<M: Module> AveragedModel<M> {
         self
     }
 
-    /// Averages the weights that `model` has now.
+    /// Adds the current weights of `model` to the averages.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the models have other parameters or buffers, or the decay is not from 0 to 1;
-    /// [`Error::Tensor`] if copies between devices do not fit. Nothing has changed then.
+    /// [`Error::Argument`] if the models differ in the number or shapes of their parameters or buffers, or the decay
+    /// is not from 0 to 1; [`Error::Tensor`] if there is not enough memory for copies between devices. Nothing is
+    /// changed then.
     pub fn update_parameters<N: Module>(&self, model: &N) -> Result<()> {
         let own = Weights { parameters: all(&self.module), buffers: self.module.named_buffers() };
         let new = Weights { parameters: all(model), buffers: model.named_buffers() };
@@ -131,14 +133,14 @@ impl How {
     }
 }
 
-/// What a step needs to average `new` in `own`.
+/// The tensors of a step that averages `new` into `own`.
 fn averaged(own: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
     let parameter = own.float()?;
     let grad = new.float()?.detach().to_dtype(parameter.dtype())?.to(&parameter.device())?;
     Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock: None, is_first: false })
 }
 
-/// Tensors of both models in pairs, if names and shapes are the same.
+/// Pairs the tensors of both models by position, if their number and shapes are the same.
 fn paired<'a>(
     what: &str,
     own: &'a [(String, AnyTensor)],

@@ -4,12 +4,12 @@ use super::groups::check;
 use crate::{Parameter, Result};
 use pagelock_tensor::{Tensor, no_grad, optimizer_steps};
 
-/// Scales the gradients of all parameters down, in place, so that the norm of all of them together, as if they were one vector,
-/// is at most `max_norm`; gives the norm that they had. PyTorch's `nn.utils.clip_grad_norm_`.
+/// Scales the gradients of all parameters down in place, so that their norm as one vector is at most `max_norm`.
+/// Returns the norm before scaling. PyTorch's `nn.utils.clip_grad_norm_`.
 ///
-/// Called between `backward` and [`Optimizer::step`](super::Optimizer::step), behind
-/// [`GradScaler::unscale`](super::GradScaler::unscale) where there is one. Nothing waits for a GPU, so it may be part of a
-/// captured step. A norm that is not finite makes gradients zeros or NaN, as in PyTorch.
+/// Call it between `backward` and [`Optimizer::step`](super::Optimizer::step), and with a scaler after
+/// [`GradScaler::unscale`](super::GradScaler::unscale). Nothing waits for a GPU, so it may be part of a captured
+/// step. If the norm is not finite, the gradients become zero or NaN, as in PyTorch.
 ///
 /// # Examples
 /// ```
@@ -33,12 +33,12 @@ pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm
     Ok(optimizer_steps::clip_grad_norm_(grads, max_norm)?)
 }
 
-/// Brings every element of the parameters' gradients that is above `clip_value` or below `−clip_value` to there, in place:
-/// PyTorch's `nn.utils.clip_grad_value_`. NaN stays.
+/// Clamps every element of the parameters' gradients to the range from `−clip_value` to `clip_value`, in place:
+/// PyTorch's `nn.utils.clip_grad_value_`. NaN stays NaN.
 ///
-/// Called between `backward` and [`Optimizer::step`](super::Optimizer::step), behind
-/// [`GradScaler::unscale`](super::GradScaler::unscale) where there is one. Nothing waits for a GPU, so it may be part of a
-/// captured step.
+/// Call it between `backward` and [`Optimizer::step`](super::Optimizer::step), and with a scaler after
+/// [`GradScaler::unscale`](super::GradScaler::unscale). Nothing waits for a GPU, so it may be part of a captured
+/// step.
 ///
 /// # Examples
 /// ```

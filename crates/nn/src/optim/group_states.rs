@@ -1,7 +1,7 @@
-//! State dicts of [`Groups`]: written, and loaded in two passes.
+//! Writing state dicts of [`Groups`], and loading them in two passes.
 //!
-//! The first pass reads everything and makes tensors as each parameter needs them, which may fail; the second changes the
-//! optimizer. Tensors that the optimizer has already are copied into, since a captured step uses them.
+//! The first pass reads everything and makes the tensors that each parameter needs, which may fail. The second pass
+//! changes the optimizer. It copies into tensors that the optimizer has already, since a captured step uses them.
 
 use super::groups::{Group, Groups, Slot, check, laid_as};
 use super::master::{Master, is_half};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 const MASTER: &str = "master_weight";
 pub(super) const LR: &str = "lr";
 pub(super) const INITIAL_LR: &str = "initial_lr";
-/// Settings of PyTorch's that say how it computes, not what.
+/// PyTorch's settings that do not change what a step computes.
 pub(super) const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
 
 impl Groups {
@@ -36,7 +36,7 @@ impl Groups {
         Ok(dict)
     }
 
-    /// Loads settings into `methods`, which are changed if this fails, too.
+    /// Loads settings into `methods`, which may be changed even if this fails.
     pub(super) fn load_state_dict(&mut self, dict: &OptimizerState, methods: &mut dyn Methods) -> Result<()> {
         let (given, groups) = (dict.param_groups.len(), self.groups.len());
         if given != groups {
@@ -62,7 +62,7 @@ impl Groups {
             group.lr.set(rates.lr);
             group.initial_lr = rates.initial_lr;
             if !methods.of(i).counts_only() {
-                clocks.claimed.clear(); // only groups that count steps alone share a clock
+                clocks.claimed.clear(); // groups share a clock only if it holds nothing but a step count
             }
             no_grad(|| group.slots.iter_mut().zip(slots).try_for_each(|(slot, read)| read.load(slot, &mut clocks)))?;
         }
@@ -70,7 +70,7 @@ impl Groups {
     }
 }
 
-/// What the state dict does not fit in.
+/// The error of a state dict that does not fit the optimizer.
 fn misfit(optimizer: &str, problem: &str) -> Error {
     Error::Argument(format!("{optimizer}: the state dict does not fit, and nothing was loaded: {problem}"))
 }
@@ -92,7 +92,7 @@ fn settings(method: &mut dyn Method, group: &Group) -> BTreeMap<String, Setting>
     all
 }
 
-/// Adds what is kept for a parameter.
+/// Adds the state of a parameter.
 fn insert(dict: &mut StateDict, number: usize, method: &dyn Method, slot: &Slot) -> tensor::Result<()> {
     let Some(State { kept, clock, .. }) = &slot.state else { return insert_master(dict, number, slot) };
     for (name, kept) in method.kept().iter().zip(kept) {
@@ -115,7 +115,7 @@ fn insert_master(dict: &mut StateDict, number: usize, slot: &Slot) -> tensor::Re
     Ok(())
 }
 
-/// The entries of `state` by number and name.
+/// The entries of a state dict by the parameter's number and by name.
 struct Entries {
     by_number: BTreeMap<usize, HashMap<String, Tensor>>,
 }
@@ -141,7 +141,7 @@ impl Entries {
     }
 }
 
-/// What a parameter has after loading: tensors of its own.
+/// The state of a parameter after loading, in tensors that nothing else uses.
 #[derive(Default)]
 struct ReadSlot {
     kept: [Option<Tensor>; KEPT],
@@ -150,13 +150,14 @@ struct ReadSlot {
     is_there: bool,
 }
 
-/// Which clock has which numbers after loading.
+/// The clocks of the parameters loaded so far, with their new numbers.
 struct Clocks {
     claimed: Vec<(Arc<Clock>, Start)>,
 }
 
 impl Clocks {
-    /// The parameter's own clock, if no other has it with other numbers; else another that has them, or a new one.
+    /// The parameter's own clock, unless it was claimed with other numbers; else a claimed clock with these numbers,
+    /// or a new one.
     fn of(&mut self, own: Option<Arc<Clock>>, start: Start, device: &tensor::Device) -> tensor::Result<Arc<Clock>> {
         let has = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == *device && at.bits() == start.bits();
         if let Some(own) = own {
@@ -181,7 +182,7 @@ impl Clocks {
 }
 
 impl ReadSlot {
-    /// Those of a group.
+    /// Reads the parameters of a group.
     fn of_group(
         optimizer: &str,
         (i, group): (usize, &mut Group),
@@ -204,7 +205,7 @@ impl ReadSlot {
         Ok(slots)
     }
 
-    /// The second pass. `clocks` are those of the parameters before, which this one may share.
+    /// The second pass. This parameter may share a clock of the parameters before it, which are in `clocks`.
     fn load(self, slot: &mut Slot, clocks: &mut Clocks) -> tensor::Result<()> {
         match (&slot.master, self.master) {
             (Some(own), Some(read)) => own.weights.copy_(&read)?,
@@ -241,7 +242,7 @@ impl ReadSlot {
         }
         let (names, clock) = (method.kept(), method.clock());
         if read.master.is_some() && entries.is_empty() && names[0].is_none() && clock.is_empty() {
-            read.is_there = false; // a method that keeps nothing but the weights
+            read.is_there = false; // the method keeps nothing but the weights
             return Ok(read);
         }
         let missing = |name: &str| {
@@ -319,7 +320,7 @@ fn read_settings(optimizer: &str, i: usize, method: &mut dyn Method, given: &Par
     Ok(Rates { lr, initial_lr: has_initial.then_some(initial_lr) })
 }
 
-/// Reads a setting into a field, or notes what is wrong. A flag that is missing is off, as in PyTorch's older files.
+/// Reads a setting into a field, or sets `wrong` to the problem. A missing flag is off, as in PyTorch's older files.
 pub(super) fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
     let given = rest.remove(name);
     match (field, given) {

@@ -1,7 +1,8 @@
-//! [`Groups`]: what all optimizers have; what differs between them is their [`Method`].
+//! [`Groups`]: the part that all optimizers share. They differ in their [`Method`].
 //!
-//! An optimizer has groups of parameters, each with settings and a learning rate of its own. In a step all groups make room for
-//! what they keep before any changes something, so that a step that is refused has changed nothing.
+//! An optimizer has groups of parameters, each with settings and a learning rate of its own. A step allocates the
+//! state of all groups before it changes anything, so that a step whose state does not fit the budget changes
+//! nothing.
 
 use super::master::Master;
 use super::method::Methods;
@@ -14,8 +15,8 @@ use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 use std::collections::HashSet;
 
-/// A parameter for an optimizer, with its name if that is known: made of a [`Parameter`], or of what
-/// [`Module::named_parameters`](crate::Module::named_parameters) gives.
+/// A parameter for an optimizer, with its name if that is known. It is made from a [`Parameter`], or from an item of
+/// [`Module::named_parameters`](crate::Module::named_parameters).
 pub struct NamedParameter {
     name: Option<String>,
     parameter: Parameter,
@@ -39,7 +40,7 @@ impl NamedParameter {
     }
 }
 
-/// The parameters in a list. A loop: `collect` would compile ten times as much in every program.
+/// Collects parameters. This is a loop because `collect` would compile ten times as much code in every program.
 pub(super) fn listed<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>) -> Vec<NamedParameter> {
     let mut list = Vec::new();
     for parameter in parameters {
@@ -53,7 +54,7 @@ pub(super) struct Slot {
     pub(super) name: Option<String>,
     pub(super) parameter: Parameter,
     pub(super) state: Option<State>,
-    pub(super) master: Option<Master>, // what is trained instead, for a parameter of half precision
+    pub(super) master: Option<Master>, // trained in place of a half-precision parameter
 }
 
 impl Slot {
@@ -61,17 +62,17 @@ impl Slot {
         Self { name, parameter, state: None, master: None }
     }
 
-    /// What the step changes.
+    /// The tensor that the step changes.
     pub(super) fn weights(&self) -> &Tensor {
         self.master.as_ref().map_or(self.parameter.as_tensor(), |master| &master.weights)
     }
 
-    /// The parameter, if something else is trained and rounded into it.
+    /// The parameter, if a master is trained in its place and rounded into it.
     pub(super) fn half(&self) -> Option<Tensor> {
         self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
     }
 
-    /// Follows the parameter to where it has moved.
+    /// Moves the state to where the parameter has moved.
     pub(super) fn follow(&mut self) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
         if followed.follow() {
@@ -83,40 +84,40 @@ impl Slot {
     }
 }
 
-/// Parameters with settings of their own: a learning rate, and what their [`Method`] has.
+/// Parameters with their own learning rate. Their other settings are in their [`Method`].
 pub(super) struct Group {
     pub(super) lr: Rate,
-    pub(super) initial_lr: Option<f64>, // where a schedule noted it
+    pub(super) initial_lr: Option<f64>, // set by a scheduler
     pub(super) slots: Vec<Slot>,
 }
 
-/// All parameters of an optimizer. It has the method of each group beside them.
+/// All parameters of an optimizer, which has the method of each group in another field.
 pub(super) struct Groups {
     pub(super) optimizer: &'static str, // its name, for errors
     pub(super) groups: Vec<Group>,      // at least one
-    calls: u64,                         // of `step`, by twos
-    is_checked: bool,                   // whether each parameter was seen to be there once
+    calls: u64,                         // of `step`, counted by twos
+    is_checked: bool,                   // whether each parameter was found to occur once
 }
 
 impl Groups {
-    /// One group.
+    /// Makes one group of all parameters.
     pub(super) fn new(optimizer: &'static str, lr: f64, parameters: Vec<NamedParameter>) -> Self {
         let slots = parameters.into_iter().map(Slot::new).collect();
         let group = Group { lr: Rate::new(lr), initial_lr: None, slots };
         Self { optimizer, groups: vec![group], calls: 0, is_checked: false }
     }
 
-    /// The learning rate of the first group, without a parameter.
+    /// A group without parameters that has the learning rate of the first group.
     pub(super) fn settings(&self) -> Self {
         Self::new(self.optimizer, self.lr(), Vec::new())
     }
 
-    /// Adds a group with the learning rate of another optimizer's first one.
+    /// Adds a group with the learning rate of `settings`.
     pub(super) fn add(&mut self, parameters: Vec<NamedParameter>, settings: Self) {
         self.push(parameters.into_iter().map(Slot::new).collect(), settings);
     }
 
-    /// Moves those parameters of the first group to a group of their own.
+    /// Moves the parameters of the first group that `belongs` accepts to a new group.
     pub(super) fn split(&mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) {
         let belong = |slot: &mut Slot| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
         let moved = self.groups[0].slots.extract_if(.., belong).collect();
@@ -142,7 +143,7 @@ impl Groups {
             Master::prepare(&mut slot.master, &slot.parameter)?;
         }
         state::keep(methods, &mut self.groups)?;
-        self.calls += 2; // one number for what comes before the step, one for what comes after
+        self.calls += 2; // one number for the clocks' update before the step, one for the update after it
         no_grad(|| {
             for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
                 state::each_clock(slots, self.calls, |clock| methods.of(i).advance(clock))?;
@@ -156,7 +157,7 @@ impl Groups {
         Ok(())
     }
 
-    /// There is something to train, each parameter once, with settings in their ranges.
+    /// Checks that there are parameters, each of them once, and that settings are in their ranges.
     fn check(&mut self, methods: &dyn Methods) -> Result<()> {
         let optimizer = self.optimizer;
         for (i, Group { lr, .. }) in self.groups.iter().enumerate() {
@@ -231,25 +232,25 @@ impl Groups {
             let Some(first) = faults.first() else { return Ok(true) };
             let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
             let are_finite = all.item::<f64>()? == 0.0;
-            // Last, so that a call that fails has scaled nothing, and may be made again.
+            // Last, so that a call that fails has scaled nothing and can be repeated.
             grads().try_for_each(|grad| grad.mul_scalar_(factor))?;
             Ok(are_finite)
         })
     }
 }
 
-/// The precision of what is kept for a parameter.
+/// The precision of the state of a parameter.
 fn dtype_beside(parameter: &Tensor) -> DType {
     if parameter.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// The tensor on the parameter's device, in its order, and in the precision of what is kept for it.
+/// The tensor on the parameter's device, in its memory order, and in the precision of its state.
 pub(super) fn laid_as(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
     let moved = tensor.to_dtype(dtype_beside(parameter))?.to(&parameter.device())?;
     if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
 }
 
-/// Refuses more or fewer learning rates than groups.
+/// Returns an error unless there is one learning rate for each group.
 pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<()> {
     if lrs.len() == groups {
         return Ok(());
@@ -260,13 +261,13 @@ pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<(
     )))
 }
 
-/// Refuses shares of running means that are not in their range.
+/// Returns an error unless both betas are in `0..1`.
 pub(super) fn check_betas(optimizer: &str, [first, second]: [f64; 2]) -> Result<()> {
     check((0.0..1.0).contains(&first), optimizer, "the first beta", first, "at least 0 and below 1")?;
     check((0.0..1.0).contains(&second), optimizer, "the second beta", second, "at least 0 and below 1")
 }
 
-/// Refuses a setting that is not `allowed` (NaN never is).
+/// Returns an error that names the `allowed` values unless `ok`. Callers compare so that NaN is not ok.
 pub(super) fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowed: &str) -> Result<()> {
     if ok {
         return Ok(());
@@ -274,7 +275,7 @@ pub(super) fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowe
     Err(Error::Argument(format!("{optimizer}: {setting} is {}; it must be {allowed}", number(value))))
 }
 
-/// What every optimizer `$name { methods: Vec<$method>, groups: Groups }` does alike.
+/// The methods that all optimizers `$name { methods: Vec<$method>, groups: Groups }` share.
 macro_rules! optimizer {
     ($name:ident, $method:ty) => {
         impl $name {
@@ -288,12 +289,12 @@ macro_rules! optimizer {
                 self
             }
 
-            /// The settings of the first group, changed; without a parameter.
+            /// An optimizer without parameters that has the settings of the first group, changed by `change`.
             fn changed(&self, change: impl FnOnce(Self) -> Self) -> Self {
                 change(Self { methods: vec![self.methods[0].clone()], groups: self.groups.settings() })
             }
 
-            /// The learning rate, in place of the one that it was made with; for groups.
+            /// Replaces the learning rate; for the `settings` of [`group`](Self::group).
             #[must_use]
             pub fn with_lr(self, lr: f64) -> Self {
                 self.groups.set_lr(lr);
@@ -313,8 +314,9 @@ macro_rules! optimizer {
                 self
             }
 
-            /// Makes a group of those parameters that `belongs` says, by name (empty if it has none) and parameter, with the settings
-            /// so far, changed by `settings`. Later calls change all groups.
+            /// Moves the parameters of the first group that `belongs` accepts to a new group, with the settings so
+            /// far, changed by `settings`. `belongs` gets the name, empty if there is none, and the parameter. Later
+            /// calls change all groups.
             ///
             /// # Examples
             /// No weight decay for biases and norms, and half the learning rate for one layer:
@@ -376,7 +378,7 @@ macro_rules! optimizer {
             }
 
             fn state_dict(&self) -> Result<$crate::optim::OptimizerState> {
-                let mut methods = self.methods.clone(); // settings are read as they are changed
+                let mut methods = self.methods.clone(); // settings are read through `&mut`, as for changing them
                 self.groups.state_dict(&mut methods)
             }
 

@@ -1,4 +1,4 @@
-//! [`Lion`]: steps of one size, in the direction of a running mean.
+//! [`Lion`]: steps of the same size for all elements, in the direction of a running mean.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
@@ -8,10 +8,11 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::LionRule;
 use pagelock_tensor::{self as tensor};
 
-/// Lion, as its authors wrote it; PyTorch has none.
+/// Lion, as in its paper; PyTorch does not have it.
 ///
-/// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then `p ← p − lr · sign(β₁ m + (1 − β₁) g)`,
-/// `m ← β₂ m + (1 − β₂) g`. It keeps half of what Adam keeps, and wants a learning rate of a third to a tenth of Adam's.
+/// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then
+/// `p ← p − lr · sign(β₁ m + (1 − β₁) g)`, `m ← β₂ m + (1 − β₂) g`. Its state is half of Adam's, and it needs a
+/// learning rate of a third to a tenth of Adam's.
 ///
 /// X. Chen et al., "Symbolic discovery of optimization algorithms", 2023, <https://arxiv.org/abs/2302.06675>.
 ///
@@ -29,18 +30,18 @@ pub struct Lion {
 }
 
 impl Lion {
-    /// The paper's other defaults: betas 0.9 and 0.99. Its learning rate is 1e-4.
+    /// The other settings have the paper's defaults: betas 0.9 and 0.99. The paper's learning rate is 1e-4.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the running mean counts in the step, and how much of it is kept, each in `0..1`; 0.9 and 0.99 by default.
+    /// The weight of the running mean in the step, and its decay factor, each in `0..1`; 0.9 and 0.99 by default.
     #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
         self.set(|rule| rule.betas = [mean, square])
@@ -52,7 +53,7 @@ impl Lion {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

@@ -1,4 +1,4 @@
-//! [`Method`]: what differs between optimizers, each in a file of its own.
+//! [`Method`]: what differs between optimizers. Each optimizer has a file of its own.
 
 use super::groups::Group;
 use super::state::Clock;
@@ -6,10 +6,10 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::{self as tensor};
 
-/// Tensors that are kept for a parameter, at most.
+/// The most state tensors of a parameter.
 pub(super) const KEPT: usize = 3;
 
-/// Numbers that a clock begins with, at most three.
+/// The initial numbers of a clock, at most three.
 #[derive(Clone, Copy)]
 pub(super) struct Start {
     numbers: [f64; 3],
@@ -38,43 +38,43 @@ impl Start {
 
 /// The formula of an optimizer, with the settings of a group. Names are those of PyTorch's state dicts.
 pub(super) trait Method {
-    /// What its clock counts; `step` comes first, if anything does.
+    /// The names of the numbers of its clock, `step` first; empty if it has no clock.
     fn clock(&self) -> &'static [&'static str] {
         &["step"]
     }
 
-    /// Whether all that its clock says is how many steps there were, so that groups with other settings may have the same one.
+    /// Whether its clock only counts steps, so that groups with different settings can share it.
     fn counts_only(&self) -> bool {
         self.clock().len() == 1
     }
 
-    /// Refuses settings outside their ranges.
+    /// Returns an error for a setting outside its range.
     fn check(&self) -> Result<()>;
 
-    /// Refuses a parameter that it cannot train.
+    /// Returns an error for a parameter that it cannot train.
     fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
         let _ = parameter;
         Ok(())
     }
 
-    /// Shows all settings but the learning rate.
+    /// Passes all settings but the learning rate to `show`, which reads or changes them.
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>));
 
-    /// The tensors that are kept for a parameter.
+    /// The names of the state tensors of a parameter.
     fn kept(&self) -> [Option<&'static str>; KEPT];
 
-    /// What their elements are at first.
+    /// The initial value of the elements of the state tensors.
     fn start(&self) -> f64 {
         0.0
     }
 
-    /// What the numbers of the clock are at first.
+    /// The initial numbers of the clock.
     fn clock_start(&self, lr: f64) -> Start {
         let _ = lr;
         Start::new(&[0.0; 3][..self.clock().len()])
     }
 
-    /// Counts a step.
+    /// Updates the clock before a step.
     fn advance(&self, clock: &Clock) -> tensor::Result<()> {
         match self.clock().len() {
             1 => clock.numbers.add_scalar_(1),
@@ -82,23 +82,24 @@ pub(super) trait Method {
         }
     }
 
-    /// What becomes of the clock after a step.
+    /// Updates the clock after a step.
     fn after(&self, clock: &Clock, lr: &Rate) -> tensor::Result<()> {
         let _ = (clock, lr);
         Ok(())
     }
 
-    /// Changes every parameter that has a gradient. Each of `methods` is that of a group.
+    /// Changes every parameter that has a gradient. `methods[i]` is the method of `groups[i]`.
     fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()>
     where
         Self: Sized;
 }
 
-/// The methods of an optimizer, one for each group. What works with this is compiled once, not for each type of method.
+/// The methods of an optimizer, one for each group. Code that uses this trait is compiled once, not for each type of
+/// method.
 pub(super) trait Methods {
     fn of(&self, group: usize) -> &dyn Method;
     fn of_mut(&mut self, group: usize) -> &mut dyn Method;
-    /// [`Method::apply`].
+    /// Calls [`Method::apply`].
     fn apply(&self, groups: &[Group]) -> tensor::Result<()>;
 }
 
@@ -122,8 +123,8 @@ pub(super) enum Field<'a> {
     Numbers(&'a mut [f64]),
     Integer(&'a mut u64),
     Flag(&'a mut bool),
-    /// One of some names, by its place among them. None in PyTorch's state dicts is the first.
+    /// One of several names, by its index. `None` in PyTorch's state dicts means the first one.
     Choice(&'a mut usize, &'a [&'static str]),
-    /// What is always so for this optimizer, and must be so in what is loaded.
+    /// A flag that always has this value for this optimizer, and must have it in a state dict to load.
     Fixed(bool),
 }

@@ -1,13 +1,13 @@
-//! Optimizers with PyTorch's formulas and defaults: [`Sgd`], [`Adam`], [`AdamW`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adamax`],
-//! [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], [`Lion`], and [`Lbfgs`], which asks for the loss itself; averages of weights ([`AveragedModel`]); schedules of learning rates
-//! ([`lr_scheduler`]).
+//! Optimizers with PyTorch's formulas and defaults: [`Sgd`], [`Adam`], [`AdamW`], [`RmsProp`], [`Adagrad`],
+//! [`Adadelta`], [`Adamax`], [`NAdam`], [`RAdam`], [`Asgd`], [`Muon`], [`Lion`], and [`Lbfgs`], which evaluates the
+//! loss itself; averages of weights ([`AveragedModel`]); schedules of learning rates ([`lr_scheduler`]).
 //!
-//! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first step.
-//! Steps change elements in place outside the autograd graph; their tensors come from the pool.
-//! A parameter without a gradient is left as it is.
+//! An optimizer holds handles to the parameters that it changes, and state of the same shapes, made in the first
+//! step. Steps change elements in place outside the autograd graph; their temporary tensors come from the memory
+//! pool. A parameter without a gradient is left as it is.
 //!
-//! State is `f64` for parameters of `f64`, else `f32`. Beside a parameter of half precision an optimizer also keeps its
-//! weights in `f32` (`master.rs`), so that steps smaller than the parameter's precision add up.
+//! State is `f64` for `f64` parameters and `f32` for all others. For a half-precision parameter an optimizer also
+//! keeps `f32` weights (`master.rs`), so that steps smaller than the parameter's precision add up.
 
 mod adadelta;
 mod adagrad;
@@ -73,17 +73,17 @@ pub trait Optimizer {
     /// Changes every parameter that has a gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is nothing to train, or a setting is outside its range, with nothing changed;
+    /// [`Error::Argument`] if there are no parameters, or a setting is outside its range, with nothing changed;
     /// [`Error::Tensor`] if its state does not fit the memory budget.
     fn step(&mut self) -> Result<()>;
 
-    /// Forgets all gradients.
+    /// Drops all gradients.
     fn zero_grad(&mut self);
 
-    /// The learning rate, of the first group.
+    /// The learning rate of the first group.
     fn lr(&self) -> f64;
 
-    /// Changes the learning rate, of all groups.
+    /// Sets the learning rate of all groups.
     fn set_lr(&mut self, lr: f64);
 
     /// The learning rate of each group of parameters; one if there are no groups.
@@ -91,50 +91,52 @@ pub trait Optimizer {
         vec![self.lr()]
     }
 
-    /// Changes the learning rate of each group.
+    /// Sets the learning rate of each group.
     ///
     /// # Errors
-    /// [`Error::Argument`] if these are not as many as there are groups, with nothing changed.
+    /// [`Error::Argument`] unless `lrs` has one rate for each group, with nothing changed.
     fn set_lrs(&mut self, lrs: &[f64]) -> Result<()> {
         groups::check_lrs("the optimizer", lrs, 1)?;
         lrs.iter().for_each(|lr| self.set_lr(*lr));
         Ok(())
     }
 
-    /// Notes the learning rates that a schedule began with, which state dicts have as `initial_lr`.
+    /// Stores the learning rates that a scheduler began with. State dicts contain them as `initial_lr`.
     fn set_initial_lrs(&mut self, lrs: &[f64]) {
         let _ = lrs;
     }
 
-    /// Settings and everything that is kept from step to step, as PyTorch's `optimizer.state_dict()`. Its tensors are the
-    /// optimizer's own: a later step changes them.
+    /// The settings and the state, as PyTorch's `optimizer.state_dict()`. Its tensors are the optimizer's own: a
+    /// later step changes them.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the optimizer has no state dict, as one that does not implement this;
-    /// [`Error::Tensor`] if a tensor on another device cannot be read.
+    /// [`Error::Argument`] if the optimizer does not implement state dicts; [`Error::Tensor`] if a tensor on another
+    /// device cannot be read.
     fn state_dict(&self) -> Result<OptimizerState> {
         Err(no_state_dict())
     }
 
-    /// Goes on where the optimizer of `state` was, which may be one of PyTorch's: takes over its settings, learning rates among
-    /// them, and copies what it kept, in the precision and on the device of each parameter. A parameter that `state` has nothing
-    /// for begins anew.
+    /// Resumes from the optimizer that `state` was made from, which may be one of PyTorch's. It takes over the
+    /// settings, learning rates included, and copies the state in the precision and to the device of each parameter.
+    /// A parameter without entries in `state` starts without state.
     ///
-    /// A captured step ([`CapturedStep`](pagelock_tensor::CapturedStep)) goes on with what is loaded, but for settings other than the
-    /// learning rate: load before the first step is captured, or let it forget.
+    /// A captured step ([`CapturedStep`](pagelock_tensor::CapturedStep)) uses the loaded state and learning rates,
+    /// but not the other settings: load before the first step is captured, or call
+    /// [`forget`](pagelock_tensor::CapturedStep::forget).
     ///
     /// # Errors
-    /// [`Error::Argument`] names what does not fit: groups, settings, entries that are missing or that the optimizer does not know,
-    /// shapes; [`Error::Tensor`] if it does not fit the memory budget. Nothing was loaded then.
+    /// [`Error::Argument`] names what does not fit: groups, settings, shapes, or entries that are missing or unknown;
+    /// [`Error::Tensor`] if the state does not fit the memory budget. Nothing is loaded then.
     fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
         let _ = state;
         Err(no_state_dict())
     }
 
-    /// Multiplies every gradient by `factor`, and says whether all are then finite; see [`GradScaler`].
+    /// Multiplies every gradient by `factor`, and returns whether all are finite after that; see [`GradScaler`].
     ///
     /// # Errors
-    /// [`Error::Tensor`] if the gradients cannot be read, as in a captured step, which the host does not wait for.
+    /// [`Error::Tensor`] if the gradients cannot be read, for example in a captured step, during which the host
+    /// cannot wait for the device.
     fn scale_gradients(&mut self, factor: f64) -> Result<bool>;
 }
 

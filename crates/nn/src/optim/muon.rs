@@ -1,4 +1,4 @@
-//! [`Muon`]: steps along the nearest orthogonal matrix.
+//! [`Muon`]: steps along the orthogonal matrix nearest to the momentum.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, Slot, check, listed, optimizer};
@@ -10,10 +10,11 @@ use pagelock_tensor::{self as tensor, DType, Tensor};
 /// Muon, as PyTorch's `optim.Muon`, for the matrices inside a network; give embeddings, biases, norms and the last layer to
 /// [`AdamW`](super::AdamW).
 ///
-/// With gradient `g`: `b ← momentum · b + (1 − momentum) · g`, `u = b` or with nesterov `u = momentum · b + (1 − momentum) · g`; first
-/// `p ← p · (1 − lr · weight_decay)`, then `p ← p − lr · s · O`, where `O` is about the orthogonal matrix nearest to `u`, and `s` depends
-/// on the shape ([`AdjustLr`]). `O` comes of `ns_steps` Newton-Schulz steps in `bf16`: `X ← a X + (b A + c A²) X` with `A = X Xᵀ`,
-/// from `u` divided by its norm.
+/// With gradient `g`: `b ← momentum · b + (1 − momentum) · g`, and `u = b`, or with nesterov
+/// `u = momentum · b + (1 − momentum) · g`. First `p ← p · (1 − lr · weight_decay)`, then `p ← p − lr · s · O`, where
+/// `O` approximates the orthogonal matrix nearest to `u`, and `s` depends on the shape ([`AdjustLr`]). `O` is the
+/// result of `ns_steps` Newton-Schulz steps in `bf16`, `X ← a X + (b A + c A²) X` with `A = X Xᵀ`, that start from
+/// `u` divided by its norm.
 ///
 /// K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, <https://kellerjordan.github.io/posts/muon/>.
 ///
@@ -31,15 +32,15 @@ pub struct Muon {
     groups: Groups,
 }
 
-/// By what [`Muon`] multiplies the learning rate for a matrix of `rows` and `columns`.
+/// The factor by which [`Muon`] multiplies the learning rate for a matrix of `rows` and `columns`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AdjustLr {
-    /// By `√max(1, rows / columns)`, as its author does: `"original"`.
+    /// `√max(1, rows / columns)`, as Muon's author has it: `"original"`.
     #[default]
     Original,
-    /// By `0.2 · √max(rows, columns)`, so that steps are as long as AdamW's: `"match_rms_adamw"`.
+    /// `0.2 · √max(rows, columns)`, so that steps are as long as AdamW's: `"match_rms_adamw"`.
     MatchRmsAdamW,
-    /// By `√(rows / columns)`: `"spectral_unclamped"`.
+    /// `√(rows / columns)`: `"spectral_unclamped"`.
     SpectralUnclamped,
 }
 
@@ -61,12 +62,13 @@ impl AdjustLr {
 }
 
 impl Muon {
-    /// PyTorch's other defaults: momentum 0.95, nesterov, weight decay 0.1, 5 steps. Its learning rate is 1e-3.
+    /// The other settings have PyTorch's defaults: momentum 0.95, nesterov, weight decay 0.1, 5 Newton-Schulz steps.
+    /// PyTorch's learning rate is 1e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let descent = SgdRule {
             momentum: 0.0,
@@ -94,13 +96,13 @@ impl Muon {
         self.set(|method| method.descent.weight_decay = weight_decay)
     }
 
-    /// How much of the last step's direction is kept, at least 0; 0.95 by default.
+    /// The decay factor of the running mean of gradients, at least 0; 0.95 by default.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         self.set(|method| method.momentum = momentum)
     }
 
-    /// Whether to look ahead by one step, as it does by default.
+    /// Whether to use Nesterov momentum; true by default.
     #[must_use]
     pub fn nesterov(self, nesterov: bool) -> Self {
         self.set(|method| method.nesterov = nesterov)
@@ -112,19 +114,19 @@ impl Muon {
         self.set(|method| method.ns_coefficients = ns_coefficients)
     }
 
-    /// The least norm that a direction is divided by, at least 0; 1e-7 by default.
+    /// The lower bound of the norm by which a direction is divided, at least 0; 1e-7 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|method| method.eps = eps)
     }
 
-    /// How many Newton-Schulz steps, below 100; 5 by default.
+    /// The number of Newton-Schulz steps, below 100; 5 by default.
     #[must_use]
     pub fn ns_steps(self, ns_steps: u32) -> Self {
         self.set(|method| method.ns_steps = ns_steps.into())
     }
 
-    /// By what the learning rate is multiplied.
+    /// The factor of the learning rate; [`AdjustLr::Original`] by default.
     #[must_use]
     pub fn adjust_lr(self, adjust_lr: AdjustLr) -> Self {
         self.set(|method| method.adjust_lr = adjust_lr)
@@ -194,7 +196,8 @@ impl Method for MuonMethod {
 }
 
 impl MuonMethod {
-    /// The step of a parameter, if it has a gradient: of plain descent, with the orthogonal matrix as its gradient.
+    /// The inputs of a parameter's step, if it has a gradient: plain descent with the orthogonal matrix as the
+    /// gradient.
     fn tensors(&self, slot: &Slot) -> tensor::Result<Option<StepTensors>> {
         let direction = slot.state.as_ref().and_then(|state| state.kept[0].as_ref());
         let (Some(direction), Some(grad)) = (direction, slot.parameter.grad()) else { return Ok(None) };
@@ -211,7 +214,8 @@ impl MuonMethod {
         Ok(Some(StepTensors { parameter, grad, half, kept: [None, None, None], clock: None, is_first: true }))
     }
 
-    /// About the orthogonal matrix nearest to `x`, by Newton-Schulz steps on the side that is shorter.
+    /// Approximates the orthogonal matrix nearest to `x` by Newton-Schulz steps, whose `A` has the size of the
+    /// shorter side.
     fn orthogonal(&self, x: &Tensor) -> tensor::Result<Tensor> {
         let ([a, b, c], is_tall) = (self.ns_coefficients, x.dims()[0] > x.dims()[1]);
         let half = x.to_dtype(DType::BF16)?;

@@ -1,4 +1,4 @@
-//! [`RAdam`]: Adam whose first steps are those of momentum, until squares are known well enough.
+//! [`RAdam`]: Adam that takes momentum steps at first, until its mean squares are accurate enough.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
@@ -31,43 +31,45 @@ pub struct RAdam {
 }
 
 impl RAdam {
-    /// PyTorch's other defaults: betas 0.9 and 0.999, eps 1e-8. Its learning rate is 1e-3.
+    /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 1e-3.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule =
             RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the running mean and of the running square is kept, each in `0..1`; 0.9 and 0.999 by default.
+    /// The decay factors of the running mean and of the running mean square, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
         self.set(|rule| rule.betas = [mean, square])
     }
 
-    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|rule| rule.eps = eps)
     }
 
-    /// How much of each parameter is added to its gradient, or by how much it shrinks if decoupled, at least 0; 0 by default.
+    /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
+    /// at least 0; 0 by default.
     #[must_use]
     pub fn weight_decay(self, weight_decay: f64) -> Self {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Shrinks parameters by `lr · weight_decay` instead of adding weight decay to gradients.
+    /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
+    /// default.
     #[must_use]
     pub fn decoupled_weight_decay(self, decoupled_weight_decay: bool) -> Self {
         self.set(|rule| rule.is_decoupled = decoupled_weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

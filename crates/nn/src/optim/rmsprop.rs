@@ -31,25 +31,25 @@ pub struct RmsProp {
 }
 
 impl RmsProp {
-    /// PyTorch's other defaults: alpha 0.99, eps 1e-8, no momentum. Its learning rate is 0.01.
+    /// The other settings have PyTorch's defaults: alpha 0.99, eps 1e-8, no momentum. PyTorch's learning rate is 0.01.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule =
             RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false };
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the running square is kept, at least 0; 0.99 by default.
+    /// The decay factor of the running mean square, at least 0; 0.99 by default.
     #[must_use]
     pub fn alpha(self, alpha: f64) -> Self {
         self.set(|rule| rule.alpha = alpha)
     }
 
-    /// What keeps the step finite where gradients vanish, at least 0; 1e-8 by default.
+    /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         self.set(|rule| rule.eps = eps)
@@ -61,19 +61,19 @@ impl RmsProp {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// How much of the last step's direction is kept, at least 0; 0 by default.
+    /// The factor of the previous step's direction, at least 0; 0 by default.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         self.set(|rule| rule.momentum = momentum)
     }
 
-    /// Divides by the deviation of gradients from their running mean.
+    /// Whether to divide by the standard deviation of gradients instead of their root mean square; false by default.
     #[must_use]
     pub fn centered(self, centered: bool) -> Self {
         self.set(|rule| rule.centered = centered)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

@@ -1,15 +1,15 @@
-//! [`GradScaler`]: losses multiplied by a factor, so that small gradients survive half precision.
+//! [`GradScaler`]: multiplies losses by a factor, so that small gradients survive half precision.
 
 use super::Optimizer;
 use crate::{Error, Result};
 use pagelock_tensor::{self as tensor, Tensor};
 
-/// Scales a loss up, so that its gradients in `f16` do not become 0, and gradients down again before a step, as PyTorch's
-/// `torch.amp.GradScaler`: a step with gradients that are not finite is left out.
+/// Scales a loss up so that its `f16` gradients do not underflow, and scales the gradients down again before a step,
+/// as PyTorch's `torch.amp.GradScaler`. A step whose gradients are not finite is skipped.
 ///
-/// The scale starts at 65,536; it is halved when a step was left out, and doubled after 2,000 steps in a row that were not.
-/// `step` reads one number from the device, so it waits for it, and cannot be part of a captured step. One scaler is for one
-/// optimizer. `bf16`, which has the range of `f32`, needs no scaler.
+/// The scale starts at 65,536. It is halved when a step is skipped, and doubled after 2,000 steps in a row that are
+/// not. `step` reads one number from the device, so it waits for the device and cannot be part of a captured step.
+/// Each optimizer needs its own scaler. `bf16`, which has the range of `f32`, needs no scaler.
 ///
 /// # Examples
 /// ```
@@ -36,15 +36,15 @@ pub struct GradScaler {
     backoff: f64,
     interval: u32,
     good_steps: u32,         // in a row
-    is_finite: Option<bool>, // what is known of the gradients since the last update
+    is_finite: Option<bool>, // whether the unscaled gradients are; `None` before they are unscaled
 }
 
-/// Where a [`GradScaler`] is: all that has to be kept to go on with it.
+/// The state of a [`GradScaler`]: all that is needed to resume it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScalerState {
-    /// The scale now.
+    /// The current scale.
     pub scale: f64,
-    /// How many steps in a row were good since it changed: PyTorch's `_growth_tracker`.
+    /// The number of steps in a row with finite gradients since the scale changed: PyTorch's `_growth_tracker`.
     pub good_steps: u32,
 }
 
@@ -56,51 +56,51 @@ impl Default for GradScaler {
 }
 
 impl GradScaler {
-    /// With PyTorch's defaults.
+    /// A scaler with PyTorch's defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The scale to start with.
+    /// The initial scale; 65,536 by default.
     #[must_use]
     pub fn init_scale(self, scale: f64) -> Self {
         Self { scale, ..self }
     }
 
-    /// By what the scale grows.
+    /// The factor by which the scale grows; 2 by default.
     #[must_use]
     pub fn growth_factor(self, growth: f64) -> Self {
         Self { growth, ..self }
     }
 
-    /// By what the scale is multiplied when gradients were not finite.
+    /// The factor of the scale after gradients that are not finite; 0.5 by default.
     #[must_use]
     pub fn backoff_factor(self, backoff: f64) -> Self {
         Self { backoff, ..self }
     }
 
-    /// After how many good steps in a row the scale grows.
+    /// The number of steps in a row with finite gradients after which the scale grows; 2,000 by default.
     #[must_use]
     pub fn growth_interval(self, steps: u32) -> Self {
         Self { interval: steps, ..self }
     }
 
-    /// The scale now.
+    /// The current scale.
     pub fn get_scale(&self) -> f64 {
         self.scale
     }
 
-    /// Where it is.
+    /// The state, to resume from.
     pub fn state(&self) -> ScalerState {
         ScalerState { scale: self.scale, good_steps: self.good_steps }
     }
 
-    /// Goes on from the [`state`](Self::state) of a scaler with the same settings.
+    /// Resumes from the [`state`](Self::state) of a scaler with the same settings.
     pub fn load_state(&mut self, state: ScalerState) {
         (self.scale, self.good_steps, self.is_finite) = (state.scale, state.good_steps, None);
     }
 
-    /// The loss times the scale: what `backward` is called of.
+    /// The loss times the scale. Call `backward` on it.
     ///
     /// # Errors
     /// The result does not fit the memory budget.
@@ -108,10 +108,10 @@ impl GradScaler {
         loss.mul_scalar(self.scale)
     }
 
-    /// Divides the optimizer's gradients by the scale, for who wants to see or clip them before [`step`](Self::step).
+    /// Divides the optimizer's gradients by the scale. Call it to read or clip them before [`step`](Self::step).
     ///
     /// # Errors
-    /// [`Error::Argument`] without an [`update`](Self::update) in between; those of
+    /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between; the errors of
     /// [`Optimizer::scale_gradients`].
     pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
         if self.is_finite.is_some() {
@@ -123,11 +123,11 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Divides the gradients by the scale, unless that was done, and lets the optimizer do its step if they are finite;
-    /// whether it did.
+    /// Divides the gradients by the scale, unless [`unscale`](Self::unscale) has done so, and calls
+    /// [`Optimizer::step`] if they are finite. Returns whether they are.
     ///
     /// # Errors
-    /// Those of [`Optimizer::scale_gradients`] and [`Optimizer::step`].
+    /// The errors of [`Optimizer::scale_gradients`] and [`Optimizer::step`].
     pub fn step(&mut self, optimizer: &mut impl Optimizer) -> Result<bool> {
         if self.is_finite.is_none() {
             self.unscale(optimizer)?;
@@ -139,7 +139,7 @@ impl GradScaler {
         Ok(is_finite)
     }
 
-    /// Changes the scale by how the last step went.
+    /// Adjusts the scale to the result of the last step.
     pub fn update(&mut self) {
         match self.is_finite.take() {
             None => {}

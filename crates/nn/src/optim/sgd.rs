@@ -10,8 +10,9 @@ use pagelock_tensor::{self as tensor};
 
 /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
 ///
-/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g` (`b = g` in the
-/// first step) and then `g ← b`, or with nesterov `g ← g + momentum · b`; at last `p ← p − lr · g`.
+/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum,
+/// `b ← momentum · b + (1 − dampening) · g` (`b = g` in the first step) and then `g ← b`, or with nesterov
+/// `g ← g + momentum · b`; finally `p ← p − lr · g`.
 ///
 /// Momentum: I. Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013,
 /// <https://proceedings.mlr.press/v28/sutskever13.html>.
@@ -36,7 +37,7 @@ impl Sgd {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let rule = SgdRule {
             momentum: 0.0,
@@ -49,19 +50,19 @@ impl Sgd {
         Self::with(rule, lr, parameters)
     }
 
-    /// How much of the last step's direction is kept, at least 0.
+    /// The factor of the previous step's direction, at least 0; 0 by default.
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         self.set(|rule| rule.momentum = momentum)
     }
 
-    /// By how much new gradients count less than the kept direction.
+    /// The share by which new gradients are reduced in the momentum; 0 by default.
     #[must_use]
     pub fn dampening(self, dampening: f64) -> Self {
         self.set(|rule| rule.dampening = dampening)
     }
 
-    /// Looks ahead by one step: Nesterov's momentum. Needs a momentum above 0 and no dampening.
+    /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
     #[must_use]
     pub fn nesterov(self, nesterov: bool) -> Self {
         self.set(|rule| rule.nesterov = nesterov)
@@ -73,7 +74,7 @@ impl Sgd {
         self.set(|rule| rule.weight_decay = weight_decay)
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(self, maximize: bool) -> Self {
         self.set(|rule| rule.maximize = maximize)

@@ -1,7 +1,9 @@
-//! [`State`]: what an optimizer keeps for a parameter from its first step on, and [`Clock`], which counts its steps.
+//! [`State`]: the state that an optimizer keeps for a parameter from its first step on, and [`Clock`], which counts
+//! its steps.
 //!
-//! A step of many parameters is one launch on a GPU as long as they share a clock, so those that take their first step together
-//! get one. A parameter that has no gradient in a later step stays behind with it: those that go on get a copy, one for all of them.
+//! A step of many parameters is one launch on a GPU as long as they share a clock, so parameters that take their
+//! first step together share one. If some of them have no gradient in a later step, these keep the clock, and the
+//! others share a copy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,21 +13,21 @@ use super::method::{KEPT, Method, Methods};
 use pagelock_tensor::optimizer_steps::{Rate, StepTensors};
 use pagelock_tensor::{self as tensor, Device, Tensor};
 
-/// What is kept for one parameter.
+/// The state of one parameter.
 pub(super) struct State {
-    /// Of the parameter's shape, in the places that the method names.
+    /// Tensors of the parameter's shape, in the order of [`Method::kept`].
     pub(super) kept: [Option<Tensor>; KEPT],
-    /// None if the method names no number of its clock.
+    /// `None` if the method has no clock.
     pub(super) clock: Option<Arc<Clock>>,
-    /// Whether nothing was kept yet.
+    /// Whether the next step is the first.
     pub(super) is_first: bool,
 }
 
-/// Numbers that change from step to step, alike for some parameters: how many steps they took, first of all. `f64` where the
-/// parameters are, so that captured steps count too.
+/// Numbers that change from step to step, and that several parameters may share. The first is the number of steps.
+/// They are `f64` on the parameters' device, so that captured steps count too.
 pub(super) struct Clock {
     pub(super) numbers: Tensor,
-    seen_in: AtomicU64, // the latest call that did something with it
+    seen_in: AtomicU64, // the latest call that updated it
 }
 
 impl Clock {
@@ -38,19 +40,19 @@ impl Clock {
         Ok(Self::new(numbers.to(device)?))
     }
 
-    /// Whether this is the first time that it is asked in a call.
+    /// Whether this is the first query in `call`.
     pub(super) fn is_due(&self, call: u64) -> bool {
         self.seen_in.swap(call, Relaxed) != call
     }
 }
 
 impl State {
-    /// The same where the parameter is now, and in its order and precision.
+    /// The state for `parameter`: on its device, and in its memory order and precision.
     pub(super) fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
         let device = parameter.device();
         let clock = match &self.clock {
             Some(clock) if clock.numbers.device() != device => Some(Clock::new(clock.numbers.to(&device)?)),
-            clock => clock.clone(), // then it stays the clock of others, too
+            clock => clock.clone(), // still shared with other parameters
         };
         let mut kept = [const { None }; KEPT];
         for (to, from) in kept.iter_mut().zip(&self.kept) {
@@ -60,7 +62,7 @@ impl State {
     }
 }
 
-/// Room for what the methods keep, for every parameter that has a gradient. A clock that only counts is that of several groups.
+/// Allocates the state of every parameter that has a gradient. Groups share a clock that only counts steps.
 pub(super) fn keep(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Result<()> {
     let mut parted = Parted::from_resting(groups);
     let mut beginners: Option<Arc<Clock>> = None;
@@ -95,7 +97,7 @@ pub(super) fn keep(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Resul
     Ok(())
 }
 
-/// The clocks of parameters that rest, each with the one of those that go on, once there is one.
+/// The clocks of parameters without a gradient, each with the copy for the parameters that have one, once it is made.
 struct Parted(Vec<(Arc<Clock>, Option<Arc<Clock>>)>);
 
 impl Parted {
@@ -110,7 +112,7 @@ impl Parted {
         Self(resting)
     }
 
-    /// Replaces a clock that rests by a copy that goes on.
+    /// Replaces the clock of a parameter with a gradient by a copy, if a parameter without one has it too.
     fn leave(&mut self, clock: &mut Option<Arc<Clock>>) -> tensor::Result<()> {
         let Some(clock) = clock else { return Ok(()) };
         let Some((_, copy)) = self.0.iter_mut().find(|(resting, _)| Arc::ptr_eq(clock, resting)) else { return Ok(()) };
@@ -124,7 +126,7 @@ impl Parted {
     }
 }
 
-/// Makes what is named and not there yet.
+/// Allocates the named tensors that are missing.
 fn fill(
     method: &dyn Method,
     names: [Option<&'static str>; KEPT],
@@ -137,7 +139,7 @@ fn fill(
     Ok(())
 }
 
-/// Does `work` once for each clock of parameters that have a gradient, for a `call` that none before had.
+/// Calls `work` once for each clock of parameters that have a gradient. `call` must be a number not used before.
 pub(super) fn each_clock(slots: &[Slot], call: u64, work: impl Fn(&Clock) -> tensor::Result<()>) -> tensor::Result<()> {
     for Slot { parameter, state, .. } in slots {
         let state = state.as_ref().filter(|_| parameter.grad().is_some());
@@ -148,7 +150,7 @@ pub(super) fn each_clock(slots: &[Slot], call: u64, work: impl Fn(&Clock) -> ten
     Ok(())
 }
 
-/// Notes that those with a gradient took a step.
+/// Records that the parameters with a gradient have taken a step.
 pub(super) fn begin(slots: &mut [Slot]) {
     for Slot { parameter, state, .. } in slots {
         if let Some(state) = state.as_mut().filter(|_| parameter.grad().is_some()) {
@@ -157,7 +159,7 @@ pub(super) fn begin(slots: &mut [Slot]) {
     }
 }
 
-/// What a step needs for every parameter that has a gradient, with the rule and the learning rate of its group.
+/// The inputs of a step for every parameter that has a gradient, with the rule and the learning rate of its group.
 pub(super) fn step_tensors<'a, R: 'a>(
     rules: impl Iterator<Item = &'a R>,
     groups: &'a [Group],
@@ -167,7 +169,7 @@ pub(super) fn step_tensors<'a, R: 'a>(
 }
 
 impl Slot {
-    /// What a step needs, if there is a gradient.
+    /// The inputs of a step, if there is a gradient.
     fn step_tensors(&self) -> Option<StepTensors> {
         let (parameter, half, grad) = (self.weights().clone(), self.half(), self.parameter.grad()?);
         let (kept, clock, is_first) = match &self.state {

@@ -1,8 +1,8 @@
-//! [`OptimizerState`]: all that an optimizer needs to go on where it was, as PyTorch's `optimizer.state_dict()`.
+//! [`OptimizerState`]: all that an optimizer needs to resume, as PyTorch's `optimizer.state_dict()`.
 //!
 //! ```text
 //! parameters, numbered in the order of groups    0        1       2           3
-//! state                                          0.step 0.exp_avg 0.exp_avg_sq 1.step …     what is kept for each
+//! state                                          0.step 0.exp_avg 0.exp_avg_sq 1.step …     the state of each
 //! param_groups                                   [lr, betas, …, params: [0, 1]]  [lr, …, params: [2, 3]]
 //! ```
 
@@ -10,11 +10,11 @@ use crate::{Error, Result, StateDict};
 use pagelock_tensor::{AnyTensor, Bool, DType, Float, Int, Kind, Tensor};
 use std::collections::BTreeMap;
 
-/// What an optimizer has beside its parameters, in PyTorch's layout: made by
-/// [`Optimizer::state_dict`](super::Optimizer::state_dict), taken by
-/// [`Optimizer::load_state_dict`](super::Optimizer::load_state_dict).
+/// The settings and the state of an optimizer, in PyTorch's layout.
+/// [`Optimizer::state_dict`](super::Optimizer::state_dict) returns it, and
+/// [`Optimizer::load_state_dict`](super::Optimizer::load_state_dict) loads it.
 ///
-/// [`to_dict`](Self::to_dict) makes a dict of tensors of it, for a file.
+/// [`to_dict`](Self::to_dict) converts it to a dict of tensors, for a file.
 ///
 /// # Examples
 /// ```
@@ -39,19 +39,21 @@ use std::collections::BTreeMap;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct OptimizerState {
-    /// What is kept for each parameter that has taken a step: the parameter's number, a dot, and PyTorch's name, as in `0.exp_avg`.
-    /// A parameter of half precision has its `f32` weights here too, as `master_weight`, which PyTorch has not.
+    /// The state of each parameter that has taken a step. Its names are the parameter's number, a dot, and PyTorch's
+    /// name, as in `0.exp_avg`. A half-precision parameter also has its `f32` weights, as `master_weight`, which
+    /// PyTorch does not have.
     ///
-    /// From [`Optimizer::state_dict`](super::Optimizer::state_dict) the tensors are the optimizer's own: a later step changes them.
+    /// The tensors of [`Optimizer::state_dict`](super::Optimizer::state_dict) are the optimizer's own: a later step
+    /// changes them.
     pub state: StateDict,
     /// The groups of parameters.
     pub param_groups: Vec<ParamGroup>,
 }
 
-/// The settings of a group of parameters, and which they are.
+/// The settings of a group of parameters, and the numbers of its parameters.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParamGroup {
-    /// By PyTorch's name: `lr`, `betas`, `weight_decay`, …; `initial_lr` where a schedule noted it.
+    /// The settings by PyTorch's names: `lr`, `betas`, `weight_decay`, …; `initial_lr` if a scheduler set it.
     pub settings: BTreeMap<String, Setting>,
     /// The numbers of its parameters.
     pub params: Vec<usize>,
@@ -61,7 +63,7 @@ pub struct ParamGroup {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Setting {
-    /// Of what was not chosen, such as `line_search_fn`.
+    /// No choice, such as `line_search_fn` without a line search.
     None,
     /// Such as `lr`.
     Number(f64),
@@ -80,8 +82,9 @@ const GROUPS: &str = "param_groups.";
 const PARAMS: &str = "params";
 
 impl OptimizerState {
-    /// All of it as tensors, for [`save_safetensors`](crate::save_safetensors): `state.0.exp_avg`, `param_groups.0.lr` (one `f64`),
-    /// `param_groups.0.betas`, `param_groups.0.amsgrad` (a truth value), `param_groups.0.params` (integers); text as bytes.
+    /// The settings and the state as tensors, for [`save_safetensors`](crate::save_safetensors): `state.0.exp_avg`,
+    /// `param_groups.0.lr` (one `f64`), `param_groups.0.betas`, `param_groups.0.amsgrad` (a truth value),
+    /// `param_groups.0.params` (integers). Text is stored as bytes.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the tensors of settings do not fit the memory budget.
@@ -100,10 +103,10 @@ impl OptimizerState {
         Ok(dict)
     }
 
-    /// What [`to_dict`](Self::to_dict) made.
+    /// The inverse of [`to_dict`](Self::to_dict).
     ///
     /// # Errors
-    /// [`Error::Argument`] names an entry that is of another kind, or none of an optimizer's, or a group that is missing.
+    /// [`Error::Argument`] names an entry of a wrong kind, an entry that no optimizer has, or a missing group.
     pub fn from_dict(dict: &StateDict) -> Result<Self> {
         let mut groups: BTreeMap<usize, ParamGroup> = BTreeMap::new();
         for (name, tensor) in dict.iter().filter(|(name, _)| !name.starts_with(STATE)) {
@@ -129,7 +132,7 @@ impl OptimizerState {
 }
 
 impl Setting {
-    /// None of what was not chosen, which is left out.
+    /// `None` for [`Setting::None`], which a dict leaves out.
     fn to_tensor(&self) -> Result<Option<AnyTensor>> {
         Ok(Some(match self {
             Self::None => return Ok(None),
@@ -160,7 +163,7 @@ impl Setting {
     }
 }
 
-/// The elements of an entry of `i64`.
+/// The elements of an `i64` entry; none for other entries.
 fn numbers_or_none(tensor: &AnyTensor) -> Result<Vec<i64>> {
     if tensor.dtype() == DType::I64 { Ok(tensor.int()?.to_vec()?) } else { Ok(Vec::new()) }
 }

@@ -1,4 +1,4 @@
-//! Sequences of several lengths, as PyTorch's `torch.nn.utils.rnn`.
+//! Sequences of different lengths, as PyTorch's `torch.nn.utils.rnn`.
 //!
 //! ```
 //! use pagelock_nn::{GRU, rnn};
@@ -30,17 +30,17 @@ impl PackedSequence {
         &self.data
     }
 
-    /// How many sequences have a row at each step.
+    /// The number of sequences that have a row at each step.
     pub fn batch_sizes(&self) -> &[usize] {
         &self.batch_sizes
     }
 
-    /// Where each sequence was before they were sorted, if they were.
+    /// The original position of each sequence, in packed order; `None` if they were not sorted.
     pub fn sorted_indices(&self) -> Option<&[usize]> {
         self.sorted_indices.as_deref()
     }
 
-    /// Where each sequence is now, by its place before they were sorted, if they were.
+    /// The packed position of each sequence, in the original order; `None` if they were not sorted.
     pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
         let sorted = self.sorted_indices.as_ref()?;
         let mut places = vec![0; sorted.len()];
@@ -48,7 +48,7 @@ impl PackedSequence {
         Some(places)
     }
 
-    /// The length of each sequence, in the order in which they were packed.
+    /// The length of each sequence, in the original order.
     pub fn lengths(&self) -> Vec<usize> {
         let of = |now: usize| self.batch_sizes.iter().take_while(|&&size| size > now).count();
         let batch = self.batch_sizes.first().copied().unwrap_or(0);
@@ -58,7 +58,7 @@ impl PackedSequence {
         }
     }
 
-    /// Other rows in place of these, as many.
+    /// The same sequences with the rows of `data`, which has the same number of rows.
     pub(crate) fn with_data(&self, data: Tensor) -> PackedSequence {
         PackedSequence { data, ..self.clone() }
     }
@@ -67,7 +67,7 @@ impl PackedSequence {
         Steps::packed(&self.batch_sizes)
     }
 
-    /// The row of each sequence's last step, in the order in which they are now.
+    /// The row of each sequence's last step, in packed order.
     pub(crate) fn last_rows(&self) -> Vec<usize> {
         let (mut rows, mut start) = (vec![0; self.batch_sizes.first().copied().unwrap_or(0)], 0);
         for &size in &self.batch_sizes {
@@ -78,19 +78,19 @@ impl PackedSequence {
     }
 }
 
-/// Some rows of a tensor, in that order.
+/// The given rows of a tensor along `dim`, in the given order.
 pub(crate) fn rows(of: &Tensor, dim: isize, rows: &[usize]) -> Result<Tensor> {
-    let index: Vec<i64> = rows.iter().map(|&row| row as i64).collect(); // sizes of tensors fit
+    let index: Vec<i64> = rows.iter().map(|&row| row as i64).collect(); // tensor sizes fit `i64`
     let index: Tensor<Int> = Tensor::from_slice(&index, [index.len()])?;
     of.index_select(dim, &index.to(&of.device())?)
 }
 
-/// Packs padded sequences: `[steps, batch, ..]`, or with `batch_first` `[batch, steps, ..]`, of which the first `lengths[i]` steps of
-/// each count. With `enforce_sorted` lengths must not increase.
+/// Packs padded sequences, `[steps, batch, ..]` or with `batch_first` `[batch, steps, ..]`. It uses the first
+/// `lengths[i]` steps of sequence `i`. With `enforce_sorted`, lengths must not increase.
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is not one length for each sequence, if one is 0 or longer than the
-/// tensor, or if they are not sorted although they must be.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) unless there is one length for each sequence, if one is 0 or
+/// longer than the tensor, or if they are not sorted although they must be.
 pub fn pack_padded_sequence(
     x: &Tensor,
     lengths: &[usize],
@@ -138,8 +138,8 @@ pub fn pack_padded_sequence(
     Ok(PackedSequence { data, batch_sizes, sorted_indices: (!enforce_sorted).then_some(order) })
 }
 
-/// The opposite of [`pack_padded_sequence`]: padded sequences and their lengths, in the order in which they were before they were
-/// packed. `total_length`: how many steps there are to be, if not those of the longest.
+/// The inverse of [`pack_padded_sequence`]: padded sequences and their lengths, in the original order. Sequences are
+/// padded to `total_length` steps, or without it to the length of the longest.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `total_length` is less than the longest sequence.
@@ -183,8 +183,8 @@ pub fn pad_packed_sequence(
     Ok((padded.unflatten(0, sizes)?, lengths))
 }
 
-/// Sequences `[length, ..]` behind each other along the first dimension, or with `batch_first` along the second, the shorter ones
-/// padded.
+/// Pads sequences `[length, ..]` to the length of the longest and stacks them: `[steps, batch, ..]`, or with
+/// `batch_first` `[batch, steps, ..]`.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are none, or if their other sizes differ.
@@ -209,10 +209,11 @@ pub fn pad_sequence(sequences: &[&Tensor], batch_first: bool, padding_value: f64
     Tensor::stack(&padded.iter().collect::<Vec<_>>(), isize::from(!batch_first))
 }
 
-/// The opposite of [`pad_sequence`].
+/// The inverse of [`pad_sequence`].
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is not one length for each sequence, or one is too long.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) unless there is one length for each sequence, or if one is
+/// too long.
 pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> Result<Vec<Tensor>> {
     let dim = usize::from(!batch_first);
     let batch = padded.dims().get(dim).copied().unwrap_or(0);
@@ -224,19 +225,19 @@ pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> 
     lengths.iter().enumerate().map(one).collect()
 }
 
-/// [`pad_sequence`] and [`pack_padded_sequence`].
+/// Pads and packs sequences: [`pad_sequence`], then [`pack_padded_sequence`].
 ///
 /// # Errors
-/// Theirs.
+/// The errors of both.
 pub fn pack_sequence(sequences: &[&Tensor], enforce_sorted: bool) -> Result<PackedSequence> {
     let lengths: Vec<usize> = sequences.iter().map(|sequence| sequence.dims().first().copied().unwrap_or(0)).collect();
     pack_padded_sequence(&pad_sequence(sequences, false, 0.0)?, &lengths, false, enforce_sorted)
 }
 
-/// The opposite of [`pack_sequence`].
+/// The inverse of [`pack_sequence`].
 ///
 /// # Errors
-/// No room.
+/// If there is not enough memory.
 pub fn unpack_sequence(packed: &PackedSequence) -> Result<Vec<Tensor>> {
     let (padded, lengths) = pad_packed_sequence(packed, false, 0.0, None)?;
     unpad_sequence(&padded, &lengths, false)

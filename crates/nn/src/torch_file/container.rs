@@ -1,7 +1,7 @@
-//! [`Opened`]: the three forms of PyTorch's files: what their pickles hold, and where the bytes of storages are.
+//! [`Opened`]: a file in one of PyTorch's three formats: the contents of its pickles, and the offsets of its storages.
 //!
 //! ```text
-//! zip   NAME/data.pkl  NAME/byteorder  NAME/data/KEY …                               since PyTorch 1.6; nothing is packed
+//! zip   NAME/data.pkl  NAME/byteorder  NAME/data/KEY …                               since PyTorch 1.6; no compression
 //! row   magic number, version, notes, the pickle, keys; for each key a count and elements            before, and on demand
 //! tar   storages: count, (key, type, count, elements) …; tensors; pickle                                   before 0.1.12
 //! ```
@@ -21,19 +21,19 @@ use super::globals::{Elements, Global};
 use super::graph::{Graph, Id, Node, Numbered, StorageClaim, TensorClaim, too_many_dims};
 use super::pickle::{Text, Unpickler};
 
-/// A file whose pickles were read, and nothing else.
+/// A file of which only the pickles have been read.
 pub(super) struct Opened {
     pub(super) file: File,
     pub(super) graph: Graph,
     pub(super) root: Id,
-    /// Where the bytes of storages begin, and how many there are.
+    /// The offset and the length of each storage in the file, in bytes.
     pub(super) storages: HashMap<Text, (u64, u64)>,
     pub(super) is_big_endian: bool,
     pub(super) len_bytes: u64,
     _counted: CountedHeap,
 }
 
-/// Memory that the directory of an archive takes at most, as a multiple of its length in the file.
+/// The most memory that the directory of an archive takes, as a multiple of its length in the file.
 const PARSED: u64 = 24;
 
 impl Opened {
@@ -110,7 +110,7 @@ impl Opened {
     fn tar(file: File, len_bytes: u64) -> Result<Self, Fault> {
         let mut members: HashMap<String, (u64, u64)> = HashMap::new();
         let mut archive = tar::Archive::new(BufReader::new(file.try_clone()?));
-        // Raw members: a note about a member, which may be of any length, is a member of its own and is skipped.
+        // Raw members: an extended header, which may have any length, is then a member of its own and is skipped.
         for member in archive.entries()?.raw(true).take(64) {
             let member = member.map_err(|error| damaged(error.to_string()))?;
             let name = String::from_utf8_lossy(&member.path_bytes()).trim_start_matches("./").to_owned();
@@ -133,12 +133,12 @@ impl Opened {
     }
 }
 
-/// What an entry about a storage takes.
+/// The memory of an entry about a storage.
 const STORAGE_BYTES: usize = 256;
-/// The number that the row of pickles begins with.
+/// The magic number with which a row of pickles begins.
 const MAGIC: [u8; 10] = [0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19];
 
-/// Whether the sum of a header is right, as before `ustar`.
+/// Whether the checksum of a tar header from before `ustar` is right.
 fn is_old_tar(header: &[u8; 512]) -> bool {
     let digits = String::from_utf8_lossy(&header[148..156]);
     let noted = u32::from_str_radix(digits.trim_matches(|letter| letter == ' ' || letter == '\0'), 8);
@@ -147,7 +147,7 @@ fn is_old_tar(header: &[u8; 512]) -> bool {
     noted == Ok(sum)
 }
 
-/// A part of a file, to be read from its start on.
+/// A reader of a part of a file.
 fn section(file: &File, start: u64, len: u64) -> Result<io::Take<BufReader<File>>, Fault> {
     let mut file = file.try_clone()?;
     file.seek(SeekFrom::Start(start))?;
@@ -161,7 +161,8 @@ fn pickle_at(file: &File, start: u64, len: u64) -> Result<(Graph, Id), Fault> {
     Ok((std::mem::take(&mut pickles.graph), root))
 }
 
-/// A count and that many elements of `size` bytes, where a row of pickles is: where they are, and how many bytes.
+/// Reads a count from a row of pickles and skips that many elements of `size` bytes. Returns their offset and their
+/// length in bytes.
 fn elements(pickles: &mut Unpickler<'_>, size: u64) -> Result<(u64, u64), Fault> {
     let count = i64::from_le_bytes(pickles.bytes()?);
     let len = u64::try_from(count).ok().and_then(|count| count.checked_mul(size));
@@ -185,7 +186,7 @@ fn is_big_endian(order: &str) -> Result<bool, Fault> {
     }
 }
 
-/// Where a member that is not packed lies in the file.
+/// The offset and the length of an uncompressed member in the file.
 fn part(archive: &mut ZipArchive<BufReader<CountedReader<File>>>, name: &str) -> Result<Option<(u64, u64)>, Fault> {
     let Some(index) = archive.index_for_name_raw(name.as_bytes()) else { return Ok(None) };
     let member = archive.by_index(index).map_err(of_zip)?;
@@ -204,7 +205,7 @@ fn of_zip(error: ZipError) -> Fault {
     }
 }
 
-/// What the oldest form has before its pickle.
+/// The parts of the oldest format before its pickle.
 #[derive(Default)]
 struct TarParts {
     numbered: HashMap<i64, Numbered>,
@@ -262,7 +263,7 @@ impl TarParts {
             };
             let storage = storage.clone();
             let rank = u32::from_le_bytes(pickles.bytes()?) as usize;
-            pickles.skip(4)?; // the rank was of 8 bytes once
+            pickles.skip(4)?; // the rank once had 8 bytes
             if rank > pagelock_tensor::MAX_RANK {
                 return Err(too_many_dims(rank));
             }
@@ -282,7 +283,7 @@ impl TarParts {
     }
 }
 
-/// None for those that no tensor has.
+/// The bytes of an element; `None` for types that no tensor has.
 pub(super) fn size_of_elements(elements: Elements) -> Option<u64> {
     match elements {
         Elements::Of(dtype) => Some(dtype.size() as u64),
@@ -307,7 +308,7 @@ impl Graph {
         })
     }
 
-    /// The bytes of an element of each storage; those of unknown types are refused when a tensor is made of them.
+    /// The bytes of an element of each storage. Unknown types are an error only when a tensor is made of them.
     fn element_sizes(&self) -> HashMap<Text, u64> {
         self.claims().map(|claim| (claim.key.clone(), size_of_elements(claim.elements).unwrap_or(1))).collect()
     }

@@ -1,4 +1,4 @@
-//! [`Fault`]: why a file was refused, before it is known which.
+//! [`Fault`]: why a file cannot be read, without the path of the file.
 
 use std::io;
 use std::path::Path;
@@ -10,11 +10,11 @@ use pagelock_tensor::{self as tensor, CountedHeap};
 use crate::Error;
 
 pub(super) enum Fault {
-    /// It is no whole file of PyTorch's; what was found.
+    /// The file is not a complete PyTorch file; says what was found.
     Damaged(String),
-    /// It is whole, and holds what cannot be read; what, and what to do.
+    /// The file is complete, but contains something that cannot be read; says what it is and what to do.
     Unreadable(String),
-    /// A pickle names something that is not on the list.
+    /// A pickle names something that is not on the list in `globals.rs`.
     Forbidden(String),
     Io(io::Error),
     Tensor(tensor::Error),
@@ -37,7 +37,7 @@ impl From<tensor::Error> for Fault {
 }
 
 impl Fault {
-    /// The error of a file.
+    /// The error for the file at `path`.
     pub(super) fn of(self, path: &Path) -> Error {
         let path = path.to_owned();
         let problem = match self {
@@ -57,17 +57,17 @@ impl Fault {
 
 const PURPOSE: &str = "what a PyTorch file holds beside tensors";
 
-/// Bytes of the heap that are kept while the file is read.
+/// Reserves bytes of the heap that stay in use while the file is read.
 pub(super) fn granted(len_bytes: usize) -> Result<CountedHeap, Fault> {
     Ok(CountedHeap::granted("load", PURPOSE, len_bytes)?)
 }
 
-/// Bytes of the heap that are taken for a moment.
+/// Reserves bytes of the heap for a short time.
 pub(super) fn reserve(len_bytes: usize) -> Result<HeapReservation, Fault> {
     HeapReservation::new(len_bytes as u64).map_err(refused)
 }
 
-/// The budget refused memory.
+/// The error for memory that the budget refused.
 pub(super) fn refused(source: pagelock_memory::Error) -> Fault {
     tensor::Error::WorkingMemory { op: "load", purpose: PURPOSE, source }.into()
 }

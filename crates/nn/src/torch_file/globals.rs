@@ -2,7 +2,7 @@
 
 use pagelock_tensor::DType;
 
-/// What a name in a pickle stands for.
+/// The function or type that a name in a pickle means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Global {
     OrderedDict,
@@ -27,13 +27,13 @@ pub(super) enum Global {
     DType(&'static str),
 }
 
-/// What a storage holds.
+/// The element type of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Elements {
     Of(DType),
-    /// Bytes, of which tensors say what they are.
+    /// Bytes, whose type the tensors give.
     Untyped,
-    /// Those that no tensor here has, by PyTorch's name.
+    /// A type that no tensor here has, by PyTorch's name.
     Unknown(&'static str),
 }
 
@@ -84,7 +84,7 @@ const DTYPES: [&str; 22] = [
 ];
 
 impl Global {
-    /// None for everything that is not on the list.
+    /// `None` for a name that is not on the list.
     pub(super) fn find(module: &str, name: &str) -> Option<Self> {
         Some(match (module, name) {
             ("collections", "OrderedDict") => Self::OrderedDict,
@@ -116,7 +116,7 @@ impl Global {
         storage.or(is_tensor.then_some(Self::TensorType)).or(dtype)
     }
 
-    /// The element type of that name, if tensors have it.
+    /// The element type with this name.
     pub(super) fn dtype_of(name: &'static str) -> Elements {
         use DType::{BF16, Bool, F16, F32, F64, I32, I64, U8};
         let known = [F32, F64, F16, BF16, I64, I32, U8, Bool].into_iter().find(|dtype| dtype.name() == name);
@@ -124,7 +124,7 @@ impl Global {
     }
 }
 
-/// What PyTorch calls the storages of an element type.
+/// PyTorch's name for the storages of an element type.
 pub(super) fn storage_name(dtype: DType) -> &'static str {
     let named = STORAGES.iter().find(|(_, elements)| *elements == Elements::Of(dtype));
     named.map_or("UntypedStorage", |(name, _)| name)

@@ -1,4 +1,5 @@
-//! [`Graph`]: what pickles hold, before it is a tree; of storages and tensors, where the file says that they are; their bytes are not read yet.
+//! [`Graph`]: the contents of pickles, before they become a tree. Of storages and tensors it has what the file claims
+//! about them, not their bytes.
 
 use std::collections::HashMap;
 
@@ -8,7 +9,7 @@ use super::fault::{Fault, damaged};
 use super::globals::{Elements, Global};
 use super::pickle::Text;
 
-/// The number of a node.
+/// The index of a node.
 pub(super) type Id = u32;
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// What a call that made this took over from its arguments.
+    /// The bytes that a call which made this node copied from its arguments.
     pub(super) fn copied_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Sequence(_, items) => size_of_val(&items[..]),
@@ -53,11 +54,11 @@ pub(super) enum Sequence {
 pub(super) struct StorageClaim {
     pub(super) key: Text,
     pub(super) elements: Elements,
-    /// How many elements all of the storage has.
+    /// The number of elements of the whole storage.
     pub(super) len: u64,
-    /// Elements before the part.
+    /// The number of elements before the part.
     pub(super) start: u64,
-    /// Elements of the part.
+    /// The number of elements of the part.
     pub(super) part_len: u64,
 }
 
@@ -77,11 +78,11 @@ pub(super) fn too_many_dims(rank: usize) -> Fault {
     ))
 }
 
-/// See the head of the file.
+/// The nodes of pickles; see the head of the file.
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
-    /// What an archive of the oldest form has before its pickle, by its number.
+    /// The storages and tensors before the pickle of an archive of the oldest format, by number.
     numbered: HashMap<i64, Numbered>,
 }
 
@@ -99,7 +100,7 @@ impl Graph {
         self.nodes.len()
     }
 
-    /// A pickle of more than 4 billion instructions is refused where memory is.
+    /// The index fits: `Unpickler::load` refuses pickles of more than 4 billion values.
     pub(super) fn add(&mut self, node: Node) -> Id {
         self.nodes.push(node);
         (self.nodes.len() - 1) as Id
@@ -113,7 +114,7 @@ impl Graph {
         &mut self.nodes[id as usize]
     }
 
-    /// What a function makes of its arguments.
+    /// The result of a call.
     pub(super) fn call(&self, function: Id, arguments: Id) -> Result<Node, Fault> {
         let (Node::Global(function), Node::Sequence(Sequence::Tuple, arguments)) =
             (self.node(function), self.node(arguments))
@@ -164,7 +165,7 @@ impl Graph {
         }
     }
 
-    /// Gives an object its attributes, of which a dict's have no meaning here.
+    /// Accepts attributes for a dict or a tensor, and ignores them.
     pub(super) fn build(&self, object: Id, _state: Id) -> Result<(), Fault> {
         match self.node(object) {
             Node::Dict(_) | Node::Tensor(_) => Ok(()),
@@ -172,7 +173,7 @@ impl Graph {
         }
     }
 
-    /// What a file has beside its pickle: a storage, or what the oldest form numbers.
+    /// The object of a persistent id: a storage, or in the oldest format a numbered storage or tensor.
     pub(super) fn persistent(&self, id: Id) -> Result<Node, Fault> {
         if let Some(number) = self.number(id) {
             return match self.numbered.get(&number) {
@@ -231,7 +232,7 @@ impl Graph {
         Ok(Node::Tensor(Box::new(TensorClaim { storage: storage.clone(), elements, offset, shape, strides })))
     }
 
-    /// A dict of another one, or of pairs.
+    /// A dict made from another dict or from pairs.
     fn dict_of(&self, from: Id) -> Result<Node, Fault> {
         if let Node::Dict(entries) = self.node(from) {
             return Ok(Node::Dict(entries.clone()));
@@ -243,7 +244,7 @@ impl Graph {
         Ok(Node::Dict(self.sequence(from)?.iter().map(pair).collect::<Result<_, _>>()?))
     }
 
-    /// Bytes, which protocol 2 has as a text of the letters of Latin 1.
+    /// Bytes, which protocol 2 writes as a Latin-1 text.
     fn encoded(&self, text: Id) -> Result<Node, Fault> {
         let bytes: Result<Box<[u8]>, _> =
             self.text(text)?.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
@@ -257,7 +258,7 @@ impl Graph {
         }
     }
 
-    /// A text, or the bytes that Python 2 had for one, or a number as a text.
+    /// A text. The bytes of a Python 2 text and integers are converted.
     pub(super) fn text(&self, id: Id) -> Result<Text, Fault> {
         match self.node(id) {
             Node::Text(text) => Ok(text.clone()),
@@ -274,7 +275,7 @@ impl Graph {
         }
     }
 
-    /// A number, or a text that is one.
+    /// An integer, or a text that is one.
     pub(super) fn number(&self, id: Id) -> Option<i64> {
         match self.node(id) {
             Node::Int(number) => Some(*number),

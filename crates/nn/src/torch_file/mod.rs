@@ -1,15 +1,16 @@
 //! Files of PyTorch: read as `torch.load(weights_only=True)` reads them, written as `torch.save` writes them.
 //!
 //! ```text
-//! container.rs   which form it is, where storages lie                 a file     → pickles, places
+//! container.rs   which format it is, the offsets of storages           a file     → pickles, offsets
 //! pickle.rs      the instructions that are allowed; globals.rs: names pickles    → a graph (graph.rs)
 //! read.rs        each storage once, views of it                       the graph  → TorchValue
 //! value.rs       state dicts and optimizers                           TorchValue ⇄ StateDict, OptimizerState
 //! write.rs                                                            TorchValue → a file
 //! ```
 //!
-//! Promises: nothing of a file is executed. What it claims is checked against its length before memory is taken. Elements take
-//! at most the length of the file, everything else a multiple of it, and the budget is asked for both.
+//! Promises: nothing in a file is executed. Its claims are checked against its length before memory is allocated.
+//! Elements take at most the length of the file, everything else a multiple of it, and both are charged to the
+//! budget.
 
 mod container;
 mod fault;
@@ -25,14 +26,15 @@ use std::path::Path;
 pub use self::value::TorchValue;
 use crate::{Error, Result, StateDict};
 
-/// Where programs keep a model's state dict in a checkpoint.
+/// The names under which programs store a model's state dict in a checkpoint.
 const USUAL: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
 
-/// Reads a state dict from a file that `torch.save` wrote, by the rules of [`TorchValue::load`]. If the file is a checkpoint,
-/// it is the entry `state_dict`, `model_state_dict`, `model` or `module`, the first of them that there is.
+/// Reads a state dict from a file that `torch.save` wrote, by the rules of [`TorchValue::load`]. If the file is a
+/// checkpoint, it takes the first state dict among the entries `state_dict`, `model_state_dict`, `model` and
+/// `module`.
 ///
 /// # Errors
-/// As [`TorchValue::load`]; [`Error::Argument`] names what the file holds if there is no state dict.
+/// As [`TorchValue::load`]; [`Error::Argument`] names the contents of the file if there is no state dict.
 ///
 /// # Examples
 /// ```
@@ -65,10 +67,11 @@ fn load(path: &Path) -> Result<StateDict> {
     }
 }
 
-/// Writes a state dict for `torch.load`, each tensor in its own precision, in place of what was there. Tied tensors stay tied.
+/// Writes a state dict for `torch.load`, each tensor in its own precision, and replaces an existing file. Tied
+/// tensors stay tied.
 ///
 /// # Errors
-/// As [`TorchValue::save`]; [`Error::Argument`] if two tensors of the model have one name.
+/// As [`TorchValue::save`]; [`Error::Argument`] if two tensors of the model have the same name.
 ///
 /// # Examples
 /// See [`load_torch`].

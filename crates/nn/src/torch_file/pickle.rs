@@ -1,8 +1,9 @@
-//! [`Unpickler`]: Python's pickles, as far as PyTorch's own `weights_only` reader reads them. Nothing is ever called: an
-//! instruction makes a [`Node`] of a graph, and a global is one of the list in `globals.rs`, or refused by its name.
+//! [`Unpickler`]: reads the part of Python's pickles that PyTorch's own `weights_only` reader accepts. Nothing is
+//! ever called: an instruction makes a [`Node`] of a graph, and a global must be on the list in `globals.rs`.
 //!
-//! An instruction makes one node at most, so that the graph is bounded by the length of the pickle; nodes refer to others by
-//! number, so that what is shared, or refers to itself, costs nothing more. The budget is asked while it grows.
+//! An instruction makes at most one node, so the length of the pickle bounds the graph. Nodes refer to others by
+//! index, so a value that is shared, or that contains itself, takes no more memory. Memory is reserved from the
+//! budget as the graph grows.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -14,24 +15,24 @@ use super::fault::{Fault, damaged, granted, reserve};
 use super::globals::Global;
 use super::graph::{Graph, Id, Node, Sequence, TensorClaim};
 
-/// Room for a node, in the graph, on the stack and in the memo.
+/// The bytes of a node in the graph, on the stack and in the memo.
 const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
-/// Nodes that the budget is asked for at a time.
+/// The number of nodes for which memory is reserved at a time.
 const STEP: usize = 4_096;
 
 /// Reads one pickle after another.
 pub(super) struct Unpickler<'a> {
     source: &'a mut dyn Read,
-    /// Where the source is, in bytes.
+    /// The position in the source, in bytes.
     at: u64,
-    /// Where it ends at the latest.
+    /// The largest possible position.
     end: u64,
     pub(super) graph: Graph,
     stack: Vec<Id>,
-    marks: Vec<usize>, // the stack's lengths
+    marks: Vec<usize>, // the stack's length at each mark
     memo: HashMap<u32, Id>,
     counted: Vec<CountedHeap>,
-    copied: u64, // bytes that calls took over from their arguments
+    copied: u64, // bytes that calls copied from their arguments
 }
 
 impl<'a> Unpickler<'a> {
@@ -40,12 +41,12 @@ impl<'a> Unpickler<'a> {
         Self { source, at: 0, end, graph, stack, marks, memo, counted, copied: 0 }
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read so far.
     pub(super) fn at(&self) -> u64 {
         self.at
     }
 
-    /// What a pickle holds.
+    /// Reads one pickle and returns its value.
     pub(super) fn load(&mut self) -> Result<Id, Fault> {
         self.stack.clear();
         self.marks.clear();
@@ -63,7 +64,7 @@ impl<'a> Unpickler<'a> {
         }
     }
 
-    /// Does one instruction; the result of the pickle if it was the last.
+    /// Executes one instruction. Returns the value of the pickle if it was the last one.
     fn instruction(&mut self) -> Result<Option<Id>, Fault> {
         let [code] = self.bytes()?;
         match code {
@@ -99,7 +100,8 @@ impl<'a> Unpickler<'a> {
         Ok(None)
     }
 
-    /// A call whose arguments are shared takes them over each time: in all, a multiple of what was read.
+    /// Limits the bytes that calls copy to a multiple of the bytes read, since calls can copy shared arguments again
+    /// and again.
     fn pay(&mut self, copied: u64) -> Result<(), Fault> {
         const MOST_COPIED: u64 = 8;
         self.copied += copied;
@@ -107,7 +109,7 @@ impl<'a> Unpickler<'a> {
         if is_little { Ok(()) } else { Err(damaged("a pickle says the same too often")) }
     }
 
-    /// A value that is written in the pickle.
+    /// A value that follows its instruction in the pickle.
     fn plain(&mut self, code: u8) -> Result<Node, Fault> {
         Ok(match code {
             b'N' => Node::None,
@@ -187,7 +189,7 @@ impl<'a> Unpickler<'a> {
             .ok_or_else(|| damaged(format!("a pickle recalls {number}, which it never noted")))?;
         self.stack.push(*known);
         if self.stack.len() > self.graph.len() + self.counted.len() * STEP {
-            self.counted.push(granted(STEP * NODE_BYTES)?); // many of few
+            self.counted.push(granted(STEP * NODE_BYTES)?); // the stack can grow without new nodes
         }
         Ok(())
     }
@@ -196,7 +198,7 @@ impl<'a> Unpickler<'a> {
         Ok(if is_long { u32::from_le_bytes(self.bytes()?) } else { u32::from(self.bytes::<1>()?[0]) })
     }
 
-    /// Puts what is on top of the stack into what is below.
+    /// Moves the top of the stack into the list or dict below it.
     fn fill(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
             b'a' => vec![self.pop()?],
@@ -294,5 +296,5 @@ fn empty() -> Fault {
     damaged("a pickle takes more values than it has")
 }
 
-/// A text of the graph.
+/// A text in the graph.
 pub(super) type Text = Arc<str>;

@@ -1,5 +1,5 @@
-//! [`Tree`]: from the graph of a file to values, and from its claims to tensors. Each storage is read once, into memory of the
-//! host's budget; the tensors of a storage are views of it, as in PyTorch.
+//! [`Tree`]: converts the graph of a file to values, and its claims to tensors. Each storage is read once, into
+//! memory of the host's budget. The tensors of a storage are views of it, as in PyTorch.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -16,14 +16,15 @@ use super::pickle::Text;
 use super::value::TorchValue;
 use crate::Result;
 
-/// So deep are values nested, at most.
+/// The deepest nesting of values.
 const DEEPEST: usize = 100;
-/// Values that the budget is asked for at a time.
+/// The number of values for which memory is reserved at a time.
 const STEP: u64 = 4_096;
-/// What is shared in a file is there several times in a tree: in all at most so often.
+/// The most values of a tree per node of the graph. It can be above 1, since a tree repeats the values that a file
+/// shares.
 const MOST_SHARED: u64 = 4;
 
-/// What the file at `path` holds.
+/// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<TorchValue> {
     let read = || {
         let opened = Opened::open(path)?;
@@ -74,7 +75,8 @@ impl Tree<'_> {
         })
     }
 
-    /// The last of entries with the same name or number counts, at the first one's place.
+    /// Of entries with the same text or integer as their key, it takes the value of the last, at the position of the
+    /// first.
     fn dict(&mut self, entries: &[(Id, Id)], depth: usize) -> Result<Vec<(TorchValue, TorchValue)>, Fault> {
         let mut dict: Vec<(TorchValue, TorchValue)> = Vec::new();
         let mut places: HashMap<Key, usize> = HashMap::new();
@@ -89,7 +91,7 @@ impl Tree<'_> {
         Ok(dict)
     }
 
-    /// For values that a tree gets.
+    /// Counts values that the tree gets, and reserves memory for them.
     fn pay(&mut self, n_values: u64) -> Result<(), Fault> {
         self.n_values += n_values;
         if self.n_values > MOST_SHARED * self.opened.graph.len() as u64 + STEP {
@@ -147,14 +149,14 @@ impl Tree<'_> {
 }
 
 impl TensorClaim {
-    /// How many elements of the storage it touches at most, from its first on.
+    /// The number of elements of the storage that it spans.
     fn reach(&self) -> u64 {
         let steps = self.shape.iter().zip(&self.strides);
         steps.fold(1_u64, |reach, (&size, &stride)| reach.saturating_add(size.saturating_sub(1).saturating_mul(stride)))
     }
 }
 
-/// Keys that can be told apart quickly.
+/// Keys that can be hashed.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Text(String),
@@ -171,7 +173,7 @@ impl Key {
     }
 }
 
-/// `$body` with the type of elements.
+/// `$body` with `$T` as the element type of `$dtype`.
 macro_rules! by_type {
     ($dtype:expr, $T:ident => $body:expr) => {
         by_type!($dtype, $T => $body; F32: f32, F64: f64, F16: f16, BF16: bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
@@ -188,7 +190,7 @@ fn plain(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<Any
     by_type!(dtype, T => Ok(from.to::<T>([n_elements], &Device::Cpu)?.into()))
 }
 
-/// Elements of the other byte order.
+/// The elements of a big-endian file.
 fn swapped(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
     match dtype {
         DType::F32 => built(from, n_elements, f32::from_be_bytes),
@@ -197,7 +199,7 @@ fn swapped(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<A
         DType::BF16 => built(from, n_elements, bf16::from_be_bytes),
         DType::I64 => built(from, n_elements, i64::from_be_bytes),
         DType::I32 => built(from, n_elements, i32::from_be_bytes),
-        _ => plain(from, dtype, n_elements), // bytes have none
+        _ => plain(from, dtype, n_elements), // single bytes have no order
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`TorchValue`]: what a file of PyTorch holds, and how state dicts are found in it and made to it.
+//! [`TorchValue`]: the contents of a PyTorch file, and their conversion from and to state dicts.
 
 use std::path::Path;
 
@@ -8,7 +8,8 @@ use super::{read, write};
 use crate::optim::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result, StateDict};
 
-/// What a file of PyTorch holds: a tensor, a number, a text, or lists and dicts of such; from [`TorchValue::load`].
+/// The contents of a PyTorch file: a tensor, a number, a text, or a list or dict of such values. See
+/// [`TorchValue::load`].
 ///
 /// # Examples
 /// ```
@@ -48,7 +49,7 @@ pub enum TorchValue {
     List(Vec<TorchValue>),
     /// A tuple, or a `torch.Size`.
     Tuple(Vec<TorchValue>),
-    /// A dict, an `OrderedDict` or a `Counter`, in its order; each key is there once.
+    /// A dict, an `OrderedDict` or a `Counter`, in its order. Each key occurs once.
     Dict(Vec<(TorchValue, TorchValue)>),
 }
 
@@ -56,22 +57,24 @@ impl TorchValue {
     /// Reads a file that `torch.save` wrote: the zip archives of today, the sequences of pickles of
     /// older versions, and the tar archives of 2016.
     ///
-    /// Its pickle is read by the rules of `torch.load(weights_only=True)`, and never executed. Each storage is read once, into
-    /// memory of the host's budget, wherever it was when it was saved; tensors that share a storage share it here.
+    /// Its pickle is read by the rules of `torch.load(weights_only=True)`, and never executed. Each storage is read
+    /// once, into memory of the host's budget, whatever device it was on. Tensors that share a storage in the file
+    /// share it here.
     ///
     /// # Errors
-    /// In [`Error::Tensor`]: `Io`; `Content` if it is no whole file of PyTorch, names a function that weights do not need, or has
-    /// elements that no tensor has; `Memory` and `WorkingMemory` if the budget refuses.
+    /// In [`Error::Tensor`]: `Io`; `Content` if it is not a complete PyTorch file, names a function that weights do
+    /// not need, or has elements that no tensor has; `Memory` and `WorkingMemory` if the budget does not suffice.
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         read::read(path.as_ref())
     }
 
-    /// Writes a file that `torch.load(path)` reads, also with `weights_only=True`, in place of what was there. Tensors that share
-    /// a storage share it there; of a storage, what its tensors show is written. A dict of tensors becomes an `OrderedDict`.
+    /// Writes a file that `torch.load(path)` reads, also with `weights_only=True`, and replaces an existing file.
+    /// Tensors that share a storage share it in the file, which has only the part of the storage that they use. A
+    /// dict of tensors becomes an `OrderedDict`.
     ///
     /// # Errors
-    /// [`Error::Tensor`], with `Io` for what the system refuses, or as [`Tensor::to`] for tensors on a device. What was there
-    /// before is still there then. [`Error::Argument`] for values that are nested more than 100 deep.
+    /// [`Error::Tensor`]: `Io` if the system cannot write the file, or as [`Tensor::to`] for tensors on a device. An
+    /// existing file is kept then. [`Error::Argument`] for values that are nested more than 100 deep.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         write::save(self, path.as_ref())
     }
@@ -81,21 +84,21 @@ impl TorchValue {
         Self::Dict(entries.into_iter().map(|(name, value)| (Self::Text(name.into()), value)).collect())
     }
 
-    /// The value of a name, if this is a dict that has it.
+    /// The value with this name, if this is a dict that has it.
     pub fn get(&self, name: &str) -> Option<&TorchValue> {
         let is_it = |(key, _): &&(Self, Self)| key.as_text() == Some(name);
         self.entries().iter().find(is_it).map(|(_, value)| value)
     }
 
-    /// The value of a name.
+    /// The value with this name.
     ///
     /// # Errors
-    /// [`Error::Argument`] names what is there instead.
+    /// [`Error::Argument`] lists the names that exist.
     pub fn at(&self, name: &str) -> Result<&TorchValue> {
         self.get(name).ok_or_else(|| Error::Argument(format!("there is no `{name}`; there is {}", self.names())))
     }
 
-    /// What a dict has, in its order; nothing of other values.
+    /// The entries of a dict, in its order; none for other values.
     pub fn entries(&self) -> &[(TorchValue, TorchValue)] {
         if let Self::Dict(entries) = self { entries } else { &[] }
     }
@@ -105,7 +108,7 @@ impl TorchValue {
         if let Self::Int(number) = self { Some(*number) } else { None }
     }
 
-    /// The number, also of an integer or of a tensor of one float.
+    /// The number, if this is a number, an integer or a tensor of one float.
     pub fn as_number(&self) -> Option<f64> {
         match self {
             Self::Float(number) => Some(*number),
@@ -115,7 +118,7 @@ impl TorchValue {
         }
     }
 
-    /// The text, if it is one; bytes of Python 2 too.
+    /// The text, if it is one, or if it is the bytes of a Python 2 text.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -132,7 +135,7 @@ impl TorchValue {
     /// This value as a state dict, if it is a dict of named tensors and nothing else.
     ///
     /// # Errors
-    /// [`Error::Argument`] names what is no tensor.
+    /// [`Error::Argument`] lists the contents if they are anything else.
     pub fn to_state_dict(&self) -> Result<StateDict> {
         let Self::Dict(entries) = self else {
             return Err(Error::Argument(format!(
@@ -160,11 +163,11 @@ impl TorchValue {
         matches!(self, Self::Dict(entries) if entries.iter().all(is_tensor))
     }
 
-    /// The state of an optimizer, as PyTorch's `optimizer.state_dict()` has it. Settings that are `None`, as those that were not
-    /// chosen, are left out, and numbers beside the tensors become tensors.
+    /// The state of an optimizer, as PyTorch's `optimizer.state_dict()` has it. Settings that are `None` are left
+    /// out, and numbers in the state become tensors.
     ///
     /// # Errors
-    /// [`Error::Argument`] names what is missing or no part of such a state.
+    /// [`Error::Argument`] names what is missing, or not part of such a state.
     pub fn to_optimizer_state(&self) -> Result<OptimizerState> {
         let mut optimizer = OptimizerState::default();
         for (number, kept) in self.at("state")?.entries() {
@@ -181,7 +184,7 @@ impl TorchValue {
         Ok(optimizer)
     }
 
-    /// Adds what an optimizer keeps under that name; parts of a list get their number behind it.
+    /// Adds an entry of the state under `name`. The elements of a list get their index as a suffix of the name.
     fn add_kept(&self, name: &str, state: &mut StateDict) -> Result<()> {
         let tensor = match self {
             Self::None => return Ok(()),
@@ -231,7 +234,7 @@ impl TorchValue {
         })
     }
 
-    /// What it is, for errors.
+    /// The kind of the value, for errors.
     fn kind(&self) -> &'static str {
         match self {
             Self::None => "None",
@@ -248,7 +251,7 @@ impl TorchValue {
         }
     }
 
-    /// What is in it, for errors: the first ten names and what they are.
+    /// The contents, for errors: the first ten names with the kinds of their values.
     pub(super) fn names(&self) -> String {
         let Self::Dict(entries) = self else { return self.kind().to_owned() };
         let named = |(key, value): &(Self, Self)| {
@@ -299,10 +302,10 @@ impl From<AnyTensor> for TorchValue {
 }
 
 impl StateDict {
-    /// The same for a file of PyTorch.
+    /// The state dict as a value for a PyTorch file.
     ///
     /// # Errors
-    /// [`Error::Argument`] if two tensors of the model have one name.
+    /// [`Error::Argument`] if two tensors of the model have the same name.
     ///
     /// # Examples
     /// See [`TorchValue`].
@@ -313,8 +316,8 @@ impl StateDict {
 }
 
 impl OptimizerState {
-    /// The same for a file of PyTorch, whose `optimizer.load_state_dict` takes it; [`TorchValue::to_optimizer_state`] is the way
-    /// back.
+    /// The state as a value for a PyTorch file, which PyTorch's `optimizer.load_state_dict` accepts. The inverse is
+    /// [`TorchValue::to_optimizer_state`].
     ///
     /// # Errors
     /// [`Error::Argument`] names an entry of the state without a number.
@@ -352,12 +355,12 @@ impl OptimizerState {
     }
 }
 
-/// What LBFGS has as integers, as numbers and as lists.
+/// The entries of PyTorch's LBFGS that are integers, numbers and lists.
 const COUNTS: [&str; 2] = ["n_iter", "func_evals"];
 const NUMBERS: [&str; 2] = ["t", "prev_loss"];
 const LISTS: [&str; 3] = ["old_dirs", "old_stps", "ro"];
 
-/// Adds an entry of the state of one parameter, as PyTorch has it: it counts steps in `f32`.
+/// Adds an entry of a parameter's state in PyTorch's form, which counts steps in `f32`.
 fn add_to_torch(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &AnyTensor) -> Result<()> {
     if let Some((list, _)) = name.split_once('.').filter(|(list, _)| LISTS.contains(list)) {
         let found = entries.iter_mut().find(|(key, _)| key.as_text() == Some(list));
@@ -367,7 +370,7 @@ fn add_to_torch(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor:
         return Ok(());
     }
     if name == "d" {
-        // Empty lists are there, too.
+        // PyTorch has these lists even if they are empty.
         entries.extend(LISTS.map(|list| (list.into(), TorchValue::List(Vec::new()))));
     }
     let value: TorchValue = match name {

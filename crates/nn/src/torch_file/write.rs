@@ -1,5 +1,5 @@
-//! Writing: a pickle of protocol 2 in an archive whose members are not packed and lie at multiples of 64, as `torch.save`
-//! writes it.
+//! Writes a pickle of protocol 2 and the storages to an archive whose members are uncompressed and aligned to 64
+//! bytes, as `torch.save` does.
 
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
@@ -15,9 +15,9 @@ use super::globals::storage_name;
 use super::value::TorchValue;
 use crate::{Error, Result};
 
-/// Storages lie at multiples of this.
+/// The alignment of storages in the file, in bytes.
 const ALIGN: u16 = 64;
-/// So deep are values nested, at most, as when they are read.
+/// The deepest nesting of values, as in reading.
 const DEEPEST: usize = 100;
 
 pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
@@ -62,10 +62,10 @@ fn of_zip(error: zip::result::ZipError) -> Fault {
     }
 }
 
-/// What tensors show of one storage.
+/// The part of a storage that tensors use.
 struct Group<'a> {
     any: &'a AnyTensor,
-    start: usize, // elements, in the storage that the tensors are of
+    start: usize, // in elements of the storage
     end: usize,
 }
 
@@ -79,7 +79,7 @@ impl Group<'_> {
     }
 }
 
-/// The storages of a value, in the order in which they are met.
+/// The storages of a value, in the order of their first use.
 #[derive(Default)]
 struct Storages<'a> {
     groups: Vec<Group<'a>>,
@@ -117,21 +117,21 @@ impl<'a> Storages<'a> {
         }
     }
 
-    /// The key of a tensor's storage.
+    /// The key of a tensor's storage, and the part that is written.
     fn of(&self, tensor: &AnyTensor) -> Option<(usize, &Group<'a>)> {
         let &place = self.by_id.get(&tensor.storage_id())?;
         Some((place, self.groups.get(place)?))
     }
 }
 
-/// How many elements of its storage a tensor that has some may touch, from its first on.
+/// The number of elements of its storage that a tensor spans, if it has elements.
 fn span(tensor: &AnyTensor) -> usize {
     1 + tensor.dims().iter().zip(tensor.strides()).map(|(size, stride)| (size - 1) * stride).sum::<usize>()
 }
 
 struct Pickle<'a> {
     out: Vec<u8>,
-    globals: HashMap<String, u32>, // where the memo has them
+    globals: HashMap<String, u32>, // with their numbers in the memo
     storages: &'a Storages<'a>,
 }
 
@@ -197,7 +197,7 @@ impl Pickle<'_> {
             sizes.iter().for_each(|&size| self.int(size as i64));
             self.out.push(b't');
         }
-        self.out.push(b'\x89'); // needs no gradient
+        self.out.push(b'\x89'); // requires no gradient
         self.ordered_dict(); // has no hooks
         self.out.extend(b"tR");
     }
@@ -207,7 +207,7 @@ impl Pickle<'_> {
         self.out.extend(b")R");
     }
 
-    /// Written once, and recalled from the memo.
+    /// Writes a global the first time, and after that a reference to the memo.
     fn global(&mut self, module: &str, name: &str) {
         let (full, next) = (format!("{module}\n{name}\n"), self.globals.len() as u32);
         if let Some(number) = self.globals.get(&full) {
@@ -232,7 +232,7 @@ impl Pickle<'_> {
         }
     }
 
-    /// Texts of 4 GiB and more are cut.
+    /// Truncates texts of 4 GiB and more.
     fn text(&mut self, text: &str) {
         let text = &text.as_bytes()[..text.len().min(u32::MAX as usize)];
         self.out.push(b'X');

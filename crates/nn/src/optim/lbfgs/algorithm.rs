@@ -1,4 +1,4 @@
-//! One step: directions from the gradients of earlier ones, until nothing changes any more.
+//! One step: it moves along directions computed from this and earlier gradients until nothing changes any more.
 //!
 //! ```text
 //! evaluate ─▶ direction d = −H·g ─▶ how far: t = lr, or by line search ─▶ x + t·d ─▶ evaluate ─▶ direction …
@@ -11,7 +11,7 @@ use super::state::Memory;
 use super::{Settings, Vectors};
 use crate::Result;
 
-/// The loss somewhere and its gradient; both are negative where the loss is to grow.
+/// The loss at some point and its gradient, both negated if the loss is maximized.
 #[derive(Clone)]
 pub(super) struct Point {
     pub(super) loss: f64,
@@ -24,7 +24,7 @@ impl Point {
     }
 }
 
-/// What a step works with.
+/// The inputs of a step.
 pub(super) struct Step<'a> {
     pub(super) vectors: &'a Vectors,
     pub(super) settings: &'a Settings,
@@ -33,7 +33,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// All of it; the loss before.
+    /// Runs the step, and returns the loss before it.
     pub(super) fn run(&mut self, memory: &mut Memory) -> Result<Tensor> {
         let settings = self.settings;
         let (first, mut at) = self.evaluate()?;
@@ -59,7 +59,7 @@ impl Step<'_> {
                 n_more
             } else {
                 self.vectors.add(start, &direction)?;
-                let is_last = n_iter == settings.max_iter; // what comes of it is seen by the next step
+                let is_last = n_iter == settings.max_iter; // the next step evaluates the result
                 if !is_last {
                     at = self.evaluate()?.1;
                 }
@@ -75,7 +75,7 @@ impl Step<'_> {
         Ok(first)
     }
 
-    /// Where the parameters are; the loss as the closure gave it, too.
+    /// Evaluates the closure at the parameters, and returns its loss beside the point.
     pub(super) fn evaluate(&mut self) -> Result<(Tensor, Point)> {
         let loss = (self.closure)()?;
         let (number, grad) = (loss.item::<f64>()?, self.vectors.gradient()?);
@@ -88,7 +88,7 @@ impl Step<'_> {
 }
 
 impl Memory {
-    /// The next direction, from the gradient here and from earlier steps.
+    /// The next direction, from the gradient at this point and from earlier steps.
     fn turn(&mut self, at: &Point, history_size: u64) -> Result<Tensor> {
         self.n_iter += 1;
         let direction = match (&self.d, &self.prev_flat_grad) {
@@ -104,7 +104,7 @@ impl Memory {
         Ok(direction)
     }
 
-    /// Notes how the gradient changed in a step, where that says something about the curvature.
+    /// Adds a step and its change of the gradient to the history, if the curvature along the step is positive.
     fn remember(&mut self, change: Tensor, step: Tensor, history_size: u64) -> Result<()> {
         const LEAST: f64 = 1e-10;
         let along = change.mul(&step)?.sum(..)?;
@@ -124,7 +124,8 @@ impl Memory {
         Ok(())
     }
 
-    /// About minus the inverse of the Hessian times the gradient, by the two loops of the algorithm. Numbers stay on the device.
+    /// Approximates minus the inverse Hessian times the gradient, by the two-loop recursion. Nothing is read from the
+    /// device.
     fn newton(&self, grad: &Tensor) -> Result<Tensor> {
         let mut q = grad.neg()?;
         let mut als = Vec::new();
@@ -150,7 +151,7 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
     Ok(a.mul(b)?.sum(..)?.item()?)
 }
 
-/// The size of the largest element.
+/// The largest absolute value.
 pub(super) fn largest(vector: &Tensor) -> Result<f64> {
     Ok(vector.abs()?.max(..)?.item()?)
 }

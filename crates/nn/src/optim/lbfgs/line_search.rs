@@ -1,20 +1,20 @@
 //! [`LineSearch`]: how far to go along a direction, so that the strong Wolfe conditions hold: the loss falls enough, and the slope
 //! becomes flat enough.
 //!
-//! First steps that grow until two of them have such a point between them, then steps between those two, each where the cubic
-//! through both losses and slopes is lowest.
+//! The first phase takes growing steps until two of them bracket such a point. The second phase tries points between
+//! those two, each at the minimum of the cubic through both losses and slopes.
 
 use pagelock_tensor::Tensor;
 
 use super::algorithm::{Point, Step, dot, largest};
 use crate::Result;
 
-/// By which share of what the slope promises the loss falls at least.
+/// The loss must fall by at least this share of what the slope predicts.
 const ENOUGH: f64 = 1e-4;
-/// To which share of it the slope becomes flat at least.
+/// The slope must become at most this share of the slope at the start.
 const FLAT: f64 = 0.9;
 
-/// A point of the direction.
+/// A point along the direction.
 #[derive(Clone)]
 pub(super) struct Trial {
     pub(super) t: f64,
@@ -37,7 +37,7 @@ pub(super) struct LineSearch<'a, 'b> {
     most: u64,
 }
 
-/// What the first phase finds.
+/// The result of the first phase.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
 enum Found {
     Point(Trial),
@@ -57,8 +57,8 @@ impl<'a, 'b> LineSearch<'a, 'b> {
         Ok(LineSearch { step, direction, from, start, n_iter: 0, most })
     }
 
-    /// A point for which the conditions hold, or the best that was seen, first tried at `t`; how many evaluations that took. The
-    /// parameters are where they were.
+    /// Returns a point for which the conditions hold, or else the best one found, and the number of evaluations. The
+    /// first trial is at `t`. The parameters end where they were.
     pub(super) fn from(mut self, t: f64) -> Result<(Trial, u64)> {
         let found = match self.bracket(t)? {
             Found::Point(trial) => trial,
@@ -134,7 +134,7 @@ impl<'a, 'b> LineSearch<'a, 'b> {
     }
 }
 
-/// `t`, or a tenth of the way inside where it is near an end for the second time, or outside.
+/// `t`, or if it is outside or near an end for the second time in a row, a point a tenth of the interval from that end.
 fn inside(t: f64, [least, most]: [f64; 2], was_near_end: &mut bool) -> f64 {
     let margin = 0.1 * (most - least);
     if (most - t).min(t - least) >= margin {
@@ -149,7 +149,7 @@ fn inside(t: f64, [least, most]: [f64; 2], was_near_end: &mut bool) -> f64 {
     if (t - most).abs() < (t - least).abs() { most - margin } else { least + margin }
 }
 
-/// Where the cubic through two losses and slopes is lowest, within bounds; their middle where it is lowest nowhere.
+/// The minimum of the cubic through two losses and slopes, clamped to the bounds; their middle if it has no minimum.
 fn lowest(a: &Trial, b: &Trial, [least, most]: [f64; 2]) -> f64 {
     let d1 = a.slope + b.slope - 3.0 * (a.loss() - b.loss()) / (a.t - b.t);
     let square = d1 * d1 - a.slope * b.slope;

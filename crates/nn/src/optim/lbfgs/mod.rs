@@ -1,7 +1,8 @@
-//! [`Lbfgs`]: limited-memory BFGS, which asks for the loss several times in a step. `algorithm.rs` has the step, `line_search.rs`
-//! how far it goes, `state.rs` its state dict.
+//! [`Lbfgs`]: limited-memory BFGS, which evaluates the loss several times in a step. `algorithm.rs` has the step,
+//! `line_search.rs` its line search, `state.rs` its state dict.
 //!
-//! All parameters are one vector here. What a step keeps is replaced when it is done, so that one that fails has changed nothing.
+//! All parameters are treated as one vector. A step replaces the state only when it is done, so that a failed step
+//! changes nothing.
 
 mod algorithm;
 mod line_search;
@@ -20,11 +21,11 @@ use crate::{Error, Parameter, Result};
 
 const NAME: &str = "LBFGS";
 
-/// L-BFGS, as PyTorch's `optim.LBFGS`: a quasi-Newton method for smooth losses of all data at once.
+/// L-BFGS, as PyTorch's `optim.LBFGS`: a quasi-Newton method for smooth losses of the whole data set.
 ///
-/// [`step`](Self::step) takes a closure that computes the loss and its gradients, and calls it up to `max_eval` times. There is
-/// one group of parameters, on one device, of `f32` or `f64`. It keeps `2 · history_size + 2` vectors of all parameters, in the
-/// host's or device's budget.
+/// [`step`](Self::step) takes a closure that computes the loss and its gradients, and calls it up to `max_eval`
+/// times. There is one group of parameters, on one device, of `f32` or `f64`. It keeps up to `2 · history_size + 2`
+/// vectors as long as all parameters, in the budget of the host or the device.
 ///
 /// It reads the loss and the slope to decide what to do, so it waits for a GPU, and cannot be part of a
 /// [`CapturedStep`](pagelock_tensor::CapturedStep). A [`GradScaler`](super::GradScaler) cannot scale its gradients.
@@ -55,7 +56,7 @@ const NAME: &str = "LBFGS";
 pub struct Lbfgs {
     parameters: Vec<Parameter>,
     lr: f64,
-    initial_lr: Option<f64>, // where a schedule noted it
+    initial_lr: Option<f64>, // set by a scheduler
     settings: Settings,
     memory: Memory,
 }
@@ -63,7 +64,7 @@ pub struct Lbfgs {
 #[derive(Clone)]
 struct Settings {
     max_iter: u64,
-    max_eval: Option<u64>, // none: 5 for each 4 iterations
+    max_eval: Option<u64>, // `None`: `max_iter · 5 / 4`
     tolerance_grad: f64,
     tolerance_change: f64,
     history_size: u64,
@@ -78,13 +79,13 @@ impl Settings {
 }
 
 impl Lbfgs {
-    /// PyTorch's other defaults: at most 20 iterations and 25 evaluations in a step, a history of 100 steps, no line search. Its
-    /// learning rate is 1.
+    /// The other settings have PyTorch's defaults: at most 20 iterations and 25 evaluations in a step, a history of
+    /// 100 steps, no line search. PyTorch's learning rate is 1.
     pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
         Self::of(listed(parameters), lr)
     }
 
-    /// What programs need not compile again.
+    /// The body of `new`, not generic, so that users' crates do not compile it again.
     fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
         let settings = Settings {
             max_iter: 20,
@@ -99,64 +100,64 @@ impl Lbfgs {
         Self { parameters, lr, initial_lr: None, settings, memory: Memory::default() }
     }
 
-    /// How many directions a step takes at most; 20 by default.
+    /// The maximum number of iterations in a step, each along one direction; 20 by default.
     #[must_use]
     pub fn max_iter(mut self, max_iter: u64) -> Self {
         self.settings.max_iter = max_iter;
         self
     }
 
-    /// After how many evaluations of the loss a step ends; `max_iter · 5 / 4` by default.
+    /// The number of evaluations of the loss after which a step ends; `max_iter · 5 / 4` by default.
     #[must_use]
     pub fn max_eval(mut self, max_eval: u64) -> Self {
         self.settings.max_eval = Some(max_eval);
         self
     }
 
-    /// A step ends where no element of the gradient is farther from 0, at least 0; 1e-7 by default.
+    /// A step ends when no element of the gradient has a larger absolute value, at least 0; 1e-7 by default.
     #[must_use]
     pub fn tolerance_grad(mut self, tolerance_grad: f64) -> Self {
         self.settings.tolerance_grad = tolerance_grad;
         self
     }
 
-    /// A step ends where neither the loss nor a parameter changes by more, at least 0; 1e-9 by default.
+    /// A step ends when the loss, or every parameter, changes by no more than this, at least 0; 1e-9 by default.
     #[must_use]
     pub fn tolerance_change(mut self, tolerance_change: f64) -> Self {
         self.settings.tolerance_change = tolerance_change;
         self
     }
 
-    /// From how many earlier steps the curvature is taken, at least 1; 100 by default.
+    /// The number of earlier steps from which the curvature is estimated, at least 1; 100 by default.
     #[must_use]
     pub fn history_size(mut self, history_size: u64) -> Self {
         self.settings.history_size = history_size;
         self
     }
 
-    /// Looks for a point of each direction that satisfies the strong Wolfe conditions (PyTorch's
-    /// `line_search_fn="strong_wolfe"`), instead of going `lr` far.
+    /// Whether to search along each direction for a point that satisfies the strong Wolfe conditions (PyTorch's
+    /// `line_search_fn="strong_wolfe"`), instead of scaling the direction by `lr`; false by default.
     #[must_use]
     pub fn strong_wolfe(mut self, strong_wolfe: bool) -> Self {
         self.settings.strong_wolfe = strong_wolfe;
         self
     }
 
-    /// Goes up instead of down.
+    /// Whether to maximize instead of minimize; false by default.
     #[must_use]
     pub fn maximize(mut self, maximize: bool) -> Self {
         self.settings.maximize = maximize;
         self
     }
 
-    /// Changes the parameters until the loss changes no more, or for `max_iter` directions; returns the loss before. `closure`
-    /// forgets the gradients, computes the loss of all data and its gradients, and returns the loss; it is called with gradients
-    /// enabled.
+    /// Changes the parameters until the loss no longer changes, in at most `max_iter` iterations, and returns the
+    /// loss before the step. `closure` must drop the gradients, compute the loss of all data and its gradients, and
+    /// return the loss. It is called with gradients enabled.
     ///
     /// # Errors
-    /// What `closure` returns; [`Error::Argument`] if there is nothing to train, a setting is outside its range, or a parameter
-    /// is of half precision or on another device than the first; [`Error::Tensor`] if the history does not fit the memory budget.
-    /// Parameters and history are then as before.
+    /// The error of `closure`; [`Error::Argument`] if there are no parameters, a setting is outside its range, or a
+    /// parameter is of half precision or on another device than the first; [`Error::Tensor`] if the history does not
+    /// fit the memory budget. Parameters and history are unchanged then.
     ///
     /// # Examples
     /// See [`Lbfgs`].
@@ -164,7 +165,7 @@ impl Lbfgs {
         self.step_with(&mut closure)
     }
 
-    /// What programs need not compile again.
+    /// The body of `step`, not generic, so that users' crates do not compile it again.
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         let _running = profiler::span(NAME, Category::OptimizerStep);
         self.check()?;
@@ -203,7 +204,7 @@ impl Lbfgs {
         check(history_size >= 1, NAME, "history_size", history_size as f64, "at least 1")
     }
 
-    /// The parameters as one vector, if they can be.
+    /// The parameters as one vector, if their devices and precisions allow that.
     fn vectors(&self) -> Result<Vectors> {
         let Some(first) = self.parameters.first() else {
             let fix = "pass `model.parameters()` of a model that has some";
@@ -235,7 +236,7 @@ impl Lbfgs {
     }
 }
 
-/// All parameters, seen as one vector in the wider of their precisions.
+/// All parameters, seen as one vector in the widest of their precisions.
 struct Vectors {
     parameters: Vec<Parameter>,
     dtype: DType,
@@ -278,13 +279,13 @@ impl Vectors {
         self.each(values, |parameter, piece| parameter.copy_(piece))
     }
 
-    /// Goes `t` times the vector.
+    /// Adds `t` times the vector to the parameters.
     fn add(&self, t: f64, vector: &Tensor) -> Result<()> {
         self.each(vector, |parameter, piece| parameter.add_scaled_(piece, t))
     }
 }
 
-/// For schedules of the learning rate, state dicts and checkpoints. Its `step` without a closure is an error.
+/// For schedulers, state dicts and checkpoints. `step` without a closure returns an error.
 impl Optimizer for Lbfgs {
     fn step(&mut self) -> Result<()> {
         let fix = "call `Lbfgs::step` with a closure that computes it and its gradients";

@@ -1,4 +1,5 @@
-//! [`Memory`]: what L-BFGS keeps from step to step, and its state dict, in which PyTorch gives all of it to the first parameter.
+//! [`Memory`]: the state of L-BFGS between steps, and its state dict. As in PyTorch, the first parameter has the
+//! whole state.
 //!
 //! ```text
 //! 0.d  0.t  0.H_diag  0.prev_flat_grad  0.prev_loss  0.n_iter  0.func_evals       0.old_dirs.0 0.old_stps.0 0.ro.0  0.old_dirs.1 …
@@ -15,7 +16,8 @@ use crate::optim::method::Field;
 use crate::optim::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result};
 
-/// Under the names of PyTorch's state dict. `old_dirs` are changes of the gradient, `old_stps` the steps that made them.
+/// The state, with the names of PyTorch's state dict. `old_dirs` are changes of the gradient, `old_stps` the steps
+/// that caused them.
 #[derive(Clone, Default)]
 pub(super) struct Memory {
     pub(super) n_iter: u64,
@@ -24,16 +26,16 @@ pub(super) struct Memory {
     pub(super) prev_loss: f64,
     pub(super) d: Option<Tensor>,
     pub(super) prev_flat_grad: Option<Tensor>,
-    pub(super) h_diag: Option<Tensor>, // none: 1
+    pub(super) h_diag: Option<Tensor>, // `None`: 1
     pub(super) old_dirs: VecDeque<Tensor>,
     pub(super) old_stps: VecDeque<Tensor>,
-    pub(super) ro: VecDeque<Tensor>, // one over the product of both
+    pub(super) ro: VecDeque<Tensor>, // 1 / (`old_dirs` · `old_stps`)
 }
 
 const FIX: &str = "give what `Lbfgs::state_dict` or PyTorch's LBFGS has";
 
 impl Memory {
-    /// The same for parameters that have moved, in their precision.
+    /// A copy for parameters that have moved or changed their precision.
     pub(super) fn on(&self, dtype: DType, device: &Device) -> Result<Self> {
         let moved = |tensor: &Tensor| tensor.to_dtype(dtype)?.to(device);
         let one = |tensor: &Option<Tensor>| tensor.as_ref().map(moved).transpose();
@@ -49,7 +51,7 @@ impl Memory {
         })
     }
 
-    /// All of it, by name.
+    /// The whole state, by name.
     fn entries(&self) -> Result<Vec<(String, Tensor)>> {
         let number = |value: f64| Tensor::of(DType::F64).full((), value);
         let mut all = vec![
@@ -68,7 +70,7 @@ impl Memory {
         Ok(all)
     }
 
-    /// What is in the entries, as vectors need it; the rest stays.
+    /// Reads the state from the entries, for the precision and device of `vectors`. An unknown entry is an error.
     fn of(mut entries: Entries<'_>, vectors: &Vectors) -> Result<Self> {
         let len = vectors.len();
         let mut memory = Self {
@@ -99,7 +101,7 @@ impl Memory {
     }
 }
 
-/// The entries of a state dict that were not taken yet.
+/// The entries of a state dict that have not been read yet.
 struct Entries<'a> {
     by_name: BTreeMap<&'a str, &'a AnyTensor>,
 }
@@ -113,7 +115,7 @@ impl<'a> Entries<'a> {
                 return Err(misfit(&format!("`{name}` is no entry of parameter {number}, which has all; {FIX}")));
             };
             if own != "al" && !own.starts_with("al.") {
-                by_name.insert(own, tensor); // what PyTorch works in is no state
+                by_name.insert(own, tensor); // PyTorch's `al` is scratch memory, not state
             }
         }
         Ok(Self { by_name })
@@ -123,7 +125,7 @@ impl<'a> Entries<'a> {
         self.by_name.contains_key(name)
     }
 
-    /// A copy that is the optimizer's own.
+    /// Removes an entry, and returns a copy of it.
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let Some(tensor) = self.by_name.remove(name).and_then(|tensor| tensor.float().ok()) else {
             return Err(misfit(&format!("it has no floats `0.{name}`; {FIX}")));
@@ -147,7 +149,7 @@ fn misfit(problem: &str) -> Error {
 }
 
 impl Settings {
-    /// Shows all but the learning rate.
+    /// Passes all settings but the learning rate to `show`.
     fn show(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
         let (mut max_eval, mut search) = (self.max_eval(), usize::from(self.strong_wolfe));
         show("max_iter", Field::Integer(&mut self.max_iter));

@@ -15,17 +15,17 @@ use crate::{Error, Result};
 /// assert_eq!(schedule.next(5, 0.3, 0.2), 0.3);
 /// ```
 pub struct SequentialLr {
-    schedules: Vec<(u64, Box<dyn Schedule>)>, // the step from which on, ascending from 0
+    schedules: Vec<(u64, Box<dyn Schedule>)>, // with the step at which each begins, ascending from 0
 }
 
 impl SequentialLr {
-    /// Begins with this one.
+    /// Begins with `schedule`.
     pub fn new(schedule: impl Schedule + 'static) -> Self {
         Self { schedules: vec![(0, Box::new(schedule))] }
     }
 
-    /// From step `milestone` on another, which begins anew with the rate that the optimizer was made with, and counts steps from
-    /// there.
+    /// Switches to `schedule` at step `milestone`. It starts from the optimizer's initial rate and counts steps from
+    /// the milestone.
     #[must_use]
     pub fn then(mut self, milestone: u64, schedule: impl Schedule + 'static) -> Self {
         self.schedules.push((milestone, Box::new(schedule)));
@@ -62,7 +62,8 @@ impl Schedule for SequentialLr {
     }
 }
 
-/// Several schedules at once, each of which goes on with what the one before made of the rate, as PyTorch's `ChainedScheduler`.
+/// Applies several schedules in each step, each to the rate that the previous one returns, as PyTorch's
+/// `ChainedScheduler`.
 ///
 /// # Examples
 /// ```
@@ -77,12 +78,12 @@ pub struct ChainedScheduler {
 }
 
 impl ChainedScheduler {
-    /// With this one first.
+    /// Begins with `schedule`.
     pub fn new(schedule: impl Schedule + 'static) -> Self {
         Self { schedules: vec![Box::new(schedule)] }
     }
 
-    /// And this one.
+    /// Adds `schedule` after the others.
     #[must_use]
     pub fn and(mut self, schedule: impl Schedule + 'static) -> Self {
         self.schedules.push(Box::new(schedule));

@@ -16,12 +16,12 @@ pub struct CosineAnnealingLr {
 }
 
 impl CosineAnnealingLr {
-    /// Down to 0.
+    /// Falls to 0 within `t_max` steps.
     pub fn new(t_max: u64) -> Self {
         Self { t_max, eta_min: 0.0 }
     }
 
-    /// The least rate.
+    /// The lowest rate; 0 by default.
     #[must_use]
     pub fn eta_min(self, eta_min: f64) -> Self {
         Self { eta_min, ..self }
@@ -36,12 +36,12 @@ impl CosineAnnealingLr {
 impl Schedule for CosineAnnealingLr {
     fn next(&self, step: u64, base: f64, lr: f64) -> f64 {
         let Self { t_max, eta_min } = *self;
-        // From the least rate up, where the quotient below would have a zero under it.
+        // The first step up from the lowest rate, where the quotient below would divide by 0.
         if step > t_max && (step - 1 - t_max).is_multiple_of(t_max.saturating_mul(2)) {
             return lr + (base - eta_min) * (1.0 - (PI / t_max as f64).cos()) / 2.0;
         }
         match self.height(step - 1) {
-            0.0 => lr, // of 10^8 steps the last cannot be told from the end
+            0.0 => lr, // from about 10^8 steps on, the step before the last rounds to 0
             before => self.height(step) / before * (lr - eta_min) + eta_min,
         }
     }
@@ -64,18 +64,18 @@ pub struct CosineAnnealingWarmRestarts {
 }
 
 impl CosineAnnealingWarmRestarts {
-    /// Every `t_0` steps, down to 0.
+    /// Falls to 0 within `t_0` steps, then restarts.
     pub fn new(t_0: u64) -> Self {
         Self { t_0, t_mult: 1, eta_min: 0.0 }
     }
 
-    /// By how much each period is longer than the one before; 1 by default.
+    /// The factor by which each period is longer than the one before; 1 by default.
     #[must_use]
     pub fn t_mult(self, t_mult: u64) -> Self {
         Self { t_mult, ..self }
     }
 
-    /// The least rate.
+    /// The lowest rate; 0 by default.
     #[must_use]
     pub fn eta_min(self, eta_min: f64) -> Self {
         Self { eta_min, ..self }

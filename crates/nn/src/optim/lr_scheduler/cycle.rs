@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use super::{Schedule, check, check_steps};
 use crate::Result;
 
-/// Moves the rate up and down between two, as PyTorch's `CyclicLR`.
+/// Moves the rate up and down between two bounds, as PyTorch's `CyclicLR`.
 ///
 /// L. Smith, "Cyclical learning rates for training neural networks", 2015, <https://arxiv.org/abs/1506.01186>.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,11 +20,11 @@ pub struct CyclicLr {
 /// How high the cycles of [`CyclicLr`] are.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum CyclicMode {
-    /// All alike: `"triangular"`.
+    /// All cycles are equally high: `"triangular"`.
     Triangular,
     /// Each half as high as the one before: `"triangular2"`.
     Triangular2,
-    /// By this number to the power of the step: `"exp_range"`.
+    /// Scaled by this number to the power of the step: `"exp_range"`.
     ExpRange(f64),
 }
 
@@ -34,19 +34,19 @@ impl CyclicLr {
         Self { base_lr, max_lr, step_size_up: 2000, step_size_down: 2000, mode: CyclicMode::Triangular }
     }
 
-    /// How many steps up, and as many down.
+    /// The number of steps up, and of steps down.
     #[must_use]
     pub fn step_size(self, steps: u64) -> Self {
         Self { step_size_up: steps, step_size_down: steps, ..self }
     }
 
-    /// How many steps down.
+    /// The number of steps down.
     #[must_use]
     pub fn step_size_down(self, steps: u64) -> Self {
         Self { step_size_down: steps, ..self }
     }
 
-    /// How high later cycles are.
+    /// The height of later cycles.
     #[must_use]
     pub fn mode(self, mode: CyclicMode) -> Self {
         Self { mode, ..self }
@@ -82,8 +82,8 @@ impl Schedule for CyclicLr {
     }
 }
 
-/// Moves the rate up to `max_lr`, and down to almost nothing, once, as PyTorch's `OneCycleLR`. What the optimizer was made with
-/// does not count.
+/// Moves the rate up to `max_lr` and down to almost 0 once, as PyTorch's `OneCycleLR`. The optimizer's initial rate
+/// is not used.
 ///
 /// L. Smith, N. Topin, "Super-convergence: very fast training of neural networks using large learning rates", 2017,
 /// <https://arxiv.org/abs/1708.07120>.
@@ -98,7 +98,7 @@ pub struct OneCycleLr {
     three_phase: bool,
 }
 
-/// The shape of the ways of [`OneCycleLr`].
+/// The shape of the rise and the fall of [`OneCycleLr`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Anneal {
     /// Half a cosine.
@@ -117,9 +117,10 @@ impl Anneal {
 }
 
 impl OneCycleLr {
-    /// Within `total_steps` steps: epochs times steps of an epoch. After those the rate stays.
+    /// One cycle of `total_steps` steps: the number of epochs times the steps of an epoch. After them the rate stays.
     ///
-    /// From a 25th of `max_lr`, up for 30 % of the steps, along half a cosine, and down to a 250,000th.
+    /// The rate begins at 1/25 of `max_lr`, rises for 30 % of the steps along half a cosine, and falls to 1/250,000
+    /// of `max_lr`.
     pub fn new(max_lr: f64, total_steps: u64) -> Self {
         let (pct_start, anneal, div_factor, final_div_factor) = (0.3, Anneal::Cos, 25.0, 1e4);
         Self { max_lr, total_steps, pct_start, anneal, div_factor, final_div_factor, three_phase: false }
@@ -131,25 +132,25 @@ impl OneCycleLr {
         Self { pct_start, ..self }
     }
 
-    /// The shape of the ways up and down.
+    /// The shape of the rise and the fall.
     #[must_use]
     pub fn anneal_strategy(self, anneal: Anneal) -> Self {
         Self { anneal, ..self }
     }
 
-    /// `max_lr` divided by this is the rate to begin with.
+    /// `max_lr` divided by this is the initial rate.
     #[must_use]
     pub fn div_factor(self, div_factor: f64) -> Self {
         Self { div_factor, ..self }
     }
 
-    /// The rate to begin with divided by this is the one in the end.
+    /// The initial rate divided by this is the final rate.
     #[must_use]
     pub fn final_div_factor(self, final_div_factor: f64) -> Self {
         Self { final_div_factor, ..self }
     }
 
-    /// Whether the way down is as long as the way up, before the rate falls from what it was at first.
+    /// Whether the rate first falls back to the initial rate, in as many steps as it rose, and then to the final rate.
     #[must_use]
     pub fn three_phase(self, three_phase: bool) -> Self {
         Self { three_phase, ..self }

@@ -16,7 +16,7 @@ impl StepLr {
         Self { step_size, gamma: 0.1 }
     }
 
-    /// What the rate is multiplied by.
+    /// The factor; 0.1 by default.
     #[must_use]
     pub fn gamma(self, gamma: f64) -> Self {
         Self { gamma, ..self }
@@ -33,7 +33,7 @@ impl Schedule for StepLr {
     }
 }
 
-/// Multiplies the rate by `gamma` at each of some steps, as PyTorch's `MultiStepLR`.
+/// Multiplies the rate by `gamma` at each milestone, a step, as PyTorch's `MultiStepLR`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MultiStepLr {
     milestones: Vec<u64>,
@@ -46,7 +46,7 @@ impl MultiStepLr {
         Self { milestones: milestones.into(), gamma: 0.1 }
     }
 
-    /// What the rate is multiplied by.
+    /// The factor; 0.1 by default.
     #[must_use]
     pub fn gamma(self, gamma: f64) -> Self {
         Self { gamma, ..self }
@@ -73,7 +73,7 @@ pub struct ExponentialLr {
 }
 
 impl ExponentialLr {
-    /// With this factor.
+    /// Multiplies by `gamma`.
     pub fn new(gamma: f64) -> Self {
         Self { gamma }
     }
@@ -98,7 +98,7 @@ impl PolynomialLr {
         Self { total_iters, power: 1.0 }
     }
 
-    /// The power.
+    /// The power; 1 by default.
     #[must_use]
     pub fn power(self, power: f64) -> Self {
         Self { power, ..self }
@@ -112,7 +112,7 @@ impl Schedule for PolynomialLr {
         }
         let left = |step: u64| 1.0 - step as f64 / self.total_iters as f64;
         match left(step - 1) {
-            0.0 => lr, // of 10^16 steps the last cannot be told from the end
+            0.0 => lr, // from about 10^16 steps on, the step before the last rounds to 0
             before => lr * (left(step) / before).powf(self.power),
         }
     }

@@ -31,7 +31,7 @@ impl Schedule for ConstantLr {
     }
 }
 
-/// Moves the factor of the rate in a straight line, for a warm-up above all, as PyTorch's `LinearLR`.
+/// Changes a factor of the rate linearly, mostly for a warm-up, as PyTorch's `LinearLR`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinearLr {
     start_factor: f64,
@@ -45,13 +45,13 @@ impl LinearLr {
         Self { start_factor: 1.0 / 3.0, end_factor: 1.0, total_iters }
     }
 
-    /// The factor to begin with, above 0 and at most 1.
+    /// The initial factor, above 0 and at most 1.
     #[must_use]
     pub fn start_factor(self, start_factor: f64) -> Self {
         Self { start_factor, ..self }
     }
 
-    /// The factor in the end, from 0 to 1.
+    /// The final factor, from 0 to 1.
     #[must_use]
     pub fn end_factor(self, end_factor: f64) -> Self {
         Self { end_factor, ..self }
@@ -86,7 +86,7 @@ pub struct LambdaLr<F> {
 }
 
 impl<F: Fn(u64) -> f64> LambdaLr<F> {
-    /// With this function, which is asked from step 0 on.
+    /// `factor` takes the step, from 0 on.
     ///
     /// # Examples
     /// ```
@@ -117,7 +117,7 @@ pub struct MultiplicativeLr<F> {
 }
 
 impl<F: Fn(u64) -> f64> MultiplicativeLr<F> {
-    /// With this function, which is asked from step 1 on.
+    /// `factor` takes the step, from 1 on; from 0 on in a [`SequentialLr`](super::SequentialLr) after the first.
     pub fn new(factor: F) -> Self {
         Self { factor }
     }

@@ -1,8 +1,9 @@
-//! Schedules of learning rates: [`LrScheduler`] with a [`Schedule`], and [`ReduceLrOnPlateau`], as PyTorch's
-//! `torch.optim.lr_scheduler`, to the last bit.
+//! Schedules of learning rates: [`LrScheduler`] with a [`Schedule`], and [`ReduceLrOnPlateau`], as in PyTorch's
+//! `torch.optim.lr_scheduler`, with the same rates to the last bit.
 //!
-//! A schedule is a value without state: it says what follows a rate in a step. So schedules are put together
-//! ([`SequentialLr`], [`ChainedScheduler`]), and a scheduler is a schedule, a count of steps and a rate.
+//! A schedule is a value without state that computes the next rate from the current one and the step. So schedules
+//! can be combined ([`SequentialLr`], [`ChainedScheduler`]), and a scheduler is a schedule with a count of steps and
+//! the rates.
 //!
 //! | PyTorch | here |
 //! |---|---|
@@ -34,10 +35,10 @@ use super::Optimizer;
 use super::groups::{check, check_lrs};
 use crate::Result;
 
-/// How a learning rate goes on, step by step.
+/// How a learning rate changes from step to step.
 ///
 /// # Examples
-/// A schedule of one's own: the rate falls with the root of the steps.
+/// A custom schedule: the rate falls with the root of the number of steps.
 /// ```
 /// use pagelock_nn::optim::lr_scheduler::Schedule;
 ///
@@ -51,24 +52,24 @@ use crate::Result;
 /// assert_eq!(InverseRoot.next(3, 0.1, 0.0), 0.05);
 /// ```
 pub trait Schedule {
-    /// The rate after `step` calls of [`LrScheduler::step`], from 1 on. `base` is the rate that the optimizer was made with, `lr`
-    /// the one before.
+    /// The rate after `step` calls of [`LrScheduler::step`], where `step` is at least 1. `base` is the optimizer's
+    /// initial rate, `lr` its current rate.
     fn next(&self, step: u64, base: f64, lr: f64) -> f64;
 
-    /// The rate to begin with, in place of the optimizer's, which is `base`; `lr` is that rate too, or what other schedules of a
-    /// [`ChainedScheduler`] have made of it.
+    /// The rate to begin with, which replaces the optimizer's initial rate `base`. `lr` equals `base`, or is the rate
+    /// that the previous schedule of a [`ChainedScheduler`] returns.
     fn first(&self, base: f64, lr: f64) -> f64 {
         let _ = base;
         lr
     }
 
-    /// The rate to begin with in the middle of a [`SequentialLr`], where the one before was `lr`.
+    /// The rate to begin with in a [`SequentialLr`] if this schedule is not the first. `lr` is the current rate.
     fn restart(&self, base: f64, lr: f64) -> f64 {
         let _ = lr;
         self.first(base, base)
     }
 
-    /// Whether its settings are in their ranges.
+    /// Checks that the settings are in their ranges.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) names the setting, its value and what is allowed.
@@ -95,7 +96,7 @@ impl<S: Schedule + ?Sized> Schedule for Box<S> {
     }
 }
 
-/// Gives an optimizer the learning rates of a schedule.
+/// Sets the learning rates of an optimizer by a schedule.
 ///
 /// # Examples
 /// ```
@@ -119,19 +120,19 @@ pub struct LrScheduler<S> {
     state: LrState,
 }
 
-/// Where a scheduler is: all that has to be kept to go on with it.
+/// The state of a scheduler: all that is needed to resume it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LrState {
-    /// How often [`LrScheduler::step`] was called.
+    /// The number of calls of [`LrScheduler::step`].
     pub step: u64,
-    /// The rates that the groups of the optimizer were made with.
+    /// The initial rates of the optimizer's groups.
     pub base: Vec<f64>,
-    /// The rates that the scheduler has set last.
+    /// The rates that the scheduler set last.
     pub lrs: Vec<f64>,
 }
 
 impl<S: Schedule> LrScheduler<S> {
-    /// Sets the rate to begin with, for each group of parameters from its own.
+    /// Sets the rate to begin with for each group of parameters, computed from the group's current rate.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if a setting of the schedule is outside its range, with nothing changed.
@@ -144,11 +145,13 @@ impl<S: Schedule> LrScheduler<S> {
         Ok(Self { schedule, state: LrState { step: 0, base, lrs } })
     }
 
-    /// Sets the next rate, from the optimizer's present one; to be called after the optimizer's steps of an epoch, or after each
-    /// step if the schedule counts those. A captured step takes the rate that is set when it is launched.
+    /// Sets the next rate, computed from the optimizer's current one. Call it after the optimizer's steps of an
+    /// epoch, or after each step if the schedule counts steps. A captured step uses the rate that is set when it is
+    /// launched.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has other groups than that of [`new`](Self::new), with nothing changed.
+    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has another number of groups than in
+    /// [`new`](Self::new), with nothing changed.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
         let (step, now) = (self.state.step + 1, optimizer.lrs());
         check_lrs("LrScheduler", &self.state.base, now.len())?;
@@ -164,15 +167,16 @@ impl<S: Schedule> LrScheduler<S> {
         &self.state.lrs
     }
 
-    /// Where it is.
+    /// The state, to resume from.
     pub fn state(&self) -> LrState {
         self.state.clone()
     }
 
-    /// Goes on from a [`state`](Self::state) of a scheduler with the same schedule, and sets its rates.
+    /// Resumes from the [`state`](Self::state) of a scheduler with the same schedule, and sets its rates.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has other groups than that scheduler's, with nothing changed.
+    /// [`Error::Argument`](crate::Error::Argument) if the optimizer has another number of groups than `state`, with
+    /// nothing changed.
     pub fn load_state(&mut self, optimizer: &mut dyn Optimizer, state: LrState) -> Result<()> {
         check_lrs("LrScheduler", &state.lrs, state.base.len())?;
         optimizer.set_lrs(&state.lrs)?;
@@ -181,7 +185,7 @@ impl<S: Schedule> LrScheduler<S> {
     }
 }
 
-/// Refuses a number of steps that has to be above 0.
+/// Returns an error if a number of steps is 0.
 fn check_steps(schedule: &str, setting: &str, steps: u64) -> Result<()> {
     check(steps > 0, schedule, setting, steps as f64, "at least 1")
 }

@@ -1,10 +1,10 @@
-//! [`ReduceLrOnPlateau`]: the rate falls when a metric gets no better.
+//! [`ReduceLrOnPlateau`]: lowers the rate when a metric stops improving.
 
 use super::check;
 use crate::Result;
 use crate::optim::Optimizer;
 
-/// Multiplies the rate by a factor when a metric has not become better for some epochs, as PyTorch's `ReduceLROnPlateau`.
+/// Multiplies the rate by a factor when a metric has not improved for some epochs, as PyTorch's `ReduceLROnPlateau`.
 ///
 /// # Examples
 /// ```
@@ -31,32 +31,32 @@ pub struct ReduceLrOnPlateau {
     state: PlateauState,
 }
 
-/// Where a [`ReduceLrOnPlateau`] is: all that has to be kept to go on with it, beside the optimizer's rate.
+/// The state of a [`ReduceLrOnPlateau`]: all that is needed to resume it, apart from the optimizer's rate.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PlateauState {
     /// The best metric so far.
     pub best: Option<f64>,
-    /// How many epochs in a row had no better metric.
+    /// The number of epochs in a row without improvement.
     pub bad_epochs: u64,
-    /// For how many epochs bad ones do not count yet.
+    /// The number of epochs to come in which a missing improvement is not counted.
     pub cooldown: u64,
 }
 
-/// Which metrics are better.
+/// Whether smaller or larger metrics are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlateauMode {
-    /// Smaller ones, as losses.
+    /// Smaller metrics are better, such as losses.
     Min,
-    /// Larger ones, as accuracies.
+    /// Larger metrics are better, such as accuracies.
     Max,
 }
 
 /// By how much a metric has to be better than the best so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Threshold {
-    /// By this part of the best.
+    /// By this share of the best.
     Rel(f64),
-    /// By this much.
+    /// By this absolute difference.
     Abs(f64),
 }
 
@@ -76,54 +76,55 @@ impl Default for ReduceLrOnPlateau {
 }
 
 impl ReduceLrOnPlateau {
-    /// A tenth after more than 10 epochs in which a metric that should fall fell by less than a ten-thousandth.
+    /// PyTorch's defaults: multiplies the rate by 0.1 after more than 10 epochs in which the metric is not below the
+    /// best by more than 0.01 %.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Which metrics are better.
+    /// Whether smaller or larger metrics are better.
     #[must_use]
     pub fn mode(self, mode: PlateauMode) -> Self {
         Self { mode, ..self }
     }
 
-    /// What the rate is multiplied by, at least 0 and below 1.
+    /// The factor of the rate, at least 0 and below 1; 0.1 by default.
     #[must_use]
     pub fn factor(self, factor: f64) -> Self {
         Self { factor, ..self }
     }
 
-    /// After how many epochs without a better metric the next one lowers the rate.
+    /// The number of epochs without improvement after which the next one lowers the rate; 10 by default.
     #[must_use]
     pub fn patience(self, patience: u64) -> Self {
         Self { patience, ..self }
     }
 
-    /// By how much a metric has to be better.
+    /// By how much a metric has to be better than the best so far; [`Threshold::Rel`] of 1e-4 by default.
     #[must_use]
     pub fn threshold(self, threshold: Threshold) -> Self {
         Self { threshold, ..self }
     }
 
-    /// For how many epochs after the rate was lowered bad ones do not count.
+    /// The number of epochs after lowering the rate in which a missing improvement is not counted; 0 by default.
     #[must_use]
     pub fn cooldown(self, cooldown: u64) -> Self {
         Self { cooldown, ..self }
     }
 
-    /// The least rate.
+    /// The lowest rate; 0 by default.
     #[must_use]
     pub fn min_lr(self, min_lr: f64) -> Self {
         Self { min_lr, ..self }
     }
 
-    /// The least change of the rate: smaller ones are not made.
+    /// Changes of the rate that are not larger than this are skipped; 1e-8 by default.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
     }
 
-    /// To be called after each epoch, with its metric. NaN is never better.
+    /// Call it after each epoch, with the metric of the epoch. NaN is never better.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the factor is not at least 0 and below 1, with nothing changed.
@@ -148,12 +149,12 @@ impl ReduceLrOnPlateau {
         Ok(())
     }
 
-    /// Where it is.
+    /// The state, to resume from.
     pub fn state(&self) -> PlateauState {
         self.state
     }
 
-    /// Goes on from the [`state`](Self::state) of a scheduler with the same settings.
+    /// Resumes from the [`state`](Self::state) of a scheduler with the same settings.
     pub fn load_state(&mut self, state: PlateauState) {
         self.state = state;
     }

@@ -4,11 +4,11 @@ use std::f64::consts::PI;
 
 use super::{Anneal, Schedule};
 
-/// Brings the rate to `swa_lr`, and keeps it there, as PyTorch's `torch.optim.swa_utils.SWALR`: for
+/// Moves the rate to `swa_lr` and keeps it there, as PyTorch's `torch.optim.swa_utils.SWALR`: for
 /// [`AveragedModel`](crate::optim::AveragedModel).
 ///
-/// Of the rates before and after step `t` of `anneal_epochs`, the part `α = (1 − cos(π t / anneal_epochs)) / 2`, or
-/// `t / anneal_epochs`, is `swa_lr`.
+/// After step `t` of `anneal_epochs` the rate is `α · swa_lr + (1 − α) · start`, where `start` is the rate at first,
+/// and `α = (1 − cos(π t / anneal_epochs)) / 2`, or with [`Anneal::Linear`] `α = t / anneal_epochs`.
 ///
 /// P. Izmailov et al., "Averaging weights leads to wider optima and better generalization", 2018,
 /// <https://arxiv.org/abs/1803.05407>.
@@ -33,24 +33,24 @@ pub struct SwaLr {
 }
 
 impl SwaLr {
-    /// In 10 steps, along half a cosine.
+    /// Reaches `swa_lr` in 10 steps, along half a cosine.
     pub fn new(swa_lr: f64) -> Self {
         Self { swa_lr, anneal_epochs: 10, anneal: Anneal::Cos }
     }
 
-    /// In how many steps; 0 for at once.
+    /// The number of steps; 0 sets `swa_lr` at once.
     #[must_use]
     pub fn anneal_epochs(self, anneal_epochs: u64) -> Self {
         Self { anneal_epochs, ..self }
     }
 
-    /// Along which curve.
+    /// The shape of the curve.
     #[must_use]
     pub fn anneal_strategy(self, anneal: Anneal) -> Self {
         Self { anneal, ..self }
     }
 
-    /// The part of the rate after `step` that is `swa_lr`.
+    /// The weight `α` of `swa_lr` in the rate after `step`.
     fn part(&self, step: f64) -> f64 {
         let part = (step / self.anneal_epochs.max(1) as f64).clamp(0.0, 1.0);
         match self.anneal {
