@@ -4,9 +4,10 @@ use crate::Module;
 use pagelock_tensor::autograd::{self, Audit};
 use pagelock_tensor::{Result, Tensor};
 
-/// Runs `loss` and names every parameter of `model` that no path from its result reaches: it would never be trained.
+/// Runs `loss` and reports each parameter of `model` that the gradient of its result does not reach, and why: it
+/// would never be trained.
 ///
-/// Only what `loss` does on this thread is seen.
+/// Operations that `loss` runs on other threads are not seen.
 ///
 /// # Errors
 /// Those of `loss`.

@@ -20,7 +20,7 @@ impl<M: Module> Module for Vec<M> {
     }
 }
 
-/// As `Vec`.
+/// As for `Vec`.
 impl<M: Module, const N: usize> Module for [M; N] {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         for (position, module) in self.iter().enumerate() {
@@ -37,7 +37,7 @@ impl<M: Module, const N: usize> Module for [M; N] {
     }
 }
 
-/// The module under the same name, or nothing.
+/// The module in `Some`, under the name of the option; nothing for `None`.
 impl<M: Module> Module for Option<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         if let Some(module) = self {
@@ -61,7 +61,7 @@ impl<M: Module> Module for Option<M> {
     }
 }
 
-/// The module under the same name.
+/// The boxed module, under the name of the box.
 impl<M: Module + ?Sized> Module for Box<M> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.report(VisitEvent::Inside { address: std::ptr::from_ref(&**self).cast::<()>().addr() });

@@ -7,10 +7,10 @@ use pagelock_tensor::{Int, Result, Tensor, no_grad};
 
 use crate::{Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 
-/// How often something happened, such as the batches that a layer has seen: exact whatever the precision of the model, and
-/// saved as PyTorch saves it, as an `i64` without dimensions.
+/// Counts events, such as the batches that a layer has seen. It is exact in models of any precision, and saved as in
+/// PyTorch, as an `i64` without dimensions.
 ///
-/// It is a tensor where the model is, so that captured steps count too.
+/// It is a tensor on the model's device, so captured steps count too.
 ///
 /// # Examples
 /// ```
@@ -39,7 +39,7 @@ impl Counter {
         Ok(Self { tensor: Tensor::full((), 0)? })
     }
 
-    /// Counts one more.
+    /// Adds 1 to the count.
     ///
     /// # Errors
     /// As [`Tensor::add_scalar_`].

@@ -6,23 +6,23 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What everything fallible here returns, except layers, which return the tensor crate's.
+/// The result of fallible functions of this crate, except those of layers, which return the tensor crate's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something in this crate did not work.
+/// An error of this crate.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A tensor operation refused.
+    /// A tensor operation failed.
     #[error(transparent)]
     Tensor(#[from] pagelock_tensor::Error),
 
-    /// A state dict is not that of the model.
+    /// A state dict does not fit the model.
     #[error("the state dict does not fit the model, and nothing was loaded: {0}")]
     StateDict(Box<Misfit>),
 
-    /// Something that was asked for cannot be: a setting outside its range, nothing to train or to train on, or two tensors with
-    /// one name. The text says which.
+    /// An argument is invalid: a setting outside its range, no parameters to train, no data to train on, or two
+    /// tensors with the same name. The text says which.
     #[error("{0}")]
     Argument(String),
 
@@ -33,18 +33,18 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong, and where in the file.
         problem: String,
-        /// The step of the newest one before it that is whole.
+        /// The step of the newest earlier checkpoint that is whole, if there is one.
         previous: Option<u64>,
     },
 
-    /// A folder of checkpoints could not be made, read or changed.
+    /// A folder of checkpoints could not be created, read or changed.
     #[error("cannot {action} {}: {source}", path.display())]
     Checkpoints {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// The folder, or the file in it.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         r#source: std::io::Error,
     },
 
@@ -57,14 +57,14 @@ pub enum Error {
         index: usize,
         /// The epoch, counted from 0.
         epoch: usize,
-        /// What the loader said.
+        /// The error of the loader.
         r#source: Box<dyn StdError + Send + Sync>,
     },
 }
 
 pagelock_tensor::debug_is_the_message!(Error);
 
-/// What to do without a damaged checkpoint.
+/// What to do about a damaged checkpoint.
 fn instead(path: &std::path::Path, previous: Option<u64>) -> String {
     let path = path.display();
     match previous {
@@ -76,9 +76,9 @@ fn instead(path: &std::path::Path, previous: Option<u64>) -> String {
 /// How a state dict differs from a model's.
 #[derive(Debug, Default, PartialEq)]
 pub struct Misfit {
-    /// Names that the model has and the state dict has not.
+    /// Names of the model that the state dict lacks.
     pub missing: Vec<String>,
-    /// Names that the state dict has and the model has not.
+    /// Names of the state dict that the model lacks.
     pub unexpected: Vec<String>,
     /// Names whose shapes differ: name, shape in the state dict, shape in the model.
     pub misshapen: Vec<(String, Shape, Shape)>,
@@ -118,7 +118,7 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// The first ten in words, and how many more there are.
+/// The first ten items as text, and the number of the others.
 fn first_of<E>(all: &[E], between: &str, words: impl Fn(&E) -> String) -> String {
     const SHOWN: usize = 10;
     let mut parts: Vec<String> = all.iter().take(SHOWN).map(words).collect();

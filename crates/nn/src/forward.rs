@@ -1,12 +1,12 @@
-//! How a module computes: [`Forward`], and [`Layer`] for what can stand in a [`Sequential`](crate::Sequential).
+//! How a module computes: [`Forward`], and [`Layer`] for members of a [`Sequential`](crate::Sequential).
 
 use crate::Module;
 use pagelock_tensor::{Result, Tensor};
 
 /// One tensor in, one tensor out.
 ///
-/// Models with other inputs have a method of their own instead; nothing but [`Sequential`](crate::Sequential) and
-/// [`fit`](crate::fit) asks for this trait.
+/// A model with other inputs defines a method of its own instead. Containers such as
+/// [`Sequential`](crate::Sequential) and functions such as [`fit`](crate::fit) require this trait.
 ///
 /// # Examples
 /// ```
@@ -37,11 +37,11 @@ pub trait Forward {
     /// The output for `x`.
     ///
     /// # Errors
-    /// What the tensor operations inside refuse: a shape that does not fit, a budget that is used up.
+    /// Those of the tensor operations inside, such as a shape that does not fit or an exhausted memory budget.
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
 
-    /// [`relu`](Tensor::relu) of the output for `x`: what a [`Sequential`](crate::Sequential) calls where a
-    /// [`ReLU`](crate::ReLU) comes next. A layer overrides it if it can do both in one go.
+    /// [`relu`](Tensor::relu) of the output for `x`. A [`Sequential`](crate::Sequential) calls it for a layer that a
+    /// [`ReLU`](crate::ReLU) follows. A layer overrides it if it can fuse both operations.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -49,20 +49,21 @@ pub trait Forward {
         relu(self.forward(x))
     }
 
-    /// Whether the output is `x.relu()` and nothing else.
+    /// Whether `forward` is exactly `x.relu()`.
     fn is_relu(&self) -> bool {
         false
     }
 }
 
-/// Not a method of every module, so that it is compiled once.
+/// Outside of the trait, so that it is compiled once and not for each layer.
 fn relu(y: Result<Tensor>) -> Result<Tensor> {
     y?.relu()
 }
 
-/// A [`Module`] with a [`Forward`]: what a [`Sequential`](crate::Sequential) holds as `Box<dyn Layer>`.
+/// A [`Module`] that implements [`Forward`]. A [`Sequential`](crate::Sequential) holds them as `Box<dyn Layer>`.
 ///
-/// Implemented for everything that has both; never by hand. What lacks one of them is refused:
+/// It is implemented for every type that has both traits, and never by hand. A type that lacks one of them does not
+/// compile:
 ///
 /// ```compile_fail,E0277
 /// # use pagelock_nn::{Linear, Module, Sequential};

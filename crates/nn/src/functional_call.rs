@@ -1,4 +1,5 @@
-//! Models with other tensors than their own: PyTorch's `torch.func.functional_call` and `stack_module_state`.
+//! Models called with other parameters and buffers than their own: PyTorch's `torch.func.functional_call` and
+//! `stack_module_state`.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::swap;
@@ -9,12 +10,12 @@ use pagelock_tensor::{self as tensor, AnyTensor, Bool, Error, Int, Kind, Tensor}
 use crate::walk::{self, Of, OfMut, Visit, VisitMut};
 use crate::{Misfit, Module, Parameter, Result, StateDict, VisitEvent, VisitEventMut, VisitorMut};
 
-/// Calls `f` with the model, whose parameters and buffers are replaced by the tensors of `state` with the same names; those that
-/// `state` does not name stay. Afterwards the model is as it was, also after a panic.
+/// Calls `f` with the model while the tensors of `state` replace its parameters and buffers of the same names. All
+/// others stay. Afterwards the model has its own tensors again, also after a panic.
 ///
-/// Gradients flow to the tensors of `state`, so that a loss is a function of them, which [`func`](pagelock_tensor::func)
-/// differentiates. A parameter that is in two places is replaced in both. What changes a buffer in place, such as a batch norm that
-/// trains, changes the one in `state`.
+/// Gradients flow to the tensors of `state`, so [`func`](pagelock_tensor::func) can differentiate a loss as a
+/// function of them. A parameter that the model has in two places is replaced in both. A layer that changes a buffer
+/// in place, such as a batch norm while training, changes the buffer in `state`.
 ///
 /// # Examples
 /// ```
@@ -34,8 +35,8 @@ use crate::{Misfit, Module, Parameter, Result, StateDict, VisitEvent, VisitEvent
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if a name is not one of the model's, or a tensor is of another shape or kind than the model's: `f` is not
-/// called then; those of `f`.
+/// [`Error::Argument`] if the model lacks a name of `state`, or a tensor has another shape or kind than the model's;
+/// `f` is then not called. Otherwise those of `f`.
 pub fn functional_call<M: Module, R>(
     model: &mut M,
     state: &StateDict,
@@ -46,8 +47,8 @@ pub fn functional_call<M: Module, R>(
     f(exchanged.model)
 }
 
-/// The parameters of several models of one architecture, stacked by name, and their buffers: PyTorch's `stack_module_state`.
-/// [`vmap`](pagelock_tensor::func::vmap) over them runs each model.
+/// The parameters and the buffers of several models of one architecture, each stacked by name: PyTorch's
+/// `stack_module_state`. [`vmap`](pagelock_tensor::func::vmap) over them runs all models.
 ///
 /// # Examples
 /// ```
@@ -64,8 +65,8 @@ pub fn functional_call<M: Module, R>(
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) without models, or if one has other names; [`Error::Tensor`](crate::Error::Tensor) if
-/// shapes, kinds or precisions differ.
+/// [`Error::Argument`](crate::Error::Argument) if there are no models, or their names differ;
+/// [`Error::Tensor`](crate::Error::Tensor) if shapes, kinds or precisions differ.
 pub fn stack_module_state<M: Module>(models: &[M]) -> Result<(StateDict, StateDict)> {
     let parameters = models.iter().map(|model| model.named_parameters().into_iter().collect()).collect();
     let buffers = models.iter().map(|model| model.named_buffers().into_iter().collect()).collect();
@@ -95,14 +96,14 @@ impl Tree for StateDict {
     }
 }
 
-/// A parameter's elements, outside the graph, as a state dict has them.
+/// A parameter's elements, detached from the graph, as in a state dict.
 impl From<Parameter> for AnyTensor {
     fn from(parameter: Parameter) -> AnyTensor {
         parameter.detach().into()
     }
 }
 
-/// What takes the place of a parameter or buffer.
+/// The tensor that replaces a parameter or buffer; with `Own` the model keeps its own.
 enum Other {
     Own,
     Parameter(Parameter),
@@ -111,7 +112,7 @@ enum Other {
     BoolBuffer(Tensor<Bool>),
 }
 
-/// A model with other tensors, until this is dropped.
+/// A model whose tensors are replaced until this guard is dropped.
 struct Exchanged<'a, M: Module> {
     model: &'a mut M,
     others: Vec<Other>,
@@ -131,7 +132,7 @@ impl<M: Module> Drop for Exchanged<'_, M> {
     }
 }
 
-/// Swaps the model's tensors with others, which are in the order of the visit.
+/// Swaps the model's tensors with `others`, which are in visiting order.
 fn exchange(module: VisitMut<'_>, others: &mut [Other]) {
     let mut others = others.iter_mut();
     module.visit_mut(&mut VisitorMut::new(&mut |event| match (event, others.next()) {
@@ -143,7 +144,7 @@ fn exchange(module: VisitMut<'_>, others: &mut [Other]) {
     }));
 }
 
-/// What `state` has for each parameter and buffer, in the order of the visit.
+/// The replacement from `state` for each parameter and buffer, in visiting order.
 fn others(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Other>> {
     state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
     let parameters = parameters(visit, state);
@@ -163,7 +164,7 @@ fn others(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Other>> {
     Ok(others)
 }
 
-/// The ids of the parameters that `state` replaces, under any of their names.
+/// The replacements from `state` by the id of the parameter, which `state` may contain under any of its names.
 fn parameters(visit: Visit<'_>, state: &StateDict) -> HashMap<*const (), Parameter> {
     let mut found = HashMap::new();
     walk::walk(visit, &mut |name, event| {
@@ -184,7 +185,7 @@ struct Fitting<'a> {
 }
 
 impl Fitting<'_> {
-    /// What the state has under a name, if it has the shape and kind of what the model has.
+    /// The tensor of the state under `name`, if it has the shape and kind of `own`. Otherwise notes the misfit.
     fn find<K: Kind>(&mut self, name: &str, own: &Tensor<K>) -> Option<Tensor<K>> {
         self.known.insert(name.to_owned());
         let other = self.state.get_any(name)?;

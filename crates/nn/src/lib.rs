@@ -15,14 +15,15 @@
 //! # Ok::<(), pagelock_nn::Error>(())
 //! ```
 
-// Reading order: `module.rs` (what a module is: something that shows its parameters), `parameter.rs`, `forward.rs`,
-// then `layers/`, `optim/` and `train.rs`. Everything that looks into a model (`parameters`, `state_dict`, `train`,
-// printing) is one walk with a `Visitor`; nothing else knows what a model is made of.
+// Reading order: `module.rs` (a module shows its parameters to visitors), `parameter.rs`, `forward.rs`, then
+// `layers/`, `optim/` and `train.rs`. Everything that inspects a model (`parameters`, `state_dict`, `train`,
+// printing) visits it with a `Visitor`; nothing else knows the parts of a model.
 //
 // Invariants:
 // - names are PyTorch's: the path of field names joined with dots, `"layers.0.weight"`;
-// - a parameter's elements change in place only, so every handle to it (the model's, the optimizer's) sees them;
-// - what fails has changed nothing.
+// - a parameter's elements change in place only, so every handle to it (the model's, the optimizer's) sees the
+//   changes;
+// - a call that fails changes nothing.
 
 #![forbid(unsafe_code)]
 
@@ -88,7 +89,7 @@ pub use loss::{
 };
 pub use module::{Mode, Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 pub use pagelock_nn_derive::Module;
-/// The tensors that everything here is made of, for those who depend on this crate alone.
+/// The tensor crate, for programs that depend on this crate alone.
 pub use pagelock_tensor as tensor;
 pub use parameter::{Buffer, Parameter};
 pub use print::{Tree, print};

@@ -1,4 +1,4 @@
-//! [`Checkpoints`]: a folder of checkpoints, written by a thread of its own.
+//! [`Checkpoints`]: a folder of checkpoints that a background thread writes.
 
 use std::fs;
 use std::io;
@@ -11,19 +11,21 @@ use super::Checkpoint;
 use super::saved::{SavedCheckpoint, score_in};
 use crate::{Error, Result, StateDict};
 
-/// Files are `step-`, the step in at least [`DIGITS`] digits, `.safetensors`.
+/// A file name is `step-`, the step in at least [`DIGITS`] digits, then `.safetensors`.
 const PREFIX: &str = "step-";
 const DIGITS: usize = 10;
 const SUFFIX: &str = ".safetensors";
 
-/// A folder of checkpoints, one file for each.
+/// A folder of checkpoints, one file per checkpoint.
 ///
-/// [`save`](Self::save) copies the tensors, a thread writes the copies while the training goes on. A file appears under its name
-/// whole and on the disk, or not at all: a process that is killed at any moment loses nothing but what it was writing, and what it leaves
-/// is removed with the next save. One checkpoint is written at a time: the next `save` waits for it. Dropping a `Checkpoints` waits
-/// too, but cannot say whether that worked: [`wait`](Self::wait) can.
+/// [`save`](Self::save) copies the tensors, and a thread writes the copies while the training continues. A file
+/// appears under its name only when it is whole and on the disk. A process that is killed loses at most the
+/// checkpoint that it was writing, and the next save removes the unfinished file. One checkpoint is written at a
+/// time, so the next `save` waits for the write before it. Dropping a `Checkpoints` waits too, but cannot report an
+/// error of the write. Call [`wait`](Self::wait) for that.
 ///
-/// The copies take as much host memory as the tensors, which is counted in the host's budget; those of a GPU are page-locked.
+/// The copies need as much host memory as the tensors, and count against the host budget. Copies of a GPU's tensors
+/// are page-locked.
 ///
 /// # Examples
 /// ```
@@ -58,7 +60,7 @@ pub struct Checkpoints {
     writer: Option<JoinHandle<Result<()>>>,
 }
 
-/// Which checkpoints stay when another one was written: all if both are none.
+/// Which checkpoints stay after a save; all of them if both fields are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 struct Keep {
     last: Option<usize>,
@@ -66,10 +68,11 @@ struct Keep {
 }
 
 impl Checkpoints {
-    /// The folder, which is made where there is none. All checkpoints in it are kept.
+    /// Opens the folder, or creates it. All checkpoints in it are kept, unless [`keep_last`](Self::keep_last) or
+    /// [`keep_best`](Self::keep_best) is called.
     ///
     /// # Errors
-    /// [`Error::Checkpoints`] if it cannot be made or read.
+    /// [`Error::Checkpoints`] if the folder cannot be created or read.
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         Self::open_at(folder.as_ref())
     }
@@ -83,27 +86,30 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// Removes, after each save, all but the last `n` and those that [`keep_best`](Self::keep_best) keeps. The newest always stays.
+    /// After each save, removes all but the last `n` checkpoints and those that [`keep_best`](Self::keep_best) keeps.
+    /// The newest always stays.
     #[must_use]
     pub fn keep_last(mut self, n: usize) -> Self {
         self.keep.last = Some(n.max(1));
         self
     }
 
-    /// Removes, after each save, all but the `n` with the highest [`score`](Checkpoint::score), of equal ones the first, and those that
-    /// [`keep_last`](Self::keep_last) keeps. The newest always stays.
+    /// After each save, removes all but the `n` checkpoints with the highest [`score`](Checkpoint::score) and those
+    /// that [`keep_last`](Self::keep_last) keeps. Of equal scores, the earliest steps stay. The newest checkpoint
+    /// always stays.
     #[must_use]
     pub fn keep_best(mut self, n: usize) -> Self {
         self.keep.best = Some(n);
         self
     }
 
-    /// Copies what is in `checkpoint`, and has the copies written; one of the same step is replaced. Waits for the save before, if that
-    /// is still going on, and for a GPU to have made the copies.
+    /// Copies the tensors of `checkpoint` and starts to write the copies; a checkpoint of the same step is replaced.
+    /// Waits for the previous save, if that is still being written, and for a GPU to finish the copies.
     ///
     /// # Errors
-    /// That of the save before, of which nothing is in the folder unless the text says so, or of this one's copies, as
-    /// [`snapshot_all`](tensor::snapshot_all): nothing is saved then. [`Error::Checkpoints`] if there can be no thread.
+    /// That of the previous save, as [`wait`](Self::wait), or of copying the tensors, as
+    /// [`snapshot_all`](tensor::snapshot_all). `checkpoint` is then not saved. [`Error::Checkpoints`] if no thread
+    /// can be started.
     pub fn save(&mut self, step: u64, checkpoint: Checkpoint) -> Result<()> {
         self.wait()?;
         let (copies, path) = (checkpoint.snapshot()?, self.path(step));
@@ -119,10 +125,11 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Waits until what was saved last is on the disk.
+    /// Waits until the last save is on the disk.
     ///
     /// # Errors
-    /// Those of the write: as [`TensorFile::save`], [`Error::Checkpoints`] if an older one cannot be removed.
+    /// As [`TensorFile::save`]: the checkpoint is then not in the folder, unless the message says so.
+    /// [`Error::Checkpoints`] if an older checkpoint cannot be removed.
     pub fn wait(&mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         writer.join().unwrap_or_else(|_| {
@@ -131,16 +138,18 @@ impl Checkpoints {
         })
     }
 
-    /// The newest checkpoint; none if there is none. Reads its file once, to see that it is whole.
+    /// The newest checkpoint, or `None` if the folder has none. Reads its whole file once to verify the checksums.
     ///
     /// # Errors
-    /// [`Error::DamagedCheckpoint`] if it is damaged, which also names an earlier one that is not; as [`wait`](Self::wait).
+    /// [`Error::DamagedCheckpoint`] if it is damaged; the error names the newest earlier checkpoint that is whole. As
+    /// [`wait`](Self::wait).
     pub fn latest(&mut self) -> Result<Option<SavedCheckpoint>> {
         self.wait()?;
         self.steps()?.last().map(|&step| self.open_step(step)).transpose()
     }
 
-    /// The checkpoint with the highest [`score`](Checkpoint::score), of equal ones the first; none if none has a score.
+    /// The checkpoint with the highest [`score`](Checkpoint::score), of equal scores the earliest; `None` if no
+    /// checkpoint has a score.
     ///
     /// # Errors
     /// As [`latest`](Self::latest).
@@ -153,7 +162,7 @@ impl Checkpoints {
     /// The checkpoint of a step.
     ///
     /// # Errors
-    /// As [`latest`](Self::latest); [`Error::Argument`] if there is none.
+    /// As [`latest`](Self::latest); [`Error::Argument`] if there is no checkpoint of that step.
     pub fn at(&mut self, step: u64) -> Result<SavedCheckpoint> {
         self.wait()?;
         let steps = self.steps()?;
@@ -164,7 +173,7 @@ impl Checkpoints {
         Err(Error::Argument(format!("{folder} has no checkpoint of step {step}, but of {steps:?}; name one of these")))
     }
 
-    /// The steps of which there are checkpoints, in order.
+    /// The steps of all checkpoints, in ascending order.
     ///
     /// # Errors
     /// [`Error::Checkpoints`] if the folder cannot be read.
@@ -209,7 +218,7 @@ impl Drop for Checkpoints {
 }
 
 impl Keep {
-    /// Removes what is not kept, after `written` was written.
+    /// Removes the checkpoints that are not kept. `written` is the step that was just saved.
     fn prune(self, folder: &Path, written: u64) -> Result<()> {
         let Self { last, best } = self;
         if last.is_none() && best.is_none() {
@@ -231,7 +240,7 @@ fn path_in(folder: &Path, step: u64) -> PathBuf {
     folder.join(format!("{PREFIX}{step:0DIGITS$}{SUFFIX}"))
 }
 
-/// The step of a file of this name, if it is a checkpoint's.
+/// The step in a file name, if it is the name of a checkpoint.
 fn step_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let step = digits.parse().ok()?;
@@ -248,12 +257,13 @@ fn steps_in(folder: &Path) -> Result<Vec<u64>> {
     Ok(steps)
 }
 
-/// Those that have a score, the best first, of equal ones the first. A damaged one has none.
+/// The steps whose checkpoints have a score: the highest score first, equal scores by step. A damaged file has no
+/// score.
 fn by_score(folder: &Path, steps: &[u64]) -> Vec<u64> {
     let score = |step: &u64| score_in(&TensorFile::open(path_in(folder, *step)).ok()?).ok()?;
     let better = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
     let mut scored: Vec<(f64, u64)> = steps.iter().filter_map(|step| Some((better(score(step)?), *step))).collect();
-    scored.sort_by(|one, other| other.0.total_cmp(&one.0)); // stable: the first of equal ones stays first
+    scored.sort_by(|one, other| other.0.total_cmp(&one.0)); // stable: equal scores stay ordered by step
     scored.into_iter().map(|(_, step)| step).collect()
 }
 

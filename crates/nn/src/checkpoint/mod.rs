@@ -1,9 +1,9 @@
-//! Checkpoints: all that a training needs to go on where it was, in one file, written while it goes on.
+//! Checkpoints: everything that a training run needs to resume, in one file that is written in the background.
 //!
-//! - `parts.rs`: [`Checkpoint`], what is to be saved, by name;
-//! - `value.rs`: [`CheckpointValue`], numbers and texts as tensors;
-//! - `folder.rs`: [`Checkpoints`], a folder of them: which are kept, which is the newest;
-//! - `saved.rs`: [`SavedCheckpoint`], one that is read.
+//! - `parts.rs`: [`Checkpoint`], named tensors and values to save;
+//! - `value.rs`: [`CheckpointValue`], numbers and strings as tensors;
+//! - `folder.rs`: [`Checkpoints`], a folder of checkpoints: writes, lists and removes them;
+//! - `saved.rs`: [`SavedCheckpoint`], a checkpoint read from its file.
 //!
 //! ```text
 //! training   … step ── save: copy all tensors ── step ── step ── step ── save (waits for the thread before) ── …
@@ -11,11 +11,12 @@
 //! file       step-….safetensors: model.0.weight, optimizer.state.0.exp_avg, random.seed, values.epoch, …
 //! ```
 //!
-//! A checkpoint is one safetensors file, in which everything is a tensor, numbers and texts too. So
-//! [`pagelock_files::NewFile`] makes it whole or not there, and PyTorch's users can read all of it.
+//! A checkpoint is one safetensors file, in which everything is a tensor, numbers and strings too. As it is a single
+//! file, [`pagelock_files::NewFile`] writes it atomically. As it holds only tensors, PyTorch users can read all of
+//! it.
 //!
-//! Invariant: from the first save on, a whole checkpoint is in the folder at any moment: files are removed after a newer
-//! one is in its place and on the disk.
+//! Invariant: once the first save has finished, the folder has a whole checkpoint at any moment, because old files
+//! are removed only after a newer one is in place and on the disk.
 
 mod folder;
 mod parts;

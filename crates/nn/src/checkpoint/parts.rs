@@ -1,4 +1,4 @@
-//! [`Checkpoint`]: what is to be saved, by name.
+//! [`Checkpoint`]: named tensors and values to save.
 
 use std::fmt::Display;
 
@@ -20,10 +20,10 @@ pub(super) const LOADER: &str = "loader";
 pub(super) const VALUES: &str = "values";
 pub(super) const SCORE: &str = "score";
 
-/// All that is to be saved of a training, collected between two of its steps; see [`Checkpoints`](super::Checkpoints).
+/// The state of a training run to save, collected between two of its steps; see [`Checkpoints`](super::Checkpoints).
 ///
-/// Tensors are those of the model and the optimizer themselves until [`Checkpoints::save`](super::Checkpoints::save) copies them.
-/// Everything else is read when it is added.
+/// It shares the tensors of the model and the optimizer until [`Checkpoints::save`](super::Checkpoints::save) copies
+/// them. Everything else is copied when it is added.
 ///
 /// # Examples
 /// ```
@@ -49,20 +49,20 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// One with nothing in it.
+    /// An empty checkpoint.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A model's parameters and buffers, as `model`.
+    /// Adds a model's parameters and buffers, under the name `model`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if two tensors of the model have one name, or the checkpoint has a `model` already.
+    /// [`Error::Argument`] if two tensors of the model have the same name, or the checkpoint has a `model` already.
     pub fn model<M: Module>(self, model: &M) -> Result<Self> {
         self.tensors(MODEL, &model.state_dict())
     }
 
-    /// The same under another name: for a second model, or averages ([`AveragedModel`](crate::optim::AveragedModel)).
+    /// Adds a model under another name: a second model, or averages ([`AveragedModel`](crate::optim::AveragedModel)).
     ///
     /// # Errors
     /// As [`tensors`](Self::tensors).
@@ -70,8 +70,8 @@ impl Checkpoint {
         self.tensors(name, &module.state_dict())
     }
 
-    /// What an optimizer keeps, and its settings. Of a second optimizer, save
-    /// [`to_dict`](crate::optim::OptimizerState::to_dict) of its state as [`tensors`](Self::tensors).
+    /// Adds an optimizer's state and settings. For a second optimizer, pass
+    /// [`to_dict`](crate::optim::OptimizerState::to_dict) of its state to [`tensors`](Self::tensors).
     ///
     /// # Errors
     /// As [`Optimizer::state_dict`]; [`Error::Argument`] if the checkpoint has an optimizer already.
@@ -79,7 +79,7 @@ impl Checkpoint {
         self.tensors(OPTIMIZER, &optimizer.state_dict()?.to_dict()?)
     }
 
-    /// Where a schedule of learning rates is.
+    /// Adds the position in a learning-rate schedule.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has one already.
@@ -93,7 +93,7 @@ impl Checkpoint {
         self.tensors(SCHEDULER, &named(parts))
     }
 
-    /// Where a [`ReduceLrOnPlateau`] is.
+    /// Adds the state of a [`ReduceLrOnPlateau`].
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has one already.
@@ -107,7 +107,7 @@ impl Checkpoint {
         self.tensors(PLATEAU, &parts)
     }
 
-    /// The scale of a [`GradScaler`], and how it goes on.
+    /// Adds the state of a [`GradScaler`]: its scale and its count of good steps.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has one already.
@@ -119,7 +119,8 @@ impl Checkpoint {
         )
     }
 
-    /// Where the [`default_generator`] is: dropout and all else that draws from it goes on with the same numbers, on any device.
+    /// Adds the position of the [`default_generator`], so that dropout and all other random operations continue with
+    /// the same numbers, on any device.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has it already.
@@ -128,7 +129,8 @@ impl Checkpoint {
         self.tensors(RANDOM, &named([("seed", seed.to_tensor()?), ("position", position.to_tensor()?)]))
     }
 
-    /// Where a loader is: `pagelock_data`'s `loader.state()`, or anything that prints as a text that parses again.
+    /// Adds the position of a loader: `loader.state()` of `pagelock_data`, or any value whose `Display` output parses
+    /// back.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has one already.
@@ -137,7 +139,7 @@ impl Checkpoint {
         self.tensors(LOADER, &named([("state", text)]))
     }
 
-    /// A number or a text: how many epochs are done, figures of each as JSON.
+    /// Adds a number or a string, such as the number of finished epochs, or metrics as JSON.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has a value of that name already.
@@ -145,26 +147,27 @@ impl Checkpoint {
         self.tensor(name, value.to_tensor()?)
     }
 
-    /// A tensor beside the model, such as a sum that is kept on a GPU.
+    /// Adds a tensor that is not part of the model, such as a running sum on a GPU.
     ///
     /// # Errors
-    /// As [`value`](Self::value), with whose names its name must not clash.
+    /// As [`value`](Self::value). Tensors and values share one set of names.
     pub fn tensor(self, name: &str, tensor: impl Into<AnyTensor>) -> Result<Self> {
         self.entry(format!("{VALUES}.{name}"), tensor.into())
     }
 
-    /// How good the model is, for [`keep_best`](super::Checkpoints::keep_best): larger is better, so give the negative of a loss. NaN is
-    /// worse than all.
+    /// Sets how good the model is, for [`keep_best`](super::Checkpoints::keep_best). Larger is better, so negate a
+    /// loss. NaN ranks last.
     #[must_use]
     pub fn score(mut self, score: f64) -> Self {
         self.score = Some(score);
         self
     }
 
-    /// Tensors of any names, under one.
+    /// Adds the tensors of `dict`, their names prefixed with `name` and a dot.
     ///
     /// # Errors
-    /// [`Error::Argument`] if two of `dict` have one name, the checkpoint has something of that name already, or `name` has a dot.
+    /// [`Error::Argument`] if two tensors of `dict` have the same name, the checkpoint already has an entry of that
+    /// name, or `name` is empty or has a dot.
     pub fn tensors(mut self, name: &str, dict: &StateDict) -> Result<Self> {
         dict.check_names()?;
         if name.contains('.') || name.is_empty() {

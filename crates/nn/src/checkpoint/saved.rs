@@ -1,4 +1,4 @@
-//! [`SavedCheckpoint`]: a checkpoint that is read.
+//! [`SavedCheckpoint`]: a checkpoint read from its file.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::optim::lr_scheduler::{LrScheduler, LrState, PlateauState, ReduceLrOnP
 use crate::optim::{GradScaler, Optimizer, OptimizerState, ScalerState};
 use crate::{Error, Module, Result, StateDict};
 
-/// A checkpoint of [`Checkpoints`](super::Checkpoints), which was read once and is whole. What fails while something is loaded has
-/// changed nothing of it.
+/// A checkpoint of [`Checkpoints`](super::Checkpoints) whose checksums were verified. A call that fails to load
+/// leaves its target unchanged.
 #[derive(Debug)]
 pub struct SavedCheckpoint {
     step: u64,
@@ -24,24 +24,24 @@ pub struct SavedCheckpoint {
 }
 
 impl SavedCheckpoint {
-    /// Opens a file, and reads all of it to compare it with its checksums.
+    /// Opens a file and reads all of it to verify its checksums.
     pub(super) fn open(step: u64, path: PathBuf) -> Result<Self> {
         let file = TensorFile::open(&path)?;
         file.check()?;
         Ok(Self { step, path, file })
     }
 
-    /// The step that it was saved after.
+    /// The step after which it was saved.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// Its file, a safetensors file.
+    /// The path of its safetensors file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What [`Checkpoint::score`](super::Checkpoint::score) was given.
+    /// The number given to [`Checkpoint::score`](super::Checkpoint::score), if any.
     ///
     /// # Errors
     /// [`Error::Tensor`] if the file cannot be read any more.
@@ -49,7 +49,7 @@ impl SavedCheckpoint {
         score_in(&self.file)
     }
 
-    /// The model's parameters and buffers into a model like it.
+    /// Loads the model's parameters and buffers into a model of the same architecture.
     ///
     /// # Errors
     /// As [`Module::load_state_dict`]; [`Error::Argument`] if the checkpoint has no model.
@@ -57,7 +57,7 @@ impl SavedCheckpoint {
         model.load_state_dict(&self.tensors(MODEL)?)
     }
 
-    /// The same of [`Checkpoint::module`](super::Checkpoint::module).
+    /// Loads the model that [`Checkpoint::module`](super::Checkpoint::module) added under `name`.
     ///
     /// # Errors
     /// As [`load_model`](Self::load_model).
@@ -65,7 +65,7 @@ impl SavedCheckpoint {
         module.load_state_dict(&self.tensors(name)?)
     }
 
-    /// The optimizer's state into one of the same kind, with the same groups of parameters.
+    /// Loads the optimizer's state into an optimizer of the same kind with the same parameter groups.
     ///
     /// # Errors
     /// As [`Optimizer::load_state_dict`]; [`Error::Argument`] if the checkpoint has none.
@@ -73,8 +73,9 @@ impl SavedCheckpoint {
         optimizer.load_state_dict(&OptimizerState::from_dict(&self.tensors(OPTIMIZER)?)?)
     }
 
-    /// The place in a schedule of learning rates. The optimizer keeps the rates that it has, which are those that
-    /// [`load_optimizer`](Self::load_optimizer) loads: something else may have changed them since the schedule did.
+    /// Loads the position in a learning-rate schedule. The optimizer keeps its current learning rates, which
+    /// [`load_optimizer`](Self::load_optimizer) restores: the program may have changed them after the schedule set
+    /// them.
     ///
     /// # Errors
     /// As [`LrScheduler::load_state`]; [`Error::Argument`] if the checkpoint has none.
@@ -93,7 +94,7 @@ impl SavedCheckpoint {
         Ok(LrState { step: self.part(SCHEDULER, "step")?, base: rates("base")?, lrs: rates("lrs")? })
     }
 
-    /// The place of a [`ReduceLrOnPlateau`].
+    /// Loads the state of a [`ReduceLrOnPlateau`].
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has none.
@@ -105,7 +106,7 @@ impl SavedCheckpoint {
         Ok(())
     }
 
-    /// The scale of a [`GradScaler`].
+    /// Loads the state of a [`GradScaler`].
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has none.
@@ -115,7 +116,7 @@ impl SavedCheckpoint {
         Ok(())
     }
 
-    /// The place of the [`default_generator`].
+    /// Moves the [`default_generator`] to the saved position.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has none.
@@ -125,7 +126,7 @@ impl SavedCheckpoint {
         Ok(())
     }
 
-    /// Where the loader was: `loader.resume(checkpoint.loader()?)?`.
+    /// The saved position of the loader, for `loader.resume(checkpoint.loader()?)?`.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has none, or the text does not parse.
@@ -137,7 +138,7 @@ impl SavedCheckpoint {
         text.parse().map_err(|error: S::Err| self.refused(&format!("the loader's state: {error}")))
     }
 
-    /// A number or a text.
+    /// The number or string saved under `name`.
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has none of that name, or one of another type.
@@ -145,10 +146,11 @@ impl SavedCheckpoint {
         self.part(VALUES, name)
     }
 
-    /// A tensor beside the model, into one of its shape.
+    /// Copies the tensor saved under `name` into `tensor`, which must have the same shape.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the checkpoint has none of that name; [`Error::Tensor`] if it does not fit.
+    /// [`Error::Argument`] if the checkpoint has none of that name, or one of another shape; [`Error::Tensor`] if the
+    /// copy fails.
     pub fn load_tensor(&self, name: &str, tensor: impl Into<AnyTensor>) -> Result<()> {
         let (saved, tensor) = (self.any(VALUES, name)?, tensor.into());
         if saved.shape() != tensor.shape() {
@@ -158,11 +160,11 @@ impl SavedCheckpoint {
         Ok(no_grad(|| copy_all_(&[(&tensor, &saved)]))?)
     }
 
-    /// Everything that was saved under a name, on the host: `model`, `optimizer`, or what [`tensors`](super::Checkpoint::tensors) was
-    /// given.
+    /// All tensors saved under `name`, on the host. The name is `model`, `optimizer`, or one given to
+    /// [`tensors`](super::Checkpoint::tensors).
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is nothing; [`Error::Tensor`] if it does not fit the memory budget.
+    /// [`Error::Argument`] if there are none; [`Error::Tensor`] if they do not fit the memory budget.
     pub fn tensors(&self, name: &str) -> Result<StateDict> {
         let mut dict = StateDict::new();
         for full in self.file.names() {

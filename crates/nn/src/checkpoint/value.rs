@@ -1,27 +1,28 @@
-//! [`CheckpointValue`]: numbers and texts as tensors, so that a file holds their very bits.
+//! [`CheckpointValue`]: numbers and strings as tensors, so that a file holds their exact bits.
 
 use pagelock_tensor::{AnyTensor, DType, Int, Result, Tensor};
 
-/// A free value of a checkpoint: an integer, a float, a truth value, or a text. What is made of several parts can be saved as text, such
-/// as JSON. Floats keep their bits, also those that are not finite.
+/// A value that a checkpoint can save: an integer, a float, a boolean or a string. A composite value can be saved as
+/// a string, such as JSON. Floats keep their exact bits, including NaN and infinities.
 pub trait CheckpointValue: Sized {
-    /// What errors call it.
+    /// The name of the type in error messages.
     const NAME: &'static str;
 
-    /// The value in a file.
+    /// The tensor that stores the value in a file.
     ///
     /// # Errors
     /// It does not fit the memory budget.
     fn to_tensor(&self) -> Result<AnyTensor>;
 
-    /// What [`to_tensor`](Self::to_tensor) made; none if it was of another type or is outside this one's range.
+    /// The value that [`to_tensor`](Self::to_tensor) stored; `None` if it has another type or is outside the range of
+    /// this one.
     ///
     /// # Errors
     /// The tensor cannot be read.
     fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>>;
 }
 
-/// Integers are `i64` in a file; a `u64` above its range is a text.
+/// A file stores integers as `i64`, and integers above the range of `i64` as strings.
 macro_rules! integers {
     ($($type:ident)*) => {$(
         impl CheckpointValue for $type {
@@ -47,7 +48,7 @@ macro_rules! integers {
 
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 
-/// Numbers that a tensor of one element holds as they are.
+/// Types that a tensor of one element stores exactly.
 macro_rules! elements {
     ($($name:ident $dtype:ident $kind:ident)*) => {$(
         impl CheckpointValue for $name {
@@ -78,12 +79,12 @@ impl CheckpointValue for String {
     }
 }
 
-/// A tensor without dimensions, if it is of that precision.
+/// The tensor, if it has no dimensions and this element type.
 fn scalar(tensor: &AnyTensor, dtype: DType) -> Option<&AnyTensor> {
     (tensor.dtype() == dtype && tensor.shape().rank() == 0).then_some(tensor)
 }
 
-/// A text as its bytes.
+/// A string as a tensor of its bytes.
 fn text(text: &str) -> Result<AnyTensor> {
     Ok(Tensor::of(DType::U8).from_slice(text.as_bytes(), text.len())?.into())
 }

@@ -1,4 +1,4 @@
-//! Activations, made of other operations: what each element becomes, as PyTorch defines it, at the kinks too.
+//! Activation functions, composed of other operations. They match PyTorch, also at the kinks.
 
 use pagelock_tensor::{Generator, Result, Tensor, no_grad};
 
@@ -17,7 +17,7 @@ pub enum Approximate {
     Tanh,
 }
 
-/// x · Φ(x), with Φ the normal distribution.
+/// x · Φ(x), where Φ is the cumulative distribution function of the standard normal distribution.
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, Approximate};
@@ -53,8 +53,8 @@ pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
     computed(x, |x| choose(&is_above(x, 0.0)?, x, &x.mul_scalar(negative_slope)?))
 }
 
-/// x above 0, and elsewhere x times a slope: while `training` one between `lower` and `upper` for each element, drawn from
-/// `generator`, else their mean.
+/// x above 0, and x times a slope elsewhere. While `training`, `generator` draws a slope between `lower` and `upper`
+/// for each element; otherwise the slope is their mean.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `lower` is above `upper`.
@@ -100,14 +100,14 @@ pub fn selu(x: &Tensor) -> Result<Tensor> {
     computed(x, |x| exponential_below_zero(x, SELU_ALPHA, 1.0)?.mul_scalar(SELU_SCALE))
 }
 
-/// As in the paper on SELU, to `f64`.
+/// The constants of the SELU paper, in `f64` precision.
 pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
 /// x above 0, `alpha · (e^(rate · x) − 1)` elsewhere.
 fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
     let is_positive = is_above(x, 0.0)?;
-    let bounded = choose(&is_positive, &constant(x, 0.0)?, x)?; // so that the side that is not chosen stays finite
+    let bounded = choose(&is_positive, &constant(x, 0.0)?, x)?; // keeps the side that is not chosen finite
     choose(&is_positive, x, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
 }
 
@@ -122,7 +122,7 @@ pub fn softplus(x: &Tensor, beta: f64, threshold: f64) -> Result<Tensor> {
     x.softplus(beta, threshold)
 }
 
-/// x between `min` and `max`, and these beyond; their gradients are 0 there and at the bounds.
+/// x clamped to `min..=max`. The gradient is 0 outside of the bounds and at them.
 ///
 /// # Errors
 /// `min` is above `max`.
@@ -134,7 +134,7 @@ pub fn hardtanh(x: &Tensor, min: f64, max: f64) -> Result<Tensor> {
     choose(&x.le(&lowest)?, &lowest, &choose(&x.ge(&highest)?, &highest, x)?)
 }
 
-/// x between 0 and 6, and these beyond.
+/// x clamped to `0..=6`.
 ///
 /// # Errors
 /// The result does not fit the memory budget.
@@ -190,14 +190,14 @@ pub fn tanhshrink(x: &Tensor) -> Result<Tensor> {
     computed(x, |x| x.sub(&x.tanh()?))
 }
 
-/// A draw from the categorical distribution with scores `logits` that has a gradient: [`softmax`](super::softmax) along `dim` of
-/// `(logits + g) / tau`, with numbers g of Gumbel's distribution from `generator` (Jang et al., 2017,
-/// <https://arxiv.org/abs/1611.01144>; Maddison et al., 2017, <https://arxiv.org/abs/1611.00712>).
+/// A differentiable draw from the categorical distribution with scores `logits`: [`softmax`](super::softmax) along
+/// `dim` of `(logits + g) / tau`, where `generator` draws the elements of g from the Gumbel distribution (Jang et
+/// al., 2017, <https://arxiv.org/abs/1611.01144>; Maddison et al., 2017, <https://arxiv.org/abs/1611.00712>).
 ///
 /// - `logits`: `[..]`
-/// - `tau`: the temperature, PyTorch's default is 1; the nearer to 0, the nearer the result is to 0 and 1
-/// - `hard`: whether the result is 1 at the largest and 0 elsewhere, with the gradient of the soft one
-/// - `dim`: that of the categories, PyTorch's default is −1
+/// - `tau`: the temperature, 1 by default in PyTorch; the smaller it is, the closer the result is to 0 and 1
+/// - `hard`: whether the result is 1 at its largest element and 0 elsewhere, with the gradient of the soft result
+/// - `dim`: the dimension of the categories, −1 by default in PyTorch
 /// - result: the shape of `logits`
 ///
 /// A generator in the same state gives the same numbers.
@@ -221,7 +221,7 @@ pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: isize, generat
     computed(logits, |logits| {
         let numbers = no_grad(|| {
             let uniform = Tensor::on(&logits.device()).of(logits.dtype()).rand_with(logits.shape(), generator)?;
-            let positive = at_least(&uniform, f64::from(f32::EPSILON) / 4.0)?; // 0, whose logarithm is infinite, is drawn too
+            let positive = at_least(&uniform, f64::from(f32::EPSILON) / 4.0)?; // a drawn 0 has an infinite logarithm
             positive.log()?.neg()?.log()?.neg()
         })?;
         let soft = logits.add(&numbers)?.div_scalar(tau)?.softmax(dim)?;
@@ -238,7 +238,7 @@ pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: isize, generat
     })
 }
 
-/// x moved by `lambda` towards 0, and 0 for what is nearer.
+/// x moved towards 0 by `lambda`; 0 where |x| is at most `lambda`.
 ///
 /// # Errors
 /// `lambda` is below 0.
@@ -250,7 +250,7 @@ pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
     choose(&is_above(x, lambda)?, &x.add_scalar(-lambda)?, &near)
 }
 
-/// x, and 0 from `-lambda` to `lambda`.
+/// x where |x| is above `lambda`, 0 elsewhere.
 ///
 /// # Errors
 /// The result does not fit the memory budget.
@@ -267,7 +267,7 @@ pub fn threshold(x: &Tensor, threshold: f64, value: f64) -> Result<Tensor> {
     choose(&x.le(&constant(x, threshold)?)?, &constant(x, value)?, x)
 }
 
-/// x above 0, `weight · x` elsewhere. `weight`: `[1]`, or one number for each index of dimension 1 of `x`.
+/// x above 0, `weight · x` elsewhere. `weight` is `[1]`, or `[channels]` for the channels in dimension 1 of `x`.
 ///
 /// # Errors
 /// `weight` has another shape.
@@ -303,7 +303,7 @@ pub fn softmin(x: &Tensor, dim: isize) -> Result<Tensor> {
     x.neg()?.softmax(dim)
 }
 
-/// x divided by its `p`-norm along `dim`, which is taken to be at least `eps`.
+/// x divided by its `p`-norm along `dim`. A norm below `eps` counts as `eps`.
 ///
 /// ```
 /// use pagelock_nn::functional as F;

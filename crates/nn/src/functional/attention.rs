@@ -1,4 +1,4 @@
-//! Attention: weighted means of values, by how well their keys fit a query.
+//! Attention: means of values, weighted by how well their keys match a query.
 
 use pagelock_tensor::{Bool, Error, Generator, Result, Tensor, default_generator};
 
@@ -7,9 +7,9 @@ use super::pieces::{choose, constant, wrong_shape};
 /// Which keys each query may attend to; broadcast to `[.., queries, keys]`.
 #[derive(Clone, Copy)]
 pub enum AttentionMask<'a> {
-    /// Those where it is true.
+    /// The keys where the mask is true.
     Allowed(&'a Tensor<Bool>),
-    /// All, with this added to their scores.
+    /// All keys; the mask is added to their scores.
     Added(&'a Tensor),
 }
 
@@ -41,31 +41,32 @@ impl<'a> AttentionOptions<'a> {
         Self::default()
     }
 
-    /// Which keys may be attended to: `&Tensor<Bool>`, true where they may, or `&Tensor`, which is added to scores.
+    /// Restricts attention: a `&Tensor<Bool>` is true where a query may attend to a key, a `&Tensor` is added to the
+    /// scores.
     #[must_use]
     pub fn mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
         Self { mask: Some(mask.into()), ..self }
     }
 
-    /// Whether query `i` attends to keys up to `i` alone.
+    /// Whether query `i` attends only to keys 0 to `i`.
     #[must_use]
     pub fn is_causal(self, is_causal: bool) -> Self {
         Self { is_causal, ..self }
     }
 
-    /// With which probability a weight is dropped.
+    /// The probability that an attention weight is dropped.
     #[must_use]
     pub fn dropout_p(self, dropout_p: f64) -> Self {
         Self { dropout_p, ..self }
     }
 
-    /// What scores are multiplied by; 1 / √features by default.
+    /// The factor of the scores; 1 / √features by default.
     #[must_use]
     pub fn scale(self, scale: f64) -> Self {
         Self { scale: Some(scale), ..self }
     }
 
-    /// The generator that dropout draws from; the default one unless given.
+    /// The generator that dropout draws from, instead of the default generator.
     #[must_use]
     pub fn generator(self, generator: &'a Generator) -> Self {
         Self { generator: Some(generator), ..self }
@@ -83,8 +84,8 @@ impl<'a> AttentionOptions<'a> {
 /// - `value`: `[.., keys, value_features]`
 /// - result: `[.., queries, value_features]`
 ///
-/// A query that may attend to no key gives zeros. Without a mask and dropout, long inputs of half precision are computed by one
-/// kernel on GPUs that have it ([`Tensor::fused_attention`]).
+/// The result is zero for a query that may not attend to any key. Without a mask and dropout, GPUs that support it
+/// compute long inputs of half precision in one fused kernel ([`Tensor::fused_attention`]).
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, AttentionOptions};
@@ -96,7 +97,7 @@ impl<'a> AttentionOptions<'a> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if the shapes do not fit each other, or there are both a mask and `is_causal`.
+/// [`Error::Argument`] if the shapes do not fit each other, or both a mask and `is_causal` are set.
 pub fn scaled_dot_product_attention(
     query: &Tensor,
     key: &Tensor,
@@ -112,7 +113,7 @@ pub fn scaled_dot_product_attention(
     attention_weights(query, key, options)?.matmul(value)
 }
 
-/// The weights of keys, `[.., queries, keys]`.
+/// The attention weights, `[.., queries, keys]`.
 pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
     const OP: &str = "scaled_dot_product_attention";
     let (&[.., queries, features], &[.., keys, of_keys]) = (query.dims(), key.dims()) else {
@@ -146,7 +147,7 @@ pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: Attention
     }
 }
 
-/// Softmax over keys, and 0 where all are forbidden.
+/// Softmax over the keys; 0 for a query whose keys are all masked out.
 fn masked_softmax(scores: &Tensor) -> Result<Tensor> {
     if scores.is_empty() {
         return scores.softmax(-1);

@@ -1,7 +1,8 @@
-//! Convolutions of sequences, images and volumes, and the transposed ones.
+//! Convolutions and transposed convolutions of sequences, images and volumes.
 //!
-//! Sequences are images that are one pixel high. A volume becomes images whose channels are those of all slices that a kernel sees:
-//! one [`Tensor::conv2d`], for a copy of the volume that is `kernel_depth / stride` times as large. Its gradients need the same.
+//! A sequence is computed as an image of height 1. A volume is computed by one [`Tensor::conv2d`] of images, each of
+//! which holds the channels of all slices that the kernel covers at one depth. These images are a copy of the volume
+//! that is `kernel_depth / stride` times as large; the gradients need as much memory.
 
 use pagelock_tensor::{Conv2dOptions, ConvTranspose2dOptions, PadMode, Result, Tensor};
 
@@ -10,13 +11,13 @@ use super::pieces::{signed, wrong_argument, wrong_shape};
 /// How a kernel slides over sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv1dOptions {
-    /// By how many elements the kernel moves.
+    /// The distance between neighboring windows, in elements.
     pub stride: usize,
-    /// How many zeros are at each end.
+    /// The number of zeros added at each end.
     pub padding: usize,
-    /// How far the kernel's elements lie apart.
+    /// The distance between neighboring elements of the kernel.
     pub dilation: usize,
-    /// In how many groups the channels are, which do not see each other.
+    /// The number of groups of channels, which are convolved independently.
     pub groups: usize,
 }
 
@@ -29,13 +30,13 @@ impl Default for Conv1dOptions {
 /// How a kernel slides over volumes; sizes are `[depth, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conv3dOptions {
-    /// By how many elements the kernel moves.
+    /// The distance between neighboring windows, in elements.
     pub stride: [usize; 3],
-    /// How many zeros are at each end.
+    /// The number of zeros added at each end.
     pub padding: [usize; 3],
-    /// How far the kernel's elements lie apart.
+    /// The distance between neighboring elements of the kernel.
     pub dilation: [usize; 3],
-    /// In how many groups the channels are, which do not see each other.
+    /// The number of groups of channels, which are convolved independently.
     pub groups: usize,
 }
 
@@ -45,18 +46,18 @@ impl Default for Conv3dOptions {
     }
 }
 
-/// How a transposed convolution spreads sequences; see [`ConvTranspose2dOptions`].
+/// The geometry of a transposed convolution of sequences; see [`ConvTranspose2dOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTranspose1dOptions {
-    /// How far the places of neighboring elements lie apart in the result.
+    /// The distance in the result between neighboring elements of the input.
     pub stride: usize,
-    /// How many elements of the result are left out at each end.
+    /// The number of elements removed at each end of the result.
     pub padding: usize,
-    /// How many elements the result has more at its end; below the stride.
+    /// The number of elements added at the end of the result; below the stride.
     pub output_padding: usize,
-    /// In how many groups the channels are, which do not see each other.
+    /// The number of groups of channels, which are convolved independently.
     pub groups: usize,
-    /// How far the kernel's elements lie apart.
+    /// The distance between neighboring elements of the kernel.
     pub dilation: usize,
 }
 
@@ -66,18 +67,19 @@ impl Default for ConvTranspose1dOptions {
     }
 }
 
-/// How a transposed convolution spreads volumes; sizes are `[depth, height, width]`. See [`ConvTranspose2dOptions`].
+/// The geometry of a transposed convolution of volumes; sizes are `[depth, height, width]`. See
+/// [`ConvTranspose2dOptions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTranspose3dOptions {
-    /// How far the places of neighboring elements lie apart in the result.
+    /// The distance in the result between neighboring elements of the input.
     pub stride: [usize; 3],
-    /// How many elements of the result are left out at each end.
+    /// The number of elements removed at each end of the result.
     pub padding: [usize; 3],
-    /// How many elements the result has more at its ends; below the stride.
+    /// The number of elements added at the end of each dimension of the result; below the stride.
     pub output_padding: [usize; 3],
-    /// In how many groups the channels are, which do not see each other.
+    /// The number of groups of channels, which are convolved independently.
     pub groups: usize,
-    /// How far the kernel's elements lie apart.
+    /// The distance between neighboring elements of the kernel.
     pub dilation: [usize; 3],
 }
 
@@ -87,7 +89,7 @@ impl Default for ConvTranspose3dOptions {
     }
 }
 
-/// Runs what takes a batch on a batch, or on one sample, whose rank is `rank`.
+/// Runs `f`, which takes a batch, on a batch or on one sample. `rank` is the rank of a sample.
 fn batched(
     op: &str,
     x: &Tensor,
@@ -147,8 +149,9 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv
     batched("conv2d", x, IMAGE, |x| x.conv2d(weight, bias, geometry))
 }
 
-/// Cross-correlation of volumes with kernels: one [`conv2d`] of the slices that a kernel sees, for which they are copied side by
-/// side. The copy has `kernel_depth / stride_depth` times the elements of the volume.
+/// Cross-correlation of volumes with kernels. It runs as one [`conv2d`] over a copy that holds, for each output
+/// depth, the slices that the kernel covers. The copy has `kernel_depth / stride_depth` times the elements of the
+/// volume.
 ///
 /// - `x`: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
 /// - `weight`: `[out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]`, `bias`: `[out_channels]`
@@ -197,13 +200,14 @@ fn convolve_slices(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry:
     y.unflatten(0, [batch, slices])?.transpose(1, 2)
 }
 
-/// The sizes of a volume, which [`batched`] has checked to be one.
+/// The five sizes of a batch of volumes, whose rank [`batched`] has checked.
 fn five(x: &Tensor) -> [usize; 5] {
     let &[batch, channels, depth, height, width] = x.dims() else { unreachable!("`batched` accepted {}", x.shape()) };
     [batch, channels, depth, height, width]
 }
 
-/// The transposed convolution of sequences: each element puts the kernel, times itself, at its place, and they add up.
+/// The transposed convolution of sequences: the sum of copies of the kernel, each shifted to the position of an input
+/// element and multiplied by it.
 ///
 /// - `x`: `[batch, in_channels, length]`, or one sample without `batch`
 /// - `weight`: `[in_channels, out_channels / groups, kernel]`, `bias`: `[out_channels]`
@@ -253,8 +257,9 @@ pub fn conv_transpose2d(
     batched("conv_transpose2d", x, IMAGE, |x| x.conv_transpose2d(weight, bias, geometry))
 }
 
-/// The transposed convolution of volumes: one [`conv_transpose2d`] of all slices, whose results are then added at their depths.
-/// Between the two there are `kernel_depth` times the elements of a result without a depth, for each slice.
+/// The transposed convolution of volumes: one [`conv_transpose2d`] of all slices, whose results are then added up at
+/// their output depths. For each input slice, the intermediate tensor has `kernel_depth` times the elements of one
+/// output slice.
 ///
 /// - `x`: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
 /// - `weight`: `[in_channels, out_channels / groups, kernel_d, kernel_h, kernel_w]`, `bias`: `[out_channels]`

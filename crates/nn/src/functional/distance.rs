@@ -1,10 +1,10 @@
-//! How far vectors are apart.
+//! Distances and similarities of vectors.
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
 use super::pieces::{at_least, choose, computed, constant, is_above, root, wrong_shape};
 
-/// The `p`-norm along `dim`, which stays with size 1.
+/// The `p`-norm along `dim`, which is kept with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
     if p.is_nan() || p <= 0.0 {
         return Err(Error::Argument(format!(
@@ -41,7 +41,7 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<T
     computed(&x1.sub(x2)?, |difference| norm(&difference.add_scalar(eps)?, p, -1)?.squeeze(-1))
 }
 
-/// The `p`-norms of differences of all pairs of rows, as PyTorch's `F.pdist`, whose `p` is 2 by default.
+/// The `p`-norms of the differences of all pairs of rows, as PyTorch's `F.pdist`, whose `p` is 2 by default.
 ///
 /// - `x`: `[rows, features]`
 /// - result: `[rows · (rows − 1) / 2]`: row 0 with rows 1, 2, .., then row 1 with rows 2, 3, ..
@@ -71,14 +71,14 @@ pub fn pdist(x: &Tensor, p: f64) -> Result<Tensor> {
         }
         let differ = is_above(&differences.abs()?.sum(-1)?, 0.0)?;
         let ones = constant(&differences, 1.0)?;
-        let safe = choose(&differ.unsqueeze(-1)?, &differences, &ones)?; // whose norm has a gradient
+        let safe = choose(&differ.unsqueeze(-1)?, &differences, &ones)?; // the norm has no gradient at 0
         choose(&differ, &norm(&safe, p, -1)?.squeeze(-1)?, &constant(x, 0.0)?)
     })
 }
 
-/// The cosine of the angle between vectors along `dim`; norms are taken to be at least `eps`.
+/// The cosine of the angle between vectors along `dim`. A norm below `eps` counts as `eps`.
 ///
-/// - `x1`, `x2`: broadcast
+/// - `x1`, `x2`: of shapes that broadcast
 /// - result: their common shape without `dim`
 ///
 /// ```
@@ -96,7 +96,7 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: isize, eps: f64) -> Resu
     computed(x1, |x1| unit(x1)?.mul(&unit(x2)?)?.sum(dim))
 }
 
-/// `x`, and `min` where it is below; gradients pass as if nothing had been raised.
+/// `max(x, min)`, with the gradient of `x` also where `x` is below `min`.
 pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
     let by = no_grad(|| at_least(x, min)?.sub(x))?;
     x.add(&by)
@@ -108,7 +108,7 @@ pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
 /// - `weight`: `[out, in1, in2]`, `bias`: `[out]`
 /// - result: `[.., out]`
 ///
-/// Between its two products there are `out · in2` numbers for each sample.
+/// The intermediate product has `out · in2` elements per sample.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit.

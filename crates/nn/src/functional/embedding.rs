@@ -1,10 +1,10 @@
-//! Tables that are read by index.
+//! Embedding tables, and one-hot vectors.
 
 use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
 use super::pieces::{choose, constant, is_above, wrong_argument, wrong_shape};
 
-/// The rows of `weight` that `index` names.
+/// The rows of `weight` at `index`.
 ///
 /// - `index`: `[..]`, each at least 0 and below `num_embeddings`
 /// - `weight`: `[num_embeddings, embedding_dim]`
@@ -21,7 +21,8 @@ use super::pieces::{choose, constant, is_above, wrong_argument, wrong_shape};
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` has not two dimensions; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` does not have two dimensions;
+/// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding(index: &Tensor<Int>, weight: &Tensor, padding_idx: Option<usize>) -> Result<Tensor> {
     embedding_with(index, weight, EmbeddingOptions { padding_idx, ..EmbeddingOptions::default() })
 }
@@ -31,11 +32,11 @@ pub fn embedding(index: &Tensor<Int>, weight: &Tensor, padding_idx: Option<usize
 pub struct EmbeddingOptions {
     /// The row that gets no gradient.
     pub padding_idx: Option<usize>,
-    /// The norm that rows have at most: rows that are read and have more are scaled first, in the table itself.
+    /// The largest norm of a row. A longer row that is read is first scaled down to it, in the table itself.
     pub max_norm: Option<f64>,
-    /// Which norm; 2 is the Euclidean one.
+    /// The order of the norm; 2 is the Euclidean norm.
     pub norm_type: f64,
-    /// Whether the gradient of a row is divided by how often the index names it.
+    /// Whether the gradient of a row is divided by the number of times that the index contains it.
     pub scale_grad_by_freq: bool,
 }
 
@@ -45,7 +46,8 @@ impl Default for EmbeddingOptions {
     }
 }
 
-/// As [`embedding`], with all of PyTorch's options but `sparse`. `max_norm` and `scale_grad_by_freq` walk over the whole table.
+/// As [`embedding`], with all of PyTorch's options but `sparse`. `max_norm` and `scale_grad_by_freq` cost time
+/// proportional to the size of the table.
 ///
 /// # Errors
 /// As [`embedding`].
@@ -59,7 +61,7 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
     }
     let mut rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding"))?;
     if let (true, Some(counts)) = (options.scale_grad_by_freq, &counts) {
-        // The difference is 0, and has the gradient.
+        // The added difference is 0, but carries the scaled gradient.
         let constant = rows.detach();
         rows = constant.add(&rows.sub(&constant)?.div(&counts.index_select(0, &flat)?)?)?;
     }
@@ -70,7 +72,7 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
     if index.rank() == 1 { Ok(rows) } else { rows.unflatten(0, index.shape()) }
 }
 
-/// How often each row is named: `[num_embeddings, 1]`.
+/// How often the index contains each row: `[num_embeddings, 1]`.
 fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
     let device = &weight.device();
     let on = Tensor::on(device).of(weight.dtype());
@@ -78,7 +80,7 @@ fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
     counts.map_err(|error| error.of_index_in("embedding"))
 }
 
-/// Scales the rows that are named and too long.
+/// Scales down the rows that the index contains and whose norm is above `max_norm`.
 fn shorten(weight: &Tensor, counts: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
     let norms = weight.norm_keepdim(norm_type, 1)?;
     let is_long = is_above(&norms, max_norm)?.logical_and(&is_above(counts, 0.0)?)?;
@@ -86,7 +88,7 @@ fn shorten(weight: &Tensor, counts: &Tensor, max_norm: f64, norm_type: f64) -> R
     weight.mul_(&choose(&is_long, &factors, &factors.ones_like()?)?)
 }
 
-/// The table has rows and columns.
+/// Checks that the table is a matrix.
 pub(crate) fn check_table(op: &str, weight: &Tensor) -> Result<()> {
     if weight.rank() == 2 {
         return Ok(());
@@ -94,7 +96,7 @@ pub(crate) fn check_table(op: &str, weight: &Tensor) -> Result<()> {
     Err(wrong_shape(op, "the weight", weight.shape(), "it must be [num_embeddings, embedding_dim]; reshape it"))
 }
 
-/// 1 at each index and 0 elsewhere.
+/// A vector for each index, with 1 at the index and 0 elsewhere.
 ///
 /// - `index`: `[..]`, each at least 0 and below `num_classes`
 /// - result: `[.., num_classes]`
@@ -107,7 +109,7 @@ pub(crate) fn check_table(op: &str, weight: &Tensor) -> Result<()> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) without classes; as [`Tensor::one_hot`].
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `num_classes` is 0; as [`Tensor::one_hot`].
 pub fn one_hot(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
     if num_classes == 0 {
         return Err(wrong_argument("one_hot", "num_classes", 0, "at least 1"));
@@ -115,7 +117,7 @@ pub fn one_hot(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
     index.one_hot(num_classes)
 }
 
-/// [`one_hot`] of classes that were checked: does not wait for a device.
+/// [`one_hot`] without the range check, which would wait for a device.
 pub(crate) fn one_hot_unchecked(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
     let classes = Tensor::on(&index.device()).arange(0_i64, num_classes as i64, 1)?;
     index.unsqueeze(-1)?.to_dtype(DType::I64)?.eq(&classes)?.to_int()

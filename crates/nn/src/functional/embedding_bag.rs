@@ -1,11 +1,11 @@
-//! Sums, means and largest elements of rows of a table, without the rows in between being kept apart.
+//! Sums, means and elementwise maxima of bags of rows of an embedding table.
 
 use pagelock_tensor::{Int, Result, Tensor};
 
 use super::embedding::check_table;
 use super::pieces::{wrong_argument, wrong_shape};
 
-/// What [`embedding_bag`] makes of the rows of a bag.
+/// How [`embedding_bag`] combines the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EmbeddingBagMode {
     /// Their sum.
@@ -13,32 +13,33 @@ pub enum EmbeddingBagMode {
     /// Their mean.
     #[default]
     Mean,
-    /// Their largest elements.
+    /// Their elementwise maximum.
     Max,
 }
 
-/// What an [`embedding_bag`] is told beside its inputs.
+/// The settings of [`embedding_bag`].
 #[derive(Clone, Copy, Default)]
 pub struct EmbeddingBagOptions<'a> {
-    /// What is made of the rows of a bag; the mean, unless changed.
+    /// How the rows of a bag are combined; the mean by default.
     pub mode: EmbeddingBagMode,
-    /// Where bags begin in an index of one dimension: `[bags]`, the first at 0.
+    /// The positions in a one-dimensional index at which bags begin: `[bags]`; the first is 0.
     pub offsets: Option<&'a Tensor<Int>>,
-    /// Whether `offsets` has one more number, the end of the last bag.
+    /// Whether `offsets` has one more element, the end of the last bag.
     pub include_last_offset: bool,
-    /// By what rows are multiplied, shaped like the index; for sums.
+    /// The factors of the rows, in the shape of the index; only for sums.
     pub per_sample_weights: Option<&'a Tensor>,
-    /// The index of what is no word: it does not count.
+    /// The index that marks padding, which is left out of its bag.
     pub padding_idx: Option<usize>,
 }
 
-/// One row for each bag: the sum, mean or largest elements of the rows that its indices name, as PyTorch's `F.embedding_bag`.
+/// One row for each bag: the sum, mean or elementwise maximum of the rows at its indices, as PyTorch's
+/// `F.embedding_bag`.
 ///
 /// - `index`: `[bags, words]`, or `[words]` with `offsets`, each at least 0 and below `num_embeddings`
 /// - `weight`: `[num_embeddings, embedding_dim]`
-/// - result: `[bags, embedding_dim]`, of zeros for a bag without words
+/// - result: `[bags, embedding_dim]`; zeros for a bag without words
 ///
-/// Offsets are read by the host, and so are the indices for the largest elements with a `padding_idx`, which waits for a device.
+/// The host reads the offsets, and for maxima with a `padding_idx` also the indices, which waits for a device.
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, EmbeddingBagOptions};
@@ -51,8 +52,9 @@ pub struct EmbeddingBagOptions<'a> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, offsets fall or are out of range, or weights are given
-/// for another mode than the sum; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, the offsets decrease or are out of
+/// range, or weights are given in another mode than the sum;
+/// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
     check_table("embedding_bag", weight)?;
     let ends = ends(index, options)?;
@@ -82,7 +84,7 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
     }
 }
 
-/// Where each bag begins and ends; the one place that rejects shapes.
+/// The range of each bag in the flat index. All shapes but that of the table are checked here.
 fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std::ops::Range<usize>>> {
     let op = "embedding_bag";
     if let Some(weights) = options.per_sample_weights {
@@ -116,7 +118,8 @@ fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std
     }
 }
 
-/// Bags as long as the longest, filled up with the first row of each; a row of zeros for those without rows.
+/// The elementwise maximum of each bag. Bags are padded to the length of the longest: with their first row, or with a
+/// row of zeros if they are empty.
 fn largest(
     rows: &Tensor,
     flat: &Tensor<Int>,

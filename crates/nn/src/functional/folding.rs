@@ -7,23 +7,23 @@ use super::pieces::{signed, wrong_argument, wrong_shape};
 /// The windows of [`unfold`] and [`fold`]; sizes are `[height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldOptions {
-    /// How large a window is.
+    /// The size of a window.
     pub kernel_size: [usize; 2],
-    /// How far its elements lie apart.
+    /// The distance between neighboring elements of a window.
     pub dilation: [usize; 2],
-    /// How many zeros surround the image.
+    /// The number of zeros added at each end of the image.
     pub padding: [usize; 2],
-    /// By how much the window moves.
+    /// The distance between neighboring windows.
     pub stride: [usize; 2],
 }
 
 impl FoldOptions {
-    /// Windows that move by 1.
+    /// Windows with stride 1.
     pub fn new(kernel_size: [usize; 2]) -> Self {
         Self { kernel_size, dilation: [1; 2], padding: [0; 2], stride: [1; 2] }
     }
 
-    /// How many windows there are in each dimension, and the size with the padding.
+    /// The number of windows in each dimension, and the padded size.
     fn counts(&self, op: &str, size: [usize; 2]) -> Result<[[usize; 2]; 2]> {
         let mut both = [[0; 2]; 2];
         for axis in 0..2 {
@@ -47,7 +47,7 @@ impl FoldOptions {
         Ok(both)
     }
 
-    /// For each element of each window, in this order, where it is in the padded image.
+    /// The flat index in the padded image of each element of each window: elements vary slowest, windows fastest.
     fn places(&self, [rows, columns]: [usize; 2], width: usize, like: &Tensor) -> Result<Tensor<Int>> {
         let along = |axis: usize, count: usize| {
             let numbers = |len: usize, step: usize| {
@@ -77,7 +77,8 @@ impl FoldOptions {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape is another one, the window does not fit, or for a zero.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has another rank, the window does not fit, or a size,
+/// dilation or stride is 0.
 pub fn unfold(x: &Tensor, options: FoldOptions) -> Result<Tensor> {
     let (lead, [channels, height, width]) = match *x.dims() {
         [channels, height, width] => (None, [channels, height, width]),
@@ -100,7 +101,8 @@ pub fn unfold(x: &Tensor, options: FoldOptions) -> Result<Tensor> {
     if lead.is_none() { columns.squeeze(0) } else { Ok(columns) }
 }
 
-/// Columns as windows of an image of `output_size`, added where they overlap (col2im), as PyTorch's `F.fold`.
+/// The image of `output_size` whose windows are the columns, summed where they overlap (col2im), as PyTorch's
+/// `F.fold`.
 ///
 /// - `x`: `[batch, channels · kernel_h · kernel_w, windows]`, or one sample without `batch`
 /// - result: `[batch, channels, output_size[0], output_size[1]]`
@@ -115,7 +117,8 @@ pub fn unfold(x: &Tensor, options: FoldOptions) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the columns are not those of such an image, or for a zero.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape of the columns does not fit the image and the
+/// windows, or a size, dilation or stride is 0.
 pub fn fold(x: &Tensor, output_size: [usize; 2], options: FoldOptions) -> Result<Tensor> {
     let [counts, padded] = options.counts("fold", output_size)?;
     let elements = options.kernel_size[0].saturating_mul(options.kernel_size[1]);

@@ -1,16 +1,18 @@
-//! Pools whose windows begin at random places.
+//! Max pooling with windows at random positions.
 
 use super::pieces::{signed, wrong_argument, wrong_shape};
 use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
 
-/// The largest element of each window, as PyTorch's `F.fractional_max_pool2d`. Windows begin at random places whose distances differ by
-/// at most one, so that an image can shrink by any factor (Graham, 2014, <https://arxiv.org/abs/1412.6071>).
+/// The largest element of each window, as PyTorch's `F.fractional_max_pool2d`. Windows begin at random positions,
+/// whose distances differ by at most one, so an image can shrink by any factor (Graham, 2014,
+/// <https://arxiv.org/abs/1412.6071>).
 ///
 /// - `x`: `[batch, channels, height, width]`, or one sample without `batch`
 /// - `kernel`: height and width of a window
 /// - result: the same with `output_size` in the last two dimensions
 ///
-/// Places are drawn from `generator` for each channel of each sample. The numbers of all windows are in memory at once.
+/// `generator` draws the positions for each channel of each sample. The elements of all windows are in memory at
+/// once.
 ///
 /// ```
 /// use pagelock_nn::functional as F;
@@ -21,8 +23,8 @@ use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has other dimensions, a size is 0, or the image is smaller than
-/// `output_size + kernel − 1`.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has another rank, a size is 0, or the image is
+/// smaller than `output_size + kernel − 1`.
 pub fn fractional_max_pool2d(
     x: &Tensor,
     kernel: [usize; 2],
@@ -33,7 +35,7 @@ pub fn fractional_max_pool2d(
     Ok(fractional_max_pool2d_with_indices(x, kernel, output_size, &samples)?.0)
 }
 
-/// Numbers from 0 to 1 for each channel of `x`: `[batch, channels, 2]`.
+/// Two random numbers from 0 to 1 for each channel of `x`: `[batch, channels, 2]`.
 pub(crate) fn random_samples(x: &Tensor, generator: &Generator) -> Result<Tensor> {
     let channels = match *x.dims() {
         [channels, _, _] => [1, channels],
@@ -43,10 +45,11 @@ pub(crate) fn random_samples(x: &Tensor, generator: &Generator) -> Result<Tensor
     Tensor::on(&x.device()).of(DType::F32).rand_with([channels[0], channels[1], 2], generator)
 }
 
-/// [`fractional_max_pool2d`] and the places of the largest in their channel, in the order of its elements: PyTorch's
+/// [`fractional_max_pool2d`] and the flat index of each largest element in its channel: PyTorch's
 /// `return_indices=True`.
 ///
-/// - `random_samples`: `[batch, channels, 2]`, from 0 to below 1, which decide about columns and rows: PyTorch's `_random_samples`
+/// - `random_samples`: `[batch, channels, 2]`, numbers in `0..1` that place the columns and the rows: PyTorch's
+///   `_random_samples`
 ///
 /// # Errors
 /// As [`fractional_max_pool2d`], and if `random_samples` has another shape.

@@ -1,16 +1,16 @@
-//! Images and volumes read at places that a tensor names: `affine_grid` and `grid_sample`.
+//! Images and volumes sampled at the positions in a tensor: `affine_grid` and `grid_sample`.
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
 use super::pieces::{choose, computed, signed, wrong_argument, wrong_shape};
 
-/// How [`grid_sample`] reads between pixels.
+/// How [`grid_sample`] interpolates between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GridSampleMode {
-    /// On lines between the neighbors; of volumes, too.
+    /// Linear interpolation in each dimension, for images and for volumes.
     #[default]
     Bilinear,
-    /// The nearest pixel, which has no gradient of the place.
+    /// The nearest pixel. The position gets no gradient.
     Nearest,
 }
 
@@ -26,22 +26,23 @@ pub enum GridPadding {
     Reflection,
 }
 
-/// How [`grid_sample`] reads.
+/// The settings of [`grid_sample`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GridSampleOptions {
-    /// Between pixels.
+    /// How to interpolate between pixels.
     pub mode: GridSampleMode,
-    /// Outside of the image.
+    /// What to read outside of the image.
     pub padding_mode: GridPadding,
-    /// Whether −1 and 1 are the middles of the pixels at the border; else their outer edges.
+    /// Whether −1 and 1 are the centers of the pixels at the border; otherwise they are the outer edges of these
+    /// pixels.
     pub align_corners: bool,
 }
 
-/// The places that an affine map gives to the pixels of an image, as PyTorch's `F.affine_grid`.
+/// The positions to which an affine map sends the pixels of an image, as PyTorch's `F.affine_grid`.
 ///
 /// - `theta`: `[batch, 2, 3]` for images, `[batch, 3, 4]` for volumes
-/// - `size`: that of the result of [`grid_sample`], `[batch, channels, height, width]` or with a depth
-/// - result: `[batch, height, width, 2]`, of which the last are `x` and `y` between −1 and 1; for volumes
+/// - `size`: the shape of the result of [`grid_sample`], `[batch, channels, height, width]` or with a depth
+/// - result: `[batch, height, width, 2]` with the coordinates `x` and `y`, −1 to 1 inside of the image; for volumes
 ///   `[batch, depth, height, width, 3]`
 ///
 /// ```
@@ -88,14 +89,15 @@ fn base_places(space: &Shape, align_corners: bool) -> Result<Tensor> {
     })
 }
 
-/// `x` read at the places of `grid`, as PyTorch's `F.grid_sample`.
+/// `x` sampled at the positions in `grid`, as PyTorch's `F.grid_sample`.
 ///
 /// - `x`: `[batch, channels, height, width]`, or with a depth
-/// - `grid`: `[batch, out_h, out_w, 2]`, of which the last are `x` and `y`: −1 is left or top, 1 is right or bottom; for volumes
-///   `[batch, out_d, out_h, out_w, 3]`
+/// - `grid`: `[batch, out_h, out_w, 2]` with the coordinates `x` and `y`, where −1 is left or top and 1 is right or
+///   bottom; for volumes `[batch, out_d, out_h, out_w, 3]`
 /// - result: `[batch, channels, out_h, out_w]`, or with a depth
 ///
-/// It is made of other operations, which read and write the result about ten times for each neighbor. Both inputs have gradients.
+/// It is composed of other operations, which read and write memory of the result's size about ten times per neighbor.
+/// Both inputs get gradients.
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, GridSampleOptions};
@@ -141,7 +143,7 @@ pub fn grid_sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Res
 fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
     let space = &x.dims()[2..];
     let dims = space.len();
-    // The first dimension of an image is the last coordinate of a place. Each is [batch, places].
+    // Coordinates are in reverse order: the first dimension of an image has the last one. Each is [batch, positions].
     let axes = (0..dims).map(|axis| {
         let coordinate = grid.select(-1, signed(dims - 1 - axis))?.flatten(1, -1)?;
         Axis::new(&coordinate, space[axis], options)
@@ -171,7 +173,7 @@ fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tenso
     all.unflatten(2, &grid.dims()[1..=dims])
 }
 
-/// The neighbors of places along a dimension: their numbers, which are always inside, and weights, which are 0 outside.
+/// The neighbors of positions along one dimension: an index and a weight each, both 0 for a neighbor outside.
 struct Axis {
     sides: Vec<(Tensor<Int>, Tensor)>,
 }
@@ -211,7 +213,7 @@ impl Axis {
     }
 }
 
-/// Places reflected at `low` and `low + span` until they are between them.
+/// Positions reflected at `low` and `low + span` until they lie between the two.
 fn reflected(at: &Tensor, low: f64, span: f64) -> Result<Tensor> {
     if span == 0.0 {
         return at.mul_scalar(0.0);

@@ -1,15 +1,16 @@
-//! Sequences, images and volumes in another size.
+//! Resizing sequences, images and volumes.
 //!
-//! Every mode works on one dimension after the other. There each output is a weighted sum of few inputs, its taps: one for the
-//! nearest neighbor, two for a line, four for a cubic, more with `antialias`. A short dimension is multiplied by the matrix of the
-//! weights, `[out, in]`, which is a plain product whose gradient is one too; of a long dimension the taps are selected and added.
+//! Every mode but `Area` resizes one dimension after the other. Along a dimension, each output is a weighted sum of a
+//! few inputs, its taps: one for the nearest neighbor, two for linear and four for cubic interpolation, more with
+//! `antialias`. A short dimension is multiplied by the matrix of the weights, `[out, in]`, so its gradient is a
+//! matrix product too. For a long dimension the taps are gathered and added.
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
 use super::pieces::{computed, signed, wrong_argument, wrong_shape};
 use super::{adaptive_avg_pool1d, adaptive_avg_pool3d};
 
-/// How elements between others are computed.
+/// How elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum InterpolationMode {
     /// The nearest neighbor, rounded down as in PyTorch's `nearest`.
@@ -17,15 +18,15 @@ pub enum InterpolationMode {
     Nearest,
     /// The nearest neighbor of the middle of each element, as in PyTorch's `nearest-exact`.
     NearestExact,
-    /// On a line between two, of sequences.
+    /// Linear interpolation, for sequences.
     Linear,
-    /// On lines in two dimensions, of images.
+    /// Linear interpolation in two dimensions, for images.
     Bilinear,
-    /// On cubic polynomials through four, of images.
+    /// Cubic interpolation of four elements in each of two dimensions, for images.
     Bicubic,
-    /// On lines in three dimensions, of volumes.
+    /// Linear interpolation in three dimensions, for volumes.
     Trilinear,
-    /// The mean of the covered area, as adaptive pooling.
+    /// The mean of the covered area, as in adaptive pooling.
     Area,
 }
 
@@ -43,7 +44,7 @@ impl InterpolationMode {
         }
     }
 
-    /// How many dimensions it is for, if not for any number.
+    /// The number of dimensions that the mode requires, if it requires one.
     fn dims(self) -> Option<usize> {
         match self {
             Self::Nearest | Self::NearestExact | Self::Area => None,
@@ -54,7 +55,7 @@ impl InterpolationMode {
     }
 }
 
-/// The size that [`interpolate`] makes: one entry for each dimension behind the channels, or one for all.
+/// The output size of [`interpolate`]: one entry for each dimension after the channels, or one for all.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale<'a> {
     /// These sizes.
@@ -63,16 +64,18 @@ pub enum Scale<'a> {
     Factor(&'a [f64]),
 }
 
-/// How [`interpolate`] computes.
+/// The settings of [`interpolate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InterpolateOptions {
-    /// The nearest neighbor, unless changed.
+    /// The mode; the nearest neighbor by default.
     pub mode: InterpolationMode,
-    /// Whether the middles of the elements at the corners are kept; else the corners themselves. For linear and cubic modes.
+    /// Whether the centers of the corner elements stay aligned; otherwise their outer corners do. For linear and
+    /// cubic modes.
     pub align_corners: bool,
-    /// Whether factors that are given are computed anew from the rounded sizes.
+    /// Whether given factors are recomputed from the rounded sizes.
     pub recompute_scale_factor: bool,
-    /// Whether a smaller result is a mean over all that it covers. For bilinear and bicubic.
+    /// Whether each element of a smaller result is a mean over all inputs that it covers. For bilinear and bicubic
+    /// modes.
     pub antialias: bool,
 }
 
@@ -82,7 +85,7 @@ impl InterpolateOptions {
         Self { mode, ..Self::default() }
     }
 
-    /// With this choice of corners.
+    /// Sets whether the centers of the corner elements stay aligned.
     #[must_use]
     pub fn align_corners(self, align_corners: bool) -> Self {
         Self { align_corners, ..self }
@@ -95,12 +98,12 @@ impl InterpolateOptions {
     }
 }
 
-/// Sequences, images or volumes in another size, as PyTorch's `F.interpolate`.
+/// Resizes sequences, images or volumes, as PyTorch's `F.interpolate`.
 ///
-/// - `x`: `[batch, channels, ..]`, with one to three more dimensions, as many as the mode says
+/// - `x`: `[batch, channels, ..]`, with one to three more dimensions, as the mode requires
 /// - result: `[batch, channels, ..size]`
 ///
-/// Halves are computed in `f32`.
+/// Inputs of half precision are computed in `f32`.
 ///
 /// ```
 /// use pagelock_nn::functional::{self as F, InterpolateOptions, InterpolationMode, Scale};
@@ -113,8 +116,9 @@ impl InterpolateOptions {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the mode is for another number of dimensions, there are not as many sizes
-/// or factors, a size would be 0, a factor is not above 0, or `align_corners` or `antialias` are set for a mode that has none.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if the mode or the sizes or factors are for another number
+/// of dimensions, a size would be 0, a factor is not above 0, or `align_corners` or `antialias` is set in a mode
+/// without it.
 pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<Tensor> {
     let (sizes, factors) = check(x, scale, options)?;
     if options.mode == InterpolationMode::Area {
@@ -142,7 +146,7 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
     })
 }
 
-/// The sizes of the result, and the factors where they count.
+/// The sizes of the result, and the factors if they determine the scale.
 fn check(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<(Vec<usize>, Option<Vec<f64>>)> {
     let op = "interpolate";
     let (mode, dims) = (options.mode, x.rank().saturating_sub(2));
@@ -195,7 +199,7 @@ fn for_each<T: Copy + std::fmt::Debug>(op: &str, argument: &str, given: &[T], di
     }
 }
 
-/// The inputs that each output of a dimension is a sum of: for each of `out` outputs up to `count` places and weights.
+/// The taps of each output along one dimension: for each of `out` outputs up to `count` input indices and weights.
 struct Taps {
     input: usize,
     out: usize,
@@ -204,7 +208,7 @@ struct Taps {
 }
 
 impl Taps {
-    /// `scale`: how many inputs an output stands for.
+    /// `scale`: the number of inputs per output.
     fn new(options: InterpolateOptions, [from, to]: [usize; 2], scale: f64) -> Self {
         let last = from - 1;
         let kept = move |at: f64| (at.max(0.0) as usize).min(last) as i64;
@@ -269,14 +273,14 @@ impl Taps {
     }
 }
 
-/// The two neighbors of a place.
+/// The two neighbors of a position, with their weights.
 fn on_line(at: f64, last: usize) -> Vec<(i64, f64)> {
     let below = (at as usize).min(last);
     let part = (at - below as f64).clamp(0.0, 1.0);
     vec![(below as i64, 1.0 - part), ((below + 1).min(last) as i64, part)]
 }
 
-/// Keys' cubic convolution, "Cubic convolution interpolation for digital image processing", 1981, equation 4; `a` is PyTorch's.
+/// The kernel of R. Keys, "Cubic convolution interpolation for digital image processing", 1981, equation 4.
 fn cubic(x: f64, a: f64) -> f64 {
     let x = x.abs();
     match x {
@@ -286,7 +290,8 @@ fn cubic(x: f64, a: f64) -> f64 {
     }
 }
 
-/// Weights of a filter that is as wide as what an output covers, as in Pillow and in PyTorch's antialiased kernels.
+/// The taps of a filter that is as wide as the inputs that an output covers, as in Pillow and in PyTorch's
+/// antialiased kernels.
 fn smooth(out: usize, from: usize, scale: f64, (radius, filter): (f64, fn(f64) -> f64)) -> Vec<(i64, f64)> {
     let wide = scale.max(1.0);
     let (center, support) = (scale * (out as f64 + 0.5), radius * wide);
@@ -297,7 +302,7 @@ fn smooth(out: usize, from: usize, scale: f64, (radius, filter): (f64, fn(f64) -
     taps.map(|(place, weight)| (place, if sum == 0.0 { weight } else { weight / sum })).collect()
 }
 
-/// Up to this many inputs, products with a matrix are fast on every device.
+/// Up to this many inputs, a matrix product is fast on every device.
 const SHORT: usize = 128;
 
 fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
@@ -315,7 +320,7 @@ fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
     picked.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(behind)
 }
 
-/// A dimension multiplied by a matrix `[out, in]`.
+/// Multiplies a dimension by a matrix `[out, in]`.
 fn product(x: &Tensor, dim: isize, matrix: &Tensor) -> Result<Tensor> {
     if dim as usize + 1 == x.rank() {
         return x.linear(matrix, None);

@@ -1,4 +1,5 @@
-//! Losses with PyTorch's default settings; with others they are values: `CrossEntropyLoss::new().label_smoothing(0.1)`.
+//! Losses with PyTorch's default settings. For other settings, use a loss value:
+//! `CrossEntropyLoss::new().label_smoothing(0.1)`.
 
 use crate::loss;
 use pagelock_tensor::{Int, Result, Tensor};
@@ -20,9 +21,9 @@ macro_rules! mean {
 mean! {
     /// The mean of the magnitudes of differences.
     l1_loss(input: Tensor, target: Tensor) = L1Loss;
-    /// The mean of squared differences below 1 and of magnitudes above.
+    /// The mean over differences d of `d² / 2` where `|d|` is below 1, and of `|d| − 1/2` elsewhere.
     smooth_l1_loss(input: Tensor, target: Tensor) = SmoothL1Loss;
-    /// The mean of squared differences below 1 and of magnitudes above.
+    /// The mean over differences d of `d² / 2` where `|d|` is below 1, and of `|d| − 1/2` elsewhere.
     huber_loss(input: Tensor, target: Tensor) = HuberLoss;
     /// The mean binary cross entropy of probabilities.
     binary_cross_entropy(input: Tensor, target: Tensor) = BCELoss;
@@ -38,15 +39,15 @@ mean! {
     soft_margin_loss(input: Tensor, target: Tensor) = SoftMarginLoss;
     /// The mean of `max(0, −target · (input1 − input2))`.
     margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor) = MarginRankingLoss;
-    /// The mean of distances where `target` is 1, and of `max(0, 1 − input)` where it is −1.
+    /// The mean of `input`, a distance, where `target` is 1, and of `max(0, 1 − input)` where it is −1.
     hinge_embedding_loss(input: Tensor, target: Tensor) = HingeEmbeddingLoss;
     /// The mean of `1 − cos` where `target` is 1, and of `max(0, cos)` where it is −1.
     cosine_embedding_loss(input1: Tensor, input2: Tensor, target: Tensor) = CosineEmbeddingLoss;
     /// The mean of `max(0, d(anchor, positive) − d(anchor, negative) + 1)`.
     triplet_margin_loss(anchor: Tensor, positive: Tensor, negative: Tensor) = TripletMarginLoss;
-    /// The mean of what scores of other classes lack to be 1 below that of the right class.
+    /// The mean of how far the scores of other classes exceed the right class's score minus 1.
     multi_margin_loss(input: Tensor, target: Tensor<Int>) = MultiMarginLoss;
-    /// The mean of what scores of other classes lack to be 1 below those of the labels.
+    /// The mean of how far the scores of other classes exceed each label's score minus 1.
     multilabel_margin_loss(input: Tensor, target: Tensor<Int>) = MultiLabelMarginLoss;
     /// The mean of binary cross entropies of scores.
     multilabel_soft_margin_loss(input: Tensor, target: Tensor) = MultiLabelSoftMarginLoss;

@@ -10,9 +10,9 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
-//! Those of this list are methods of [`Tensor`] as well; they are here to be passed as values (`fit(.., F::cross_entropy, ..)`)
-//! and for those who read PyTorch. Errors are those of the methods: shapes that do not fit, indices out of range. All others are
-//! made of such operations: gradients, second gradients, autocast and captured steps follow from that.
+//! The functions defined in this file are also methods of [`Tensor`], and return the same errors. As functions they
+//! have PyTorch's names and can be passed as values (`fit(.., F::cross_entropy, ..)`). All other functions are
+//! composed of tensor operations, so gradients, second gradients, autocast and captured steps work for them too.
 
 mod activation;
 mod attention;
@@ -127,7 +127,7 @@ pub fn log_softmax(x: &Tensor, dim: isize) -> Result<Tensor> {
     x.log_softmax(dim)
 }
 
-/// Mean 0 and variance 1 of the last dimensions; see [`Tensor::layer_norm`].
+/// Normalizes the last dimensions to mean 0 and variance 1; see [`Tensor::layer_norm`].
 ///
 /// # Errors
 /// The last dimensions are not `normalized`, or weight or bias do not have this shape.
@@ -141,10 +141,12 @@ pub fn layer_norm(
     x.layer_norm(normalized, weight, bias, eps)
 }
 
-/// Mean 0 and variance 1 of each channel; `running` are the running mean and variance. See [`Tensor::batch_norm`].
+/// Normalizes each channel to mean 0 and variance 1; `running` holds the running mean and variance. See
+/// [`Tensor::batch_norm`].
 ///
 /// # Errors
-/// `x` has no channels, the others are not one number for each, or a channel has a single value while training.
+/// `x` has no channels, another tensor does not have one element per channel, or a channel has a single value while
+/// training.
 pub fn batch_norm(
     x: &Tensor,
     running: Option<[&Tensor; 2]>,

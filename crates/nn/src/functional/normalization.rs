@@ -4,7 +4,7 @@ use pagelock_tensor::{Error, Generator, IntoShape, Result, Shape, Tensor};
 
 use super::pieces::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
 
-/// Times `weight` plus `bias`, one number for each channel.
+/// `x · weight + bias`, with one weight and one bias for each channel.
 pub(crate) fn affine(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
     let scaled = match weight {
         Some(weight) => x.mul(&along_channels(weight, x.rank())?)?,
@@ -28,7 +28,8 @@ fn check_per_channel(op: &str, x: &Tensor, channels: usize, all: [Option<&Tensor
     Ok(())
 }
 
-/// Mean 0 and variance 1 of each of `num_groups` groups of channels of a sample, then `weight` and `bias`.
+/// Normalizes each of `num_groups` groups of a sample's channels to mean 0 and variance 1, then applies `weight` and
+/// `bias`.
 ///
 /// - `x`: `[batch, channels, ..]`
 /// - `weight`, `bias`: `[channels]`
@@ -73,7 +74,7 @@ pub fn group_norm(
     affine(&normalized(x, [batch, num_groups, len], eps)?, weight, bias)
 }
 
-/// Each row of `rows` with mean 0 and variance 1, in the shape of `x`.
+/// Normalizes the rows of `x`, reshaped to `rows`, to mean 0 and variance 1. The result has the shape of `x`.
 fn normalized(x: &Tensor, rows: [usize; 3], eps: f64) -> Result<Tensor> {
     if x.is_empty() {
         return Ok(x.clone());
@@ -81,7 +82,7 @@ fn normalized(x: &Tensor, rows: [usize; 3], eps: f64) -> Result<Tensor> {
     shaped(&x.reshape(rows.map(signed))?.layer_norm(rows[2], None, None, eps)?, x.shape())
 }
 
-/// Mean 0 and variance 1 of each channel of a sample, then `weight` and `bias`.
+/// Normalizes each channel of a sample to mean 0 and variance 1, then applies `weight` and `bias`.
 ///
 /// - `x`: `[batch, channels, ..]` with at least one more dimension
 /// - `weight`, `bias`: `[channels]`
@@ -150,7 +151,7 @@ pub fn rms_norm(x: &Tensor, normalized: impl IntoShape, weight: Option<&Tensor>,
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0.
+/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0 or above twice the channels.
 pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
     const OP: &str = "local_response_norm";
     let [_, channels, _, ..] = *x.dims() else {
@@ -206,8 +207,8 @@ pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator
     (2..x.rank()).try_fold(kept, |kept, _| kept.unsqueeze(-1))?.mul(x)
 }
 
-/// Dropout that keeps mean 0 and variance 1 of what [`selu`](super::selu) gives: sets elements to SELU's lowest value with
-/// probability `p`, then scales and shifts all; `x` itself if not `training`.
+/// Dropout that preserves the mean 0 and variance 1 of outputs of [`selu`](super::selu): sets elements to SELU's
+/// lowest value with probability `p`, then scales and shifts all elements. Returns `x` itself if not `training`.
 ///
 /// # Errors
 /// [`Error::Argument`] if `p` is not in `0..=1`.
@@ -234,7 +235,7 @@ pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) 
 /// [`Error::Argument`] if `p` is not in `0..=1`, or `x` has no channels.
 pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
     if x.rank() < 2 || !(0.0..=1.0).contains(&p) || !training || p == 0.0 || p == 1.0 {
-        feature_dropout(x, 0.0, false, generator)?; // refuses what has no channels
+        feature_dropout(x, 0.0, false, generator)?; // checks that `x` has channels
         return alpha_dropout(x, p, training, generator);
     }
     let kept = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?.sign()?;
@@ -242,7 +243,7 @@ pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Gen
     lowered(x, &kept, p)
 }
 
-/// SELU's lowest value where `kept` is 0, then all scaled and shifted.
+/// Sets elements to SELU's lowest value where `kept` is 0, then scales and shifts all elements.
 fn lowered(x: &Tensor, kept: &Tensor, p: f64) -> Result<Tensor> {
     let lowest = -super::SELU_ALPHA * super::SELU_SCALE;
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * lowest * lowest)).sqrt();

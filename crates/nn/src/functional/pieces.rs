@@ -1,18 +1,19 @@
-//! Pieces that several functions here are made of.
+//! Helpers that several functions of this module share.
 
 use pagelock_tensor::{Bool, DType, Error, Result, Shape, Tensor};
 
-/// A shape that a function does not take; `expected`: what it should be, and how to get there.
+/// The error for a shape that a function does not accept. `expected` says what it must be and how to get there.
 pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: &str) -> Error {
     Error::Argument(format!("{op}: {operand} is {shape}, but {expected}"))
 }
 
-/// An argument outside its range; `expected`: what it must be.
+/// The error for an argument outside its range. `expected` says what it must be.
 pub(crate) fn wrong_argument(op: &str, argument: &str, value: impl std::fmt::Display, expected: &str) -> Error {
     Error::Argument(format!("{op}: {argument} is {value}, but it must be {expected}"))
 }
 
-/// Runs `f` on an input in the precision that it computes in: halves as `f32`, rounded once at the end, as PyTorch's kernels do.
+/// Runs `f` in computing precision: an input of half precision is converted to `f32`, and the result is rounded once,
+/// as in PyTorch's kernels.
 pub(crate) fn computed(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     match x.dtype() {
         DType::F16 | DType::BF16 => f(&x.to_dtype(DType::F32)?)?.to_dtype(x.dtype()),
@@ -20,12 +21,12 @@ pub(crate) fn computed(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) ->
     }
 }
 
-/// One number where `like` is, in its precision.
+/// A tensor without dimensions, on the device and in the precision of `like`.
 pub(crate) fn constant(like: &Tensor, value: f64) -> Result<Tensor> {
     Tensor::on(&like.device()).of(like.dtype()).full((), value)
 }
 
-/// `yes` where `condition` holds, else `no`: neither the values nor the gradients of the other side matter.
+/// `yes` where `condition` holds, `no` elsewhere. The side that is not chosen gets a gradient of 0.
 pub(crate) fn choose(condition: &Tensor<Bool>, yes: &Tensor, no: &Tensor) -> Result<Tensor> {
     yes.where_cond(condition, no)
 }
@@ -50,24 +51,24 @@ pub(crate) fn log_one_plus_exp(x: &Tensor) -> Result<Tensor> {
     x.softplus(1.0, f64::INFINITY)
 }
 
-/// The square root with a gradient of 0 at 0, as norms have it.
+/// The square root, with a gradient of 0 at 0, as for norms.
 pub(crate) fn root(x: &Tensor) -> Result<Tensor> {
     let is_positive = is_above(x, 0.0)?;
     let safe = choose(&is_positive, x, &constant(x, 1.0)?)?;
     choose(&is_positive, &safe.sqrt()?, &x.mul_scalar(0.0)?)
 }
 
-/// The elements in order, in another shape of as many.
+/// The same elements in another shape of the same size.
 pub(crate) fn shaped(x: &Tensor, shape: &Shape) -> Result<Tensor> {
     x.reshape([-1])?.unflatten(0, shape)
 }
 
-/// A size as reshapes take it.
+/// A size in the type that `reshape` takes.
 pub(crate) fn signed(size: usize) -> isize {
     size as isize // sizes of tensors fit
 }
 
-/// `[channels]` as `[channels, 1, ..]`, to go along dimension 1 of a tensor of `rank` dimensions.
+/// `[channels]` as `[channels, 1, ..]`, which broadcasts along dimension 1 of a tensor of `rank` dimensions.
 pub(crate) fn along_channels(per_channel: &Tensor, rank: usize) -> Result<Tensor> {
     (2..rank).try_fold(per_channel.clone(), |tensor, _| tensor.unsqueeze(-1))
 }

@@ -1,16 +1,16 @@
-//! Pooling of sequences, images and volumes: largest, mean, power mean, and the way back.
+//! Pooling of sequences, images and volumes by maximum, mean and power mean, and max unpooling.
 //!
-//! Where windows lie side by side in one dimension after the other, so do the computations: the largest of a box is the largest of
-//! the largest of its rows. Plain windows run [`Tensor::max_pool2d`] and [`Tensor::avg_pool2d`]; dilated ones, and those whose
-//! places are asked for, select what each window sees along a dimension, which takes as much memory as a window has entries there,
-//! times the result.
+//! Pooling can run one dimension after the other: the maximum of a box is the maximum of the maxima of its rows.
+//! Plain windows run [`Tensor::max_pool2d`] and [`Tensor::avg_pool2d`]. Dilated windows, and max pooling that returns
+//! indices, gather the elements of all windows along one dimension at a time. This takes the memory of the result
+//! times the length of a window in that dimension.
 
 use arrayvec::ArrayVec;
 use pagelock_tensor::{Int, PadMode, Pool2dOptions, Result, Shape, Tensor};
 
 use super::pieces::{shaped, signed, wrong_argument, wrong_shape};
 
-/// How windows slide over `N` dimensions to find their largest elements.
+/// The windows of max pooling over `N` dimensions.
 ///
 /// ```
 /// use pagelock_nn::functional::MaxPoolOptions;
@@ -20,20 +20,20 @@ use super::pieces::{shaped, signed, wrong_argument, wrong_shape};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPoolOptions<const N: usize> {
-    /// How long the window is in each dimension.
+    /// The length of the window in each dimension.
     pub kernel: [usize; N],
-    /// By how many elements it moves.
+    /// The distance between neighboring windows, in elements.
     pub stride: [usize; N],
-    /// How far it may reach beyond each end; at most half of the kernel.
+    /// How far a window may reach beyond each end; at most half of the kernel.
     pub padding: [usize; N],
-    /// How far its elements lie apart.
+    /// The distance between neighboring elements of a window.
     pub dilation: [usize; N],
-    /// Whether a last window that is not whole counts too.
+    /// Whether a last window that reaches beyond the end counts too.
     pub ceil_mode: bool,
 }
 
 impl<const N: usize> MaxPoolOptions<N> {
-    /// Windows side by side.
+    /// Windows that do not overlap: the stride is the length of the window.
     pub fn new(kernel: [usize; N]) -> Self {
         Self { kernel, stride: kernel, padding: [0; N], dilation: [1; N], ceil_mode: false }
     }
@@ -56,25 +56,25 @@ impl From<Pool2dOptions> for MaxPoolOptions<2> {
     }
 }
 
-/// How windows slide over `N` dimensions to compute their means.
+/// The windows of average pooling over `N` dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AvgPoolOptions<const N: usize> {
-    /// How long the window is in each dimension.
+    /// The length of the window in each dimension.
     pub kernel: [usize; N],
-    /// By how many elements it moves.
+    /// The distance between neighboring windows, in elements.
     pub stride: [usize; N],
-    /// How far it may reach beyond each end, where there are zeros; at most half of the kernel.
+    /// How far a window may reach beyond each end, where it reads zeros; at most half of the kernel.
     pub padding: [usize; N],
-    /// Whether a last window that is not whole counts too.
+    /// Whether a last window that reaches beyond the end counts too.
     pub ceil_mode: bool,
     /// Whether the zeros of the padding count as elements.
     pub count_include_pad: bool,
-    /// By what sums are divided, instead of their count.
+    /// The divisor of the sums, instead of the number of elements.
     pub divisor_override: Option<usize>,
 }
 
 impl<const N: usize> AvgPoolOptions<N> {
-    /// Windows side by side.
+    /// Windows that do not overlap: the stride is the length of the window.
     pub fn new(kernel: [usize; N]) -> Self {
         Self {
             kernel,
@@ -105,7 +105,7 @@ impl From<Pool2dOptions> for AvgPoolOptions<2> {
     }
 }
 
-/// Windows over the last dimensions, whatever their number.
+/// Windows over any number of last dimensions.
 struct Windows<'a> {
     kernel: &'a [usize],
     stride: &'a [usize],
@@ -121,7 +121,7 @@ struct Averages<'a> {
 }
 
 impl Windows<'_> {
-    /// How many windows fit each of the last dimensions; the one place that rejects shapes.
+    /// The number of windows in each of the last dimensions. All shapes of sliding windows are checked here.
     fn counts(&self, op: &str, x: &Tensor) -> Result<ArrayVec<usize, 3>> {
         let sizes = space(op, x, self.kernel.len())?;
         sizes.iter().enumerate().map(|(axis, &size)| self.count(op, x, axis, size)).collect()
@@ -157,12 +157,13 @@ impl Windows<'_> {
         self.kernel.iter().map(|&kernel| kernel as f64).product()
     }
 
-    /// How many entries a window spans.
+    /// How many entries of a dimension a window spans, including gaps.
     fn reach(&self, axis: usize) -> Option<usize> {
         self.dilation[axis].checked_mul(self.kernel[axis] - 1)?.checked_add(1)
     }
 
-    /// Which entries of a dimension the windows see; what is outside is replaced by the first that is inside.
+    /// The entries of a dimension that each window covers. An entry outside is replaced by the window's first entry
+    /// inside, which does not change the maximum.
     fn taps(&self, op: &str, axis: usize, size: usize, count: usize) -> Result<Taps> {
         let [stride, padding, dilation] = [self.stride[axis], self.padding[axis], self.dilation[axis]];
         let kernel = self.kernel[axis];
@@ -184,7 +185,7 @@ impl Windows<'_> {
         Ok(Taps { index, count, taps: kernel })
     }
 
-    /// By how much the input is longer at its ends, so that whole windows fit; `[left, right, top, bottom, …]`.
+    /// The padding that makes the last window of each dimension fit: `[left, right, top, bottom, …]`.
     fn overhang(&self, x: &Tensor, counts: &[usize]) -> ArrayVec<isize, 6> {
         let sizes = &x.dims()[x.rank() - counts.len()..];
         let of = |axis: usize| {
@@ -199,7 +200,7 @@ impl Windows<'_> {
         Pool2dOptions { kernel: of(self.kernel), stride: of(self.stride), padding: of(self.padding) }
     }
 
-    /// Pools images with these windows, in one go or two.
+    /// Calls `pool` with these windows: once for sequences and images, twice for volumes.
     fn over(&self, x: &Tensor, pool: &dyn Fn(&Tensor, Pool2dOptions) -> Result<Tensor>) -> Result<Tensor> {
         match *self.kernel {
             [kernel] => {
@@ -222,7 +223,7 @@ impl Windows<'_> {
     }
 }
 
-/// The sizes of the last `dims` dimensions, behind the channels and perhaps a batch.
+/// The sizes of the last `dims` dimensions, which follow the channels and an optional batch.
 fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
     if x.rank() == dims + 1 || x.rank() == dims + 2 {
         return Ok(&x.dims()[x.rank() - dims..]);
@@ -232,21 +233,22 @@ fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
     Err(wrong_shape(op, "the input", x.shape(), &expected))
 }
 
-/// What windows see along a dimension: `count` rows of `taps` entries.
+/// The entries that windows cover along a dimension: `count` rows of `taps` entries.
 struct Taps {
     index: Tensor<Int>,
     count: usize,
     taps: usize,
 }
 
-/// The largest of what windows see along a dimension after the other; `places` go along.
+/// The maxima over windows along the dimensions so far, and optionally their flat indices in their channel
+/// (`places`).
 struct Largest {
     values: Tensor,
     places: Option<Tensor<Int>>,
 }
 
 impl Largest {
-    /// With places, the elements of a channel are numbered in order.
+    /// The input before any reduction. With places, each element starts with its flat index in its channel.
     fn new(x: &Tensor, dims: usize, with_places: bool) -> Result<Self> {
         let number = || {
             let of_channel = Shape::new(&x.dims()[x.rank() - dims..])?;
@@ -330,7 +332,7 @@ fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
 }
 
 impl Averages<'_> {
-    /// By what means over whole windows are multiplied along a dimension, so that they are means of what counts.
+    /// The factors along a dimension that turn means over whole windows into means over the elements that count.
     fn factors(&self, axis: usize, size: usize, count: usize) -> Vec<f64> {
         let Windows { kernel, stride, padding, .. } = self.windows;
         let [kernel, stride, padding] = [kernel[axis], stride[axis], padding[axis]];
@@ -345,7 +347,8 @@ impl Averages<'_> {
     }
 }
 
-/// Windows that cover `size` entries evenly: window `i` of `count` begins at ⌊i·size/count⌋ and ends before ⌈(i + 1)·size/count⌉.
+/// Windows that cover `size` entries evenly: window `i` of `count` begins at ⌊i·size/count⌋ and ends before ⌈(i +
+/// 1)·size/count⌉.
 fn even_taps(op: &str, size: usize, count: usize) -> Result<Taps> {
     if count == 0 {
         return Err(wrong_argument(op, "size", 0, "at least 1"));
@@ -375,20 +378,20 @@ fn adaptive_max_pool(op: &str, x: &Tensor, size: &[usize], with_places: bool) ->
 /// `pools! { dims, shape, out; max, max_with_indices, avg, adaptive_max, adaptive_max_with_indices, lp, unpool }`
 macro_rules! pools {
     ($n:literal, $shape:literal, $max:ident, $max_with:ident, $avg:ident, $adaptive:ident, $adaptive_with:ident, $lp:ident, $unpool:ident) => {
-        /// The largest of each window; NaN wins.
+        /// The largest element of each window; NaN counts as the largest.
         ///
         #[doc = concat!("- `x`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
-        /// - result: the same with `out = (size + 2·padding − dilation·(kernel − 1) − 1) / stride + 1` in each of these dimensions,
-        ///   rounded up with `ceil_mode`, where the last window still begins inside
+        /// - result: the same with `out = (size + 2·padding − dilation·(kernel − 1) − 1) / stride + 1` in each of
+        ///   these dimensions, rounded up with `ceil_mode` if the last window still begins inside
         ///
         /// # Errors
-        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape is another one, the window is larger than the padded
-        /// input, the padding is more than half of the kernel, or for a zero in the geometry.
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape does not fit, the window is larger than
+        /// the padded input, the padding is more than half of the kernel, or a size, stride or dilation is 0.
         pub fn $max(x: &Tensor, options: impl Into<MaxPoolOptions<$n>>) -> Result<Tensor> {
             max_pool(stringify!($max), x, &options.into().windows())
         }
 
-        #[doc = concat!("[`", stringify!($max), "`], and where the largest elements are in their channel, counted in the order of its elements: what")]
+        #[doc = concat!("[`", stringify!($max), "`], and the flat indices of the largest elements in their channel, which")]
         #[doc = concat!("[`", stringify!($unpool), "`] takes.")]
         ///
         /// # Errors
@@ -397,7 +400,7 @@ macro_rules! pools {
             max_pool_with_indices(stringify!($max_with), x, &options.into().windows())
         }
 
-        /// The mean of each window; what is beyond the ends counts as 0, or not at all.
+        /// The mean of each window. Elements beyond the ends count as 0, or not at all.
         ///
         #[doc = concat!("Shapes and errors as for [`", stringify!($max), "`].")]
         ///
@@ -407,19 +410,19 @@ macro_rules! pools {
             avg_pool(stringify!($avg), x, &options.into().averages())
         }
 
-        /// The largest of `size` windows that cover each dimension evenly: window `i` of `n` covers the elements ⌊i·in/n⌋ to
-        /// ⌈(i + 1)·in/n⌉.
+        /// The largest element of each of `size` windows that cover each dimension evenly: window `i` of `n` covers
+        /// the elements ⌊i·in/n⌋ to ⌈(i + 1)·in/n⌉.
         ///
         #[doc = concat!("- `x`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - result: the same with `size` in these dimensions
         ///
         /// # Errors
-        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape is another one, or for a size of 0.
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shape does not fit, or a size is 0.
         pub fn $adaptive(x: &Tensor, size: [usize; $n]) -> Result<Tensor> {
             Ok(adaptive_max_pool(stringify!($adaptive), x, &size, false)?.values)
         }
 
-        #[doc = concat!("[`", stringify!($adaptive), "`], and the places, as those of [`", stringify!($max_with), "`].")]
+        #[doc = concat!("[`", stringify!($adaptive), "`], and the flat indices of the largest elements, as [`", stringify!($max_with), "`].")]
         ///
         /// # Errors
         #[doc = concat!("As [`", stringify!($adaptive), "`].")]
@@ -427,7 +430,7 @@ macro_rules! pools {
             found(adaptive_max_pool(stringify!($adaptive_with), x, &size, true)?)
         }
 
-        /// The power mean without its mean, `(Σ xᵖ)^(1/p)`, of each window; `stride`: none for windows side by side.
+        /// `(Σ xᵖ)^(1/p)` of each window, where p is `norm_type`. Without a `stride`, the windows do not overlap.
         ///
         #[doc = concat!("Shapes as for [`", stringify!($max), "`].")]
         ///
@@ -438,15 +441,15 @@ macro_rules! pools {
             lp_pool(stringify!($lp), x, norm_type, &options.averages())
         }
 
-        #[doc = concat!("Puts each number at its place and zeros elsewhere: the way back from [`", stringify!($max_with), "`]. Numbers of one")]
-        /// place are averaged; those of PyTorch overwrite each other in an order that is left open.
+        #[doc = concat!("Puts each element at its index and zeros elsewhere: a partial inverse of [`", stringify!($max_with), "`].")]
+        /// Elements with the same index are averaged; in PyTorch they overwrite each other in an unspecified order.
         ///
         #[doc = concat!("- `x`, `indices`: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - result: the same with `output_size` in these dimensions
         ///
         /// # Errors
-        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ or are others;
-        /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for a place outside of the result.
+        /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ or do not fit;
+        /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for an index outside of the result.
         pub fn $unpool(x: &Tensor, indices: &Tensor<Int>, output_size: [usize; $n]) -> Result<Tensor> {
             max_unpool(stringify!($unpool), x, indices, &output_size)
         }

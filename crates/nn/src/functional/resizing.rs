@@ -1,10 +1,10 @@
-//! Other shapes: padding, channels as pixels, channels of groups mixed.
+//! Padding, pixel shuffling and channel shuffling.
 
 use pagelock_tensor::{PadMode, Result, Tensor};
 
 use super::pieces::{signed, wrong_argument, wrong_shape};
 
-/// More elements at the ends of the last dimensions, as [`Tensor::pad`]: `[left, right, top, bottom, …]`.
+/// Adds elements at the ends of the last dimensions, as [`Tensor::pad`]; `sizes` is `[left, right, top, bottom, …]`.
 ///
 /// ```
 /// use pagelock_nn::functional as F;
@@ -21,11 +21,11 @@ pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
     x.pad(sizes, mode)
 }
 
-/// Channels as pixels: `[batch, channels · r², height, width]` becomes `[batch, channels, height · r, width · r]`.
+/// Turns `[batch, channels · r², height, width]` into `[batch, channels, height · r, width · r]`.
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has not four dimensions, or `r²` does not divide the
-/// channels.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` does not have four dimensions, or `r²` does not
+/// divide the channels.
 pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     let (&[batch, channels, height, width], r) = (x.dims(), upscale_factor) else {
         let expected = "it must be [batch, channels, height, width]; reshape it";
@@ -40,10 +40,10 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     x.reshape(apart)?.permute([0, 1, 4, 2, 5, 3])?.reshape(together)
 }
 
-/// Pixels as channels: the reverse of [`pixel_shuffle`].
+/// Turns pixels into channels: the inverse of [`pixel_shuffle`].
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has not four dimensions, or `r` does not divide
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` does not have four dimensions, or `r` does not divide
 /// height and width.
 pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     let (&[batch, channels, height, width], r) = (x.dims(), downscale_factor) else {
@@ -59,7 +59,7 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     x.reshape(apart)?.permute([0, 1, 3, 5, 2, 4])?.reshape(together)
 }
 
-/// Channels of `groups` groups mixed: the first of each, the second of each, and so on.
+/// Interleaves the channels of `groups` groups: the first channel of each group, then the second of each, and so on.
 ///
 /// - `x`: `[batch, channels, ..]`
 /// - result: the same
@@ -73,7 +73,8 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) without channels, or if `groups` does not divide them.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has fewer than three dimensions, or `groups` does not
+/// divide the channels.
 pub fn channel_shuffle(x: &Tensor, groups: usize) -> Result<Tensor> {
     let Some(&channels) = x.dims().get(1).filter(|_| x.rank() > 2) else {
         return Err(wrong_shape("channel_shuffle", "the input", x.shape(), "it must be [batch, channels, ..]"));

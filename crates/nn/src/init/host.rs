@@ -4,10 +4,11 @@ use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
 use crate::functional::pieces::{wrong_argument, wrong_shape};
 
-/// Fills with normally distributed numbers, those outside `low..=high` drawn again.
+/// Fills with numbers from a normal distribution that is truncated to `low..=high`.
 ///
 /// # Errors
-/// [`Error::Argument`] if `deviation` is not above 0, or `low` not below `high`; the numbers do not fit the memory budget.
+/// [`Error::Argument`] if `deviation` is not above 0, or `low` is not below `high`; the numbers do not fit the memory
+/// budget.
 pub fn trunc_normal_(
     tensor: &Tensor,
     (mean, deviation): (f64, f64),
@@ -29,11 +30,12 @@ pub fn trunc_normal_(
     put(tensor, numbers.into_iter().map(fitted).collect())
 }
 
-/// Fills with an orthogonal matrix times `gain`: rows, or columns if there are fewer of them, are perpendicular and have the length
-/// `gain` (Saxe et al., 2013, <https://arxiv.org/abs/1312.6120>). Dimensions behind the first count as columns.
+/// Fills with an orthogonal matrix times `gain`: the rows, or the columns if there are fewer of them, are
+/// perpendicular and have the norm `gain` (Saxe et al., 2013, <https://arxiv.org/abs/1312.6120>). All dimensions
+/// after the first count as columns.
 ///
 /// # Errors
-/// [`Error::Argument`] below two dimensions; the numbers do not fit the memory budget.
+/// [`Error::Argument`] for fewer than two dimensions; the numbers do not fit the memory budget.
 pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<()> {
     let [rows, ref columns @ ..] = *tensor.dims() else {
         return Err(too_few("orthogonal_", tensor));
@@ -52,8 +54,8 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<
     put(tensor, (0..rows * columns).map(|place| gain * at(place / columns, place % columns)).collect())
 }
 
-/// Makes vectors of `len` numbers perpendicular to those before, and their lengths 1 (Gram and Schmidt, each twice, so that rounding
-/// leaves nothing).
+/// Makes each vector of `len` numbers perpendicular to those before it, and its norm 1. Gram-Schmidt runs twice for
+/// each vector, because one pass leaves rounding errors.
 fn orthogonalize(vectors: &mut [f64], len: usize) {
     if len == 0 {
         return;
@@ -84,8 +86,8 @@ pub fn eye_(tensor: &Tensor) -> Result<()> {
     put(tensor, (0..rows * columns).map(|place| f64::from(u8::from(is_diagonal(place)))).collect())
 }
 
-/// Fills the weight of a convolution so that it passes its input on: 1 in the middle of the kernels from each input channel to the
-/// output channel of its place in its group, and 0 elsewhere.
+/// Fills the weight of a convolution so that it preserves its input: in each group, the kernel from input channel i
+/// to output channel i has a 1 in its middle; all other elements are 0.
 ///
 /// # Errors
 /// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels.
@@ -113,7 +115,8 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
     put(tensor, numbers)
 }
 
-/// Fills a matrix with normally distributed numbers, and the part `sparsity` of each column, rounded up, with zeros (Martens, 2010).
+/// Fills a matrix with normally distributed numbers, then sets the fraction `sparsity` of each column, rounded up, to
+/// zero (Martens, 2010).
 ///
 /// # Errors
 /// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`.
@@ -140,13 +143,14 @@ fn too_few(op: &str, tensor: &Tensor) -> Error {
     wrong_shape(op, "the tensor", tensor.shape(), "it must have at least two dimensions; reshape it")
 }
 
-/// Copies numbers of the host into a tensor, wherever it is, rounded to its precision.
+/// Copies numbers from the host into a tensor on any device, rounded to its precision.
 fn put(tensor: &Tensor, numbers: Vec<f64>) -> Result<()> {
     let numbers = Tensor::from_vec(numbers, tensor.shape())?.to_dtype(tensor.dtype())?;
     no_grad(|| tensor.copy_(&numbers.to(&tensor.device())?))
 }
 
-/// How likely a normally distributed number is below `x`: from the continued fraction or the series of the error function.
+/// The cumulative distribution function of the standard normal distribution: a series up to 6, a continued fraction
+/// above.
 fn probability_below(x: f64) -> f64 {
     if x < 0.0 {
         return 1.0 - probability_below(-x);
@@ -167,8 +171,7 @@ fn density(x: f64) -> f64 {
     (-0.5 * x * x).exp() / (2.0 * std::f64::consts::PI).sqrt()
 }
 
-/// The number below which a normally distributed one is with probability `p`: halves an interval, which takes 60 steps to the last
-/// bit.
+/// The inverse of [`probability_below`], by bisection, which takes 60 steps to the last bit.
 fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-9.0, 9.0);
     for _ in 0..60 {

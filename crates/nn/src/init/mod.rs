@@ -10,8 +10,8 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
-//! All change a tensor's elements in place, outside the autograd graph, with numbers from a [`Generator`]. Numbers for the
-//! half types are drawn as `f32` and rounded once.
+//! All functions change a tensor's elements in place, outside the autograd graph. Random numbers come from a
+//! [`Generator`]; those for half types are drawn as `f32` and rounded once.
 //!
 //! - Kaiming: K. He, X. Zhang, S. Ren, J. Sun, "Delving deep into rectifiers", 2015, <https://arxiv.org/abs/1502.01852>
 //! - Xavier: X. Glorot, Y. Bengio, "Understanding the difficulty of training deep feedforward neural networks", 2010,
@@ -23,16 +23,16 @@ use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
 pub use host::{dirac_, eye_, orthogonal_, sparse_, trunc_normal_};
 
-/// Which side of a weight the variance is kept on.
+/// The side of a weight on which the variance is preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
-    /// The inputs of each unit: keeps the variance going forward.
+    /// The inputs of each unit: preserves the variance of activations in the forward pass.
     In,
-    /// The outputs that each input feeds: keeps the variance of gradients going backward.
+    /// The outputs that each input feeds: preserves the variance of gradients in the backward pass.
     Out,
 }
 
-/// What follows the layer; decides by how much the weights are scaled up, as PyTorch's `calculate_gain`.
+/// The nonlinearity that follows the layer. It determines the gain of the weights, as PyTorch's `calculate_gain`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
     /// Nothing, or a sigmoid: gain 1.
@@ -79,7 +79,7 @@ pub fn fans(weight: &Tensor) -> Result<(usize, usize)> {
     }
 }
 
-/// Fills with numbers spread evenly over `low..high`.
+/// Fills with uniformly distributed numbers in `low..high`.
 ///
 /// # Errors
 /// The numbers do not fit the memory budget.
@@ -97,7 +97,7 @@ pub fn normal_(tensor: &Tensor, mean: f64, deviation: f64, generator: &Generator
     fill(tensor, &numbers, deviation, mean)
 }
 
-/// The precision in which numbers for a tensor are drawn: that in which it computes.
+/// The precision in which numbers for a tensor are drawn: its computing precision.
 fn drawn_as(tensor: &Tensor) -> DType {
     if tensor.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
@@ -113,7 +113,7 @@ fn fill(tensor: &Tensor, numbers: &Tensor, scale: f64, shift: f64) -> Result<()>
 /// Fills with one number.
 ///
 /// # Errors
-/// None on the CPU.
+/// [`Error::Argument`] if the tensor is expanded.
 pub fn constant_(tensor: &Tensor, value: f64) -> Result<()> {
     no_grad(|| tensor.fill_(value))
 }
@@ -121,7 +121,7 @@ pub fn constant_(tensor: &Tensor, value: f64) -> Result<()> {
 /// Fills with 0.
 ///
 /// # Errors
-/// None on the CPU.
+/// As [`constant_`].
 pub fn zeros_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 0.0)
 }
@@ -129,7 +129,7 @@ pub fn zeros_(tensor: &Tensor) -> Result<()> {
 /// Fills with 1.
 ///
 /// # Errors
-/// None on the CPU.
+/// As [`constant_`].
 pub fn ones_(tensor: &Tensor) -> Result<()> {
     constant_(tensor, 1.0)
 }
@@ -182,7 +182,7 @@ fn xavier_deviation(weight: &Tensor, gain: f64) -> Result<f64> {
     Ok(gain * (2.0 / (fan_in + fan_out).max(1) as f64).sqrt())
 }
 
-/// PyTorch's default for `Linear` and `Conv2d`: weight and bias both between ±1 / √fan_in.
+/// PyTorch's default for `Linear` and `Conv2d`: weight and bias are both uniform in ±1 / √fan_in.
 ///
 /// (It is `kaiming_uniform_` with a leaky slope of √5, whose gain of √(1/3) cancels the √3 of a uniform distribution.)
 ///

@@ -1,4 +1,4 @@
-//! Layers that change each element alone, or along one dimension, without parameters.
+//! Activation layers without parameters, elementwise or along one dimension.
 
 use super::{debug_is_display, number};
 use crate::functional::pieces::wrong_shape;
@@ -94,7 +94,7 @@ macro_rules! along_dim {
         }
 
         impl $name {
-            /// Along dimension `dim`; negative ones count from the end.
+            /// Along dimension `dim`; a negative `dim` counts from the end.
             pub fn new(dim: isize) -> Self {
                 Self { dim }
             }
@@ -176,7 +176,7 @@ activation! {
 }
 
 activation! {
-    /// x between 0 and 6, and these beyond.
+    /// x clamped to `0..=6`.
     ///
     /// ```
     /// use pagelock_nn::{Forward, ReLU6};
@@ -260,7 +260,7 @@ activation! {
 }
 
 with_settings! {
-    /// x · Φ(x), with Φ the normal distribution.
+    /// x · Φ(x), where Φ is the cumulative distribution function of the standard normal distribution.
     ///
     /// ```
     /// use pagelock_nn::{Forward, GELU};
@@ -306,7 +306,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ELU {
-        /// How far it goes below 0; 1 by default.
+        /// How far the output goes below 0; 1 by default.
         alpha: f64 = 1.0,
     },
     |layer, x| F::elu(x, layer.alpha),
@@ -323,7 +323,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     CELU {
-        /// How far it goes below 0; 1 by default.
+        /// How far the output goes below 0; 1 by default.
         alpha: f64 = 1.0,
     },
     |layer, x| F::celu(x, layer.alpha),
@@ -340,9 +340,9 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Softplus {
-        /// How sharp it bends; 1 by default.
+        /// The sharpness of the bend; 1 by default.
         beta: f64 = 1.0,
-        /// From where on it is x; 20 by default.
+        /// The value of `beta · x` above which the output is x; 20 by default.
         threshold: f64 = 20.0,
     },
     |layer, x| F::softplus(x, layer.beta, layer.threshold),
@@ -350,7 +350,7 @@ with_settings! {
 }
 
 with_settings! {
-    /// x between `min_val` and `max_val`, and these beyond.
+    /// x clamped to `min_val..=max_val`.
     ///
     /// ```
     /// use pagelock_nn::{Forward, Hardtanh};
@@ -369,7 +369,7 @@ with_settings! {
 }
 
 with_settings! {
-    /// x moved by `lambda` towards 0, and 0 for what is nearer.
+    /// x moved towards 0 by `lambda`; 0 where |x| is at most `lambda`.
     ///
     /// ```
     /// use pagelock_nn::{Forward, Softshrink};
@@ -386,7 +386,7 @@ with_settings! {
 }
 
 with_settings! {
-    /// x, and 0 from `-lambda` to `lambda`.
+    /// x where |x| is above `lambda`, 0 elsewhere.
     ///
     /// ```
     /// use pagelock_nn::{Forward, Hardshrink};
@@ -395,7 +395,7 @@ with_settings! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     Hardshrink {
-        /// Up to which magnitude x becomes 0; 0.5 by default.
+        /// The largest magnitude that becomes 0; 0.5 by default.
         lambda: f64 = 0.5,
     },
     |layer, x| F::hardshrink(x, layer.lambda),
@@ -473,7 +473,7 @@ pub struct Threshold {
 }
 
 impl Threshold {
-    /// What is not above `threshold` becomes `value`.
+    /// Elements that are not above `threshold` become `value`.
     pub fn new(threshold: f64, value: f64) -> Self {
         Self { threshold, value }
     }

@@ -1,4 +1,4 @@
-//! [`MultiheadAttention`], and [`TransformerEncoderLayer`] that is made of it.
+//! [`MultiheadAttention`], and [`TransformerEncoderLayer`], which contains it.
 
 use super::{Dropout, LayerNorm, Linear, debug_is_display};
 use crate::functional::pieces::{choose, constant, signed, wrong_argument, wrong_shape};
@@ -7,7 +7,7 @@ use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Bool, Generator, Result, Tensor, default_generator};
 
-/// What a [`MultiheadAttention`] is told beside its inputs.
+/// The masks of a call of [`MultiheadAttention`].
 #[derive(Clone, Copy, Default)]
 pub struct MultiheadOptions<'a> {
     key_padding_mask: Option<&'a Tensor<Bool>>,
@@ -21,20 +21,20 @@ impl<'a> MultiheadOptions<'a> {
         Self::default()
     }
 
-    /// Which keys are padding, `[batch, keys]`: nobody attends to those where it is true.
+    /// Which keys are padding, `[batch, keys]`: no query attends to a key where the mask is true.
     #[must_use]
     pub fn key_padding_mask(self, mask: &'a Tensor<Bool>) -> Self {
         Self { key_padding_mask: Some(mask), ..self }
     }
 
-    /// Which keys each query must not attend to (true, as in PyTorch), or what is added to scores; broadcast to
-    /// `[batch, heads, queries, keys]`.
+    /// A boolean mask that is true where a query must not attend to a key, as in PyTorch, or a float mask that is
+    /// added to the scores; broadcast to `[batch, heads, queries, keys]`.
     #[must_use]
     pub fn attn_mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
         Self { attn_mask: Some(mask.into()), ..self }
     }
 
-    /// Whether query `i` attends to keys up to `i` alone.
+    /// Whether query `i` attends only to keys 0 to `i`.
     #[must_use]
     pub fn is_causal(self, is_causal: bool) -> Self {
         Self { is_causal, ..self }
@@ -44,7 +44,7 @@ impl<'a> MultiheadOptions<'a> {
         self.key_padding_mask.is_none() && self.attn_mask.is_none()
     }
 
-    /// All masks as what is added to the scores of `[batch, heads, queries, keys]`, if there are any.
+    /// The sum of all masks, to be added to scores of `[batch, heads, queries, keys]`, if there are any.
     fn added(&self, like: &Tensor, [batch, queries, keys]: [usize; 3]) -> Result<Option<Tensor>> {
         let (device, zero) = (like.device(), constant(like, 0.0)?);
         let forbid = |mask: &Tensor<Bool>| choose(mask, &constant(like, f64::NEG_INFINITY)?, &zero);
@@ -71,18 +71,18 @@ impl<'a> MultiheadOptions<'a> {
     }
 }
 
-/// How heads attend: of query, key and value, `[batch, heads, words, features of a head]`, what they find.
+/// The attention of all heads: from query, key and value, `[batch, heads, words, features of a head]`, to the result.
 type Attend<'a> = dyn FnMut([&Tensor; 3], AttentionOptions<'_>) -> Result<Tensor> + 'a;
 
-/// Attention of several heads (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>), as PyTorch's
-/// `nn.MultiheadAttention`: each has its own part of the features.
+/// Multi-head attention (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>), as PyTorch's
+/// `nn.MultiheadAttention`: each head has its own part of the features.
 ///
 /// - `query`: `[queries, batch, embed_dim]`; `key` and `value`: `[keys, batch, embed_dim]`; with
 ///   [`batch_first`](Self::batch_first) the batch comes first
-/// - output: the shape of `query`, and the weights of keys
+/// - output: a tensor of the shape of `query`, and the attention weights
 ///
-/// Projections of queries, keys and values are one parameter, whose rows begin with Glorot's uniform numbers; where keys or
-/// values have another width ([`with_kdim_vdim`](Self::with_kdim_vdim)) they are three.
+/// The projections of queries, keys and values are one parameter, initialized with Glorot's uniform numbers. If keys
+/// or values have another width ([`with_kdim_vdim`](Self::with_kdim_vdim)), they are three parameters.
 ///
 /// # Examples
 /// ```
@@ -97,21 +97,22 @@ type Attend<'a> = dyn FnMut([&Tensor; 3], AttentionOptions<'_>) -> Result<Tensor
 /// ```
 #[derive(Module)]
 pub struct MultiheadAttention {
-    /// `[3 · embed_dim, embed_dim]`: of queries, keys and values, if these have one width.
+    /// `[3 · embed_dim, embed_dim]`: the projections of queries, keys and values, if these have the same width.
     pub in_proj_weight: Option<Parameter>,
-    /// `[embed_dim, embed_dim]`: of queries, if there is no `in_proj_weight`.
+    /// `[embed_dim, embed_dim]`: the projection of queries, if there is no `in_proj_weight`.
     pub q_proj_weight: Option<Parameter>,
-    /// `[embed_dim, kdim]`: of keys, if there is no `in_proj_weight`.
+    /// `[embed_dim, kdim]`: the projection of keys, if there is no `in_proj_weight`.
     pub k_proj_weight: Option<Parameter>,
-    /// `[embed_dim, vdim]`: of values, if there is no `in_proj_weight`.
+    /// `[embed_dim, vdim]`: the projection of values, if there is no `in_proj_weight`.
     pub v_proj_weight: Option<Parameter>,
-    /// `[3 · embed_dim]`, if there is one; it begins as zeros.
+    /// `[3 · embed_dim]`, if there is one; initialized to zeros.
     pub in_proj_bias: Option<Parameter>,
-    /// `[1, 1, embed_dim]`: a key behind those of each sample, if there is one ([`add_bias_kv`](Self::add_bias_kv)).
+    /// `[1, 1, embed_dim]`: a learned key after those of each sample, if there is one
+    /// ([`add_bias_kv`](Self::add_bias_kv)).
     pub bias_k: Option<Parameter>,
-    /// `[1, 1, embed_dim]`: its value.
+    /// `[1, 1, embed_dim]`: the value of `bias_k`.
     pub bias_v: Option<Parameter>,
-    /// From the heads to the output.
+    /// The projection from the heads to the output.
     pub out_proj: OutProjection,
     mode: Mode,
     #[module(skip)]
@@ -124,7 +125,7 @@ pub struct MultiheadAttention {
     add_zero_attn: bool,
 }
 
-/// The [`Linear`] behind the heads, which PyTorch prints under a name of its own.
+/// The [`Linear`] after the heads, which PyTorch prints under a name of its own.
 pub struct OutProjection(Linear);
 
 impl std::ops::Deref for OutProjection {
@@ -191,7 +192,7 @@ impl MultiheadAttention {
         Self::with_kdim_vdim_with(embed_dim, num_heads, [kdim, vdim], default_generator())
     }
 
-    /// Attention to keys and values of these numbers of features, with weights from `generator`.
+    /// As [`with_kdim_vdim`](Self::with_kdim_vdim), with weights from `generator`.
     ///
     /// # Errors
     /// As [`MultiheadAttention::new`].
@@ -236,8 +237,9 @@ impl MultiheadAttention {
         })
     }
 
-    /// The layer with one more key and value behind those of each sample, which are learned; they begin with Glorot's normal
-    /// numbers from the default generator. Every query may attend to them, and they have a column of the weights.
+    /// The layer with a learned key and value after those of each sample, initialized with Glorot's normal numbers
+    /// from the default generator. Every query may attend to the key, which has its own column in the attention
+    /// weights.
     ///
     /// # Errors
     /// They do not fit the memory budget.
@@ -259,15 +261,15 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// Whether there is one more key and value of zeros behind all others, which every query may attend to; it has a column of the
-    /// weights. There is none otherwise.
+    /// Whether a key and a value of zeros follow all others; off by default. Every query may attend to the key, which
+    /// has its own column in the attention weights.
     #[must_use]
     pub fn add_zero_attn(mut self, add_zero_attn: bool) -> Self {
         self.add_zero_attn = add_zero_attn;
         self
     }
 
-    /// The layer without biases; those of [`add_bias_kv`](Self::add_bias_kv) stay.
+    /// The layer without the biases of its projections; those of [`add_bias_kv`](Self::add_bias_kv) stay.
     #[must_use]
     pub fn without_bias(mut self) -> Self {
         self.in_proj_bias = None;
@@ -275,7 +277,7 @@ impl MultiheadAttention {
         self
     }
 
-    /// With which probability a weight of a key is dropped while training; 0 by default.
+    /// The probability that an attention weight is dropped while training; 0 by default.
     #[must_use]
     pub fn dropout(mut self, p: f64) -> Self {
         self.dropout = p;
@@ -289,10 +291,11 @@ impl MultiheadAttention {
         self
     }
 
-    /// The output, and the weights of keys, averaged over heads: `[batch, queries, keys]`. The keys of
-    /// [`add_bias_kv`](Self::add_bias_kv) and [`add_zero_attn`](Self::add_zero_attn) come last; masks are without them.
+    /// The output, and the attention weights averaged over heads: `[batch, queries, keys]`. The keys of
+    /// [`add_bias_kv`](Self::add_bias_kv) and [`add_zero_attn`](Self::add_zero_attn) come last; masks do not include
+    /// them.
     ///
-    /// One sample comes without the batch.
+    /// One sample may come without `batch`.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit each other.
@@ -371,7 +374,7 @@ impl MultiheadAttention {
         self.joined(attend([&query, &key, &value], attention)?)
     }
 
-    /// The output, given what the heads have found: `[batch, heads, queries, features of a head]`.
+    /// The output for the results of the heads, `[batch, heads, queries, features of a head]`.
     fn joined(&self, found: Tensor) -> Result<Tensor> {
         let &[batch, _, queries, _] = found.dims() else { unreachable!("heads gave {}", found.shape()) };
         let width = [batch, queries, self.out_proj.weight.dims()[0]].map(signed);
@@ -403,7 +406,7 @@ impl MultiheadAttention {
         Ok(())
     }
 
-    /// Queries, keys and values: `[batch, heads, words, features of a head]`.
+    /// The projected queries, keys and values: `[batch, heads, words, features of a head]`.
     fn heads(&self, [query, key, value]: [&Tensor; 3]) -> Result<[Tensor; 3]> {
         let width = self.out_proj.weight.dims()[0];
         let apart = |x: Tensor| {
@@ -436,7 +439,8 @@ impl MultiheadAttention {
         Ok([part(query, 0)?, part(key, 1)?, part(value, 2)?])
     }
 
-    /// Keys or values, `[batch, heads, words, features of a head]`, and behind them what the settings add.
+    /// Keys or values, `[batch, heads, words, features of a head]`, followed by `bias` and the zeros of
+    /// `add_zero_attn`.
     fn with_more(&self, x: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
         let &[batch, heads, _, features] = x.dims() else { unreachable!("heads gave {}", x.shape()) };
         let mut parts = vec![x.clone()];
@@ -451,10 +455,10 @@ impl MultiheadAttention {
     }
 }
 
-/// What is added to scores of `keys` keys, and 0 for `n_more` behind them.
+/// The mask `added` for scores of `keys` keys, extended by 0 for `n_more` keys after them.
 fn allowing_more(added: &Tensor, keys: usize, n_more: usize) -> Result<Tensor> {
     let zeros = |size: &[usize]| Tensor::on(&added.device()).of(added.dtype()).zeros(size);
-    let added = added.add(&zeros(&[keys])?)?; // a mask may have one column for all
+    let added = added.add(&zeros(&[keys])?)?; // a mask may have one column for all keys
     let mut dims = added.dims().to_vec();
     if let Some(last) = dims.last_mut() {
         *last = n_more;
@@ -464,8 +468,8 @@ fn allowing_more(added: &Tensor, keys: usize, n_more: usize) -> Result<Tensor> {
 
 debug_is_display!(MultiheadAttention);
 
-/// Attention of a sequence to itself and two linear layers, each added to its input and normalized, as PyTorch's
-/// `nn.TransformerEncoderLayer` with ReLU.
+/// Self-attention, then two linear layers with ReLU, each with a residual connection and a layer norm, as PyTorch's
+/// `nn.TransformerEncoderLayer`.
 ///
 /// - input: `[words, batch, d_model]`, or with [`batch_first`](Self::batch_first) `[batch, words, d_model]`
 /// - output: the same
@@ -481,21 +485,21 @@ debug_is_display!(MultiheadAttention);
 /// ```
 #[derive(Module)]
 pub struct TransformerEncoderLayer {
-    /// The attention.
+    /// The self-attention.
     pub self_attn: MultiheadAttention,
-    /// To the width between the linear layers.
+    /// The first linear layer, to `dim_feedforward` features.
     pub linear1: Linear,
-    /// Between the linear layers.
+    /// The dropout between the linear layers.
     pub dropout: Dropout,
-    /// Back.
+    /// The second linear layer, back to `d_model` features.
     pub linear2: Linear,
-    /// Of the attention.
+    /// The norm of the attention.
     pub norm1: LayerNorm,
-    /// Of the linear layers.
+    /// The norm of the linear layers.
     pub norm2: LayerNorm,
-    /// Behind the attention.
+    /// The dropout after the attention.
     pub dropout1: Dropout,
-    /// Behind the linear layers.
+    /// The dropout after the linear layers.
     pub dropout2: Dropout,
     #[module(skip)]
     norm_first: bool,
@@ -520,7 +524,7 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// With which probability weights and outputs are dropped while training.
+    /// The probability that attention weights and outputs are dropped while training.
     #[must_use]
     pub fn dropout(mut self, p: f64) -> Self {
         self.self_attn = self.self_attn.dropout(p);
@@ -537,14 +541,14 @@ impl TransformerEncoderLayer {
         self
     }
 
-    /// Whether inputs are normalized, instead of the sums.
+    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
     #[must_use]
     pub fn norm_first(mut self, norm_first: bool) -> Self {
         self.norm_first = norm_first;
         self
     }
 
-    /// The output where some keys must not be attended to.
+    /// The output with masks for the attention.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].

@@ -5,7 +5,7 @@ use crate::parameter::charged;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{BatchNormOptions, Error, Result, Shape, Tensor};
 
-/// What one of these layers takes, in words, and whether that is so.
+/// The input that a layer takes, in words and as a range of ranks.
 struct Takes {
     layer: &'static str,
     words: &'static str,
@@ -27,13 +27,13 @@ macro_rules! batch_norm {
         #[derive(Module)]
         #[module(details = Self::describe)]
         pub struct $name {
-            /// `[channels]`, if there is one; it begins as ones.
+            /// `[channels]`, if there is one; initialized to ones.
             pub weight: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
+            /// `[channels]`, if there is one; initialized to zeros.
             pub bias: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
+            /// `[channels]`, if there is one; initialized to zeros.
             pub running_mean: Option<Buffer>,
-            /// `[channels]`, if there is one: of variances with Bessel's correction; it begins as ones.
+            /// `[channels]`, if there is one: variances with Bessel's correction, initialized to ones.
             pub running_var: Option<Buffer>,
             /// How many batches the running statistics have seen, if there are any.
             pub num_batches_tracked: Option<Counter>,
@@ -74,8 +74,9 @@ macro_rules! batch_norm {
                 self
             }
 
-            /// By how much the running statistics move towards those of a batch (0.1 otherwise); with `None` they are the
-            /// means over all batches, and each step waits for the device to say how many there were.
+            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default. With
+            /// `None` they are means over all batches, and each training step waits for the device to read the number
+            /// of batches.
             #[must_use]
             pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
                 self.momentum = momentum.into();
@@ -103,12 +104,12 @@ macro_rules! batch_norm {
                 self
             }
 
-            /// How many batches were seen before, where they are counted now.
+            /// The counter of batches, if this forward counts.
             fn counter(&self) -> Option<&Counter> {
                 self.num_batches_tracked.as_ref().filter(|_| self.mode.is_training())
             }
 
-            /// By how much the running statistics move towards the next batch.
+            /// The fraction by which the running statistics move towards the next batch.
             fn share_of_next(&self) -> Result<f64> {
                 match (self.counter(), self.momentum) {
                     (None, _) => Ok(0.0),
@@ -128,7 +129,7 @@ macro_rules! batch_norm {
                     true => x.batch_norm_relu(running, weight, bias, options),
                     false => x.batch_norm(running, weight, bias, options),
                 }?;
-                // Last: a forward that fails has counted nothing.
+                // Last, so that a forward that fails counts nothing.
                 self.counter().map_or(Ok(()), Counter::increment)?;
                 Ok(y)
             }
@@ -161,13 +162,14 @@ macro_rules! batch_norm {
 }
 
 batch_norm! {
-    /// Mean 0 and variance 1 of each channel of images, then `weight` and `bias`, as PyTorch's `nn.BatchNorm2d`.
+    /// Normalizes each channel of images to mean 0 and variance 1, then applies `weight` and `bias`, as PyTorch's
+    /// `nn.BatchNorm2d`.
     ///
     /// - input: `[batch, channels, height, width]`
     /// - output: the same
     ///
-    /// While training, mean and variance are those of the batch, and the running ones move towards them; in evaluation mode
-    /// ([`Module::eval`]) the running ones are used.
+    /// While training, the layer uses the mean and variance of the batch, and the running statistics move towards
+    /// them. In evaluation mode ([`Module::eval`]) it uses the running statistics.
     ///
     /// # Examples
     /// ```
@@ -189,8 +191,8 @@ batch_norm! {
 }
 
 batch_norm! {
-    /// Mean 0 and variance 1 of each channel, then `weight` and `bias`, as PyTorch's `nn.BatchNorm1d`; see
-    /// [`BatchNorm2d`].
+    /// Normalizes each channel to mean 0 and variance 1, then applies `weight` and `bias`, as PyTorch's
+    /// `nn.BatchNorm1d`; see [`BatchNorm2d`].
     ///
     /// - input: `[batch, channels]` or `[batch, channels, length]`
     /// - output: the same
@@ -209,8 +211,8 @@ batch_norm! {
 }
 
 batch_norm! {
-    /// Mean 0 and variance 1 of each channel of volumes, then `weight` and `bias`, as PyTorch's `nn.BatchNorm3d`; see
-    /// [`BatchNorm2d`].
+    /// Normalizes each channel of volumes to mean 0 and variance 1, then applies `weight` and `bias`, as PyTorch's
+    /// `nn.BatchNorm3d`; see [`BatchNorm2d`].
     ///
     /// - input: `[batch, channels, depth, height, width]`
     /// - output: the same

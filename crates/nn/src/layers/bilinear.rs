@@ -1,4 +1,4 @@
-//! [`Bilinear`]: a product of two inputs.
+//! [`Bilinear`]: a bilinear form of two inputs.
 
 use super::{debug_is_display, python};
 use crate::parameter::charged;
@@ -10,7 +10,7 @@ use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 /// - inputs: `[.., in1_features]` and `[.., in2_features]`
 /// - output: `[.., out_features]`
 ///
-/// Weight and bias begin between ±1 / √in1_features.
+/// Weight and bias are initialized uniformly in ±1 / √in1_features.
 ///
 /// ```
 /// use pagelock_nn::Bilinear;

@@ -1,4 +1,4 @@
-//! Kernels that slide over sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
+//! Convolutions of sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
 
 use super::{Sizes, debug_is_display, tuple};
 use crate::functional::pieces::wrong_argument;
@@ -8,7 +8,7 @@ use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, init, module_scope};
 use pagelock_tensor::{Conv2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
-/// How a convolution's kernel slides.
+/// The geometry of a convolution.
 struct Sliding<const N: usize> {
     stride: [usize; N],
     padding: [usize; N],
@@ -24,7 +24,8 @@ impl<const N: usize> Sliding<N> {
         Self { stride: [1; N], padding: [0; N], dilation: [1; N], groups, same: false, mode: PadMode::Constant(0.0) }
     }
 
-    /// The input as the convolution takes it, and the zeros that are left to it to add.
+    /// The padded input, if the convolution itself cannot pad it, and the number of zeros that the convolution adds
+    /// at each end.
     fn prepare(&self, op: &str, x: &Tensor, weight: &Tensor) -> Result<(Option<Tensor>, [usize; N])> {
         let mut ends = [[0; 2]; N];
         let kernel = weight.dims().get(2..).unwrap_or_default();
@@ -45,7 +46,7 @@ impl<const N: usize> Sliding<N> {
         Ok((Some(x.pad(&sizes, self.mode)?), [0; N]))
     }
 
-    /// What PyTorch prints behind `stride`.
+    /// The settings of the layer, as PyTorch prints them.
     fn describe(&self, weight: &Tensor, has_bias: bool) -> String {
         let padding = if self.same { "same".to_owned() } else { tuple(&self.padding) };
         Description {
@@ -63,7 +64,7 @@ impl<const N: usize> Sliding<N> {
     }
 }
 
-/// What a convolution prints.
+/// The settings that a convolution prints.
 pub(super) struct Description<'a> {
     pub(super) channels: [usize; 2],
     pub(super) kernel: &'a [usize],
@@ -128,7 +129,8 @@ pub(super) fn parameters(
     Ok([Parameter::new(weight), Parameter::new(bias)])
 }
 
-/// `constructors! { Name, dimensions, settings, |channels, kernel, groups, generator| layer }`: the four ways to make a layer.
+/// `constructors! { Name, dimensions, function from groups to geometry, is transposed }`: the four constructors of a
+/// layer.
 macro_rules! constructors {
     ($name:ident, $n:literal, $settings:expr, $is_transposed:literal) => {
         impl $name {
@@ -155,7 +157,7 @@ macro_rules! constructors {
                 Self::of([in_channels, out_channels], kernel.into_sizes(), 1, generator)
             }
 
-            /// As [`new`](Self::new), with channels in groups that do not see each other.
+            /// As [`new`](Self::new), with groups of channels that are convolved independently.
             ///
             /// # Errors
             /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `groups` does not divide both numbers of channels.
@@ -195,7 +197,8 @@ macro_rules! constructors {
                 self
             }
 
-            /// How far the kernel's elements lie apart: one number for all dimensions, or one for each.
+            /// The distance between neighboring elements of the kernel: one number for all dimensions, or one for
+            /// each.
             #[must_use]
             pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
                 self.geometry.dilation = dilation.into_sizes();
@@ -224,14 +227,14 @@ macro_rules! convolution {
         constructors! { $name, $n, Sliding::new, false }
 
         impl $name {
-            /// By how much the kernel moves: one number for all dimensions, or one for each.
+            /// The distance between neighboring windows: one number for all dimensions, or one for each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
                 self.geometry.stride = stride.into_sizes();
                 self
             }
 
-            /// How much is added at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
+            /// The padding at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
                 self.geometry.padding = padding.into_sizes();
@@ -239,14 +242,15 @@ macro_rules! convolution {
                 self
             }
 
-            /// PyTorch's `padding="same"`: as much as keeps the size, for a stride of 1; where it is odd, the end gets one more.
+            /// PyTorch's `padding="same"`: the padding that keeps the size, for a stride of 1. If the padding is odd,
+            /// the end gets one element more.
             #[must_use]
             pub fn padding_same(mut self) -> Self {
                 self.geometry.same = true;
                 self
             }
 
-            /// What is added: zeros, unless changed.
+            /// The elements that padding adds; zeros by default.
             #[must_use]
             pub fn padding_mode(mut self, mode: PadMode) -> Self {
                 self.geometry.mode = mode;
@@ -290,7 +294,7 @@ convolution! {
     /// - input: `[batch, in_channels, length]`, or one sample without `batch`
     /// - output: `[batch, out_channels, out]`, with `out = (length + 2·padding − dilation·(kernel − 1) − 1) / stride + 1`
     ///
-    /// Weight and bias begin between ±1 / √(in_channels / groups · kernel) ([`init::default_`]).
+    /// Weight and bias are initialized uniformly in ±1 / √(in_channels / groups · kernel) ([`init::default_`]).
     ///
     /// # Examples
     /// ```
@@ -312,7 +316,8 @@ convolution! {
     /// - output: `[batch, out_channels, out_h, out_w]`, with
     ///   `out_h = (height + 2·padding − dilation·(kernel_h − 1) − 1) / stride + 1`
     ///
-    /// Weight and bias begin between ±1 / √(in_channels / groups · kernel_h · kernel_w) ([`init::default_`]).
+    /// Weight and bias are initialized uniformly in ±1 / √(in_channels / groups · kernel_h · kernel_w)
+    /// ([`init::default_`]).
     ///
     /// # Examples
     /// ```
@@ -331,8 +336,8 @@ convolution! {
 }
 
 convolution! {
-    /// Cross-correlation of volumes with kernels, as PyTorch's `nn.Conv3d`. It is one convolution of images whose channels are those
-    /// of all slices that a kernel sees; see [`functional::conv3d`](crate::functional::conv3d).
+    /// Cross-correlation of volumes with kernels, as PyTorch's `nn.Conv3d`. It runs as one convolution of images,
+    /// which needs a larger copy of the input; see [`functional::conv3d`](crate::functional::conv3d).
     ///
     /// - input: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
     /// - output: `[batch, out_channels, out_d, out_h, out_w]`, with

@@ -1,4 +1,5 @@
-//! Layers that make sequences, images and volumes larger: [`ConvTranspose1d`], [`ConvTranspose2d`], [`ConvTranspose3d`].
+//! Transposed convolutions of sequences, images and volumes: [`ConvTranspose1d`], [`ConvTranspose2d`],
+//! [`ConvTranspose3d`].
 
 use super::conv::{Description, constructors, parameters};
 use super::{Sizes, debug_is_display, tuple};
@@ -8,7 +9,7 @@ use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, module_scope};
 use pagelock_tensor::{ConvTranspose2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
-/// How a transposed convolution spreads.
+/// The geometry of a transposed convolution.
 struct Spreading<const N: usize> {
     stride: [usize; N],
     padding: [usize; N],
@@ -22,7 +23,7 @@ impl<const N: usize> Spreading<N> {
         Self { stride: [1; N], padding: [0; N], output_padding: [0; N], dilation: [1; N], groups }
     }
 
-    /// The output padding that makes an output of that size.
+    /// The output padding for an output of size `wanted`.
     fn padding_for(&self, op: &str, x: &Tensor, weight: &Tensor, wanted: [usize; N]) -> Result<[usize; N]> {
         let (Some(from), Some(kernel)) =
             (x.rank().checked_sub(N).map(|lead| &x.dims()[lead..]), weight.dims().get(2..))
@@ -80,32 +81,36 @@ macro_rules! transposed {
         constructors! { $name, $n, Spreading::new, true }
 
         impl $name {
-            /// How far the places of neighbors lie apart in the output: one number for all dimensions, or one for each.
+            /// The distance in the output between neighboring elements of the input: one number for all dimensions,
+            /// or one for each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
                 self.geometry.stride = stride.into_sizes();
                 self
             }
 
-            /// How much of the output is left out at each end: one number for all dimensions, or one for each.
+            /// The number of elements removed at each end of the output: one number for all dimensions, or one for
+            /// each.
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
                 self.geometry.padding = padding.into_sizes();
                 self
             }
 
-            /// How much larger the output is; below the stride. One number for all dimensions, or one for each.
+            /// The number of elements added at the end of the output; below the stride. One number for all
+            /// dimensions, or one for each.
             #[must_use]
             pub fn output_padding(mut self, output_padding: impl Sizes<$n>) -> Self {
                 self.geometry.output_padding = output_padding.into_sizes();
                 self
             }
 
-            /// The output in a given size: what a stride leaves open is chosen by it, instead of by `output_padding`.
+            /// The output with a given size. With a stride above 1 several sizes are possible; `output_size` chooses
+            /// one instead of `output_padding`.
             ///
             /// # Errors
-            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if no output of that size comes from this input; as
-            /// [`forward`](Forward::forward).
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if this input cannot have an output of that
+            /// size; as [`forward`](Forward::forward).
             pub fn forward_sized(&self, x: &Tensor, output_size: impl Sizes<$n>) -> Result<Tensor> {
                 let _scope = module_scope(self);
                 let output_size = output_size.into_sizes();
@@ -181,7 +186,7 @@ transposed! {
 
 transposed! {
     /// The transposed convolution of volumes, as PyTorch's `nn.ConvTranspose3d`; see
-    /// [`functional::conv_transpose3d`](crate::functional::conv_transpose3d) for what it costs.
+    /// [`functional::conv_transpose3d`](crate::functional::conv_transpose3d) for its memory.
     ///
     /// - input: `[batch, in_channels, depth, height, width]`, or one sample without `batch`
     /// - output: `[batch, out_channels, out_d, out_h, out_w]`, with

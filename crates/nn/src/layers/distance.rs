@@ -1,4 +1,4 @@
-//! [`CosineSimilarity`] and [`PairwiseDistance`]: how alike two inputs are.
+//! [`CosineSimilarity`] and [`PairwiseDistance`]: how similar two inputs are.
 
 use super::debug_is_display;
 use crate::{Module, functional, module_scope};
@@ -22,7 +22,7 @@ pub struct CosineSimilarity {
 }
 
 impl CosineSimilarity {
-    /// Along dimension 1; lengths count as at least 1e-8.
+    /// Along dimension 1; a norm below 1e-8 counts as 1e-8.
     pub fn new() -> Self {
         Self { dim: 1, eps: 1e-8 }
     }
@@ -33,7 +33,7 @@ impl CosineSimilarity {
         Self { dim, ..self }
     }
 
-    /// How much lengths count at least.
+    /// The smallest norm: a norm below `eps` counts as `eps`.
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         Self { eps, ..self }
@@ -57,7 +57,7 @@ impl Default for CosineSimilarity {
 
 debug_is_display!(CosineSimilarity);
 
-/// The norm of the difference of vectors in the last dimension, as PyTorch's `nn.PairwiseDistance`.
+/// The norm of the difference of vectors along the last dimension, as PyTorch's `nn.PairwiseDistance`.
 ///
 /// ```
 /// use pagelock_nn::PairwiseDistance;
@@ -82,7 +82,7 @@ impl PairwiseDistance {
         Self { p: 2.0, eps: 1e-6, keepdim: false }
     }
 
-    /// The norm.
+    /// The order of the norm.
     #[must_use]
     pub fn p(self, p: f64) -> Self {
         Self { p, ..self }
@@ -94,7 +94,7 @@ impl PairwiseDistance {
         Self { eps, ..self }
     }
 
-    /// Whether the last dimension stays, with one element.
+    /// Whether the last dimension is kept, with size 1.
     #[must_use]
     pub fn keepdim(self, keepdim: bool) -> Self {
         Self { keepdim, ..self }

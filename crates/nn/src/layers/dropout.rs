@@ -20,12 +20,13 @@ macro_rules! dropout {
         }
 
         impl $name {
-            /// Drops with probability `p`, decided by the default generator. A `p` outside `0..=1` is an error of `forward`.
+            /// Drops with probability `p`, with random numbers from the default generator. A `p` outside `0..=1` is
+            /// an error of `forward`.
             pub fn new(p: f64) -> Self {
                 Self { p, mode: Mode::default(), generator: None }
             }
 
-            /// Drops with probability `p`, decided by a generator of its own.
+            /// Drops with probability `p`, with random numbers from `generator`.
             pub fn new_with(p: f64, generator: Generator) -> Self {
                 Self { p, mode: Mode::default(), generator: Some(generator) }
             }
@@ -48,8 +49,8 @@ macro_rules! dropout {
 }
 
 dropout! {
-    /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise passes
-    /// its input on.
+    /// While training, sets each element to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise
+    /// returns its input.
     ///
     /// # Examples
     /// ```
@@ -67,8 +68,8 @@ dropout! {
 }
 
 dropout! {
-    /// While training, sets whole channels of sequences to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise
-    /// passes its input on.
+    /// While training, sets whole channels of sequences to 0 with probability `p` and scales the others by
+    /// `1 / (1 − p)`; otherwise returns its input.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same
@@ -90,8 +91,8 @@ dropout! {
 }
 
 dropout! {
-    /// While training, sets whole channels of images to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise
-    /// passes its input on.
+    /// While training, sets whole channels of images to 0 with probability `p` and scales the others by
+    /// `1 / (1 − p)`; otherwise returns its input.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same
@@ -113,8 +114,8 @@ dropout! {
 }
 
 dropout! {
-    /// While training, sets whole channels of volumes to 0 with probability `p` and scales the others by `1 / (1 − p)`; otherwise
-    /// passes its input on.
+    /// While training, sets whole channels of volumes to 0 with probability `p` and scales the others by
+    /// `1 / (1 − p)`; otherwise returns its input.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same
@@ -135,7 +136,8 @@ dropout! {
     }
 }
 
-/// Drops channels of a batch, or of one sample. The layer: its name, its rank, what it takes.
+/// Drops channels of a batch, or of one sample. The layer is given by its name, the rank of a batch, and its input
+/// shapes in words.
 fn drop_channels(
     (op, rank, takes): (&str, usize, &str),
     x: &Tensor,
@@ -149,7 +151,8 @@ fn drop_channels(
 }
 
 dropout! {
-    /// Dropout for layers of [`SELU`](crate::SELU): mean 0 and variance 1 stay; see [`functional::alpha_dropout`].
+    /// Dropout for layers of [`SELU`](crate::SELU): it preserves mean 0 and variance 1; see
+    /// [`functional::alpha_dropout`].
     ///
     /// # Examples
     /// ```

@@ -12,8 +12,8 @@ use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad
 /// - input: integers of any shape `[..]`, each at least 0 and below `num_embeddings`
 /// - output: `[.., embedding_dim]`
 ///
-/// The vectors begin normally distributed with mean 0 and deviation 1. Gradients of rows that are read several times are added
-/// in a fixed order, so that they have the same bits in each run.
+/// The vectors are initialized with normally distributed numbers of mean 0 and standard deviation 1. Gradients of
+/// rows that are read several times are added in a fixed order, so that they have the same bits in each run.
 ///
 /// # Examples
 /// ```
@@ -57,8 +57,8 @@ impl Embedding {
         Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default() })
     }
 
-    /// A table of these vectors, `[num_embeddings, embedding_dim]`, which share their memory. They are trained; PyTorch's
-    /// default is [`requires_grad_(false)`](Module::requires_grad_).
+    /// A table of `vectors`, `[num_embeddings, embedding_dim]`, whose memory it shares. The table is trained. PyTorch
+    /// freezes it by default, as [`requires_grad_(false)`](Module::requires_grad_) does.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are not two dimensions.
@@ -67,7 +67,8 @@ impl Embedding {
         Ok(Self { weight: Parameter::new(vectors), options: EmbeddingOptions::default() })
     }
 
-    /// The index of what is no word: its vector becomes zeros, and gets no gradient. Negative ones count from the end.
+    /// The index that marks padding: its vector is set to zeros and gets no gradient. A negative index counts from
+    /// the end.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is no such index.
@@ -88,21 +89,22 @@ impl Embedding {
         Ok(self)
     }
 
-    /// The Euclidean norm that vectors have at most: those that are read and have more are scaled first, in the table.
+    /// The largest Euclidean norm of a vector. A longer vector that is read is first scaled down to it, in the table
+    /// itself.
     #[must_use]
     pub fn max_norm(mut self, max_norm: f64) -> Self {
         self.options.max_norm = Some(max_norm);
         self
     }
 
-    /// The norm of [`max_norm`](Self::max_norm), instead of the Euclidean one.
+    /// The order of the norm for [`max_norm`](Self::max_norm); 2, the Euclidean norm, by default.
     #[must_use]
     pub fn norm_type(mut self, norm_type: f64) -> Self {
         self.options.norm_type = norm_type;
         self
     }
 
-    /// Whether the gradient of a vector is divided by how often it was read.
+    /// Whether the gradient of a vector is divided by the number of times that the index contains it.
     #[must_use]
     pub fn scale_grad_by_freq(mut self, scale_grad_by_freq: bool) -> Self {
         self.options.scale_grad_by_freq = scale_grad_by_freq;
@@ -112,7 +114,7 @@ impl Embedding {
     /// The vectors of `index`.
     ///
     /// # Errors
-    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for an index that there is not.
+    /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange) for an index outside of the table.
     pub fn forward(&self, index: &Tensor<Int>) -> Result<Tensor> {
         let _scope = module_scope(self);
         functional::embedding_with(index, &self.weight, self.options)

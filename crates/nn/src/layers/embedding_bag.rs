@@ -1,4 +1,4 @@
-//! [`EmbeddingBag`]: sums, means or largest elements of vectors that are read by index.
+//! [`EmbeddingBag`]: sums, means or elementwise maxima of vectors that are read by index.
 
 use super::debug_is_display;
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
@@ -6,10 +6,11 @@ use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator};
 
-/// One vector for each bag of indices, as PyTorch's `nn.EmbeddingBag`: the mean of their vectors, unless another
-/// [`mode`](Self::mode) is chosen. The vectors begin normally distributed with mean 0 and deviation 1.
+/// One vector for each bag of indices, as PyTorch's `nn.EmbeddingBag`: the mean of the vectors at these indices,
+/// unless another [`mode`](Self::mode) is chosen. The vectors are initialized with normally distributed numbers of
+/// mean 0 and standard deviation 1.
 ///
-/// - input: integers `[bags, words]`, or `[words]` with the places where bags begin
+/// - input: integers `[bags, words]`, or `[words]` with the offsets at which bags begin
 /// - output: `[bags, embedding_dim]`
 ///
 /// ```
@@ -55,21 +56,21 @@ impl EmbeddingBag {
         Ok(Self { weight: Parameter::new(weight), mode, include_last_offset: false, padding_idx: None })
     }
 
-    /// What is made of the vectors of a bag.
+    /// How the vectors of a bag are combined.
     #[must_use]
     pub fn mode(mut self, mode: EmbeddingBagMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Whether offsets have one more number, the end of the last bag.
+    /// Whether offsets have one more element, the end of the last bag.
     #[must_use]
     pub fn include_last_offset(mut self, include_last_offset: bool) -> Self {
         self.include_last_offset = include_last_offset;
         self
     }
 
-    /// The index of what is no word, which does not count.
+    /// The index that marks padding, which is left out of its bag.
     #[must_use]
     pub fn padding_idx(mut self, padding_idx: usize) -> Self {
         self.padding_idx = Some(padding_idx);
@@ -97,7 +98,7 @@ impl EmbeddingBag {
         self.forward_with(index, EmbeddingBagOptions { offsets: Some(offsets), ..self.options() })
     }
 
-    /// Sums of vectors times weights, shaped like `index`.
+    /// Sums of vectors times `per_sample_weights`, which have the shape of `index`.
     ///
     /// # Errors
     /// As [`functional::embedding_bag`](F::embedding_bag).

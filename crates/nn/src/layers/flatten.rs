@@ -1,4 +1,4 @@
-//! [`Flatten`], [`Unflatten`] and [`Identity`]: the same elements, in another shape or the same.
+//! [`Flatten`], [`Unflatten`] and [`Identity`]: layers that change the shape, or nothing.
 
 use super::{debug_is_display, tuple};
 use crate::{Forward, Module, module_scope};
@@ -27,7 +27,7 @@ impl Flatten {
         Self { start: 1, end: -1 }
     }
 
-    /// Joins the dimensions from `start` to `end`, both included; negative ones count from the end.
+    /// Joins the dimensions from `start` to `end`, both included; negative numbers count from the end.
     pub fn dims(start: isize, end: isize) -> Self {
         Self { start, end }
     }
@@ -52,7 +52,7 @@ impl Forward for Flatten {
 
 debug_is_display!(Flatten);
 
-/// One dimension becomes several: the reverse of [`Flatten`].
+/// Splits one dimension into several: the inverse of [`Flatten`].
 ///
 /// ```
 /// use pagelock_nn::{Forward, Unflatten};
@@ -70,10 +70,10 @@ pub struct Unflatten {
 }
 
 impl Unflatten {
-    /// Dimension `dim` in these sizes; a negative `dim` counts from the end.
+    /// Splits dimension `dim` into `sizes`; a negative `dim` counts from the end.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) for sizes that no tensor has.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) for sizes that no tensor can have.
     pub fn new(dim: isize, sizes: impl IntoShape) -> Result<Self> {
         Ok(Self { dim, sizes: sizes.into_shape()? })
     }
@@ -92,7 +92,7 @@ impl Forward for Unflatten {
 
 debug_is_display!(Unflatten);
 
-/// Its input.
+/// Returns its input.
 ///
 /// ```
 /// use pagelock_nn::{Forward, Identity};

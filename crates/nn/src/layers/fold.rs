@@ -5,25 +5,26 @@ use crate::functional::{self as F, FoldOptions};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
-/// `windows! { Name }`: the settings of both.
+/// `windows! { Name }`: the settings that [`Unfold`] and [`Fold`] share.
 macro_rules! windows {
     ($name:ident) => {
         impl $name {
-            /// How far the elements of a window lie apart: one number for both dimensions, or one for each.
+            /// The distance between neighboring elements of a window: one number for both dimensions, or one for
+            /// each.
             #[must_use]
             pub fn dilation(mut self, dilation: impl Sizes<2>) -> Self {
                 self.options.dilation = dilation.into_sizes();
                 self
             }
 
-            /// How many zeros surround the image: one number for both dimensions, or one for each.
+            /// The number of zeros added at each end of the image: one number for both dimensions, or one for each.
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<2>) -> Self {
                 self.options.padding = padding.into_sizes();
                 self
             }
 
-            /// By how much the window moves: one number for both dimensions, or one for each.
+            /// The distance between neighboring windows: one number for both dimensions, or one for each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<2>) -> Self {
                 self.options.stride = stride.into_sizes();
@@ -58,7 +59,7 @@ pub struct Unfold {
 }
 
 impl Unfold {
-    /// Windows that move by 1: one number for both dimensions, or one for each.
+    /// Windows of `kernel_size` with stride 1: one number for both dimensions, or one for each.
     pub fn new(kernel_size: impl Sizes<2>) -> Self {
         Self { options: FoldOptions::new(kernel_size.into_sizes()) }
     }
@@ -79,7 +80,7 @@ impl Forward for Unfold {
 
 debug_is_display!(Unfold);
 
-/// Columns as windows of images, added where they overlap, as PyTorch's `nn.Fold`; see [`fold`](F::fold).
+/// Images whose windows are the columns, summed where they overlap, as PyTorch's `nn.Fold`; see [`fold`](F::fold).
 ///
 /// - input: `[batch, channels · kernel_h · kernel_w, windows]`, or one sample without `batch`
 /// - output: `[batch, channels, output_h, output_w]`
@@ -100,7 +101,8 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// Windows that move by 1, of an image of `output_size`: one number for both dimensions, or one for each.
+    /// Windows of `kernel_size` with stride 1 in an image of `output_size`: one number for both dimensions, or one
+    /// for each.
     pub fn new(output_size: impl Sizes<2>, kernel_size: impl Sizes<2>) -> Self {
         Self { output_size: output_size.into_sizes(), options: FoldOptions::new(kernel_size.into_sizes()) }
     }

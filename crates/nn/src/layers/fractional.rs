@@ -1,4 +1,4 @@
-//! [`FractionalMaxPool2d`]: images made smaller by any factor.
+//! [`FractionalMaxPool2d`]: max pooling that shrinks images by any factor.
 
 use super::{Sizes, debug_is_display};
 use crate::functional::fractional::random_samples;
@@ -6,8 +6,8 @@ use crate::functional::pieces::wrong_argument;
 use crate::{Forward, Module, functional as F, module_scope};
 use pagelock_tensor::{Int, Result, Tensor, default_generator};
 
-/// The largest of windows that begin at random places (Graham, 2014, <https://arxiv.org/abs/1412.6071>), drawn from the default
-/// generator in each call, as PyTorch's `nn.FractionalMaxPool2d`.
+/// The largest element of each window (Graham, 2014, <https://arxiv.org/abs/1412.6071>). Each call draws the
+/// positions of the windows from the default generator, as PyTorch's `nn.FractionalMaxPool2d`.
 ///
 /// - input: `[batch, channels, height, width]`, or one sample without `batch`
 /// - output: the same with the output size in the last two dimensions
@@ -35,7 +35,8 @@ enum Output {
 }
 
 impl FractionalMaxPool2d {
-    /// Windows of that size, as many as `output_size` says: one number for both dimensions, or one for each.
+    /// Windows of size `kernel`, `output_size` of them in each dimension: one number for both dimensions, or one for
+    /// each.
     pub fn new(kernel: impl Sizes<2>, output_size: impl Sizes<2>) -> Self {
         Self { kernel: kernel.into_sizes(), output: Output::Size(output_size.into_sizes()) }
     }
@@ -46,7 +47,7 @@ impl FractionalMaxPool2d {
         Self { kernel: kernel.into_sizes(), output: Output::Ratio(output_ratio) }
     }
 
-    /// The largest, and their places in their channel, in the order of its elements: PyTorch's `return_indices=True`.
+    /// The largest elements, and their flat indices in their channel: PyTorch's `return_indices=True`.
     ///
     /// # Errors
     /// As [`functional::fractional_max_pool2d`](crate::functional::fractional_max_pool2d).

@@ -1,4 +1,4 @@
-//! [`Hooked`]: a layer that calls functions before, after and in the backward of its forward.
+//! [`Hooked`]: a layer that calls functions before and after its forward, and in its backward.
 
 use crate::functional::pieces::wrong_shape;
 use crate::{Forward, Module, VisitEvent, Visitor, VisitorMut, print};
@@ -12,10 +12,12 @@ type PostHook<L> = dyn Fn(&L, &Tensor, &Tensor) -> Result<Option<Tensor>> + Send
 type GradPreHook = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
 type GradHook = dyn Fn(Option<&Tensor>, &Tensor) -> Result<Option<Tensor>> + Send + Sync;
 
-/// A layer with PyTorch's hooks. In PyTorch every module has them, since every call goes through `Module.__call__`; here a call is
-/// a plain method, so a layer that is to be watched is wrapped. Names of parameters and print stay the layer's own.
+/// A layer with PyTorch's hooks. In PyTorch every module has hooks, since every call goes through `Module.__call__`.
+/// Here a call is a plain method, so hooks need this wrapper. The names of parameters and the printed text are those
+/// of the layer.
 ///
-/// Hooks run in the order in which they were registered. What one returns takes the place of what it was given.
+/// Hooks run in the order in which they were registered. A tensor that a hook returns replaces the input, output or
+/// gradient that the hook was called for.
 ///
 /// # Examples
 /// ```
@@ -45,7 +47,7 @@ pub struct Hooked<L> {
     grad_after: List<GradHook>,
 }
 
-/// Hooks and their numbers.
+/// A list of hooks. Each has a number, by which its handle finds it.
 struct List<F: ?Sized>(Arc<Mutex<Hooks<F>>>);
 
 struct Hooks<F: ?Sized> {
@@ -69,25 +71,25 @@ impl<F: ?Sized + Send + Sync + 'static> List<F> {
                 let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
                 let place = list.hooks.iter().position(|(other, _)| *other == number);
                 let hook = place.map(|place| list.hooks.remove(place));
-                drop(list); // before the user's hook is dropped
+                drop(list); // unlocked before the user's hook is dropped
                 drop(hook);
             }
         };
         HookHandle(Box::new(remove))
     }
 
-    /// The hooks as they are now: they run while the list is free to be changed.
+    /// The current hooks. They run without the lock, so a hook may change the list.
     fn all(&self) -> Vec<Arc<F>> {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.hooks.iter().map(|(_, hook)| Arc::clone(hook)).collect()
     }
 }
 
-/// Removes a hook; dropping it leaves the hook where it is.
+/// A handle to remove a hook. Dropping the handle keeps the hook.
 pub struct HookHandle(Box<dyn FnOnce() + Send>);
 
 impl HookHandle {
-    /// The hook is not called any more.
+    /// Removes the hook.
     pub fn remove(self) {
         (self.0)();
     }
@@ -100,7 +102,7 @@ impl fmt::Debug for HookHandle {
 }
 
 impl<L: Module + Forward + 'static> Hooked<L> {
-    /// The layer, without hooks.
+    /// Wraps a layer, without hooks.
     pub fn new(layer: L) -> Self {
         let (before, after) = (List::new(), List::new());
         Self { layer, before, after, grad_before: List::new(), grad_after: List::new() }
@@ -111,7 +113,7 @@ impl<L: Module + Forward + 'static> Hooked<L> {
         &self.layer
     }
 
-    /// The layer without the hooks.
+    /// Takes the layer out and drops the hooks.
     pub fn into_layer(self) -> L {
         self.layer
     }
@@ -132,7 +134,7 @@ impl<L: Module + Forward + 'static> Hooked<L> {
         self.after.add(Arc::new(hook))
     }
 
-    /// Calls `hook` with the gradient of the output in each backward, before the layer's own.
+    /// Calls `hook` with the gradient of the output in each backward, before the backward of the layer.
     pub fn register_full_backward_pre_hook(
         &self,
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
@@ -140,9 +142,9 @@ impl<L: Module + Forward + 'static> Hooked<L> {
         self.grad_before.add(Arc::new(hook))
     }
 
-    /// Calls `hook` with the gradient of the input, if it has one, and that of the output in each backward, after the layer's
-    /// own. What it returns is the gradient of the input from there on. Unlike PyTorch's it is not given the layer: a backward may
-    /// come when the layer is gone.
+    /// Calls `hook` with the gradient of the input, if it has one, and the gradient of the output in each backward,
+    /// after the backward of the layer. A tensor that the hook returns replaces the gradient of the input. Unlike in
+    /// PyTorch, the hook does not get the layer, because a backward may run after the layer is dropped.
     pub fn register_full_backward_hook(
         &self,
         hook: impl Fn(Option<&Tensor>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
@@ -167,7 +169,7 @@ impl<L: Module + Forward + 'static> Forward for Hooked<L> {
     }
 }
 
-/// The hooks of one forward's backward, and the gradient of the output once it is known.
+/// The backward hooks of one forward, and the gradient of its output once it is known.
 struct Watch {
     before: Vec<Arc<GradPreHook>>,
     after: Vec<Arc<GradHook>>,
@@ -194,7 +196,7 @@ impl Watch {
     }
 }
 
-/// What a hook returns in the place of a gradient.
+/// The gradient after a hook: the tensor that the hook returned, if any, else the gradient before.
 fn replaced(grad: Tensor, other: Option<Tensor>) -> Result<Tensor> {
     match other {
         Some(other) if other.shape() != grad.shape() => {
@@ -206,7 +208,7 @@ fn replaced(grad: Tensor, other: Option<Tensor>) -> Result<Tensor> {
     }
 }
 
-/// Behind the layer: its backward comes first.
+/// The node after the layer. Its backward runs before that of the layer.
 struct Exit(Arc<Watch>);
 
 impl Function for Exit {
@@ -235,7 +237,7 @@ impl Function for Exit {
     }
 }
 
-/// Before the layer: its backward comes last.
+/// The node before the layer. Its backward runs after that of the layer.
 struct Entry(Arc<Watch>);
 
 impl Function for Entry {

@@ -14,13 +14,13 @@ macro_rules! instance_norm {
         #[derive(Module)]
         #[module(details = Self::describe)]
         pub struct $name {
-            /// `[channels]`, if there is one; it begins as ones.
+            /// `[channels]`, if there is one; initialized to ones.
             pub weight: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
+            /// `[channels]`, if there is one; initialized to zeros.
             pub bias: Option<Parameter>,
-            /// `[channels]`, if there is one; it begins as zeros.
+            /// `[channels]`, if there is one; initialized to zeros.
             pub running_mean: Option<Buffer>,
-            /// `[channels]`, if there is one; it begins as ones.
+            /// `[channels]`, if there is one; initialized to ones.
             pub running_var: Option<Buffer>,
             /// How many batches the running statistics have seen, if there are any.
             pub num_batches_tracked: Option<Counter>,
@@ -34,7 +34,7 @@ macro_rules! instance_norm {
         }
 
         impl $name {
-            /// A layer without weight, bias and running statistics, as is PyTorch's default.
+            /// A layer without weight, bias and running statistics, which is PyTorch's default.
             pub fn new(channels: usize) -> Self {
                 Self {
                     weight: None,
@@ -49,7 +49,7 @@ macro_rules! instance_norm {
                 }
             }
 
-            /// With weight and bias.
+            /// The layer with weight and bias.
             ///
             /// # Errors
             /// They do not fit the memory budget.
@@ -60,7 +60,7 @@ macro_rules! instance_norm {
                 Ok(self)
             }
 
-            /// With running statistics, which evaluation uses.
+            /// The layer with running statistics, which it uses in evaluation mode.
             ///
             /// # Errors
             /// They do not fit the memory budget.
@@ -79,7 +79,7 @@ macro_rules! instance_norm {
                 self
             }
 
-            /// By how much the running statistics move towards those of a batch; 0.1 by default.
+            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default.
             #[must_use]
             pub fn momentum(mut self, momentum: f64) -> Self {
                 self.momentum = momentum;
@@ -116,11 +116,11 @@ macro_rules! instance_norm {
     };
 }
 
-/// What the instance norms of all ranks do.
+/// The computation that the instance norms of all ranks share.
 struct Instances<'a> {
     op: &'static str,
     words: &'static str,
-    /// Of a batch; one sample has one dimension less.
+    /// The rank of a batch; one sample has one dimension less.
     rank: usize,
     channels: usize,
     affine: [Option<&'a Tensor>; 2],
@@ -150,7 +150,8 @@ impl Instances<'_> {
         }
     }
 
-    /// Normalizes all channels of all samples as those of one, and moves the running statistics towards the means over samples.
+    /// Normalizes the channels of all samples like the channels of one sample, and moves the running statistics
+    /// towards the means over the samples.
     fn tracked(&self, x: &Tensor, running: [&Tensor; 2]) -> Result<Tensor> {
         let (batch, channels) = (x.dims()[0], self.channels);
         let len = x.dims()[2..].iter().product::<usize>();
@@ -163,7 +164,7 @@ impl Instances<'_> {
         let moved = [mean?, var?];
         let [weight, bias] = self.affine;
         let y = affine(&shaped(&y, x.shape())?, weight, bias)?;
-        // Last: a forward that fails has changed nothing.
+        // Last, so that a forward that fails changes nothing.
         no_grad(|| {
             running.into_iter().zip(&moved).try_for_each(|(one, moved)| one.copy_(moved))?;
             self.counter.map_or(Ok(()), Counter::increment)
@@ -173,7 +174,8 @@ impl Instances<'_> {
 }
 
 instance_norm! {
-    /// Mean 0 and variance 1 of each channel of each of several sequences, as PyTorch's `nn.InstanceNorm1d`.
+    /// Normalizes each channel of each sample of sequences to mean 0 and variance 1, as PyTorch's
+    /// `nn.InstanceNorm1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same
@@ -190,7 +192,7 @@ instance_norm! {
 }
 
 instance_norm! {
-    /// Mean 0 and variance 1 of each channel of each of several images, as PyTorch's `nn.InstanceNorm2d`.
+    /// Normalizes each channel of each sample of images to mean 0 and variance 1, as PyTorch's `nn.InstanceNorm2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same
@@ -207,7 +209,7 @@ instance_norm! {
 }
 
 instance_norm! {
-    /// Mean 0 and variance 1 of each channel of each of several volumes, as PyTorch's `nn.InstanceNorm3d`.
+    /// Normalizes each channel of each sample of volumes to mean 0 and variance 1, as PyTorch's `nn.InstanceNorm3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same

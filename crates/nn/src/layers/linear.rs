@@ -1,4 +1,4 @@
-//! [`Linear`]: every output is a weighted sum of every input.
+//! [`Linear`]: every output is a weighted sum of all inputs.
 
 use super::{debug_is_display, python};
 use crate::parameter::charged;

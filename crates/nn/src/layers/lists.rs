@@ -7,7 +7,8 @@ use pagelock_tensor::{DType, Result};
 use std::fmt;
 use std::ops::Index;
 
-/// Layers of several types in a list, named by their position, as PyTorch's `nn.ModuleList`. Layers of one type are a `Vec`.
+/// A list of layers of different types, named by their positions, as PyTorch's `nn.ModuleList`. For layers of one
+/// type, use a `Vec`.
 ///
 /// # Examples
 /// ```
@@ -67,7 +68,7 @@ impl Module for ModuleList {
     }
 }
 
-/// Layers by name, in the order in which they came, as PyTorch's `nn.ModuleDict`.
+/// Layers by name, in the order of insertion, as PyTorch's `nn.ModuleDict`.
 ///
 /// # Examples
 /// ```
@@ -91,7 +92,7 @@ impl ModuleDict {
         Self::default()
     }
 
-    /// With a layer under a name, in place of what had it before.
+    /// With a layer under a name, which replaces a layer of the same name.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) for a name that is empty or has a dot.
@@ -136,7 +137,7 @@ impl Module for ModuleDict {
     }
 }
 
-/// Parameters named by their position, as PyTorch's `nn.ParameterList`.
+/// Parameters named by their positions, as PyTorch's `nn.ParameterList`.
 ///
 /// # Examples
 /// ```
@@ -184,7 +185,7 @@ impl ParameterList {
 impl Index<usize> for ParameterList {
     type Output = Parameter;
 
-    /// The parameter at a position; panics behind the last, as a slice does.
+    /// The parameter at a position; panics if there is none, as a slice does.
     fn index(&self, position: usize) -> &Parameter {
         &self.parameters[position]
     }
@@ -207,7 +208,7 @@ impl Module for ParameterList {
     }
 }
 
-/// Parameters by name, in the order in which they came, as PyTorch's `nn.ParameterDict`.
+/// Parameters by name, in the order of insertion, as PyTorch's `nn.ParameterDict`.
 ///
 /// # Examples
 /// ```
@@ -230,7 +231,7 @@ impl ParameterDict {
         Self::default()
     }
 
-    /// With a parameter under a name, in place of what had it before.
+    /// With a parameter under a name, which replaces a parameter of the same name.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) for a name that is empty or has a dot.
@@ -278,7 +279,7 @@ impl Module for ParameterDict {
     }
 }
 
-/// Names and parameters as PyTorch prints those of lists; `type_name` is that of a parameter's elements.
+/// Names and parameters as PyTorch prints them in lists. `type_name` gives the name of a parameter's element type.
 fn shown<'a>(
     parameters: impl Iterator<Item = (&'a str, &'a Parameter)>,
     type_name: fn(&Parameter) -> String,
@@ -292,7 +293,7 @@ fn shown<'a>(
     parameters.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Python's older name of a tensor's type, which `ParameterDict` prints.
+/// PyTorch's legacy name of a tensor type, which `ParameterDict` prints.
 fn tensor_type(parameter: &Parameter) -> String {
     let place = if parameter.device().is_cpu() { "" } else { "cuda." };
     let numbers = match parameter.dtype() {
@@ -304,7 +305,7 @@ fn tensor_type(parameter: &Parameter) -> String {
     format!("torch.{place}{numbers}Tensor")
 }
 
-/// A name can be a step of a path.
+/// Checks that a name can be one component of a dotted path.
 fn check_name(op: &str, name: &str) -> Result<()> {
     if !name.is_empty() && !name.contains('.') {
         return Ok(());

@@ -1,9 +1,10 @@
-//! The layers: one file each. All are [`Module`](crate::Module) and [`Forward`](crate::Forward).
+//! The layers, one file for each kind. All implement [`Module`](crate::Module); those with one input and one output
+//! also implement [`Forward`](crate::Forward).
 //!
-//! What a layer is made with can be changed until it is used, as in `Conv2d::new(1, 16, 3)?.stride(2).padding(1)`.
-//! `new` draws weights from the default generator (`manual_seed`); `new_with` takes a generator. Both make weights of the
-//! default precision ([`set_default_dtype`](pagelock_tensor::set_default_dtype)); [`to_dtype`](crate::Module::to_dtype)
-//! gives others.
+//! Chained methods change the settings of a new layer, as in `Conv2d::new(1, 16, 3)?.stride(2).padding(1)`. `new`
+//! draws weights from the default generator (`manual_seed`); `new_with` takes a generator. Both create weights of the
+//! default precision ([`set_default_dtype`](pagelock_tensor::set_default_dtype));
+//! [`to_dtype`](crate::Module::to_dtype) converts them.
 
 mod activation;
 mod attention;
@@ -71,7 +72,7 @@ pub use slopes::{PReLU, RReLU};
 pub use transformer::{DecoderMasks, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder};
 pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
-/// `Debug` for layers: as `Display`.
+/// Implements `Debug` of a layer by its `Display`.
 macro_rules! debug_is_display {
     ($layer:ident) => {
         impl std::fmt::Debug for $layer {
@@ -135,7 +136,8 @@ fn tuple(sizes: &[usize]) -> String {
     }
 }
 
-/// A number as Python's `repr` of a `float`: always with a point or a power of ten, which has a sign and two digits.
+/// A number as Python's `repr` of a `float`: with a decimal point, or with an exponent of a sign and at least two
+/// digits.
 fn number(value: f64) -> String {
     if value.is_nan() {
         return "nan".to_owned();

@@ -6,13 +6,13 @@ use crate::parameter::charged;
 use crate::{Forward, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
-/// Mean 0 and variance 1 of the last dimensions, then `weight` and `bias` element by element, as PyTorch's
-/// `nn.LayerNorm`.
+/// Normalizes the last dimensions to mean 0 and variance 1, then applies `weight` and `bias` elementwise, as
+/// PyTorch's `nn.LayerNorm`.
 ///
 /// - input: `[.., normalized]`
 /// - output: the same
 ///
-/// The weight begins as ones, the bias as zeros.
+/// The weight is initialized to ones, the bias to zeros.
 ///
 /// # Examples
 /// ```
@@ -27,9 +27,9 @@ use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 #[derive(Module)]
 #[module(details = Self::describe)]
 pub struct LayerNorm {
-    /// `normalized`, if there is one.
+    /// Of the shape `normalized`, if there is one.
     pub weight: Option<Parameter>,
-    /// `normalized`, if there is one.
+    /// Of the shape `normalized`, if there is one.
     pub bias: Option<Parameter>,
     #[module(skip)]
     normalized: Shape,
@@ -38,7 +38,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A layer that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
+    /// A layer that normalizes the last dimensions. `normalized` is their sizes, such as `768` or `[3, 4]`.
     ///
     /// # Errors
     /// The parameters do not fit the memory budget.
@@ -108,7 +108,7 @@ debug_is_display!(LayerNorm);
 #[derive(Module)]
 #[module(details = Self::describe)]
 pub struct RMSNorm {
-    /// `normalized`, if there is one; it begins as ones.
+    /// Of the shape `normalized`, if there is one; initialized to ones.
     pub weight: Option<Parameter>,
     #[module(skip)]
     normalized: Shape,
@@ -117,7 +117,7 @@ pub struct RMSNorm {
 }
 
 impl RMSNorm {
-    /// A layer that normalizes the last dimensions, of these sizes: `768`, or `[3, 4]`.
+    /// A layer that normalizes the last dimensions. `normalized` is their sizes, such as `768` or `[3, 4]`.
     ///
     /// # Errors
     /// The weight does not fit the memory budget.
@@ -130,7 +130,7 @@ impl RMSNorm {
         Ok(Self { weight: Some(Parameter::new(Tensor::ones(normalized)?)), normalized, eps: None })
     }
 
-    /// What is added to the mean of squares; otherwise the smallest difference of the precision from 1.
+    /// What is added to the mean of squares; the machine epsilon of the precision by default.
     #[must_use]
     pub fn eps(mut self, eps: f64) -> Self {
         self.eps = Some(eps);
@@ -159,7 +159,8 @@ impl Forward for RMSNorm {
 
 debug_is_display!(RMSNorm);
 
-/// Mean 0 and variance 1 of each group of channels of a sample, then `weight` and `bias`, as PyTorch's `nn.GroupNorm`.
+/// Normalizes each group of a sample's channels to mean 0 and variance 1, then applies `weight` and `bias`, as
+/// PyTorch's `nn.GroupNorm`.
 ///
 /// - input: `[batch, channels, ..]`
 /// - output: the same
@@ -175,9 +176,9 @@ debug_is_display!(RMSNorm);
 #[derive(Module)]
 #[module(details = Self::describe)]
 pub struct GroupNorm {
-    /// `[channels]`, if there is one; it begins as ones.
+    /// `[channels]`, if there is one; initialized to ones.
     pub weight: Option<Parameter>,
-    /// `[channels]`, if there is one; it begins as zeros.
+    /// `[channels]`, if there is one; initialized to zeros.
     pub bias: Option<Parameter>,
     #[module(skip)]
     num_groups: usize,
@@ -237,8 +238,8 @@ impl Forward for GroupNorm {
 
 debug_is_display!(GroupNorm);
 
-/// Each element divided by a power of the squares of neighboring channels, as PyTorch's `nn.LocalResponseNorm`; see
-/// [`functional::local_response_norm`].
+/// Each element divided by `(k + alpha · mean)^beta`, where the mean is that of the squares of neighboring channels,
+/// as PyTorch's `nn.LocalResponseNorm`; see [`functional::local_response_norm`].
 ///
 /// - input: `[batch, channels, ..]`
 /// - output: the same
@@ -276,13 +277,13 @@ impl LocalResponseNorm {
         Self { alpha, ..self }
     }
 
-    /// The power; 0.75 by default.
+    /// The exponent; 0.75 by default.
     #[must_use]
     pub fn beta(self, beta: f64) -> Self {
         Self { beta, ..self }
     }
 
-    /// What is added; 1 by default.
+    /// What is added to the scaled mean of squares; 1 by default.
     #[must_use]
     pub fn k(self, k: f64) -> Self {
         Self { k, ..self }

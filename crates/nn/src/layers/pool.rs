@@ -1,20 +1,20 @@
-//! Layers that make sequences, images and volumes smaller by their largest elements and means, and the way back.
+//! Layers that pool sequences, images and volumes by maximum, mean and power mean, and max unpooling layers.
 
 use super::{Sizes, debug_is_display, number, python, short, tuple};
 use crate::functional::{self as F, AvgPoolOptions, MaxPoolOptions};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Int, Result, Tensor};
 
-/// `sliding! { Name, dimensions, options }`: the settings that all windows have.
+/// `sliding! { Name, dimensions, options }`: the settings of all sliding windows.
 macro_rules! sliding {
     ($name:ident, $n:literal, $options:ident) => {
         impl $name {
-            /// Windows side by side: one number for all dimensions, or one for each.
+            /// Windows of size `kernel` that do not overlap: one number for all dimensions, or one for each.
             pub fn new(kernel: impl Sizes<$n>) -> Self {
                 Self { geometry: $options::new(kernel.into_sizes()) }
             }
 
-            /// By how much the window moves: one number for all dimensions, or one for each.
+            /// The distance between neighboring windows: one number for all dimensions, or one for each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
                 self.geometry.stride = stride.into_sizes();
@@ -28,7 +28,7 @@ macro_rules! sliding {
                 self
             }
 
-            /// Whether a last window that is not whole counts too.
+            /// Whether a last window that reaches beyond the end counts too.
             #[must_use]
             pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
                 self.geometry.ceil_mode = ceil_mode;
@@ -38,10 +38,10 @@ macro_rules! sliding {
     };
 }
 
-/// `max_pool! { Name, dimensions, shape, sizes of an example, function, function with places }`
+/// `max_pool! { Name, dimensions, shape, sizes of an example, function, function with indices }`
 macro_rules! max_pool {
     ($name:ident, $n:literal, $shape:literal, $example:literal, $function:ident, $with_indices:ident) => {
-        /// The largest of each window.
+        /// The largest element of each window.
         ///
         #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - output: the same with `(size + 2·padding − dilation·(kernel − 1) − 1) / stride + 1` in each of these dimensions
@@ -65,14 +65,14 @@ macro_rules! max_pool {
         sliding! { $name, $n, MaxPoolOptions }
 
         impl $name {
-            /// How far the elements of a window lie apart: one number for all dimensions, or one for each.
+            /// The distance between neighboring elements of a window: one number for all dimensions, or one for each.
             #[must_use]
             pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
                 self.geometry.dilation = dilation.into_sizes();
                 self
             }
 
-            /// The largest, and their places in their channel, in the order of its elements: PyTorch's `return_indices=True`.
+            /// The largest elements, and their flat indices in their channel: PyTorch's `return_indices=True`.
             ///
             /// # Errors
             /// As [`forward`](Forward::forward).
@@ -110,7 +110,7 @@ max_pool! { MaxPool3d, 3, "depth, height, width", ", 4, 6, 2", max_pool3d, max_p
 /// `avg_pool! { Name, dimensions, shape, sizes of an example and of its output, function, print }`
 macro_rules! avg_pool {
     ($name:ident, $n:literal, $shape:literal, [$example:literal, $output:literal], $function:ident, $shown:path) => {
-        /// The mean of each window; what is beyond the ends counts as 0, or not at all.
+        /// The mean of each window. Elements beyond the ends count as 0, or not at all.
         ///
         #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - output: the same with `(size + 2·padding − kernel) / stride + 1` in each of these dimensions
@@ -132,14 +132,14 @@ macro_rules! avg_pool {
         sliding! { $name, $n, AvgPoolOptions }
 
         impl $name {
-            /// Whether the zeros of the padding count as elements; they do unless changed.
+            /// Whether the zeros of the padding count as elements; they do by default.
             #[must_use]
             pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
                 self.geometry.count_include_pad = count_include_pad;
                 self
             }
 
-            /// By what sums are divided, instead of their count.
+            /// The divisor of the sums, instead of the number of elements.
             #[must_use]
             pub fn divisor_override(mut self, divisor: usize) -> Self {
                 self.geometry.divisor_override = Some(divisor);
@@ -171,7 +171,7 @@ avg_pool! { AvgPool3d, 3, "depth, height, width", [", 4, 6, 2", ", 2, 3, 1"], av
 /// `adaptive! { what it computes; Name, dimensions, shape, sizes of an example and of its output, function }`
 macro_rules! adaptive {
     ($what:literal, $name:ident, $n:literal, $shape:literal, [$example:literal, $output:literal], $function:expr) => {
-        #[doc = concat!("The ", $what, " of as many windows as the output has elements, for inputs of any size.")]
+        #[doc = concat!("The ", $what, " of windows that cover an input of any size evenly, one window for each element of the output.")]
         ///
         #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - output: the same with the given sizes in these dimensions
@@ -217,17 +217,17 @@ adaptive! { "means", AdaptiveAvgPool2d, 2, "height, width", [", 5, 3", ", 2, 2"]
 adaptive! {
     "means", AdaptiveAvgPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_avg_pool3d
 }
-adaptive! { "largest", AdaptiveMaxPool1d, 1, "length", [", 5", ", 2"], F::adaptive_max_pool1d }
-adaptive! { "largest", AdaptiveMaxPool2d, 2, "height, width", [", 5, 3", ", 2, 2"], F::adaptive_max_pool2d }
+adaptive! { "largest elements", AdaptiveMaxPool1d, 1, "length", [", 5", ", 2"], F::adaptive_max_pool1d }
+adaptive! { "largest elements", AdaptiveMaxPool2d, 2, "height, width", [", 5, 3", ", 2, 2"], F::adaptive_max_pool2d }
 adaptive! {
-    "largest", AdaptiveMaxPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_max_pool3d
+    "largest elements", AdaptiveMaxPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_max_pool3d
 }
 
 /// `with_places! { Name, function }`
 macro_rules! with_places {
     ($($name:ident $function:ident)+) => {$(
         impl $name {
-            /// The largest, and their places in their channel: PyTorch's `return_indices=True`.
+            /// The largest elements, and their flat indices in their channel: PyTorch's `return_indices=True`.
             ///
             /// # Errors
             /// As [`forward`](Forward::forward).
@@ -274,19 +274,19 @@ macro_rules! lp_pool {
         }
 
         impl $name {
-            /// Windows side by side, and the power `p`.
+            /// Windows of size `kernel` that do not overlap, with `norm_type` as the power p.
             pub fn new(norm_type: f64, kernel: impl Sizes<$n>) -> Self {
                 Self { norm_type, kernel: kernel.into_sizes(), stride: None, ceil_mode: false }
             }
 
-            /// By how much the window moves: one number for all dimensions, or one for each.
+            /// The distance between neighboring windows: one number for all dimensions, or one for each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
                 self.stride = Some(stride.into_sizes());
                 self
             }
 
-            /// Whether a last window that is not whole counts too.
+            /// Whether a last window that reaches beyond the end counts too.
             #[must_use]
             pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
                 self.ceil_mode = ceil_mode;
@@ -318,9 +318,9 @@ lp_pool! { LPPool3d, 3, "depth, height, width", [", 4, 6, 2", ", 2, 3, 1"], lp_p
 /// `max_unpool! { Name, dimensions, shape, pool, sizes of an example, function }`
 macro_rules! max_unpool {
     ($name:ident, $n:literal, $shape:literal, $pool:ident, $example:literal, $function:ident) => {
-        #[doc = concat!("The way back from [`", stringify!($pool), "`]: each number at its place, and zeros elsewhere.")]
+        #[doc = concat!("A partial inverse of [`", stringify!($pool), "`]: each element at its index, and zeros elsewhere.")]
         ///
-        #[doc = concat!("- inputs: numbers and places, `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        #[doc = concat!("- inputs: elements and indices, `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
         /// - output: the same with `(size − 1)·stride − 2·padding + kernel` in each of these dimensions
         ///
         /// ```
@@ -339,26 +339,28 @@ macro_rules! max_unpool {
         }
 
         impl $name {
-            /// For windows side by side: one number for all dimensions, or one for each.
+            /// For windows of size `kernel` that did not overlap: one number for all dimensions, or one for each.
             pub fn new(kernel: impl Sizes<$n>) -> Self {
                 Self { geometry: MaxPoolOptions::new(kernel.into_sizes()) }
             }
 
-            /// By how much the window moved: one number for all dimensions, or one for each.
+            /// The distance between neighboring windows of the pooling: one number for all dimensions, or one for
+            /// each.
             #[must_use]
             pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
                 self.geometry.stride = stride.into_sizes();
                 self
             }
 
-            /// How far windows reached beyond each end: one number for all dimensions, or one for each.
+            /// How far the windows of the pooling reached beyond each end: one number for all dimensions, or one for
+            /// each.
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
                 self.geometry.padding = padding.into_sizes();
                 self
             }
 
-            /// The numbers at their places.
+            /// The elements at their indices.
             ///
             /// # Errors
             #[doc = concat!("As [`functional::", stringify!($function), "`](crate::functional::", stringify!($function), ").")]
@@ -374,7 +376,7 @@ macro_rules! max_unpool {
                 self.forward_sized(x, indices, size)
             }
 
-            /// The same with an output of a given size.
+            /// As [`forward`](Self::forward), with an output of a given size.
             ///
             /// # Errors
             /// As [`forward`](Self::forward).

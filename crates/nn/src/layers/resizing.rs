@@ -1,11 +1,13 @@
-//! Layers that change the size of images and their relatives: padding, [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`].
+//! Layers that pad or rearrange sequences, images and volumes: padding, [`PixelShuffle`], [`PixelUnshuffle`],
+//! [`ChannelShuffle`].
 
 use super::{debug_is_display, number};
 use crate::functional as F;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Error, PadMode, Result, Tensor};
 
-/// The padding of `N` dimensions: one number for all ends, or a pair `[before, behind]` for each, the last dimension first.
+/// The padding of `N` dimensions: one number for all ends, or a pair `[before, after]` for each dimension, the last
+/// dimension first.
 ///
 /// ```
 /// use pagelock_nn::ZeroPad2d;
@@ -29,7 +31,7 @@ impl<const N: usize> Padding<N> for [[usize; 2]; N] {
     }
 }
 
-/// The input has the padded dimensions, the channels, and perhaps a batch.
+/// Pads an input of an optional batch, channels, and the padded dimensions.
 fn padded(op: &str, x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result<Tensor> {
     let rank = padding.len() + 1;
     if x.rank() != rank && x.rank() != rank + 1 {
@@ -40,7 +42,7 @@ fn padded(op: &str, x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result
     x.pad(&sizes, mode)
 }
 
-/// `(1, 2, 0, 0)`
+/// The padding as PyTorch prints it: `(1, 2, 0, 0)`.
 fn shown(padding: &[[usize; 2]]) -> String {
     let all: Vec<String> = padding.iter().flatten().map(usize::to_string).collect();
     format!("({})", all.join(", "))
@@ -58,7 +60,7 @@ macro_rules! padding {
         }
 
         impl $name {
-            /// One number for all ends, or a pair for each dimension, the last first.
+            /// One number for all ends, or a pair for each dimension, the last dimension first.
             pub fn new(padding: impl Padding<$dims>) -> Self {
                 Self { padding: padding.into_pairs() }
             }
@@ -93,7 +95,8 @@ macro_rules! constant_padding {
         }
 
         impl $name {
-            /// One number for all ends, or a pair for each dimension, the last first; and what is put there.
+            /// One number for all ends, or a pair for each dimension, the last dimension first. The new elements are
+            /// `value`.
             pub fn new(padding: impl Padding<$dims>, value: f64) -> Self {
                 Self { padding: padding.into_pairs(), value }
             }
@@ -115,7 +118,7 @@ macro_rules! constant_padding {
 }
 
 padding! {
-    /// Sequences with zeros beyond their ends, as PyTorch's `nn.ZeroPad1d`.
+    /// Pads sequences with zeros, as PyTorch's `nn.ZeroPad1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -130,7 +133,7 @@ padding! {
 }
 
 padding! {
-    /// Images with zeros beyond their ends, as PyTorch's `nn.ZeroPad2d`.
+    /// Pads images with zeros, as PyTorch's `nn.ZeroPad2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -145,7 +148,7 @@ padding! {
 }
 
 padding! {
-    /// Volumes with zeros beyond their ends, as PyTorch's `nn.ZeroPad3d`.
+    /// Pads volumes with zeros, as PyTorch's `nn.ZeroPad3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -160,7 +163,8 @@ padding! {
 }
 
 padding! {
-    /// Sequences with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad1d`.
+    /// Pads sequences with their elements mirrored at the edges, which are not repeated, as PyTorch's
+    /// `nn.ReflectionPad1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -175,7 +179,8 @@ padding! {
 }
 
 padding! {
-    /// Images with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad2d`.
+    /// Pads images with their elements mirrored at the edges, which are not repeated, as PyTorch's
+    /// `nn.ReflectionPad2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -190,7 +195,8 @@ padding! {
 }
 
 padding! {
-    /// Volumes with the elements in reverse, without the last beyond their ends, as PyTorch's `nn.ReflectionPad3d`.
+    /// Pads volumes with their elements mirrored at the edges, which are not repeated, as PyTorch's
+    /// `nn.ReflectionPad3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -205,7 +211,7 @@ padding! {
 }
 
 padding! {
-    /// Sequences with the last element beyond their ends, as PyTorch's `nn.ReplicationPad1d`.
+    /// Pads sequences with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -220,7 +226,7 @@ padding! {
 }
 
 padding! {
-    /// Images with the last element beyond their ends, as PyTorch's `nn.ReplicationPad2d`.
+    /// Pads images with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -235,7 +241,7 @@ padding! {
 }
 
 padding! {
-    /// Volumes with the last element beyond their ends, as PyTorch's `nn.ReplicationPad3d`.
+    /// Pads volumes with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -250,7 +256,7 @@ padding! {
 }
 
 padding! {
-    /// Sequences with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad1d`.
+    /// Pads sequences with the elements from the opposite end, as PyTorch's `nn.CircularPad1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -265,7 +271,7 @@ padding! {
 }
 
 padding! {
-    /// Images with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad2d`.
+    /// Pads images with the elements from the opposite end, as PyTorch's `nn.CircularPad2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -280,7 +286,7 @@ padding! {
 }
 
 padding! {
-    /// Volumes with the elements from the other end beyond their ends, as PyTorch's `nn.CircularPad3d`.
+    /// Pads volumes with the elements from the opposite end, as PyTorch's `nn.CircularPad3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -295,7 +301,7 @@ padding! {
 }
 
 constant_padding! {
-    /// Sequences with a number beyond their ends, as PyTorch's `nn.ConstantPad1d`.
+    /// Pads sequences with a constant, as PyTorch's `nn.ConstantPad1d`.
     ///
     /// - input: `[batch, channels, length]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -310,7 +316,7 @@ constant_padding! {
 }
 
 constant_padding! {
-    /// Images with a number beyond their ends, as PyTorch's `nn.ConstantPad2d`.
+    /// Pads images with a constant, as PyTorch's `nn.ConstantPad2d`.
     ///
     /// - input: `[batch, channels, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -325,7 +331,7 @@ constant_padding! {
 }
 
 constant_padding! {
-    /// Volumes with a number beyond their ends, as PyTorch's `nn.ConstantPad3d`.
+    /// Pads volumes with a constant, as PyTorch's `nn.ConstantPad3d`.
     ///
     /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
     /// - output: the same, with larger dimensions
@@ -373,7 +379,7 @@ macro_rules! shuffle {
 }
 
 shuffle! {
-    /// Channels as pixels: `[batch, channels · r², height, width]` becomes `[batch, channels, height · r, width · r]`.
+    /// Turns `[batch, channels · r², height, width]` into `[batch, channels, height · r, width · r]`.
     ///
     /// ```
     /// use pagelock_nn::{Forward, PixelShuffle};
@@ -385,7 +391,7 @@ shuffle! {
 }
 
 shuffle! {
-    /// Pixels as channels: the reverse of [`PixelShuffle`].
+    /// Turns pixels into channels: the inverse of [`PixelShuffle`].
     ///
     /// ```
     /// use pagelock_nn::{Forward, PixelUnshuffle};
@@ -397,7 +403,8 @@ shuffle! {
 }
 
 shuffle! {
-    /// The channels of groups mixed, as PyTorch's `nn.ChannelShuffle`; see [`channel_shuffle`](F::channel_shuffle).
+    /// Interleaves the channels of groups, as PyTorch's `nn.ChannelShuffle`; see
+    /// [`channel_shuffle`](F::channel_shuffle).
     ///
     /// ```
     /// use pagelock_nn::{ChannelShuffle, Forward};

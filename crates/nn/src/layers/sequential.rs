@@ -6,7 +6,7 @@ use crate::{Forward, Layer, Module, Visitor, VisitorMut, print};
 use pagelock_tensor::{Result, Tensor};
 use std::fmt;
 
-/// Layers one after the other, named by their position: `"0.weight"`, as PyTorch's `nn.Sequential`.
+/// Layers one after the other, named by their positions: `"0.weight"`, as PyTorch's `nn.Sequential`.
 ///
 /// # Examples
 /// ```
@@ -65,7 +65,7 @@ impl Sequential {
         self.layers.len()
     }
 
-    /// Whether there are none; the input then is the output.
+    /// Whether there are none; the output is then the input.
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Activations with a slope below 0 that is trained or drawn: [`PReLU`], [`RReLU`].
+//! Activations with a learned or random slope below 0: [`PReLU`], [`RReLU`].
 
 use super::{debug_is_display, number};
 use crate::functional as F;
@@ -6,7 +6,8 @@ use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{Result, Tensor, default_generator};
 
-/// x above 0, `weight · x` elsewhere, with a weight that is learned: one for all, or one for each index of dimension 1.
+/// x above 0, `weight · x` elsewhere, with a learned weight: one for all elements, or one for each channel in
+/// dimension 1.
 ///
 /// ```
 /// use pagelock_nn::{Forward, PReLU};
@@ -18,12 +19,12 @@ use pagelock_tensor::{Result, Tensor, default_generator};
 #[derive(Module)]
 #[module(details = Self::describe)]
 pub struct PReLU {
-    /// `[num_parameters]`; it begins as 0.25.
+    /// `[num_parameters]`, initialized to 0.25.
     pub weight: Parameter,
 }
 
 impl PReLU {
-    /// A layer with one weight, or with as many as dimension 1 of its input has indices.
+    /// A layer with `num_parameters` weights: 1, or the number of channels in dimension 1 of its input.
     ///
     /// # Errors
     /// The weights do not fit the memory budget.
@@ -48,8 +49,8 @@ impl Forward for PReLU {
 
 debug_is_display!(PReLU);
 
-/// x above 0, and elsewhere x times a slope: while training one between `lower` and `upper` for each element, drawn from the default
-/// generator, else their mean. As PyTorch's `nn.RReLU`.
+/// x above 0, and x times a slope elsewhere, as PyTorch's `nn.RReLU`. While training, the default generator draws a
+/// slope between `lower` and `upper` for each element; otherwise the slope is their mean.
 ///
 /// ```
 /// use pagelock_nn::{Forward, Module, RReLU};

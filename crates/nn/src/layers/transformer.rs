@@ -1,4 +1,4 @@
-//! Transformers made of layers (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>): [`TransformerEncoder`],
+//! Transformers (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>): [`TransformerEncoder`],
 //! [`TransformerDecoder`] and [`Transformer`].
 
 use super::{
@@ -23,12 +23,13 @@ use pagelock_tensor::{Device, Result, Tensor};
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,
-    /// Of the output, if there is one.
+    /// The norm of the output, if there is one.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerEncoder {
-    /// `num_layers` layers, each made by `layer`. PyTorch copies one layer, so that all begin with the same weights.
+    /// `num_layers` layers, each created by a call of `layer`. PyTorch copies one layer instead, so all its layers
+    /// start with the same weights.
     ///
     /// # Errors
     /// Those of `layer`.
@@ -43,7 +44,7 @@ impl TransformerEncoder {
         self
     }
 
-    /// The output where some keys must not be attended to.
+    /// The output with masks for the attention.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -70,7 +71,7 @@ impl Forward for TransformerEncoder {
 
 debug_is_display!(TransformerEncoder);
 
-/// What a decoder must not attend to: among its own words (`target`), and among those of the encoder (`memory`).
+/// The masks of a decoder: for its own words (`target`), and for the words of the encoder (`memory`).
 #[derive(Clone, Copy, Default)]
 pub struct DecoderMasks<'a> {
     /// `tgt_mask`, `tgt_key_padding_mask` and `tgt_is_causal` of PyTorch.
@@ -79,11 +80,11 @@ pub struct DecoderMasks<'a> {
     pub memory: MultiheadOptions<'a>,
 }
 
-/// Attention of a sequence to itself and to the output of an encoder, and two linear layers, each added to its input and
-/// normalized, as PyTorch's `nn.TransformerDecoderLayer` with ReLU.
+/// Self-attention, attention to the output of an encoder, then two linear layers with ReLU, each with a residual
+/// connection and a layer norm, as PyTorch's `nn.TransformerDecoderLayer`.
 ///
 /// - inputs: target and memory, `[words, batch, d_model]`, or with [`batch_first`](Self::batch_first) `[batch, words, d_model]`
-/// - output: as the target
+/// - output: of the shape of the target
 ///
 /// ```
 /// use pagelock_nn::{DecoderMasks, TransformerDecoderLayer};
@@ -95,27 +96,27 @@ pub struct DecoderMasks<'a> {
 /// ```
 #[derive(Module)]
 pub struct TransformerDecoderLayer {
-    /// The attention to itself.
+    /// The self-attention.
     pub self_attn: MultiheadAttention,
     /// The attention to the memory.
     pub multihead_attn: MultiheadAttention,
-    /// To the width between the linear layers.
+    /// The first linear layer, to `dim_feedforward` features.
     pub linear1: Linear,
-    /// Between the linear layers.
+    /// The dropout between the linear layers.
     pub dropout: Dropout,
-    /// Back.
+    /// The second linear layer, back to `d_model` features.
     pub linear2: Linear,
-    /// Of the attention to itself.
+    /// The norm of the self-attention.
     pub norm1: LayerNorm,
-    /// Of the attention to the memory.
+    /// The norm of the attention to the memory.
     pub norm2: LayerNorm,
-    /// Of the linear layers.
+    /// The norm of the linear layers.
     pub norm3: LayerNorm,
-    /// Behind the attention to itself.
+    /// The dropout after the self-attention.
     pub dropout1: Dropout,
-    /// Behind the attention to the memory.
+    /// The dropout after the attention to the memory.
     pub dropout2: Dropout,
-    /// Behind the linear layers.
+    /// The dropout after the linear layers.
     pub dropout3: Dropout,
     #[module(skip)]
     norm_first: bool,
@@ -144,7 +145,7 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// With which probability weights and outputs are dropped while training.
+    /// The probability that attention weights and outputs are dropped while training.
     #[must_use]
     pub fn dropout(mut self, p: f64) -> Self {
         self.self_attn = self.self_attn.dropout(p);
@@ -163,14 +164,14 @@ impl TransformerDecoderLayer {
         self
     }
 
-    /// Whether inputs are normalized, instead of the sums.
+    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
     #[must_use]
     pub fn norm_first(mut self, norm_first: bool) -> Self {
         self.norm_first = norm_first;
         self
     }
 
-    /// The output for a target and what the encoder made.
+    /// The output for a target and the output of an encoder.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -209,12 +210,12 @@ debug_is_display!(TransformerDecoderLayer);
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
-    /// Of the output, if there is one.
+    /// The norm of the output, if there is one.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerDecoder {
-    /// `num_layers` layers, each made by `layer`.
+    /// `num_layers` layers, each created by a call of `layer`.
     ///
     /// # Errors
     /// Those of `layer`.
@@ -229,7 +230,7 @@ impl TransformerDecoder {
         self
     }
 
-    /// The output for a target and what the encoder made.
+    /// The output for a target and the output of an encoder.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -242,11 +243,12 @@ impl TransformerDecoder {
 
 debug_is_display!(TransformerDecoder);
 
-/// An encoder and a decoder, each with a norm of its output, as PyTorch's `nn.Transformer`. Parameters of more than one dimension
-/// begin with Glorot's uniform numbers ([`init::xavier_uniform_`](crate::init::xavier_uniform_)), as there.
+/// An encoder and a decoder, each with a norm of its output, as PyTorch's `nn.Transformer`. Parameters of more than
+/// one dimension are initialized with Glorot's uniform numbers
+/// ([`init::xavier_uniform_`](crate::init::xavier_uniform_)), as in PyTorch.
 ///
 /// - inputs: source and target, `[words, batch, d_model]`
-/// - output: as the target
+/// - output: of the shape of the target
 ///
 /// ```
 /// use pagelock_nn::{DecoderMasks, MultiheadOptions, Transformer};
@@ -259,15 +261,15 @@ debug_is_display!(TransformerDecoder);
 /// ```
 #[derive(Module)]
 pub struct Transformer {
-    /// Of the source.
+    /// The encoder of the source.
     pub encoder: TransformerEncoder,
-    /// Of the target.
+    /// The decoder of the target.
     pub decoder: TransformerDecoder,
 }
 
 impl Transformer {
-    /// With `num_layers` layers of encoder and decoder; PyTorch's defaults are 512 features, 8 heads, 6 and 6 layers, 2048 between
-    /// the linear layers.
+    /// A transformer with `num_layers[0]` encoder layers and `num_layers[1]` decoder layers. PyTorch's defaults are
+    /// 512 features, 8 heads, 6 and 6 layers, and 2048 features between the linear layers.
     ///
     /// # Errors
     /// As [`MultiheadAttention::new`].
@@ -289,7 +291,7 @@ impl Transformer {
         Ok(self)
     }
 
-    /// With which probability weights and outputs are dropped while training.
+    /// The probability that attention weights and outputs are dropped while training.
     #[must_use]
     pub fn dropout(mut self, p: f64) -> Self {
         self.encoder.layers = self.encoder.layers.into_iter().map(|layer| layer.dropout(p)).collect();
@@ -320,7 +322,8 @@ impl Transformer {
         self.decoder.forward(target, &self.encoder.forward_masked(source, source_mask)?, masks)
     }
 
-    /// What is added to scores so that word `i` attends to words up to `i` alone: `[size, size]`, 0 or −∞.
+    /// A mask that is added to scores so that word `i` attends only to words 0 to `i`: `[size, size]`, each element 0
+    /// or −∞.
     ///
     /// # Errors
     /// The mask does not fit the memory budget.

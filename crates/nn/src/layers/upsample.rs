@@ -1,15 +1,15 @@
-//! [`Upsample`]: sequences, images and volumes in another size; PyTorch's older names for two of its modes.
+//! [`Upsample`], which resizes sequences, images and volumes, and PyTorch's older names for two of its modes.
 
 use super::{debug_is_display, number, tuple};
 use crate::functional::{self as F, InterpolateOptions, InterpolationMode, Scale};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
-/// Sequences, images or volumes in another size, as PyTorch's `nn.Upsample`: each element the nearest, unless another
-/// [`mode`](Self::mode) is chosen.
+/// Resizes sequences, images or volumes, as PyTorch's `nn.Upsample`. Each element is that of the nearest neighbor,
+/// unless another [`mode`](Self::mode) is chosen.
 ///
 /// - input: `[batch, channels, ..]` with one to three more dimensions
-/// - output: the same, with these dimensions times the factor (rounded down), or of the size that was asked for
+/// - output: the same, with these dimensions times the factor (rounded down), or of the given size
 ///
 /// ```
 /// use pagelock_nn::{Forward, Upsample, functional::InterpolationMode};
@@ -56,21 +56,21 @@ impl Upsample {
         Self { to: To::Times(scale_factors.to_vec()), options: InterpolateOptions::default() }
     }
 
-    /// How elements between others are computed.
+    /// How elements are interpolated.
     #[must_use]
     pub fn mode(mut self, mode: InterpolationMode) -> Self {
         self.options.mode = mode;
         self
     }
 
-    /// Whether the middles of the elements at the corners are kept.
+    /// Whether the centers of the corner elements stay aligned.
     #[must_use]
     pub fn align_corners(mut self, align_corners: bool) -> Self {
         self.options.align_corners = align_corners;
         self
     }
 
-    /// Whether factors are computed anew from the rounded sizes.
+    /// Whether factors are recomputed from the rounded sizes.
     #[must_use]
     pub fn recompute_scale_factor(mut self, recompute: bool) -> Self {
         self.options.recompute_scale_factor = recompute;
@@ -162,7 +162,7 @@ named! {
 }
 
 named! {
-    /// [`Upsample`] of images on lines, with corners that are kept, as PyTorch's `nn.UpsamplingBilinear2d`.
+    /// [`Upsample`] of images by bilinear interpolation with aligned corners, as PyTorch's `nn.UpsamplingBilinear2d`.
     ///
     /// ```
     /// use pagelock_nn::{Forward, UpsamplingBilinear2d};

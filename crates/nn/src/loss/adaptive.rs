@@ -7,14 +7,15 @@ use pagelock_tensor::{Error, Generator, Int, Result, Tensor, default_generator};
 
 const OP: &str = "AdaptiveLogSoftmaxWithLoss";
 
-/// The cross entropy of many classes whose frequencies differ much (Grave et al., 2017, <https://arxiv.org/abs/1609.04309>), as
-/// PyTorch's `nn.AdaptiveLogSoftmaxWithLoss`. Classes are in the order of their frequency, the most frequent first. `cutoffs` part
-/// them: those below the first are scored for all samples, those of a later cluster only for samples whose class is in it.
+/// The cross entropy of many classes with very different frequencies (Grave et al., 2017,
+/// <https://arxiv.org/abs/1609.04309>), as PyTorch's `nn.AdaptiveLogSoftmaxWithLoss`. Classes are numbered in the
+/// order of their frequency, the most frequent first. `cutoffs` divides them into clusters: classes below the first
+/// cutoff are scored for all samples, classes of a later cluster only for samples whose class is in that cluster.
 ///
 /// - input: `[batch, in_features]` and classes `[batch]`; or one sample, `[in_features]` and `[]`
 /// - output: the logarithms of the probabilities of these classes, `[batch]`, and the loss, their negative mean
 ///
-/// Cluster i, from 0, has projections to `in_features / div_valueⁱ⁺¹` features, rounded down.
+/// Cluster i, counted from 0, projects its input to `in_features / div_valueⁱ⁺¹` features, rounded down.
 ///
 /// # Examples
 /// ```
@@ -48,12 +49,12 @@ impl AdaptiveLogSoftmaxWithLoss {
         Self::new_with([in_features, n_classes], cutoffs, 4.0, false, default_generator())
     }
 
-    /// Each cluster with `div_value` times fewer features than the one before, a bias of the head if `head_bias`, and weights from
-    /// `generator`.
+    /// Each cluster has `div_value` times fewer features than the cluster before. The head has a bias if `head_bias`
+    /// is set. Weights come from `generator`.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are no cutoffs, they do not grow from above 0 to below `n_classes`,
-    /// or a cluster would have no features; the weights do not fit the memory budget.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are no cutoffs, they do not increase from above
+    /// 0 to below `n_classes`, or a cluster would have no features; the weights do not fit the memory budget.
     pub fn new_with(
         [in_features, n_classes]: [usize; 2],
         cutoffs: &[usize],
@@ -88,11 +89,12 @@ impl AdaptiveLogSoftmaxWithLoss {
         Ok(Self { head, tail, cutoffs })
     }
 
-    /// The logarithms of the probabilities of the classes `target`, and the loss. It reads `target`, so that it waits for a GPU.
+    /// The logarithms of the probabilities of the classes `target`, and the loss. The host reads `target`, which
+    /// waits for a GPU.
     ///
     /// # Errors
-    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, or the batch is empty; a class is not below the
-    /// number of classes.
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, the batch is empty, or a class
+    /// is negative or not below the number of classes.
     pub fn forward(&self, x: &Tensor, target: &Tensor<Int>) -> Result<(Tensor, Tensor)> {
         let _scope = module_scope(self);
         if x.rank() == 1 && target.rank() == 0 {
@@ -115,13 +117,13 @@ impl AdaptiveLogSoftmaxWithLoss {
         let rows = self.rows_of_clusters(&classes)?;
         let first = self.cutoffs[0];
         let column = |row: usize| {
-            let class = classes[row] as usize; // which was checked
+            let class = classes[row] as usize; // in range: `rows_of_clusters` checked it
             let cluster = self.cutoffs.partition_point(|&end| end <= class);
             if cluster == 0 { class } else { first + cluster - 1 }
         };
         let of_head = picked(&self.head.forward(x)?, (0..classes.len()).map(column))?;
         let mut within = vec![of_head.zeros_like()?];
-        let mut place: Vec<i64> = (0..classes.len() as i64).collect(); // in `within`, joined
+        let mut place: Vec<i64> = (0..classes.len() as i64).collect(); // of each row in the joined `within`
         let mut joined = classes.len();
         for ((tail, rows), &start) in self.tail.iter().zip(&rows).zip(&self.cutoffs) {
             if rows.is_empty() {
@@ -141,7 +143,7 @@ impl AdaptiveLogSoftmaxWithLoss {
         Ok((output, loss))
     }
 
-    /// Which rows have a class of each cluster.
+    /// For each cluster, the rows whose class is in it.
     fn rows_of_clusters(&self, classes: &[i64]) -> Result<Vec<Vec<usize>>> {
         let mut rows = vec![Vec::new(); self.tail.len()];
         for (row, &class) in classes.iter().enumerate() {
@@ -203,7 +205,7 @@ fn picked(scores: &Tensor, columns: impl Iterator<Item = usize>) -> Result<Tenso
     scores.log_softmax(1)?.gather(1, &index(columns, scores)?.unsqueeze(1)?)?.squeeze(1)
 }
 
-/// Numbers as an index, where `like` is.
+/// Numbers as an index on the device of `like`.
 fn index(numbers: impl Iterator<Item = usize>, like: &Tensor) -> Result<Tensor<Int>> {
     let numbers: Vec<i64> = numbers.map(|number| number as i64).collect();
     let len = numbers.len();

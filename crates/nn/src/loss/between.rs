@@ -6,7 +6,7 @@ use crate::functional::raised;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
 
-/// `input − target`, of one shape.
+/// `input − target`, which must have the same shape.
 fn difference(op: &str, input: &Tensor, target: &Tensor) -> Result<Tensor> {
     check_same(op, input, target)?;
     input.sub(target)
@@ -14,7 +14,7 @@ fn difference(op: &str, input: &Tensor, target: &Tensor) -> Result<Tensor> {
 
 /// The squared differences, averaged over all elements, as PyTorch's `nn.MSELoss`.
 ///
-/// - `input`, `target`: of one shape
+/// - `input`, `target`: of the same shape
 /// - result: one number, or that shape with [`Reduction::None`]
 ///
 /// # Examples
@@ -33,12 +33,12 @@ pub struct MSELoss {
 }
 
 impl MSELoss {
-    /// The mean.
+    /// A loss that is averaged over all elements.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction }
@@ -57,7 +57,7 @@ impl MSELoss {
 loss! {
     /// The magnitudes of the differences, as PyTorch's `nn.L1Loss`.
     ///
-    /// - `input`, `target`: of one shape
+    /// - `input`, `target`: of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -74,10 +74,10 @@ loss! {
 }
 
 loss! {
-    /// Half the squared difference divided by `beta` where it is below `beta`, else its magnitude less `beta / 2`, as PyTorch's
+    /// `d² / (2 · beta)` for a difference d whose magnitude is below `beta`, else `|d| − beta / 2`, as PyTorch's
     /// `nn.SmoothL1Loss`.
     ///
-    /// - `input`, `target`: of one shape
+    /// - `input`, `target`: of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -90,7 +90,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     SmoothL1Loss {
-        /// Where the two parts meet; 1 otherwise. 0 gives [`L1Loss`].
+        /// Where the two parts meet; 1 by default. 0 gives [`L1Loss`].
         beta: f64 = 1.0,
     },
     |loss, input, target| {
@@ -107,10 +107,10 @@ loss! {
 }
 
 loss! {
-    /// Half the squared difference where it is below `delta`, else `delta` times its magnitude less `delta / 2`, as PyTorch's
+    /// `d² / 2` for a difference d whose magnitude is below `delta`, else `delta · (|d| − delta / 2)`, as PyTorch's
     /// `nn.HuberLoss`.
     ///
-    /// - `input`, `target`: of one shape
+    /// - `input`, `target`: of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -140,7 +140,7 @@ loss! {
 loss! {
     /// `log(1 + exp(−target · input))` for targets of −1 and 1, as PyTorch's `nn.SoftMarginLoss`.
     ///
-    /// - `input`, `target`: of one shape
+    /// - `input`, `target`: of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -160,8 +160,8 @@ loss! {
 }
 
 loss! {
-    /// The negative log likelihood of counts `target` under Poisson distributions, without its constant, as PyTorch's
-    /// `nn.PoissonNLLLoss`.
+    /// The negative log likelihood of counts `target` under Poisson distributions, without the term log(`target`!),
+    /// as PyTorch's `nn.PoissonNLLLoss`.
     ///
     /// - `input`: logarithms of rates, `target`: of that shape
     /// - result: one number, or that shape with [`Reduction::None`]
@@ -176,9 +176,9 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     PoissonNLLLoss {
-        /// Whether `input` is the logarithm of the rate, as by default, or the rate.
+        /// Whether `input` is the logarithm of the rate (the default) or the rate itself.
         log_input: bool = true,
-        /// Whether the constant is added, by Stirling's approximation; not by default.
+        /// Whether log(`target`!) is added, by Stirling's approximation; not by default.
         full: bool = false,
         /// What is added to rates before the logarithm; 1e-8 by default.
         eps: f64 = 1e-8,
@@ -193,7 +193,7 @@ loss! {
     }
 }
 
-/// log(n!) by Stirling's approximation, and 0 up to 1.
+/// log(n!) by Stirling's approximation; 0 for n up to 1.
 fn stirling(n: &Tensor) -> Result<Tensor> {
     let is_large = is_above(n, 1.0)?;
     let safe = choose(&is_large, n, &constant(n, 1.0)?)?;
@@ -204,10 +204,10 @@ fn stirling(n: &Tensor) -> Result<Tensor> {
 /// The Kullback-Leibler divergence of distributions `target` from distributions whose logarithms are `input`, as PyTorch's
 /// `nn.KLDivLoss`.
 ///
-/// - `input`: log probabilities, `target`: probabilities, of one shape
+/// - `input`: log probabilities, `target`: probabilities, of the same shape
 /// - result: one number, or that shape with [`Reduction::None`]
 ///
-/// The mean is one over all elements. The divergence is [`batchmean`](Self::batchmean).
+/// By default the result is the mean over all elements. The divergence itself is [`batchmean`](Self::batchmean).
 ///
 /// # Examples
 /// ```
@@ -235,7 +235,7 @@ impl KLDivLoss {
         Self::default()
     }
 
-    /// Another way to make one number of the batch: the sum, or no reduction.
+    /// Sets the reduction: the mean (the default), the sum, or none.
     #[must_use]
     pub fn reduction(self, reduction: Reduction) -> Self {
         Self { reduction, batchmean: false, ..self }
@@ -247,7 +247,7 @@ impl KLDivLoss {
         Self { reduction: Reduction::Sum, batchmean: true, ..self }
     }
 
-    /// Whether `target` has logarithms too; not by default.
+    /// Whether `target` has log probabilities too; not by default.
     #[must_use]
     pub fn log_target(self, log_target: bool) -> Self {
         Self { log_target, ..self }
@@ -274,11 +274,11 @@ impl KLDivLoss {
 }
 
 loss! {
-    /// The negative log likelihood of `target` under normal distributions with means `input` and variances `var`, without its
-    /// constant, as PyTorch's `nn.GaussianNLLLoss`.
+    /// The negative log likelihood of `target` under normal distributions with means `input` and variances `var`,
+    /// without the constant log(2π) / 2, as PyTorch's `nn.GaussianNLLLoss`.
     ///
-    /// - `input`, `target`: of one shape
-    /// - `var`: of that shape, or with 1 in place of sizes
+    /// - `input`, `target`: of the same shape
+    /// - `var`: of that shape, or with sizes of 1 that broadcast
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -291,9 +291,9 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     GaussianNLLLoss {
-        /// Whether the constant is added; not by default.
+        /// Whether log(2π) / 2 is added; not by default.
         full: bool = false,
-        /// What smaller variances are raised to; 1e-6 by default.
+        /// The smallest variance, to which smaller ones are raised; 1e-6 by default.
         eps: f64 = 1e-6,
     },
     |loss, input, target, var| {

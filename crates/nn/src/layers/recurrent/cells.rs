@@ -1,4 +1,4 @@
-//! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step, for loops written by hand.
+//! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step of a recurrent layer, for loops written by hand.
 
 use super::RNNNonlinearity;
 use crate::functional::pieces::{wrong_argument, wrong_shape};
@@ -7,7 +7,7 @@ use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
-/// `cell! { docs; Name, prints, |cell| kind }`
+/// `cell! { docs; Name, |cell| kind, number of gates }`
 macro_rules! cell {
     ($(#[$docs:meta])* $name:ident, |$cell:ident| $kind:expr, $gates:literal) => {
         $(#[$docs])*
@@ -30,7 +30,8 @@ macro_rules! cell {
             /// A cell with weights from the default generator, uniform in ±1 / √hidden_size.
             ///
             /// # Errors
-            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; no room.
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; the weights do not fit
+            /// the memory budget.
             pub fn new(input_size: usize, hidden_size: usize) -> Result<Self> {
                 Self::new_with(input_size, hidden_size, default_generator())
             }
@@ -89,7 +90,7 @@ fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator:
     Ok([new(&[rows, inputs])?, new(&[rows, hidden])?, new(&[rows])?, new(&[rows])?])
 }
 
-/// One step of a batch, or of one sample without that dimension.
+/// One step of a batch, or of one sample without the batch dimension.
 fn step(cell: &str, layer: &RecurrentLayer<'_>, given: [Option<&Tensor>; 3]) -> Result<(Tensor, Option<Tensor>)> {
     let [Some(input), ..] = given else { unreachable!("there is an input") };
     let is_one = input.rank() == 1;
@@ -110,7 +111,7 @@ macro_rules! one_state {
             /// The state after one step from zeros.
             ///
             /// # Errors
-            /// Shapes that do not fit; no room.
+            /// The shapes do not fit each other, or the result does not fit the memory budget.
             pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 self.step(x, None, None).map(|(h, _)| h)
             }
@@ -153,7 +154,7 @@ cell! {
 one_state!(RNNCell);
 
 impl RNNCell {
-    /// What it computes of its sums; tanh by default.
+    /// The nonlinearity; tanh by default.
     #[must_use]
     pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
         Self { nonlinearity, ..self }
@@ -181,7 +182,7 @@ impl LSTMCell {
     /// The states after one step from zeros.
     ///
     /// # Errors
-    /// Shapes that do not fit; no room.
+    /// The shapes do not fit each other, or the result does not fit the memory budget.
     pub fn forward(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         self.step(x, None, None).map(pair)
     }

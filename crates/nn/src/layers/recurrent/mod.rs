@@ -1,4 +1,5 @@
-//! [`RNN`], [`LSTM`] and [`GRU`]: layers of [`RecurrentLayer`]s; their cells are in `cells.rs`.
+//! [`RNN`], [`LSTM`] and [`GRU`]: stacks of [`RecurrentLayer`]s. The cells, which run single steps, are in
+//! `cells.rs`.
 
 mod cells;
 
@@ -11,7 +12,7 @@ use crate::rnn::{self, PackedSequence};
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
-/// What [`RNN`], [`LSTM`] and [`GRU`] are made with, as PyTorch's arguments.
+/// The settings of [`RNN`], [`LSTM`] and [`GRU`], with PyTorch's names.
 ///
 /// ```
 /// use pagelock_nn::{LSTM, RNNOptions};
@@ -30,13 +31,13 @@ pub struct RNNOptions {
     proj_size: usize,
 }
 
-/// What an [`RNN`] or an [`RNNCell`] computes of its sums.
+/// The nonlinearity of an [`RNN`] or an [`RNNCell`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RNNNonlinearity {
     /// The hyperbolic tangent.
     #[default]
     Tanh,
-    /// 0 below 0.
+    /// `max(x, 0)`.
     Relu,
 }
 
@@ -47,20 +48,20 @@ impl Default for RNNOptions {
 }
 
 impl RNNOptions {
-    /// One layer with biases, forward, the batch second.
+    /// One forward layer with biases, for inputs `[steps, batch, ..]`.
     pub fn new() -> Self {
         let nonlinearity = RNNNonlinearity::Tanh;
         let (num_layers, bias, batch_first, dropout, bidirectional, proj_size) = (1, true, false, 0.0, false, 0);
         Self { num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, proj_size }
     }
 
-    /// How many layers there are, each of which takes the states of the one before it.
+    /// The number of layers. Each takes the states of the layer before it as its input.
     #[must_use]
     pub fn num_layers(self, num_layers: usize) -> Self {
         Self { num_layers, ..self }
     }
 
-    /// What an [`RNN`] computes of its sums; tanh by default.
+    /// The nonlinearity of an [`RNN`]; tanh by default.
     #[must_use]
     pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
         Self { nonlinearity, ..self }
@@ -72,7 +73,7 @@ impl RNNOptions {
         Self { bias, ..self }
     }
 
-    /// Whether inputs and outputs are `[batch, steps, ..]`; states stay as they are.
+    /// Whether inputs and outputs are `[batch, steps, ..]`. The shape of states does not change.
     #[must_use]
     pub fn batch_first(self, batch_first: bool) -> Self {
         Self { batch_first, ..self }
@@ -84,13 +85,13 @@ impl RNNOptions {
         Self { dropout, ..self }
     }
 
-    /// Whether a second layer goes from the last step to the first beside each one.
+    /// Whether each layer also has a reverse direction, from the last step to the first.
     #[must_use]
     pub fn bidirectional(self, bidirectional: bool) -> Self {
         Self { bidirectional, ..self }
     }
 
-    /// The size that an [`LSTM`]'s states are projected to; 0: they are not.
+    /// The size to which an [`LSTM`] projects its states; 0 for no projection.
     #[must_use]
     pub fn proj_size(self, proj_size: usize) -> Self {
         Self { proj_size, ..self }
@@ -151,16 +152,16 @@ impl Direction {
     }
 }
 
-/// What the three have in common: layers, each with one or two directions.
+/// What [`RNN`], [`LSTM`] and [`GRU`] have in common: layers, each with one or two directions.
 struct Layers {
     kind: Recurrence,
-    directions: Vec<Direction>, // of each layer the forward one, then the reverse one
+    directions: Vec<Direction>, // for each layer the forward one, then the reverse one
     sizes: [usize; 2],
     options: RNNOptions,
     mode: Mode,
 }
 
-/// States of all rows, and the last ones.
+/// The states of all rows, and the last states h and c.
 type States = (Tensor, Tensor, Option<Tensor>);
 
 impl Layers {
@@ -230,7 +231,8 @@ impl Layers {
         text
     }
 
-    /// The rows of all steps through all layers; states are `[layers · directions, batch, ..]`. `packed` has the last rows.
+    /// Runs the rows of all steps through all layers. States are `[layers · directions, batch, ..]`. `packed` knows
+    /// the last row of each sequence.
     fn rows(
         &self,
         x: &Tensor,
@@ -284,7 +286,7 @@ impl Layers {
         Ok(())
     }
 
-    /// Of padded or unbatched sequences.
+    /// Runs padded or unbatched sequences.
     fn padded(&self, x: &Tensor, states: [Option<&Tensor>; 2]) -> Result<States> {
         let (batch_first, name) = (self.options.batch_first, Self::name(self.kind));
         let by_step = match x.rank() {
@@ -311,7 +313,7 @@ impl Layers {
         Ok((if batch_first { y.transpose(0, 1)? } else { y }, h, c))
     }
 
-    /// Of packed ones, whose states are in the order in which they were packed.
+    /// Runs packed sequences. Their states are in the order that the sequences had before packing.
     fn packed(
         &self,
         x: &PackedSequence,
@@ -331,7 +333,7 @@ impl Layers {
     }
 }
 
-/// `recurrent! { docs; Name, kind of options }`: a module around [`Layers`].
+/// `recurrent! { docs; Name, |options| kind }`: a module around [`Layers`].
 macro_rules! recurrent {
     ($(#[$docs:meta])* $name:ident, |$options:ident| $kind:expr) => {
         $(#[$docs])*
@@ -341,7 +343,8 @@ macro_rules! recurrent {
             /// One layer with weights from the default generator.
             ///
             /// # Errors
-            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; no room.
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; the weights do not fit
+            /// the memory budget.
             pub fn new(input_size: usize, hidden_size: usize) -> Result<Self> {
                 Self::with(input_size, hidden_size, RNNOptions::new())
             }
@@ -349,7 +352,8 @@ macro_rules! recurrent {
             /// Layers with weights from the default generator.
             ///
             /// # Errors
-            /// [`Error::Argument`](pagelock_tensor::Error::Argument) for options outside their ranges; no room.
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) for options outside their ranges; the weights do
+            /// not fit the memory budget.
             pub fn with(input_size: usize, hidden_size: usize, options: RNNOptions) -> Result<Self> {
                 Self::new_with(input_size, hidden_size, options, default_generator())
             }
@@ -387,20 +391,21 @@ macro_rules! recurrent {
     };
 }
 
-/// `one_state! { Name }`: what a layer with one state computes.
+/// `one_state!(Name)`: the forward methods of a layer with one state.
 macro_rules! one_state {
     ($name:ident) => {
         impl $name {
-            /// The states of the last layer after all steps, and the last states of all layers, beginning with zeros.
+            /// The states of the last layer after each step, and the last states of all layers. Initial states are
+            /// zeros.
             ///
             /// # Errors
-            /// Shapes that do not fit; no room.
+            /// The shapes do not fit each other, or the result does not fit the memory budget.
             pub fn forward(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
                 let _scope = module_scope(self);
                 self.0.padded(x, [None; 2]).map(|(y, h, _)| (y, h))
             }
 
-            /// The same from the states `h0`.
+            /// As [`forward`](Self::forward), from the initial states `h0`.
             ///
             /// # Errors
             /// As [`forward`](Self::forward).
@@ -409,7 +414,7 @@ macro_rules! one_state {
                 self.0.padded(x, [Some(h0), None]).map(|(y, h, _)| (y, h))
             }
 
-            /// The same of packed sequences, from `h0` or zeros.
+            /// As [`forward`](Self::forward), for packed sequences, from `h0` or zeros.
             ///
             /// # Errors
             /// As [`forward`](Self::forward).
@@ -422,13 +427,14 @@ macro_rules! one_state {
 }
 
 recurrent! {
-    /// Elman's recurrent layers, as PyTorch's `nn.RNN`: h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or relu of that.
+    /// Elman's recurrent layers, as PyTorch's `nn.RNN`: h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or relu instead of
+    /// tanh.
     ///
     /// - input: `[steps, batch, input_size]`, with [`batch_first`](RNNOptions::batch_first) `[batch, steps, input_size]`, or
     ///   `[steps, input_size]`
     /// - output: the same with `directions · hidden_size`; and the last states, `[layers · directions, batch, hidden_size]`
     ///
-    /// Parameters are uniform in ±1 / √hidden_size, and have PyTorch's names.
+    /// Parameters are initialized uniformly in ±1 / √hidden_size, and have PyTorch's names.
     ///
     /// # Examples
     /// ```
@@ -467,8 +473,7 @@ one_state!(GRU);
 recurrent! {
     /// Long short-term memory, as PyTorch's `nn.LSTM`; the formula is [`Recurrence::Lstm`]'s.
     ///
-    /// - input and output: those of [`RNN`]; the states are h and c, of which h is projected with
-    ///   [`proj_size`](RNNOptions::proj_size)
+    /// - input and output: those of [`RNN`]; the states are h and c; [`proj_size`](RNNOptions::proj_size) projects h
     ///
     /// # Examples
     /// ```
@@ -484,16 +489,16 @@ recurrent! {
 }
 
 impl LSTM {
-    /// The states of the last layer after all steps, and the last states of all layers, beginning with zeros.
+    /// The states of the last layer after each step, and the last states of all layers. Initial states are zeros.
     ///
     /// # Errors
-    /// Shapes that do not fit; no room.
+    /// The shapes do not fit each other, or the result does not fit the memory budget.
     pub fn forward(&self, x: &Tensor) -> Result<(Tensor, (Tensor, Tensor))> {
         let _scope = module_scope(self);
         self.0.padded(x, [None; 2]).map(both)
     }
 
-    /// The same from the states `(h0, c0)`.
+    /// As [`forward`](Self::forward), from the initial states `(h0, c0)`.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
@@ -502,7 +507,7 @@ impl LSTM {
         self.0.padded(x, [Some(h0), Some(c0)]).map(both)
     }
 
-    /// The same of packed sequences, from `(h0, c0)` or zeros.
+    /// As [`forward`](Self::forward), for packed sequences, from `(h0, c0)` or zeros.
     ///
     /// # Errors
     /// As [`forward`](Self::forward).
