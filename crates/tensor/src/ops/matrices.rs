@@ -12,7 +12,7 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// Diagonal number `diagonal` of a matrix; of a vector, the matrix that has it there, and 0 elsewhere.
+    /// Diagonal number `diagonal` of a matrix. For a vector: the matrix that has it as that diagonal, and 0 elsewhere.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -23,12 +23,13 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than one or two dimensions, or a diagonal that the matrix has not.
+    /// [`Error::Argument`] for other than one or two dimensions, or a matrix without that diagonal.
     pub fn diag(&self, diagonal: isize) -> Result<Tensor<K>> {
         diag(self.raw(), diagonal).map(Raw::typed)
     }
 
-    /// Each vector expanded to the grid of all: `out[k][i][j] = vectors[k][i or j]`, PyTorch's `indexing="ij"`. Views.
+    /// Views of the vectors, each expanded to the grid of all: `out[k][i][j] = vectors[k][i or j]`, PyTorch's
+    /// `indexing="ij"`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -39,7 +40,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for tensors that are no vectors, or more than 8 of them.
+    /// [`Error::Argument`] for tensors that are not vectors, or more than 8 of them.
     pub fn meshgrid(vectors: &[&Tensor<K>]) -> Result<Vec<Tensor<K>>> {
         let mut shape = Shape::SCALAR;
         for vector in vectors {
@@ -59,7 +60,7 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl Tensor<Int> {
-    /// Rows of `classes` zeros with a 1 at each index, as `int64`, along a new last dimension.
+    /// Rows of `classes` elements, 1 at the index and 0 elsewhere, as `int64` along a new last dimension.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -79,10 +80,10 @@ impl Tensor<Int> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The products of every element of a vector with every one of another: `out[i][j] = self[i] · other[j]`.
+    /// The products of every element of a vector with every element of another: `out[i][j] = self[i] · other[j]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for tensors that are no vectors.
+    /// [`Error::Argument`] for tensors that are not vectors.
     pub fn outer(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
         for vector in [self, other] {
             if vector.rank() != 1 {
@@ -99,8 +100,8 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Tensor {
-    /// The products of the matrices of two batches: `[b, n, m]` and `[b, m, p]` give `[b, n, p]`. As
-    /// [`matmul`](Tensor::matmul), without broadcasting.
+    /// The products of the matrices of two batches: `[b, n, m]` and `[b, m, p]` give `[b, n, p]`. Like
+    /// [`matmul`](Tensor::matmul), but without broadcasting.
     ///
     /// # Errors
     /// [`Error::Argument`] for other shapes.
@@ -131,10 +132,10 @@ impl Tensor {
     }
 
     fn added(&self, product: Tensor, beta: f64, alpha: f64) -> Result<Tensor> {
-        let this = &prepared(Precision::HalfUnderAutocast, self)?; // as the product's factors
+        let this = &prepared(Precision::HalfUnderAutocast, self)?; // like the product's factors
         let product = if alpha == 1.0 { product } else { product.mul_scalar(alpha)? };
         match beta {
-            0.0 => Ok(product), // without what self may have of NaN
+            0.0 => Ok(product), // NaN in `self` is ignored
             1.0 => product.add(this),
             beta => product.add(&this.mul_scalar(beta)?),
         }

@@ -1,7 +1,7 @@
 //! The operations, by what they do. Each is written down once: shape rule, kernel per device, derivative, documented method.
 //!
-//! `elementwise.rs` is the file to read first, `conv2d` one with kernels of its own, and `loss.rs` shows what can be built
-//! from the others.
+//! Read `elementwise.rs` first. `conv2d` has kernels of its own, and `loss.rs` shows what can be built from other
+//! operations.
 
 mod arg_extreme;
 mod at;

@@ -10,8 +10,8 @@ use crate::error::Result;
 use crate::kind::{Float, Number, Numeric, PlainNumber};
 use crate::tensor::Tensor;
 
-/// `operator! { [parameters of the impl] trait, method, tensor }`: owned and borrowed operands, and those with a `Result` on
-/// one side.
+/// `operator! { [parameters of the impl] trait, method, tensor }` implements a trait for owned and borrowed operands,
+/// and with a `Result` on one side.
 macro_rules! operator {
     ([$($parameter:tt)*] $trait:ident, $method:ident, $tensor:ty) => {
         operator! { [$($parameter)*] $trait, $method, $tensor; &$tensor, &$tensor, |a, b| Tensor::$method(a, b) }
@@ -39,7 +39,7 @@ operator! { [K: Numeric] Sub, sub, Tensor<K> }
 operator! { [K: Numeric] Mul, mul, Tensor<K> }
 operator! { [] Div, div, Tensor }
 
-/// A tensor with a number on the right.
+/// Operators with a number on the right.
 macro_rules! number_right {
     ($trait:ident, $method:ident, |$x:ident, $value:ident| $result:expr) => {
         impl<K: Numeric, N: PlainNumber + Number<K>> $trait<N> for &Tensor<K> {
@@ -76,7 +76,7 @@ impl<N: PlainNumber + Number<Float>> Div<N> for Tensor {
     }
 }
 
-/// A tensor with a number on the left: of the types that literals fall back to, so that `2.0 * &x` needs no annotation.
+/// Operators with a number on the left, of the types that literals default to, so that `2.0 * &x` needs no annotation.
 macro_rules! number_left {
     ($($parameters:tt $number:ident, $tensor:ty: $trait:ident $method:ident $of:ident;)*) => { $(
         number_left! { @ $parameters $number, $tensor, $trait, $method, $of }

@@ -1,4 +1,4 @@
-//! For each element the product of the others, on the CPU and unrecorded: of all before it, and of all behind it.
+//! For each element the product of all others: of those before it and those behind it. On the CPU, and not recorded.
 
 use super::scan::Lines;
 use super::statistics::Times;
@@ -10,7 +10,7 @@ use crate::op::on_cpu;
 use crate::scratch;
 use crate::tensor::{Raw, by_real};
 
-/// Of `x`, which is `[outer, n, inner]`, the products of the others along `n`, times `grad`, which is `[outer, inner]`.
+/// For each element of `x`, `[outer, n, inner]`, the product of the others along `n`, times `grad`, `[outer, inner]`.
 pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Raw> {
     const OP: &str = "prod";
     let (x, grad) = (x.gap_free()?, grad.gap_free()?);
@@ -33,10 +33,10 @@ pub(super) fn products_of_others(x: &Raw, grad: &Raw, lines: Lines) -> Result<Ra
     })
 }
 
-/// What a long row is cut into, so that threads share it.
+/// Elements of a part of a long row. Threads share the parts.
 const PART: usize = 16 * 1024;
 
-/// Of rows of `n` elements behind each other, one after another.
+/// [`products_of_others`] for long rows of `n` elements, row by row.
 fn of_long_rows<R: Real>(
     x: Stored<'_, R>,
     grad: Stored<'_, R>,
@@ -49,7 +49,7 @@ fn of_long_rows<R: Real>(
     })
 }
 
-/// Of a row in parts: each has others of its own, and other parts.
+/// [`products_of_others`] for one row, in parts. The others of an element are those of its part, and all other parts.
 fn of_long_row<R: Real>(x: Stored<'_, R>, grad: R, out: StoredMut<'_, R>) -> pagelock_memory::Result<()> {
     let part = |i: usize| x.part(i * PART, PART.min(x.len() - i * PART));
     scratch::with(2 * x.len().div_ceil(PART), |room: &mut [R]| {
@@ -68,10 +68,10 @@ fn of_long_row<R: Real>(x: Stored<'_, R>, grad: R, out: StoredMut<'_, R>) -> pag
     })
 }
 
-/// What a row is cut into, so that vectors compute it.
+/// Columns into which a row is cut, so that vectors compute it.
 const COLUMNS: usize = 16;
 
-/// Of slabs of `[n, inner]`, behind each other.
+/// [`products_of_others`] for contiguous slabs of `[n, inner]`.
 fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &mut [R]) -> pagelock_memory::Result<()> {
     if inner == 1 && slab.is_multiple_of(COLUMNS) {
         cpu::vectorized_widely(
@@ -100,7 +100,8 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
     })
 }
 
-/// Of a row as one of `[n / COLUMNS, COLUMNS]`, whose columns have others of their own.
+/// [`products_of_others`] for a row, as `[n / COLUMNS, COLUMNS]`. The others of an element are those of its column,
+/// and all other columns.
 #[inline(always)]
 fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
     behind(x, COLUMNS, out);
@@ -121,7 +122,7 @@ fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
     }
 }
 
-/// The products of what is behind each in its column.
+/// Writes for each element the product of the elements behind it in its column.
 #[inline(always)]
 fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
     let last = x.len() - inner;
@@ -134,7 +135,8 @@ fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
     }
 }
 
-/// Multiplies by what is before each in its column, and by `products`, which become those of all.
+/// Multiplies each element of `out` by `products` and by the elements of `x` before it in its column. In the end,
+/// `products` includes the whole columns.
 #[inline(always)]
 fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
     for (x, out) in zip(x.chunks_exact(products.len()), out.chunks_exact_mut(products.len())) {
@@ -150,7 +152,7 @@ mod tests {
     use super::PART;
     use crate::{DType, Tensor};
 
-    /// The products of all before each, times those of all behind.
+    /// For each element the product of all before it, times that of all behind it.
     fn others(row: &[f64]) -> Vec<f64> {
         let mut others = vec![1.0; row.len()];
         for i in 1..row.len() {
@@ -168,7 +170,7 @@ mod tests {
     fn others_of_rows_of_several_parts_are_those_of_loops() {
         for n in [PART + 1, 2 * PART, 3 * PART + 37] {
             let mut numbers: Vec<f64> = (0..2 * n).map(|i| 1.0 + 1e-3 * ((i * 7 % 19) as f64 - 9.0)).collect();
-            numbers[n + PART] = 0.0; // all others of the second row have it
+            numbers[n + PART] = 0.0; // a factor for all other elements of the second row
             let x = Tensor::from_slice(&numbers, [2, n]).unwrap().set_requires_grad(true);
             let weights = Tensor::of(DType::F64).new([3.0, 5.0]).unwrap();
 

@@ -1,6 +1,7 @@
 //! Operations on pairs of elements that are less usual than arithmetic: extremes, remainders, quotients, powers, angles.
 //!
-//! Integers are divided as Python divides them; what would divide by 0 gives 0, because a device cannot report it in time.
+//! Integers are divided as in Python. An integer divided by 0 gives 0, because a device cannot report the error in
+//! time.
 
 use super::elementwise::{ShareOfLarger, binary, formula};
 use super::fused::FmodGrad;
@@ -15,7 +16,7 @@ use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, appl
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
-// Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins, and then both get all of it.
+// Equal operands get half of the gradient each, as in PyTorch. NaN wins, and then both operands get the whole gradient.
 binary! { Minimum: Num, "minimum", Inputs, |a, b| if a < b || a.is_nan() { a } else { b }, "a < b || is_nan(a) ? a : b", |saved, grad| [
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
@@ -69,13 +70,13 @@ fn of_exponent(grad: &Tensor, saved: &Saved<'_, 2>) -> Result<Tensor> {
     slope.masked_fill(&is_flat, 0.0)
 }
 
-/// The remainder that has the sign of the divisor, of one that has the sign of the dividend.
+/// Turns a remainder with the sign of the dividend into the one with the sign of the divisor.
 #[inline(always)]
 fn remainder<T: Num>(rest: T, b: T) -> T {
     if rest != T::ZERO && (rest < T::ZERO) != (b < T::ZERO) { rest.plus(b) } else { rest }
 }
 
-/// `pair! { docs; method, the same with a number, Struct }`
+/// `pair! { docs method, method with a number, Struct, recorded or unrecorded }`
 macro_rules! pair {
     ($(#[$doc:meta])* $method:ident, $with_number:ident, $op:ident, $apply:ident) => {
         impl<K: Numeric> Tensor<K> {
@@ -164,8 +165,8 @@ impl Tensor {
         apply(Atan2, [self, other])
     }
 
-    /// Every element to the power of that of `exponent`, broadcasting: PyTorch's `pow` of two tensors. One number is
-    /// [`Tensor::pow`].
+    /// Each element raised to the element of `exponent` at its place, broadcasting: PyTorch's `pow` of two tensors.
+    /// For a single exponent, see [`Tensor::pow`].
     ///
     /// # Errors
     /// [`Error::Argument`] if the shapes do not fit.

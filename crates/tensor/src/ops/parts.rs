@@ -1,4 +1,4 @@
-//! Tensors in parts, one after another; dimensions in other places; whole copies.
+//! Splitting tensors, moving and rotating dimensions, and copying whole tensors.
 
 use crate::error::{Error, Result};
 use crate::heap::CountedHeap;
@@ -24,7 +24,7 @@ impl<K: Kind> Tensor<K> {
         typed(split(self.raw(), "split", size, dim)?)
     }
 
-    /// Views of so many entries of a dimension as `sizes` say, which have to be as many as there are.
+    /// Consecutive views of a dimension, whose lengths are `sizes`; these must add up to the size of the dimension.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or the sizes do not add up.
@@ -32,7 +32,7 @@ impl<K: Kind> Tensor<K> {
         typed(split_sizes(self.raw(), sizes, dim)?)
     }
 
-    /// At most `chunks` views of equal size, but for the last one, one after another along a dimension.
+    /// At most `chunks` consecutive views along a dimension, of equal size; the last one may be smaller.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or for 0 chunks.
@@ -63,7 +63,7 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl<K: Kind> Tensor<K> {
-    /// Dimensions `source` at the places `destination`, in this order; all others stay in theirs. A view.
+    /// A view with dimensions `source` moved to positions `destination`. All other dimensions keep their order.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -73,7 +73,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there are no such dimensions, one is named twice, or there are not as many places.
+    /// [`Error::Argument`] if there is no such dimension, one is named twice, or the numbers of dimensions differ.
     pub fn movedim(&self, source: &[isize], destination: &[isize]) -> Result<Tensor<K>> {
         movedim(self.raw(), source, destination).map(Raw::typed)
     }
@@ -86,8 +86,8 @@ impl<K: Kind> Tensor<K> {
         self.transpose(a, b)
     }
 
-    /// The elements turned by `k` quarters in the plane of two dimensions, from the first towards the second. PyTorch's
-    /// defaults are 1 and `[0, 1]`.
+    /// The elements rotated by `k` quarter turns in the plane of two dimensions, from the first towards the second.
+    /// PyTorch's defaults are 1 and `[0, 1]`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -97,7 +97,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there are no such two dimensions.
+    /// [`Error::Argument`] if there is no such dimension, or both are the same.
     pub fn rot90(&self, k: isize, dims: [isize; 2]) -> Result<Tensor<K>> {
         dims.resolve("rot90", self.shape())?;
         let [a, b] = dims;
@@ -144,7 +144,7 @@ pub(super) fn movedim(x: &Raw, source: &[isize], destination: &[isize]) -> Resul
     x.permute(&order)
 }
 
-/// What a list of tensors takes, while it is made.
+/// Counts the memory of a list of tensors while the list is made.
 fn room_for_list(op: &'static str, n_parts: usize) -> Result<CountedHeap> {
     CountedHeap::granted(op, "the list of parts", n_parts.saturating_mul(size_of::<Raw>()).min(isize::MAX as usize))
 }

@@ -1,4 +1,4 @@
-//! Quantiles, places in sorted sequences, and the different elements with how often they occur.
+//! Quantiles, searches in sorted sequences, and distinct elements with their counts.
 
 use std::array;
 use std::hint::select_unpredictable;
@@ -19,8 +19,8 @@ use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_num};
 
 impl Tensor {
-    /// The `q`-quantile along a dimension, which goes away: the element at `q` of the way from the smallest (0) to the largest (1),
-    /// interpolated linearly between two. NaN where there is one.
+    /// The `q`-quantile along a dimension, which is removed: the element at `q` of the way from the smallest (0) to
+    /// the largest (1), interpolated linearly between two. NaN if one of the elements is.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -51,8 +51,8 @@ impl Tensor {
         entries.select(at, 0)?.lerp_tensor(&entries.select(at, 1)?, &weight)?.to_dtype(self.dtype())
     }
 
-    /// The element in the middle of those that are not NaN along a dimension, which goes away; the lower of two, NaN where all
-    /// are NaN.
+    /// The median of the elements that are not NaN along a dimension, which is removed. The lower one of two in the
+    /// middle; NaN where all are NaN.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
@@ -63,9 +63,9 @@ impl Tensor {
     }
 }
 
-/// Along a dimension, which is not empty: the places of the two elements between which the `q`-quantile is, `[…, 2, …]`, the
-/// number of the last element in order that is not NaN, `[…, 1, …]`, and the dimension. Where one is NaN, both places are
-/// those of NaN, unless it is ignored.
+/// For a dimension that is not empty: the places of the two elements next to the `q`-quantile, `[…, 2, …]`; the
+/// number, in sorted order, of the last element that is not NaN, `[…, 1, …]`; and the dimension. If an element is
+/// NaN, both places are those of NaN, unless NaN is ignored.
 fn neighbors(
     op: &'static str,
     x: &Tensor,
@@ -98,8 +98,9 @@ fn neighbors(
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// Where each of `values` would be put into this tensor, which is sorted along its last dimension, so that it stays sorted:
-    /// before equal elements, or behind them if `right`. This tensor is a vector, or like `values` but for the last dimension.
+    /// Where each of `values` would be inserted into this tensor, which is sorted along its last dimension, to keep
+    /// it sorted: before equal elements, or behind them if `right`. This tensor is a vector, or has the shape of
+    /// `values` except for the last dimension.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -116,7 +117,8 @@ impl<K: Numeric> Tensor<K> {
             .map(Raw::typed)
     }
 
-    /// Between which of `boundaries`, a sorted vector, each element is: [`searchsorted`](Tensor::searchsorted) of it there.
+    /// The bucket of each element between `boundaries`, a sorted vector: where [`searchsorted`](Tensor::searchsorted)
+    /// puts it.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -126,7 +128,7 @@ impl<K: Numeric> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if `boundaries` is no vector.
+    /// [`Error::Argument`] if `boundaries` is not a vector.
     pub fn bucketize(&self, boundaries: &Tensor<K>, right: bool) -> Result<Tensor<Int>> {
         if boundaries.rank() != 1 {
             let expected = "it must be a vector";
@@ -137,7 +139,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// On the CPU: each value by itself. The sequence is a vector, or has a row for each of the values.
+/// The search on the CPU. The sequence is a vector, or has a row for each row of the values.
 fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
     if sorted.dtype() == DType::U8 && values.dtype() == DType::U8 {
         // Vectors of bytes would have to be widened for each comparison.
@@ -156,7 +158,7 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
                     if is_vector {
                         return places_of(sorted, values, right, out);
                     }
-                    // A row after another, of which the first may have begun before.
+                    // Row by row; the first row may have begun in the chunk before.
                     let (mut at, mut rest) = (start, out);
                     while !rest.is_empty() {
                         let len = (rows_of - at % rows_of).min(rest.len());
@@ -172,13 +174,13 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
     })
 }
 
-/// Searches that are worth handing to another thread.
+/// The searches of a task.
 const SEARCHES: usize = 2048;
 
-/// Values that are searched at a time: a processor computes for some while it waits for the elements of others.
+/// Values that are searched together, so that the loads of one overlap with the comparisons of others.
 const TOGETHER: usize = 8;
 
-/// How many elements are before each value. All are before NaN.
+/// The number of elements before each value. All elements are before NaN.
 fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
     match right {
         true => search(sorted, values, |element, value| element > value, out),
@@ -224,7 +226,7 @@ fn search_together<T: Num, const N: usize>(
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// Which elements are among those of `elements`, which has any shape. NaN is among none.
+    /// Which elements are equal to one of `elements`, which may have any shape. NaN equals none.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -238,8 +240,8 @@ impl<K: Numeric> Tensor<K> {
         no_grad(|| isin(self.raw(), elements.raw())).map(Raw::typed)
     }
 
-    /// The most frequent element along a dimension, which goes away, and the last of its places: the smallest of several. PyTorch's
-    /// default is −1.
+    /// The most frequent element along a dimension, which is removed, and the last of its places. If several are
+    /// equally frequent, the smallest of them. PyTorch's default is −1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -270,7 +272,7 @@ fn isin(x: &Raw, elements: &Raw) -> Result<Raw> {
     sorted.index_select(0, places.reshape(-1)?.raw())?.reshape_to(*x.shape())?.eq(&x)
 }
 
-/// The place of the most frequent element; the dimension stays.
+/// The place of the most frequent element; the dimension stays, with size 1.
 fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     let op = "mode";
     let at = x.shape().dim(op, dim)?;
@@ -287,7 +289,7 @@ fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     sizes[at] = size as isize;
     let numbers =
         Tensor::arange(0, size as i64, 1)?.to(x.storage.device())?.raw().reshape(&sizes)?.expand(*x.shape())?;
-    // Where a run of equal elements begins, and how many are in it so far.
+    // Where each run of equal elements begins, and how many elements it has so far.
     let is_new = sorted.narrow(dim, 1, size - 1)?.ne(&sorted.narrow(dim, 0, size - 1)?)?;
     let zero = number_like(op, &numbers, Scalar::Int(0))?;
     let starts = choose(op, &is_new, &numbers.narrow(dim, 1, size - 1)?, &zero)?;
@@ -297,7 +299,7 @@ fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     Ok(order.gather(dim, &last)?.typed())
 }
 
-/// All values at once, by halving the part of the sequence in which each has its place.
+/// A binary search of all values at once.
 fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result<Raw> {
     let (shape, is_vector) = (*values.shape(), sorted.rank() == 1);
     let is_like = sorted.rank() == shape.rank() && shape.rank() > 0 && {
@@ -325,8 +327,8 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The different elements in order, for each element of this tensor the place of its like among them, and how often each
-    /// occurs: PyTorch's `unique` with `return_inverse` and `return_counts`. Waits for a device.
+    /// The distinct elements in ascending order, for each element of this tensor its index among them, and how often
+    /// each occurs: PyTorch's `unique` with `return_inverse` and `return_counts`. Waits for a device.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -369,7 +371,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// How often each of some whole numbers occurs that lie close together: counting is faster than sorting.
+/// Counts of integers from a small range: counting is faster than sorting.
 pub(super) struct Tally {
     least: i64,
     /// How far each number is from the least one.
@@ -379,10 +381,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// So many distances are counted however few numbers there are.
+    /// A range of this many distances is counted even if there are fewer numbers.
     const FEW: usize = 256;
 
-    /// Of a vector on the CPU; none if it has floats, or numbers that lie too far apart.
+    /// Counts a vector on the CPU. `None` if it is empty, has floats, or has too wide a range, or is on another device.
     pub(super) fn of(flat: &Raw) -> Result<Option<Tally>> {
         let n = flat.shape().elements();
         if n == 0 || flat.dtype().is_float() || !flat.storage.device().is_cpu() {

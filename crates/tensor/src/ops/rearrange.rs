@@ -1,4 +1,4 @@
-//! Elements in another order, repeated, or with others around them: copies made of views, joins and selections by index.
+//! Elements reordered, repeated or padded: copies made of views, joins and selections by index.
 
 use super::cat;
 use super::flip::flip;
@@ -45,7 +45,8 @@ impl<K: Kind> Tensor<K> {
         flip(self.raw(), dims).map(Raw::typed)
     }
 
-    /// The elements moved by `shifts` along `dims`, one shift for each; what leaves at one end comes back at the other.
+    /// The elements moved by `shifts` along `dims`, one shift for each. Elements that leave at one end come back at
+    /// the other.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -54,7 +55,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, or not one shift for each.
+    /// [`Error::Argument`] if there is no such dimension, or there are more or fewer shifts than dimensions.
     pub fn roll(&self, shifts: &[isize], dims: &[isize]) -> Result<Tensor<K>> {
         roll(self.raw(), shifts, dims).map(Raw::typed)
     }
@@ -73,7 +74,7 @@ impl<K: Kind> Tensor<K> {
         repeat(self.raw(), repeats.into_shape()?).map(Raw::typed)
     }
 
-    /// As [`Tensor::repeat`]; where there are fewer sizes than dimensions, they are those of the last ones.
+    /// As [`Tensor::repeat`], but if there are fewer sizes than dimensions, they are the sizes of the last dimensions.
     ///
     /// # Errors
     /// As [`Tensor::repeat`].
@@ -94,14 +95,15 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, or no room for one more.
+    /// [`Error::Argument`] if there is no such dimension, or the tensor already has the most dimensions possible.
     pub fn repeat_interleave(&self, repeats: usize, dim: isize) -> Result<Tensor<K>> {
         let dim = self.shape().dim("repeat_interleave", dim)?;
         repeated(self.raw(), dim, dim + 1, repeats).map(Raw::typed)
     }
 
-    /// With elements put in front of and behind the last dimensions, or taken away: `[left, right, top, bottom, …]`, from the
-    /// last dimension on; PyTorch's `F.pad`. Any number of dimensions may be padded in any mode.
+    /// Pads the last dimensions in front and behind, or cuts them where a size is negative. `sizes` are
+    /// `[left, right, top, bottom, …]`, beginning with the last dimension, as in PyTorch's `F.pad`. Any number of
+    /// dimensions may be padded in any mode.
     ///
     /// ```
     /// # use pagelock_tensor::{PadMode, Tensor};
@@ -112,8 +114,8 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for an odd number of sizes, or more than the dimensions have; for more than there is to take away, or
-    /// to mirror.
+    /// [`Error::Argument`] for an odd number of sizes or more than two per dimension, or if there are too few
+    /// elements to cut off or to mirror.
     pub fn pad(&self, sizes: &[isize], mode: PadMode) -> Result<Tensor<K>> {
         pad(self.raw(), sizes, mode).map(Raw::typed)
     }
@@ -129,18 +131,19 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, for a window that is larger, or a step of 0.
+    /// [`Error::Argument`] if there is no such dimension, for a window that is larger than the dimension, or a step
+    /// of 0.
     pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Tensor<K>> {
         unfold(self.raw(), dim, size, step).map(Raw::typed)
     }
 }
 
-/// `len` entries of a dimension, by number.
+/// `len` entries of a dimension, of which entry `i` is entry `number(i)` of `x`.
 pub(super) fn entries(x: &Raw, dim: isize, len: usize, number: impl Fn(usize) -> usize) -> Result<Raw> {
     x.index_select(dim, numbers(len, x, number)?.raw())
 }
 
-/// `number` of 0, 1, …, where `x` is.
+/// `number(0)`, `number(1)`, … on the device of `x`.
 fn numbers(len: usize, x: &Raw, number: impl Fn(usize) -> usize) -> Result<Tensor<Int>> {
     let numbers = Tensor::<Int>::build(len, |numbers: &mut [i64]| {
         numbers.iter_mut().enumerate().for_each(|(i, entry)| *entry = number(i) as i64);
@@ -182,7 +185,7 @@ fn repeat(x: &Raw, repeats: Shape) -> Result<Raw> {
     })
 }
 
-/// With all dimensions repeated in one copy, if a tensor has as many dimensions as that takes.
+/// Repeats all dimensions in one copy; `None` if that takes more dimensions than a tensor can have.
 fn repeated_at_once(x: &Raw, repeats: &Shape) -> Result<Option<Raw>> {
     let n_repeated = repeats.iter().filter(|&&repeats| repeats != 1).count();
     if x.rank() + n_repeated > MAX_RANK {
@@ -202,7 +205,7 @@ fn repeated_at_once(x: &Raw, repeats: &Shape) -> Result<Option<Raw>> {
     x.reshape_to(apart)?.expand(wide)?.reshape_to(shape).map(Some)
 }
 
-/// With a dimension repeated: as a whole (`at` is `dim`), or entry by entry (`at` is `dim + 1`).
+/// Repeats a dimension: as a whole (`at` is `dim`), or entry by entry (`at` is `dim + 1`).
 fn repeated(x: &Raw, dim: usize, at: usize, repeats: usize) -> Result<Raw> {
     let mut wide = *x.shape();
     wide.insert(at, repeats)?;
@@ -226,7 +229,7 @@ pub(super) fn pad(x: &Raw, sizes: &[isize], mode: PadMode) -> Result<Raw> {
     sizes.filter(|(_, around)| *around != [0, 0]).try_fold(x.clone(), |x, (dim, around)| pad_dim(&x, dim, around, mode))
 }
 
-/// `x` with a number around it, and without what is cut off.
+/// Pads `x` with a number, and cuts it where sizes are negative.
 fn surrounded(x: &Raw, sizes: impl Iterator<Item = (usize, [isize; 2])>, value: f64) -> Result<Raw> {
     let (mut kept, mut shape, mut starts) = (x.clone(), *x.shape(), [0; MAX_RANK]);
     for (dim, [before, after]) in sizes {
@@ -281,7 +284,7 @@ fn padded_len(x: &Raw, dim: usize, [before, after]: [isize; 2], most: isize) -> 
     Ok(len as usize)
 }
 
-/// With entries of its own beyond the edges of a dimension.
+/// Pads a dimension with elements of `x`, or cuts it.
 fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Result<Raw> {
     let size = x.shape()[dim] as isize;
     let most = match mode {
@@ -296,7 +299,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
     if len >= front + back {
         return around(x, dim, [before, after], mode);
     }
-    // All that is left is from beyond an edge.
+    // Nothing is left of `x` itself, only padding.
     let number = |i: isize| match mode {
         PadMode::Replicate => i.clamp(0, size - 1),
         PadMode::Circular => i.rem_euclid(size),
@@ -307,10 +310,10 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
     entries(x, dim as isize, len, |i| number(i as isize - before) as usize)
 }
 
-/// What is kept of `x`, between what comes in front of it and behind it.
+/// Joins the kept part of `x` with the padding in front of it and behind it.
 fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Result<Raw> {
     let (at, size) = (dim as isize, x.shape()[dim]);
-    // Those that start there in the order of the dimension; mirrored ones are turned.
+    // `n` entries beside the kept part, from the mode's start on; mirrored ones are flipped.
     let beside = |n: isize, [circular, reflect, replicate]: [usize; 3]| {
         let n = n.max(0) as usize;
         match mode {
@@ -326,14 +329,14 @@ fn around(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> Re
     let last = size.saturating_sub(1);
     let front = beside(before, [size.saturating_sub(n_front), 1, 0])?;
     let back = beside(after, [0, last.saturating_sub(n_back), last])?;
-    // The last view of `x` that is made, so that the others' gradients are added to its own.
+    // This is the last view of `x` to be made, so that the gradients of the others are added to its gradient.
     let [cut_front, cut_back] = [before, after].mapped(|n| n.min(0).unsigned_abs());
     let kept = x.narrow(at, cut_front, size - cut_front - cut_back)?;
     let parts: Vec<&Raw> = front.iter().chain([&kept]).chain(&back).filter(|part| part.shape()[dim] > 0).collect();
     if parts.is_empty() { Ok(kept) } else { cat(&parts, at) }
 }
 
-/// So many entries are joined one by one, which takes less time than making them one tensor first.
+/// Up to this many entries are joined one by one, which takes less time than making them one tensor first.
 const FEW: usize = 3;
 
 fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
@@ -363,7 +366,7 @@ impl View for Unfold {
         Ok(layout)
     }
 
-    /// Windows are added where they overlap, in their order.
+    /// Gradients of windows are added where windows overlap, in the order of the windows.
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         let Unfold { dim, size, step } = *self;
         let mut order: Vec<isize> = (0..input.rank() as isize).collect();
@@ -381,12 +384,13 @@ impl View for Unfold {
     }
 }
 
-/// From more windows on at one place, their sum is not made of that many tensors. The sum of two halves is rounded once, as one of
-/// `f32` is.
+/// If more windows than this overlap, their sum is not made of one tensor per window. Of half types only two are
+/// added so, because a sum of two is rounded once, as one in `f32` is.
 const MOST_OVERLAPPING: usize = 8;
 
 impl Unfold {
-    /// The sum of windows: the parts of a step's length of all of them lie one behind the other, without overlapping.
+    /// The sum of windows as a sum of `overlapping` tensors. Tensor `k` has the `k`-th part of all windows, each as
+    /// long as a step, side by side.
     fn in_steps(&self, input: &Shape, windows: &Raw, overlapping: usize) -> Result<Raw> {
         let &Unfold { dim, size, step } = self;
         let seen = windows.shape()[dim] * step;

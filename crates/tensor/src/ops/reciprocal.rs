@@ -9,7 +9,8 @@ use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
 use crate::tensor::Tensor;
 
-/// −g · dividend / x²: the derivative of a number over a tensor, in one operation, because parts of it may be too large for halves.
+/// −g · dividend / x²: the derivative of a number over a tensor. It is one operation, because its parts may be too
+/// large for halves.
 pub(super) struct ScalarOverGrad(pub(super) Scalar);
 
 per_type! { ScalarOverGrad[2]: Real }
@@ -24,7 +25,7 @@ impl Op<2> for ScalarOverGrad {
 impl Derivative<2> for ScalarOverGrad {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives: the same of `h` for `g`, and −2 · h · (the result) / x for `x`.
+    /// With `h` the incoming gradient: this operation applied to `h` for `g`, and −2 · h · (the result) / x for `x`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (grad, x) = (saved.input(0), saved.input(1));
         let of = |grad: &Tensor| apply(ScalarOverGrad(self.0), [grad, x]);

@@ -1,4 +1,4 @@
-//! Reductions: sums, extremes and what follows from them, over any axes.
+//! Reductions over any axes: sums, means, variances, extremes and their indices.
 //!
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
@@ -20,7 +20,7 @@ use crate::scratch;
 use crate::shape::{Axes, AxisSet, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
 
-/// Which axes go, and whether they stay as size 1.
+/// Which axes are reduced, and whether they are kept with size 1.
 #[derive(Clone, Copy)]
 pub(super) struct Reduced {
     pub(super) axes: AxisSet,
@@ -32,13 +32,14 @@ impl Reduced {
         input.reduced(self.axes, self.keepdim)
     }
 
-    /// How many elements make one result.
+    /// The number of elements per result.
     pub(super) fn count(&self, input: &Shape) -> usize {
         input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
     }
 
-    /// The results as channels of the input, if they lie so, and planes are long or samples many and short: otherwise numbers for each
-    /// element of a sample would take as much room as the input, or rows of the same columns would lie far apart.
+    /// The input as channels, one per result, if it has that form, and planes are long or samples are many and short.
+    /// Otherwise the numbers for each element of a sample would take as much memory as the input, or rows of the same
+    /// columns would be far apart.
     fn channels(&self, input: &Shape) -> Option<Channels> {
         let is_kept = |&dim: &usize| !self.axes.contains(dim);
         let first = (0..input.len()).find(is_kept).unwrap_or(0);
@@ -50,7 +51,7 @@ impl Reduced {
         is_plain.then_some(Channels { outer, channels, inner })
     }
 
-    /// A result, or its gradient, seen in the shape of the input.
+    /// A view of a result, or of its gradient, in the shape of the input.
     pub(super) fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
         result.reshape_to(input.reduced(self.axes, true))?.expand(input)
     }
@@ -62,10 +63,10 @@ macro_rules! reduction {
         impl<$($kind)*> $tensor {
             $(#[$doc])*
             ///
-            /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several; they go away.
+            /// `axes`: `..` for all, `-1` for one, `[0, 2]` for several. They are removed.
             ///
             /// # Errors
-            /// [`Error::Argument`](crate::Error::Argument) for axes that there are not, or where nothing has no such value.
+            /// [`Error::Argument`](crate::Error::Argument) for axes out of range, or for no elements if one is needed.
             pub fn $method(&self, axes: impl Axes) -> Result<$tensor> {
                 $function(self.raw(), Reduced { axes: axes.resolve(stringify!($method), self.shape())?, keepdim: false }).map(Raw::typed)
             }
@@ -100,12 +101,12 @@ reduction! { [K: Numeric] Tensor<K>,
     sum, sum_keepdim => sum
 }
 reduction! { [] Tensor,
-    /// The mean over `axes`; NaN over nothing.
+    /// The mean over `axes`; NaN if there are no elements.
     mean, mean_keepdim => mean
 }
 reduction! { [K: Numeric] Tensor<K>,
-    /// The largest element over `axes`; NaN wins. Where several are largest, each gets an equal share of the gradient;
-    /// where NaN is, all gradients are NaN (both as PyTorch's `amax`).
+    /// The largest element over `axes`; NaN wins. If several elements are largest, each gets an equal share of the
+    /// gradient; if the largest is NaN, all gradients are NaN (both as in PyTorch's `amax`).
     max, max_keepdim => max
 }
 reduction! { [K: Numeric] Tensor<K>,
@@ -151,7 +152,7 @@ pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw>
     if is_max { max(x, reduced) } else { min(x, reduced) }
 }
 
-/// Sums: what other reductions change something of.
+/// The sum, which other reductions modify.
 pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
     name: "sum",
     accumulator: Accumulator::Computing,
@@ -233,7 +234,7 @@ impl<R: Real> CpuKernel<R, 1> for Mean {
     }
 }
 
-/// Of the axes, with that subtracted from the number of elements.
+/// The variance over axes, with this number subtracted from the number of elements.
 struct Variance(Reduced, f64);
 
 impl Variance {
@@ -325,7 +326,7 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
     }
 }
 
-/// `factor · g · (x − mean)` on the CPU, for g of x's shape that is the same along the reduced dimensions.
+/// `factor · g · (x − mean)` on the CPU, for a g of x's shape that is constant along the reduced dimensions.
 fn variance_grad([x, grad]: [&Raw; 2], reduced: Reduced, factor: f64) -> Result<Raw> {
     on_cpu("var", [Some(x), Some(grad)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         by_real!(inputs.dtype(), R => {
@@ -373,7 +374,7 @@ fn variance_grad_of_reals<R: Real>(
     computed.map_err(Error::scratch("var"))
 }
 
-/// How many there are, their mean, and how far they are from it.
+/// Folds elements to their number, their mean, and the sum of their squared deviations.
 #[derive(Clone, Copy)]
 struct Spread;
 
@@ -397,12 +398,12 @@ impl<R: Real> cpu::Fold<R> for Spread {
 }
 
 impl Tensor {
-    /// Summed over the dimensions along which a tensor of shape `shape` was broadcast to this one's.
+    /// Sums over the dimensions along which a tensor of shape `shape` was broadcast to this tensor's shape.
     pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Tensor> {
         self.raw().sum_to(shape).map(Raw::typed)
     }
 
-    /// The tensor in the precision that it computes in: of `f32` and `f64`, the tensor itself.
+    /// The tensor in its computing precision; for `f32` and `f64`, the tensor itself.
     pub(crate) fn widened(&self) -> Result<Tensor> {
         self.to_dtype(self.dtype().computing())
     }
@@ -471,7 +472,8 @@ impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
     }
 }
 
-/// `grad · hit / shares`, for counts that integers would truncate. No share at all is NaN: nothing equals it.
+/// `grad · hit / shares`, divided in `f64`, since integers would truncate. Without any share the extreme is NaN,
+/// which equals nothing; then the result is NaN.
 struct Share;
 
 per_type! { Share[3]: Num }
@@ -525,7 +527,7 @@ fn to_f64<T: Element>(x: T) -> f64 {
 }
 
 impl Raw {
-    /// Summed over the dimensions along which a tensor of shape `shape` was broadcast to this one's.
+    /// Sums over the dimensions along which a tensor of shape `shape` was broadcast to this tensor's shape.
     pub(crate) fn sum_to(&self, shape: &Shape) -> Result<Raw> {
         let lead = self.rank() - shape.rank();
         let mut axes = [0isize; crate::shape::MAX_RANK];
@@ -542,7 +544,7 @@ impl Raw {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The index of the smallest element along `dim`, which goes away; the first of equals, and NaN counts as smallest.
+    /// The index of the smallest element along `dim`, which is removed; the first of equals. NaN counts as smallest.
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -559,10 +561,10 @@ impl<K: Numeric> Tensor<K> {
         self.raw().argmin_keepdim(dim).map(Raw::typed)
     }
 
-    /// The index of the largest element along `dim`, which goes away; the first of equals, and NaN counts as largest.
+    /// The index of the largest element along `dim`, which is removed; the first of equals. NaN counts as largest.
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, or along one of size 0.
+    /// [`Error::Argument`] if there is no such dimension, or its size is 0.
     pub fn argmax(&self, dim: isize) -> Result<Tensor<Int>> {
         self.raw().argmax(dim).map(Raw::typed)
     }

@@ -1,5 +1,6 @@
-//! Running extremes and logarithms of sums along a dimension. On a device they look one, two, four, … places back, so that every
-//! step doubles how many elements are in each result.
+//! Running extremes, and running logarithms of sums of exponentials, along a dimension. On a device, each step
+//! combines a result with the one that is 1, 2, 4, … places before it, so every step doubles the number of elements
+//! in each result.
 
 use super::{cat, choose};
 use crate::autocast::{no_autocast, prepared};
@@ -16,8 +17,8 @@ use crate::scratch;
 use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 impl<K: Numeric> Tensor<K> {
-    /// The largest of the elements up to each along a dimension, and its place: the last one of equals. NaN is larger than all
-    /// numbers.
+    /// For each element, the largest of the elements up to it along a dimension, and its place: the last one of
+    /// equals. NaN is larger than all numbers.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -32,8 +33,8 @@ impl<K: Numeric> Tensor<K> {
         running_extreme(self.raw(), "cummax", dim, Raw::ge)
     }
 
-    /// The smallest of the elements up to each along a dimension, and its place; see [`Tensor::cummax`]. NaN is smaller than all
-    /// numbers here.
+    /// For each element, the smallest of the elements up to it along a dimension, and its place; see
+    /// [`Tensor::cummax`]. NaN is smaller than all numbers here.
     ///
     /// # Errors
     /// As [`Tensor::cummax`].
@@ -62,7 +63,7 @@ fn running_extreme<K: Numeric>(
         let [later, earlier] = [(step, &values), (0, &values)].mapped(|(start, x)| x.narrow(dim, start, size - step));
         let (later, earlier) = (later?, earlier?);
         let is_nan = later.ne(&later)?;
-        let stays = wins(&later, &earlier)?.add(&is_nan)?; // of truth values: or
+        let stays = wins(&later, &earlier)?.add(&is_nan)?; // for truth values, `add` is *or*
         values = cat(&[&values.narrow(dim, 0, step)?, &choose(op, &stays, &later, &earlier)?], dim)?;
         let chosen = choose(op, &stays, &places.narrow(dim, step, size - step)?, &places.narrow(dim, 0, size - step)?)?;
         places = cat(&[&places.narrow(dim, 0, step)?, &chosen], dim)?;
@@ -100,7 +101,7 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
 /// Rows that are computed side by side, in vectors.
 const SIDE_BY_SIDE: usize = 16;
 
-/// At most [`SIDE_BY_SIDE`] rows of `n` numbers.
+/// Running logarithms of at most [`SIDE_BY_SIDE`] rows of `n` numbers.
 fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memory::Result<()> {
     scratch::with(n * SIDE_BY_SIDE, |columns: &mut [R]| {
         columns.set_to(R::ZERO);
@@ -115,7 +116,7 @@ fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memo
     })
 }
 
-/// Of lines of `inner` numbers each becomes ln Σ eˣ of all up to it.
+/// Replaces each number by ln Σ eˣ over its column up to it; lines have `inner` numbers.
 fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) {
     for at in (inner..lines.len()).step_by(inner) {
         let (before, now) = lines[at - inner..].split_at_mut(inner);
@@ -123,7 +124,7 @@ fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) {
     }
 }
 
-/// ln(eᵃ + eᵇ), as `logaddexp` has it.
+/// ln(eᵃ + eᵇ), computed as in `logaddexp`.
 fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
     cpu::vectorized_widely(
         #[inline(always)]
@@ -158,7 +159,7 @@ fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
     })
 }
 
-/// Of `x`, which is `[n, inner]`, along its first dimension. NaN wins against all.
+/// The places of running extremes of `x`, `[n, inner]`, along its first dimension. NaN always wins.
 fn running_places<T: Num>(x: &[T], inner: usize, out: &mut [i64], wins: impl Fn(T, T) -> bool) {
     if inner == 1 {
         let (mut best, mut place) = (x[0], 0);
@@ -186,7 +187,7 @@ fn steps(size: usize) -> impl Iterator<Item = usize> {
 }
 
 impl Tensor {
-    /// ln Σ eˣ over the elements up to each along a dimension, without overflow.
+    /// For each element, ln Σ eˣ over the elements up to it along a dimension, without overflow.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
@@ -220,8 +221,9 @@ struct LogCumSumExp {
 impl Derivative<1> for LogCumSumExp {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With y the result, ∂/∂x[k] is Σ g[i] · e^(x[k] − y[i]) for i ≥ k, which is e^(x[k] − y[k]) · s[k] with
-    /// s[k] = g[k] + e^(y[k] − y[k + 1]) · s[k + 1]: no exponent is above 0. What is equal, also infinite, has the difference 0.
+    /// With y the result, ∂/∂x[k] is Σ g[i] · e^(x[k] − y[i]) for i ≥ k, which is e^(x[k] − y[k]) · s[k] with s[k] =
+    /// g[k] + e^(y[k] − y[k + 1]) · s[k + 1]: no exponent is above 0. The difference of equal numbers is 0, even if
+    /// they are infinite.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let difference = |a: &Tensor, b: &Tensor| a.sub(b)?.masked_fill(&a.eq(b)?, 0.0);
         let (x, grad, dim) = (saved.input(0).widened()?, grad.widened()?, self.dim as isize);

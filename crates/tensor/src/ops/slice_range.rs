@@ -8,7 +8,7 @@ use crate::inlined::Array;
 ///
 /// `[1, -1]` is Python's `1:-1`. (Rust's `1..-1` means the same here, but Clippy takes it for an empty range.)
 pub trait SliceRange: Sealed {
-    /// The first index and the one after the last, cut to `0..=size`.
+    /// The first index and the one after the last, clamped to `0..=size`.
     #[doc(hidden)]
     fn within(self, size: usize) -> [isize; 2];
 }

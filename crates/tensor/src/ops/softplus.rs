@@ -60,7 +60,8 @@ scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.
 "x * beta > threshold ? x : ((x * beta < 0 ? R(0) : x * beta) + log1p_exp(-magnitude(x * beta))) * inverse",
 |saved, grad| apply(SoftplusGrad(op.0), [grad, saved.input(0)]) }
 
-/// The gradient times the sigmoid of β·x, or the gradient where that is above the threshold: the derivative of [`Softplus`].
+/// The gradient times the sigmoid of β·x, or the gradient where β·x is above the threshold: the derivative of
+/// [`Softplus`].
 struct SoftplusGrad(Bend);
 
 per_type! { SoftplusGrad[2]: Real }
@@ -77,8 +78,8 @@ impl Op<2> for SoftplusGrad {
 impl Derivative<2> for SoftplusGrad {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives and s the sigmoid of β·x: the same of `h` for `g`, and h · g · β · s · (1 − s) for
-    /// `x`, but 0 above the threshold.
+    /// With `h` the incoming gradient and s the sigmoid of β·x: this operation applied to `h` for `g`, and h · g · β
+    /// · s · (1 − s) for `x`, but 0 above the threshold.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (grad, x) = (saved.input(0), saved.input(1));
         let for_x = || {

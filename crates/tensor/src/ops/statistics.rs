@@ -1,4 +1,5 @@
-//! Reductions made of sums, extremes and variances: deviations, norms, products, logarithms of sums, extremes with their places.
+//! Reductions made of sums, extremes and variances: standard deviations, norms, products, logsumexp, and extremes
+//! with their places.
 
 use super::elementwise::{formula, scalar};
 use super::others;
@@ -50,7 +51,7 @@ fn std_of_sample(x: &Raw, reduced: Reduced) -> Result<Raw> {
     std_of(x, reduced, 1.0)
 }
 
-/// Half types as `f32` between, which holds their squares.
+/// Half types are converted to `f32` in between, which holds their squares.
 fn std_of(x: &Raw, reduced: Reduced, correction: f64) -> Result<Raw> {
     let variance = var_of(&x.converted(x.dtype().computing())?, reduced, correction)?;
     apply_raw(Root, [&variance])?.converted(x.dtype())
@@ -73,8 +74,8 @@ fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
     Ok(record("logsumexp", LogSumExp(reduced), [Some(x), None], out))
 }
 
-/// The largest elements are taken away first. An infinite one is not: its power is 0 or infinite. Half types are added in `f32`: a
-/// sum of many powers may be too large for an `f16`, though its logarithm is not.
+/// The largest element is subtracted first, unless it is infinite: its exponential is 0 or infinite. Half types are
+/// summed in `f32`: a sum of many exponentials may be too large for an `f16`, though its logarithm is not.
 fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
     let (kept, computing) = (Reduced { keepdim: true, ..reduced }, x.dtype().computing());
     let most: Tensor = extreme_of(x, kept, true)?.typed();
@@ -152,7 +153,7 @@ impl<R: Real> CpuKernel<R, 3> for ScaledPower {
     }
 }
 
-/// In the type of sums.
+/// Converts to the type of sums.
 fn in_sums(x: &Raw) -> Result<Raw> {
     if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
 }
@@ -165,7 +166,7 @@ fn prod(x: &Raw, reduced: Reduced) -> Result<Raw> {
 struct Product(Reduced);
 
 impl Product {
-    /// How the elements of a product lie, if its axes are beside each other.
+    /// The sizes of the tensor around the axes of the product, if these are adjacent.
     fn lines(&self, shape: &Shape) -> Option<Lines> {
         let is_reduced = |dim: &usize| self.0.axes.contains(*dim);
         let (first, last) = ((0..shape.len()).find(is_reduced)?, (0..shape.len()).rfind(is_reduced)?);
@@ -195,7 +196,8 @@ impl Op<1> for Product {
 impl Derivative<1> for Product {
     const SAVES: Saves = Saves::Inputs;
 
-    /// Each element's gradient is the product of all others, which is made of products of halves: no element is divided by.
+    /// The gradient of an element is the product of all others, made from products of halves of the row, without
+    /// division.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let (x, dtype) = (saved.input(0), saved.input(0).dtype());
         if x.is_empty() {
@@ -329,7 +331,8 @@ impl<R: Real> cpu::Fold<R> for Squares {
 }
 
 impl Tensor {
-    /// [`Tensor::var`] with n − `correction` in the denominator, but not below 0: 0 for that of a whole population.
+    /// [`Tensor::var`] with n − `correction` in the denominator, but not below 0. A correction of 0 gives a
+    /// population's variance.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -353,8 +356,8 @@ impl Tensor {
         std_of(self.raw(), Reduced { axes, keepdim: false }, correction).map(Raw::typed)
     }
 
-    /// The `p`-norm over `axes`: (Σ |x|ᵖ)^(1/p), of ∞ and −∞ the largest and the smallest magnitude, of 0 the number of
-    /// elements that are not 0.
+    /// The `p`-norm over `axes`: (Σ |x|ᵖ)^(1/p). For `p` = ∞ and −∞ it is the largest and the smallest magnitude, for
+    /// 0 the number of elements that are not 0.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -363,7 +366,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not, or an extreme of nothing.
+    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist, or the extreme of no elements.
     pub fn norm(&self, p: f64, axes: impl Axes) -> Result<Tensor> {
         norm(self.raw(), p, Reduced { axes: axes.resolve("norm", self.shape())?, keepdim: false })
     }
@@ -377,8 +380,8 @@ impl Tensor {
     }
 }
 
-/// Half types as `f32` between, which holds their squares; one pass over all elements widens them itself, but its gradient is
-/// rounded once if it begins with `f32`.
+/// Half types are converted to `f32` in between, which holds their squares. The single pass of the 2-norm widens them
+/// itself, but its gradient is rounded only once if the input is converted first.
 fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
     let x = prepared_raw(Precision::F32UnderAutocast, x)?;
     let dtype = x.dtype();
@@ -402,8 +405,8 @@ fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The largest element along `dim`, which goes away, and its place: the first of equals, NaN before all. The gradient
-    /// goes to that place alone; [`Tensor::max`] shares it among equals.
+    /// The largest element along `dim`, which is removed, and its place: the first of equals, and NaN before all
+    /// numbers. The gradient goes to that place alone; [`Tensor::max`] shares it among equals.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -418,7 +421,7 @@ impl<K: Numeric> Tensor<K> {
         with_places(self.raw(), self.raw().argmax_keepdim(dim)?, dim)
     }
 
-    /// The smallest element along `dim`, which goes away, and its place; see [`Tensor::max_dim`].
+    /// The smallest element along `dim`, which is removed, and its place; see [`Tensor::max_dim`].
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
@@ -432,24 +435,24 @@ fn with_places<K: Numeric>(x: &Raw, places: Raw, dim: isize) -> Result<(Tensor<K
 }
 
 impl<K: Kind> Tensor<K> {
-    /// Whether any element over `axes` is true (of numbers: not 0). Of nothing: false.
+    /// Whether any element over `axes` is true (of numbers: not 0). Without elements: false.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not.
+    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist.
     pub fn any(&self, axes: impl Axes) -> Result<Tensor<Bool>> {
         truth("any", self.raw(), axes.resolve("any", self.shape()).map(|axes| Reduced { axes, keepdim: false })?, true)
     }
 
-    /// Whether all elements over `axes` are true (of numbers: not 0). Of nothing: true.
+    /// Whether all elements over `axes` are true (of numbers: not 0). Without elements: true.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not.
+    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist.
     pub fn all(&self, axes: impl Axes) -> Result<Tensor<Bool>> {
         truth("all", self.raw(), axes.resolve("all", self.shape()).map(|axes| Reduced { axes, keepdim: false })?, false)
     }
 }
 
-/// The largest or the smallest of truth values as bytes.
+/// *Any* is the largest truth value, *all* the smallest, computed as bytes.
 fn truth(op: &'static str, x: &Raw, reduced: Reduced, any: bool) -> Result<Tensor<Bool>> {
     if reduced.count(x.shape()) == 0 {
         let value = Scalar::Int(i64::from(!any));

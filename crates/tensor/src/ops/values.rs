@@ -1,4 +1,4 @@
-//! Functions of pairs whose derivative needs care: sums of exponentials, hypotenuses, steps, what is close.
+//! Functions of pairs whose derivative needs care: sums of exponentials, hypotenuses, steps, closeness.
 
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
@@ -16,7 +16,7 @@ use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
-// ln(eᵃ + eᵇ), without overflow. The derivatives are the shares of the two in the sum.
+// ln(eᵃ + eᵇ), without overflow. The derivatives are the shares of eᵃ and eᵇ in the sum.
 binary! { LogAddExp: Real, "logaddexp", Inputs, map2_longest: |a, b| {
     let (more, less) = if a > b || a.is_nan() { (a, b) } else { (b, a) };
     if a == b { a + (T::ONE + T::ONE).ln() } else { more + (less - more).log1p_exp() }
@@ -55,7 +55,7 @@ binary! { Hypot: Real, "hypot", Inputs, map2_longest: |a, b| {
     apply(HypotGrad, [grad, saved.input(1), saved.input(0)]),
 ] }
 
-// x · ln(y), and 0 where x is 0 and y is a number. The derivatives are those of x · ln(y) where y is positive.
+// x · ln(y), and 0 where x is 0 and y is not NaN. The derivatives are those of x · ln(y) where y is positive.
 binary! { XLogY: Real, "xlogy", Inputs, map2_long: |x, y| {
     let product = x * y.ln();
     if x == T::ZERO && !y.is_nan() { T::ZERO } else { product }
@@ -64,7 +64,7 @@ binary! { XLogY: Real, "xlogy", Inputs, map2_long: |x, y| {
     together("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| grad.mul(&x.div(&without_nothing(&x, &y)?)?)),
 ] }
 
-/// `y`, and 1 where `xlogy(x, y)` is 0 because `x` is, though the logarithm is no number.
+/// `y`, but 1 where `x` is 0 and `y` is infinite or not positive: there `xlogy(x, y)` is 0.
 fn without_nothing(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
     y.masked_fill(&x.eq_scalar(0.0)?.logical_and(&outside)?, 1.0)
@@ -149,7 +149,7 @@ impl<R: Real> CpuKernel<R, 3> for HypotGrad {
     }
 }
 
-// 0 below 0, 1 above 0. It is called with what has no place in the graph.
+// 0 below 0, 1 above 0. Its inputs are detached.
 binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     at_zero
 } else if x > T::ZERO {
@@ -158,7 +158,7 @@ binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     T::ZERO
 }, "x == R(0) ? at_zero : x > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
-// Exponential variables, of uniform ones, under weights. It is called with what has no place in the graph.
+// Weights over exponential variables, which are computed from uniform ones. Its inputs are detached.
 binary! { Race: Real, "multinomial", Nothing, map2_longest: |weight, drawn| weight / -(-drawn).ln_1p(), "weight / -log1p(-drawn)",
 |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
@@ -170,7 +170,8 @@ per_type! { Hypot[2]: Real }
 per_type! { XLogY[2]: Real }
 
 impl Tensor {
-    /// Weights over exponential variables, which are made of uniform ones: the largest is each with the probability of its weight.
+    /// Weights over exponential variables, which are computed from uniform ones: an element is the largest with the
+    /// probability of its weight.
     pub(crate) fn race(&self, drawn: &Tensor) -> Result<Tensor> {
         apply(Race, [self, drawn])
     }
@@ -222,8 +223,8 @@ impl Tensor {
         apply(Heaviside, [&self.detach(), &values.detach()])
     }
 
-    /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults are `rtol`
-    /// 1e-5 and `atol` 1e-8. `equal_nan`: whether two NaN are close.
+    /// Where two elements differ by at most `atol + rtol · |other|`, or are equal, broadcasting. PyTorch's defaults
+    /// are `rtol` 1e-5 and `atol` 1e-8. `equal_nan` says whether two NaN are close.
     ///
     /// # Errors
     /// As [`Tensor::logaddexp`].
@@ -236,7 +237,8 @@ impl Tensor {
     }
 }
 
-/// What `f` makes of the tensors in the widest of their precisions; of half types in `f32`, rounded at the end.
+/// Calls `f` with the tensors in the widest of their precisions; for half types in `f32`, with the result rounded at
+/// the end.
 fn together<const N: usize>(
     op: &'static str,
     tensors: [&Tensor; N],

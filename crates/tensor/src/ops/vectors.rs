@@ -16,7 +16,7 @@ impl<K: Numeric> Tensor<K> {
     /// The inner product of two vectors.
     ///
     /// # Errors
-    /// [`Error::Argument`] for tensors that are no vectors, or of two lengths.
+    /// [`Error::Argument`] for tensors that are not vectors, or of different lengths.
     pub fn dot(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
         check_rank("dot", self.shape(), 1)?;
         check_rank("dot", other.shape(), 1)?;
@@ -33,8 +33,8 @@ impl<K: Numeric> Tensor<K> {
         self.matmul(vector)
     }
 
-    /// The Kronecker product: every element of this tensor times the whole other one, in its place. Of two ranks, the smaller
-    /// tensor gets dimensions of size 1 in front.
+    /// The Kronecker product: each element of this tensor is replaced by its product with the whole other tensor. The
+    /// tensor of smaller rank gets dimensions of size 1 in front.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -146,7 +146,7 @@ fn distances(x: &Tensor, y: &Tensor, p: f64) -> Result<Tensor> {
     Ok(record("cdist", Distances { p }, [Some(&x), Some(&y)], out).typed())
 }
 
-/// The derivative of [`distances`] with `p` 1 or 2, of inputs in one precision, with all batches.
+/// The derivative of [`distances`] with `p` 1 or 2, for inputs in one precision that are expanded to all batches.
 struct Distances {
     p: f64,
 }
@@ -165,7 +165,7 @@ impl Derivative<2> for Distances {
 }
 
 impl Distances {
-    /// The gradient of the rows of `x`, unrecorded, for that of the distances to the rows of `y`.
+    /// The gradient of the rows of `x`, unrecorded, from the gradient of their distances to the rows of `y`.
     fn of_rows(&self, x: &Tensor, y: &Tensor, grad: &Tensor) -> Result<Tensor> {
         let op = "cdist's gradient";
         let (sizes, grad) = ([x.size(-2)?, x.size(-1)?, y.size(-2)?], grad.to_dtype(x.dtype())?);
@@ -185,7 +185,7 @@ impl Distances {
         Ok(out.typed())
     }
 
-    /// Both gradients, recorded: of the differences of all pairs. Of rows that are equal it is 0.
+    /// Both gradients, recorded, by way of the differences of all pairs. For equal rows they are 0.
     fn composed(&self, inputs: [&Tensor; 2], grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let dtype = inputs[0].dtype();
         let [x, y, grad] = [inputs[0], inputs[1], grad].mapped(|x| x.to_dtype(dtype.computing()));

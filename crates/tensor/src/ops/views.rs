@@ -1,6 +1,6 @@
 //! Views: the same elements under another shape, order or selection, without copying.
 //!
-//! Each is a [`View`] with its layout rule and the view (or scatter) that takes a gradient back.
+//! Each is a [`View`]: a layout rule, and the view (or scatter) that maps the gradient back.
 
 use bytemuck::Pod;
 
@@ -17,8 +17,8 @@ use crate::shape::{Integer, IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// The same elements in row-major order under another shape; one size may be −1 and is inferred. Copies only where
-    /// strides cannot say it.
+    /// The same elements in row-major order under another shape; one size may be −1 and is inferred. Copies only if
+    /// no strides describe the new shape.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -38,7 +38,8 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::reshape`], but never copies.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the sizes do not multiply to the number of elements, or strides cannot say it.
+    /// [`Error::Argument`] if the sizes do not multiply to the number of elements, or no strides describe the new
+    /// shape.
     pub fn view(&self, sizes: impl IntoShape) -> Result<Tensor<K>> {
         self.raw().view(sizes.into_sizes()?.as_slice()).map(Raw::typed)
     }
@@ -66,9 +67,9 @@ impl<K: Kind> Tensor<K> {
         self.raw().unflatten(dim, sizes.into_shape()?).map(Raw::typed)
     }
 
-    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor. The elements stay where they
-    /// are. Elementwise operations lay their results alike; [`contiguous`](Tensor::contiguous) lays elements in the order of the
-    /// dimensions.
+    /// The dimensions in another order: dimension `i` of the result is dimension `order[i]` of this tensor. Elements
+    /// are not moved in memory. Results of elementwise operations have the same memory order;
+    /// [`contiguous`](Tensor::contiguous) puts elements in the order of the dimensions.
     ///
     /// # Errors
     /// [`Error::Argument`] if not every dimension is named.
@@ -101,8 +102,8 @@ impl<K: Kind> Tensor<K> {
     }
 
     /// Every `step`-th index of a range of a dimension, as Python's `x[start:end:step]`: negative bounds count from
-    /// the end, bounds beyond it are cut. The range is one of Rust's, or `[start, end]`, which reads better when one
-    /// of the bounds is negative.
+    /// the end, and bounds outside the dimension are clamped. The range is one of Rust's, or `[start, end]`, which
+    /// reads better if one of the bounds is negative.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -118,7 +119,7 @@ impl<K: Kind> Tensor<K> {
         self.raw().slice(dim, |size| range.within(size), step).map(Raw::typed)
     }
 
-    /// One index of a dimension, which goes away; negative indices count from the end.
+    /// One index of a dimension, which is removed; negative indices count from the end.
     ///
     /// # Errors
     /// [`Error::Argument`], [`Error::IndexOutOfRange`].
@@ -137,7 +138,7 @@ impl<K: Kind> Tensor<K> {
     /// With a new dimension of size 1 at `dim` (0 to rank, or negative from the end).
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, or no room for one more.
+    /// [`Error::Argument`] if there is no such position, or the tensor already has the most dimensions possible.
     pub fn unsqueeze(&self, dim: isize) -> Result<Tensor<K>> {
         self.raw().unsqueeze(dim).map(Raw::typed)
     }
@@ -317,7 +318,7 @@ impl Raw {
         self.with_place("unsqueeze", dim)
     }
 
-    /// As [`Tensor::unsqueeze`], for an operation of another name.
+    /// [`Tensor::unsqueeze`], with errors that name another operation.
     pub(crate) fn with_place(&self, op: &'static str, dim: isize) -> Result<Raw> {
         let dim = resolve_dim(op, dim, self.rank() + 1, self.shape())?;
         view_raw(Unsqueeze { dim }, self)
@@ -341,7 +342,7 @@ impl Raw {
     }
 }
 
-/// The sizes with −1 replaced by what is left.
+/// The sizes with −1 replaced by the size that is left.
 fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     let wrong = || {
         Error::Argument(format!(
@@ -368,7 +369,7 @@ fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
     if shape.elements() == from.elements() { Ok(shape) } else { Err(wrong()) }
 }
 
-/// The last two dimensions exchanged.
+/// Exchanges the last two dimensions.
 pub(crate) fn transposed(tensor: &Raw) -> Result<Raw> {
     let rank = tensor.shape().rank();
     let mut dims = from_fn(|dim| dim);
@@ -442,7 +443,7 @@ impl View for Slice {
     }
 }
 
-/// Zeros of shape `into`, but for the indices of a slice, which are the input: the derivative of [`Slice`].
+/// Zeros of shape `into`, with the input at the indices of a slice: the derivative of [`Slice`].
 struct PlaceSlice {
     slice: Slice,
     into: Shape,
@@ -523,7 +524,7 @@ impl View for Expand {
         input.expand("expand", &self.0)
     }
 
-    /// The engine sums over what was repeated.
+    /// The engine sums the gradient over repeated dimensions.
     fn backward(&self, _: &Shape, grad: &Tensor) -> Result<Tensor> {
         Ok(grad.clone())
     }

@@ -1,4 +1,5 @@
-//! Copies of a tensor with a slice, an entry or a diagonal replaced, or with entries combined; vectors of elements by number.
+//! Copies of a tensor with a slice, an entry or a diagonal replaced, or with entries combined; vectors of elements by
+//! index.
 
 use super::diagonals::Diagonal;
 use super::index::{own_index, same_dtype};
@@ -66,7 +67,7 @@ impl<K: Kind> Tensor<K> {
         diagonal_scatter(self.raw(), source.raw(), (offset, dim1, dim2)).map(Raw::typed)
     }
 
-    /// The elements by number in row-major order, in the shape of `index`; negative numbers count from the end.
+    /// The elements at these indices in row-major order, in the shape of `index`; negative indices count from the end.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -107,7 +108,7 @@ fn diagonal_scatter(x: &Raw, source: &Raw, (offset, dim1, dim2): (isize, isize, 
     written_over(op, Diagonal { offset, dims }, &x.converted(dtype)?, &source.converted(dtype)?)
 }
 
-/// `x` with the source in place of what a view shows of it; the view's shape is the source's.
+/// `x` with the source in place of the elements that a view shows; the view and the source have the same shape.
 pub(super) fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, source])?;
     same_dtype(op, x, source)?;
@@ -148,7 +149,8 @@ impl<V: View + Copy> Derivative<2> for WrittenOver<V> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// [`scatter_reduce`](Tensor::scatter_reduce) of whole entries of a dimension, which `index` (one-dimensional) names.
+    /// [`scatter_reduce`](Tensor::scatter_reduce) of whole entries of a dimension, which are named by `index`, a
+    /// vector.
     ///
     /// # Errors
     /// As [`Tensor::scatter_reduce`].
@@ -178,7 +180,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// The index for each element of the source, which has an entry of a dimension for each of the index.
+/// Expands an index of entries to the shape of the source, which has one entry of the dimension for each index.
 fn whole_entries(x: &Raw, dim: isize, index: &Raw, source: &Raw) -> Result<Raw> {
     let op = "index_reduce";
     let at = x.shape().dim(op, dim)?;

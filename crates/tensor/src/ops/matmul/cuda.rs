@@ -1,5 +1,5 @@
-//! Matrix products on a device: large ones are in `library.rs`; for the others, how the result is cut into tiles, and
-//! which kernel of `matmul.cu` computes them.
+//! Matrix products on a device. cuBLASLt computes large ones (`library.rs`). For the others, this file chooses the
+//! tiles of the result and the kernel of `matmul.cu`.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -23,12 +23,12 @@ const SPLIT_THREADS: u32 = 256;
 
 /// The most threads of a dot product.
 const DOT_THREADS: usize = 512;
-/// As many large tiles keep a good part of any GPU busy.
+/// This many large tiles keep a good part of any GPU busy.
 const ENOUGH_TILES: usize = 64;
-/// From as many multiplications, and tiles, on sharing k between groups of threads pays.
+/// With at least this many multiplications and tiles, splitting k between groups of threads pays.
 const WORTH_SPLITTING: usize = 1 << 20;
 const ENOUGH_SPLIT_TILES: usize = 48;
-/// Up to this k, larger tiles of fewer groups are faster.
+/// Up to this k, larger tiles with fewer groups of threads are faster.
 const SHORT: usize = 128;
 
 /// `Product` of `matmul.cu`.
@@ -47,7 +47,8 @@ struct Product {
     b_batch: [u64; BATCH_RANK],
 }
 
-/// Every element of `out`, `[batches…, m, n]`, from matrices with any strides; `batches` is the shape of the batches.
+/// Computes every element of `out`, `[batches…, m, n]`, from matrices with any strides; `batches` is the shape of the
+/// batches.
 pub(crate) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
     if out.shape().elements() == 0 || library::product(device, OP, batches, [a, b], None, &mut out)? {
         return Ok(());
@@ -57,7 +58,7 @@ pub(crate) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2
 
 const OP: &str = "matmul";
 
-/// The same by this crate's kernels.
+/// [`run`] by this crate's kernels.
 fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
     let op = OP;
     let product = Product::new(op, batches, a, b)?;
@@ -69,8 +70,8 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
     let grid = [m.div_ceil(tile), n.div_ceil(tile).min(MOST_BLOCKS), (product.batches as usize).min(MOST_BLOCKS)];
     let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
-    // SAFETY: the kernels take these; places are inside of the views, whose sizes and strides these are, and each element
-    // of `out` is written once.
+    // SAFETY: the kernel takes these arguments. `product` has the sizes and strides of the views, so all offsets are
+    // inside them; each element of `out` is written once.
     unsafe { CODE.launch(device, op, ([a.dtype(); 2], "tiles"), launch, &arguments) }
 }
 
@@ -83,7 +84,7 @@ fn tiles_of(m: usize, n: usize) -> usize {
     m.div_ceil(TILE).saturating_mul(n.div_ceil(TILE))
 }
 
-/// The side of tiles whose groups of threads share k, if a product of these sizes, `[m, n, k, batches]`, is computed so.
+/// The side of the tiles of `split_tiles`, if that kernel computes a product of these sizes, `[m, n, k, batches]`.
 pub(super) fn split_side([m, n, k, batches]: [usize; 4], dtype: DType) -> Option<usize> {
     let side = if k <= SHORT { 32 } else { 16 };
     let all = |sizes: &[usize]| sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
@@ -121,7 +122,7 @@ pub(super) fn linear(
     dots(device, op, &Product { bias_stride: step, ..product }, Bias::Added(bias), [x, weight], out)
 }
 
-/// `gradᵀ · x` and behind it, in `out`, the sums of `grad` over the batch.
+/// Writes `gradᵀ · x` to `out`, and behind it the sums of `grad` over the batch.
 pub(super) fn weight_and_bias_grad(
     device: &CudaDevice,
     grad: CudaView<'_>,
@@ -135,16 +136,16 @@ pub(super) fn weight_and_bias_grad(
     dots(device, op, &product, Bias::Summed, [grad, x], out)
 }
 
-/// What becomes of a bias in a product.
+/// How a kernel treats a bias.
 enum Bias<'a> {
     None,
     /// Added to each row of the result.
     Added(CudaView<'a>),
-    /// Its gradient comes behind the result: the sums of the left factor's rows.
+    /// Its gradient, the sums of the left factor's rows, is written behind the result.
     Summed,
 }
 
-/// The kernels for few results.
+/// Launches the kernel for few results.
 fn dots(
     device: &CudaDevice,
     op: &'static str,
@@ -171,13 +172,13 @@ fn dots(
     let added = if let Bias::Added(bias) = bias { bias } else { b };
     let product = Argument::Value(bytemuck::bytes_of(product));
     let arguments = [out.argument(), a.argument(), b.argument(), added.argument(), product];
-    // SAFETY: the kernel takes these; places are inside of the views, whose sizes and strides these are, and each element
-    // of `out` is written once.
+    // SAFETY: the kernel takes these arguments. `product` has the sizes and strides of the views, so all offsets are
+    // inside them; each element of `out` is written once.
     unsafe { CODE.launch_for(device, op, ([a.dtype(); 2], kernel), constants, launch, &arguments) }
 }
 
 impl Product {
-    /// Of one pair of matrices, `[m, k]` and `[k, n]`, with these strides.
+    /// The product of one pair of matrices, `[m, k]` and `[k, n]`, with these strides.
     fn of_matrices(op: &'static str, [m, n, k]: [usize; 3], a_stride: [u64; 2], b_stride: [u64; 2]) -> Result<Product> {
         let int = |size: usize| count(op, size).map(|size| size as u32);
         let sizes = [int(m)?, int(n)?, int(k)?];
@@ -204,7 +205,7 @@ impl Product {
     }
 }
 
-/// From one matrix to the next along a dimension of the batches, counted from the last; 0 where the operand repeats.
+/// The stride between matrices along a dimension of the batches, counted from the last; 0 where the operand repeats.
 fn batch_stride(operand: CudaView<'_>, back: usize) -> u64 {
     match (operand.shape().rank() - 2).checked_sub(back + 1) {
         Some(dim) if operand.shape()[dim] != 1 => operand.strides()[dim] as u64,

@@ -13,8 +13,9 @@ use crate::precision::exactness;
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
-/// From as many multiplications on the library is faster (`cargo bench --bench large -- --limits`); where groups of threads
-/// share k, from `LARGE_SPLIT` on; where one factor is a vector, from `LARGE_VECTOR` on.
+/// From this many multiplications on, the library is faster (`cargo bench --bench large -- --limits`). `LARGE_SPLIT`
+/// is the limit where our kernel splits k between groups of threads, `LARGE_VECTOR` the limit where one factor is a
+/// vector.
 const LARGE: usize = 5 << 20;
 const LARGE_SPLIT: usize = 24 << 20;
 const LARGE_VECTOR: usize = 2 << 20;
@@ -30,8 +31,8 @@ pub(crate) fn is_large(sizes: [usize; 4], dtype: DType) -> bool {
     multiplications >= least
 }
 
-/// Computes every element of `out`, `[batches…, m, n]`, and of a row that is added to each of its rows; false if the
-/// library is not there or not for that.
+/// Computes every element of `out`, `[batches…, m, n]`, and adds `bias` to each row. Returns false if the library is
+/// missing or cannot compute this product.
 pub(super) fn product(
     device: &CudaDevice,
     op: &'static str,
@@ -69,7 +70,7 @@ pub(super) fn product(
         let out = out.reborrow().into_bytes().slice(call * len..(call + 1) * len);
         let out = out.unwrap_or_else(|error| unreachable!("the result has a place for each product: {error}"));
         let bias = bias.map(|bias| bias.bytes());
-        // Whether the library can is asked of the first: the others are like it.
+        // The library can refuse only the first call: the others have the same sizes.
         if !work.is_done(blas.multiply(&stream, &product, [a, b], bias, out))? {
             return Ok(false);
         }
@@ -77,8 +78,8 @@ pub(super) fn product(
     Ok(true)
 }
 
-/// The factors, copied where their matrices are not equally far apart in memory, so that one call of the library multiplies all
-/// of them: the heads of attention, which are views of one tensor. Matrices that repeat are never copied.
+/// Copies a factor if its matrices are not evenly spaced in memory, so that one call of the library multiplies all of
+/// them. This concerns the heads of attention, which are views of one tensor. Broadcast matrices are never copied.
 pub(super) fn evenly_spaced(factors: [&Raw; 2]) -> Result<[Raw; 2]> {
     let [a, b] = factors.mapped(Raw::shape);
     let batches = Shape::broadcast("matmul", &super::batch(a), &super::batch(b))?;
@@ -106,13 +107,13 @@ fn matrices(x: CudaView<'_>, batch: usize) -> Matrices {
     Matrices { row, column, batch }
 }
 
-/// From as many multiplications on a call of its own keeps a GPU busy for longer than it takes to begin (on an H200, GPT-2's
-/// heads gain by it, and smaller ones lose).
+/// From this many multiplications on, a call of its own keeps a GPU busy for longer than the call takes to start. (On
+/// an H200, GPT-2's heads gain by it, and smaller ones lose.)
 const WORTH_A_CALL: usize = 256 << 20;
 
-/// How many calls make the product, how many matrices each multiplies, and how far apart these are in the operands: one
-/// call, if they are equally far apart in both, else one for each of the first batches. `work`: multiplications of two
-/// matrices.
+/// The number of calls that make the product, the number of matrices per call, and how far apart these are in each
+/// operand. One call suffices if matrices are evenly spaced in both operands; else there is a call for each index of
+/// the first batch dimensions. `work` is the number of multiplications for two matrices.
 fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2], work: usize) -> Option<(usize, usize, [usize; 2])> {
     (0..=batches.rank()).find_map(|outer| {
         let inner = Shape::new(&batches[outer..]).ok()?;
@@ -125,7 +126,7 @@ fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2], work: usize) -> Option
     })
 }
 
-/// Where an operand's matrices of that call begin, in elements, if each multiplies `inner` of them.
+/// Where the matrices of a call begin in an operand, in elements, if each call multiplies `inner` of them.
 fn call_start(batches: &Shape, call: usize, inner: usize, operand: CudaView<'_>) -> usize {
     let own_rank = operand.shape().rank() - 2;
     let (mut batch, mut start) = (call * inner, 0);
@@ -139,19 +140,19 @@ fn call_start(batches: &Shape, call: usize, inner: usize, operand: CudaView<'_>)
     start
 }
 
-/// The bytes of a view from an element on.
+/// The bytes of a view from element `start` on.
 fn from(x: CudaView<'_>, start: usize) -> DeviceView<'_, u8> {
     let bytes = x.bytes();
     let behind = bytes.slice(start * x.dtype().size()..bytes.len());
     behind.unwrap_or_else(|error| unreachable!("a batch is inside its tensor: {error}"))
 }
 
-/// From one matrix of an operand to the next, in the order of the batches, if that is always the same; 0 if there is one
-/// for all.
+/// The distance between consecutive matrices of an operand, in the order of the batches, if it is always the same; 0
+/// if one matrix serves all batches.
 fn batch_distance(batches: &Shape, shape: &Shape, strides: &[usize]) -> Option<usize> {
     let own_rank = shape.rank() - 2;
-    let mut distance = None; // from one to the next
-    let mut expected = 0; // at the dimension that is looked at
+    let mut distance = None; // between consecutive matrices
+    let mut expected = 0; // the stride that keeps the distance in the next dimension
     for back in 1..=batches.rank() {
         let size = batches[batches.rank() - back];
         if size == 1 {

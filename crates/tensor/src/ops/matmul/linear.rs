@@ -57,7 +57,7 @@ impl Tensor {
     }
 }
 
-/// The product with a bias, of matrices.
+/// The product of matrices, with a bias.
 struct Linear;
 
 per_type! { Linear[3]: Real }
@@ -129,7 +129,7 @@ impl<R: Real> CpuKernel<R, 3> for Linear {
 
 const GRADIENT: &str = "linear's gradient";
 
-/// The gradients of weight and bias in one tensor of a device, one after the other.
+/// The gradients of weight and bias, one after the other in one tensor on a device.
 fn weight_and_bias_grad(device: &CudaDevice, grad: &Raw, x: &Raw) -> Result<Tensor> {
     let made = (Shape::new(&[grad.shape()[1] * (x.shape()[1] + 1)])?, x.dtype());
     let _running = profiler::op(GRADIENT);

@@ -1,14 +1,16 @@
 // y[i, m, n] = Σ_k a[i, m, k] · b[i, k, n] for every batch i.   y: contiguous; a, b: any strides, batches may repeat.
 //
-// `dots` is for few results: one block per tile of 4 × 4, its threads share k. `split_tiles` is for more: one block per tile of
-// TILE × TILE (16 or 32), whose groups of threads share k. Where ADDS_BIAS, both add bias[n]; where SUMS_ROWS, behind y there is Σ_k a[m, k], as
-// if b had one more column, of ones. `tiles` is for many: one block per tile of 64 × 64, which it computes from slices of 16 k in
-// shared memory, 4 × 4 results per thread.
-// Halves are added up in f32; the order of each sum depends on the sizes alone.
+// - `dots`, for few results: one block per 4 × 4 tile, whose threads split k.
+// - `split_tiles`, for more results: one block per TILE × TILE tile (TILE is 16 or 32), whose groups of threads split
+//   k.
+// - `tiles`, for many results: one block per 64 × 64 tile, computed from slices of 16 k in shared memory, 4 × 4
+//   results per thread.
+// With ADDS_BIAS, `dots` and `split_tiles` add bias[n]. With SUMS_ROWS, they write Σ_k a[m, k] behind y, as if b had
+// one more column, of ones. Halves are added up in f32; the order of each sum depends on the sizes alone.
 
 #define BATCH_RANK 6
 
-// What the host fills in. Strides are in elements; those of batches are the innermost first.
+// Filled in by the host. Strides are in elements; those of the batches begin with the innermost dimension.
 struct Product {
     u32 m, n, k;
     u32 batches;
@@ -33,14 +35,15 @@ INLINE Start start_of(const Product& p, u32 batch) {
 INLINE void write(O* y, const Product& p, u32 batch, u32 m, u32 n, R sum) {
     if (m < p.m && n < p.n) y[(u64(batch) * p.m + m) * p.n + n] = to<O>(sum);
 }
-// A result of a kernel that knows of biases.
+// Writes a result of a kernel that takes a bias.
 #if defined(KERNEL_dots) || defined(KERNEL_split_tiles)
 INLINE void write_with_bias(O* y, const T* bias, const Product& p, u32 batch, u32 m, u32 n, R sum) {
     if (SUMS_ROWS && n == p.n && m < p.m) y[u64(p.m) * p.n + m] = to<O>(sum);
     else write(y, p, batch, m, n, ADDS_BIAS && n < p.n ? sum + real(bias[n * p.bias_stride]) : sum);
 }
 #endif
-// Grid: tiles along m, tiles along n, batches (each block takes every gridDim.z-th; of `tiles`, every gridDim.y-th along n).
+// Grid: tiles along m, tiles along n, batches. Blocks step through batches by gridDim.z; those of `tiles` step along
+// n by gridDim.y.
 #define FOR_EACH_BATCH(batch) for (u32 batch = blockIdx.z; batch < p.batches; batch += gridDim.z)
 
 // ---- few results ----------------------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(512) dots(O* y, const T* a, const T
 #define GROUPS (THREADS / GROUP)
 #define EACH (TILE * DEPTH / THREADS) // elements of a slice that a thread copies
 
-// A matrix with `rows` rows and `depth` columns; where `ones`, one more row, of ones.
+// A matrix with `rows` rows and `depth` columns. If `ones`, it has one more row, of ones.
 struct Side {
     const T* x;
     u64 row_stride, stride;
@@ -104,7 +107,8 @@ INLINE R element(const Side& side, u32 row, u32 k) {
     return side.ones && row == side.rows ? R(1) : R(0);
 }
 
-// Where elements i to i + 3 of a thread begin in a slice: they are next to each other in memory, and those of neighboring threads.
+// The position of a thread's elements i to i + 3 in a slice. They are adjacent in memory, and those of neighboring
+// threads follow.
 struct Place { u32 row, k; };
 INLINE Place place_of(bool along_k, u32 i) {
     u32 t = threadIdx.x, k = i / 4 * STEP;
@@ -142,7 +146,8 @@ INLINE void store(R (&slice)[DEPTH][TILE + 4], const R (&values)[EACH], bool alo
     }
 }
 
-// Of N values, adds the half that this lane keeps to that of the lane which keeps the other half.
+// Reduces N values to N / 2: adds the partner lane's values to the half that this lane keeps, and sends the other
+// half there.
 template <int N> INLINE void exchange(R* x, u32 lane, u32 step) {
     bool upper = lane & step;
     #pragma unroll
@@ -186,8 +191,8 @@ INLINE void split_tile(O* y, const T* a, const T* b, const T* bias, const Produc
             }
         }
     }
-    // The groups of a warp, then the warps.
-    constexpr int KEPT = ROWS * GROUP / WARP; // rows of those of a thread
+    // Adds up the groups of each warp, then the warps.
+    constexpr int KEPT = ROWS * GROUP / WARP; // rows that a thread keeps
     if (GROUP < WARP) {
         exchange<ROWS * COLUMNS>(sums, lane, 8);
         exchange<ROWS * COLUMNS / 2>(sums, lane, 16);
@@ -223,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_tiles(O* y, const T*
 #define THREADS (TILE / SIDE * TILE / SIDE)
 
 // Copies a slice of a matrix with `rows` rows and `depth` columns to `slice[column][row]`, with zeros outside of the
-// matrix. Neighboring threads take what is next to each other in memory.
+// matrix. Neighboring threads read adjacent elements.
 INLINE void load(R (&slice)[DEPTH][TILE + SIDE], const T* x, u64 row_stride, u64 stride, u32 row, u32 rows, u32 k, u32 depth) {
     bool by_row = stride == 1;
     #pragma unroll

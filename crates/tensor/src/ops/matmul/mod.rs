@@ -1,7 +1,7 @@
 //! Matrix products of vectors, matrices and batches.
 //!
-//! Vectors are views with a dimension of size 1 around the one kernel, which takes matrices with any strides, so a
-//! transposed operand is never copied.
+//! Kernels take matrices with any strides, so a transposed operand is never copied. A vector is viewed as a matrix
+//! with a dimension of size 1.
 
 mod cpu;
 mod cuda;
@@ -26,7 +26,8 @@ use crate::tensor::{Raw, Tensor};
 impl<K: Numeric> Tensor<K> {
     /// The matrix product.
     ///
-    /// - `[m, k] · [k, n]` is `[m, n]`; a vector on the left is a row, on the right a column, and its dimension goes away
+    /// - `[m, k] · [k, n]` is `[m, n]`; a vector on the left is a row, one on the right a column, and its added
+    ///   dimension is removed
     /// - leading dimensions are batches and broadcast: `[b, 1, m, k] · [c, k, n]` is `[b, c, m, n]`
     ///
     /// ```
@@ -58,7 +59,7 @@ impl Raw {
             (1, 1) => self.unsqueeze(0)?.product(&other.unsqueeze(1)?, self, other)?.reshape(&[]),
             (1, _) => self.unsqueeze(0)?.product(other, self, other)?.squeeze(-2),
             (_, 1) => self.product(&other.unsqueeze(1)?, self, other)?.squeeze(-1),
-            // A batch times one matrix is one tall matrix times it.
+            // A batch times one matrix is a single product: the rows of the batch form one tall matrix.
             (3.., 2) if self.is_contiguous() => {
                 let rows = self.flatten(0, -2)?.product(other, self, other)?;
                 rows.reshape_to(self.shape().with(self.rank() - 1, other.shape()[1]))
@@ -67,7 +68,7 @@ impl Raw {
         }
     }
 
-    /// The product of two (batches of) matrices; `left` and `right` are what the user gave, for the error.
+    /// The product of two (batches of) matrices; `left` and `right` are the user's operands, for the error.
     fn product(&self, other: &Raw, left: &Raw, right: &Raw) -> Result<Raw> {
         if self.shape()[self.rank() - 1] != other.shape()[other.rank() - 2] {
             return Err(Error::inner_sizes(left.shape(), right.shape()));
@@ -82,7 +83,8 @@ fn is_long(x: &Raw) -> bool {
     !x.storage.device().is_cpu() && x.dtype().is_float() && x.shape().elements() >= LONG
 }
 
-/// Of long vectors on a device: a product and a sum, since a kernel for matrices has one block for each tile of results.
+/// The dot product of long vectors on a device, as a product and a sum: a kernel for matrices would use one block for
+/// it.
 fn inner_product(a: &Raw, b: &Raw) -> Result<Raw> {
     let [a, b] = [prepared_raw(MatMul::PRECISION, a)?, prepared_raw(MatMul::PRECISION, b)?];
     let dtype = same_precision("matmul", &[&a, &b])?;
@@ -114,7 +116,7 @@ struct MatMul;
 /// Multiply-adds of several matrices that make a task worth handing out.
 const TASK_WORK: usize = 1 << 20;
 
-/// Multiply-adds of a row with a column of each batch that make a task: both are read once only, so memory sets the pace.
+/// Multiply-adds of dot products that make a task: both sides are read only once, so memory sets the pace.
 const DOTS_WORK: usize = 1 << 16;
 
 per_type! { MatMul[2]: Num }
@@ -180,7 +182,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             };
             return out.try_for_each_chunk(rows, &dots).map_err(Error::scratch("matmul"));
         }
-        // Small products run on several threads, some on each; a large one is cut for several threads by `gemm`.
+        // Several small products make a task; `gemm` itself splits a large one between threads.
         let together = (TASK_WORK / (m * n * k).max(1)).max(1);
         let products = |first: usize, out: &mut StoredMut<'_, T>| {
             (0..out.len() / (m * n)).try_for_each(|i| {
@@ -197,13 +199,13 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
     }
 }
 
-/// The product of two factors, lying in memory as `operand` does if that is a transposed matrix: then the gradient of
-/// what was transposed, a layer's weight, needs no copy.
+/// The product of two factors, stored transposed if `operand` is a transposed matrix. The gradient of the tensor that
+/// was transposed, a layer's weight, then needs no copy.
 fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
         return multiply(b.mt()?.raw(), a.mt()?.raw())?.typed::<Float>().mt();
     }
-    // A column times a row.
+    // A column times a row is an elementwise product.
     if a.dims().last() == Some(&1) && a.device().is_cpu() && a.dtype() == b.dtype() {
         return a.mul(b);
     }

@@ -1,4 +1,4 @@
-//! Sums of pairs of tensors, several in one launch on a device: gradients that are added to those from other paths.
+//! Sums of pairs of tensors, several in one launch on a device: for gradients that reach a tensor on several paths.
 
 use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
@@ -18,7 +18,7 @@ const OP: &str = "add";
 const THREADS: u32 = 256;
 const PACK_BYTES: usize = 16;
 
-/// How many pairs one launch takes: `pair_sums.cu` has as many pointers.
+/// The most pairs of a launch: `pair_sums.cu` has pointers for this many.
 pub(crate) const MOST_PAIRS: usize = 4;
 
 /// The two tensors of each pair, of one shape and precision.
@@ -32,7 +32,7 @@ pub(crate) fn pair_sums(pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PAIRS>> {
     }
 }
 
-/// The device of all, if there are several pairs and the kernel takes them.
+/// The device of all tensors, if there are several pairs and the kernel can add them.
 fn device_of(pairs: &Pairs) -> Option<&CudaDevice> {
     let [[first, _], _, ..] = pairs.as_slice() else { return None };
     let Device::Cuda(device) = first.storage.device() else { return None };
@@ -74,8 +74,8 @@ fn launch(
     let longest = lengths.iter().max().copied().unwrap_or(0) as usize;
     let [blocks, ..] = Launch::covering(longest.div_ceil(PACK_BYTES / dtype.size()), THREADS).grid;
     let launch = Launch { grid: [blocks, n_pairs as u32, 1], ..Launch::covering(1, THREADS) };
-    // SAFETY: the kernel takes these; it touches of each pair and its sum the elements below their length, which is that of all
-    // three, which have the same strides and no gaps (`device_of`), and writes each once.
+    // SAFETY: the kernel takes these arguments. Of each pair and its sum, which have the same strides and no gaps
+    // (`device_of`), it touches the elements below their common length, and writes each element of the sum once.
     unsafe { CODE.launch(device, OP, ([dtype; 2], "pair_sums"), launch, &arguments) }
 }
 

@@ -1,11 +1,11 @@
-// z = x + y for each of up to four pairs of tensors; blockIdx.y says which. All lie without gaps; packs of 16 bytes
-// where the pair is aligned to them, as sums are.
+// z = x + y for each of up to four pairs of tensors without gaps; blockIdx.y is the pair. Pairs that are aligned to
+// 16 bytes, as sums are, are read in packs of 16 bytes.
 
 #define V int(16 / sizeof(T))
 
 struct Lengths { u64 of[4]; };
 
-// What an index would choose of an array, which then would lie in memory of each thread.
+// Does what indexing an array would do; an indexed array would be in local memory.
 template <typename Type> INLINE Type choose(u32 pair, Type a, Type b, Type c, Type d) {
     return pair == 0 ? a : pair == 1 ? b : pair == 2 ? c : d;
 }

@@ -1,4 +1,4 @@
-//! Places of what is true on a device: the kernels of `places.cu`.
+//! The places of true elements on a device: the kernels of `places.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -17,17 +17,17 @@ static CODE: Code = Code {
 };
 
 const THREADS: usize = 256;
-/// Elements that a block looks at.
+/// Elements per block.
 const TILE: usize = THREADS * 16;
 
-/// How many elements of a mask are true up to the end of each tile. The mask has no gaps, and some elements.
+/// The number of true elements up to the end of each tile. The mask has no gaps, and is not empty.
 fn ends(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Tensor<Int>> {
     let (n, launch) = (mask.shape().elements(), launch(op, mask)?);
     let made = (Shape::new(&[n.div_ceil(TILE)])?, DType::I64);
     let counts = on_cuda(op, device, [Some(mask)], made, &mut |inputs, mut out| {
         let size = (n as u64).to_ne_bytes();
         let arguments = [out.argument(), inputs.cuda_view(0).argument(), Argument::Value(&size)];
-        // SAFETY: the kernel takes these; the mask has n elements, and there is a count for each tile.
+        // SAFETY: the kernel takes these arguments; the mask has n elements, and there is a count for each tile.
         unsafe { CODE.launch(device, op, ([DType::I64; 2], "count_true"), launch, &arguments) }
     })?;
     counts.typed::<Int>().cumsum(0)
@@ -39,7 +39,7 @@ fn launch(op: &'static str, mask: &Raw) -> Result<Launch> {
     Ok(Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS as u32) })
 }
 
-/// The places of what is true in a mask, which has no gaps, in order, as a vector. Waits for the device.
+/// The places of the true elements of a mask without gaps, in order, as a vector. Waits for the device.
 pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
     let n = mask.shape().elements();
     if n == 0 {
@@ -50,14 +50,14 @@ pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Resul
     on_cuda(op, device, [Some(mask), Some(ends.raw())], made, &mut |inputs, mut out| {
         let ([mask, ends], size) = (inputs.cuda_views(), (n as u64).to_ne_bytes());
         let arguments = [out.argument(), mask.argument(), ends.argument(), Argument::Value(&size)];
-        // SAFETY: the kernel takes these; there are n elements and an end for each tile, and the result has a place for each
-        // element that is true.
+        // SAFETY: the kernel takes these arguments; there are n elements and an end for each tile, and the result has a
+        // place for each element that is true.
         unsafe { CODE.launch(device, op, ([DType::I64; 2], "places"), launch, &arguments) }
     })
 }
 
-/// The elements of `source`, one after another, where a mask is true, and elsewhere those of `x`, or zeros; all without gaps. That the
-/// source has too few is told as an index that is out of range.
+/// The elements of `source`, in order, where a mask is true; elsewhere those of `x`, or zeros. No tensor has gaps. A
+/// source with too few elements is reported as an index out of range.
 pub(in crate::ops) fn spread(
     op: &'static str,
     device: &CudaDevice,
@@ -78,8 +78,8 @@ pub(in crate::ops) fn spread(
             let [has_x, n, n_source] = sizes.each_ref().mapped(|size| Argument::Value(size));
             let [x, source, mask, ends] = inputs.cuda_views().mapped(|view| view.argument());
             let arguments = [out.argument(), x, has_x, source, mask, ends, fault, site, n, n_source];
-            // SAFETY: the kernel takes these; there are n truths, results and, if it is said that there are any, elements of
-            // `x`, an end for each tile, and as many elements of the source as it is told.
+            // SAFETY: the kernel takes these arguments. The mask, the result and, if `has_x`, `x` have n elements;
+            // there is an end for each tile, and `source` has `n_source` elements.
             unsafe { CODE.launch(device, op, (types, "spread"), launch, &arguments) }
         })
     })

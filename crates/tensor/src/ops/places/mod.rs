@@ -1,4 +1,4 @@
-//! Where elements are true, or not 0: results whose sizes depend on them, so that the host waits for a device.
+//! Elements that are true, or not 0. The sizes of the results depend on the elements, so the host waits for a device.
 
 pub(super) mod cuda;
 
@@ -74,13 +74,13 @@ fn nonzero(mask: &Raw) -> Result<Raw> {
     })
 }
 
-/// The indices of elements, of which these are the places in row-major order.
+/// The indices of elements, from their places in row-major order.
 fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
     let Some((_, inner)) = shape.split_first() else { return places.reshape([places.len(), 0]) };
     let mut columns = Vec::with_capacity(shape.rank());
     let mut rest = places;
     for &size in inner.iter().rev() {
-        let size = size.max(1) as i64; // of nothing there are no places
+        let size = size.max(1) as i64; // an empty tensor has no places
         columns.push(rest.remainder_scalar(size)?);
         rest = rest.floor_divide_scalar(size)?;
     }
@@ -89,7 +89,7 @@ fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
     Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
 }
 
-/// How many elements of a mask on the host, which has no gaps, are true, piece by piece.
+/// The number of true elements in each piece of a mask on the host, which has no gaps.
 pub(super) fn counts_where(mask: &Raw) -> Result<Vec<usize>> {
     let mut counts = Vec::new();
     with_locked([Some(mask)], &mut |inputs| {
@@ -124,7 +124,7 @@ fn selected_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
     })
 }
 
-/// Zeros of the mask's shape, with the elements of a vector where it is true.
+/// Zeros of the mask's shape, with the elements of the vector `x` where the mask is true.
 fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
     let out = match mask.storage.device() {
         Device::Cpu => placed_on_cpu(x, mask)?,
@@ -167,7 +167,7 @@ impl Derivative<1> for Placed {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The different elements in order, as a vector. Waits for a device.
+    /// The distinct elements in ascending order, as a vector. Waits for a device.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -185,7 +185,7 @@ impl<K: Numeric> Tensor<K> {
         }
     }
 
-    /// The elements without those that equal the one before, as a vector. Waits for a device.
+    /// The elements without those that equal the element before, as a vector. Waits for a device.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

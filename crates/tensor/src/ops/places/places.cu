@@ -1,4 +1,5 @@
-// The places of what is true in a mask, in order. A block has a tile of the mask, and a warp neighbors in it, 32 at a time.
+// The places of the true elements of a mask, in order. A block has a tile of the mask; a warp reads adjacent elements
+// of it, 32 at a time.
 //
 // count_true    counts[tile] = how many are true
 // places        y = the places; ends[tile] = how many are true up to the end of the tile
@@ -7,7 +8,7 @@
 #define WARP 32
 #define EVERYONE 0xffffffffu
 #define THREADS 256
-// Elements of a thread.
+// Elements per thread.
 #define ITEMS 16
 #define TILE (THREADS * ITEMS)
 
@@ -17,7 +18,7 @@ INLINE u32 truths(const bool* mask, u64 n, u32 j) {
     return __ballot_sync(EVERYONE, i < n && mask[i]);
 }
 
-// The truths of all rounds, and how many are true in front of this warp.
+// Finds the truths of all rounds, and returns the number of true elements before this warp.
 INLINE u64 find_truths(const bool* mask, const i64* ends, u64 n, u32 (&truth)[ITEMS]) {
     u32 own = 0, total;
     #pragma unroll

@@ -1,8 +1,8 @@
 //! Pooling kernels over contiguous `[planes, height, width]`.
 //!
-//! Windows are separable: the rows of a window are combined into one line of pixels first, in vectors, and then the
-//! line's columns, tap by tap; gradients go the other way. Which pixels a tap or a window has is decided per axis and
-//! line, never per element. The half types are computed in `f32`.
+//! Windows are separable: the rows of a window are first combined into one line of pixels, in vectors, then the
+//! columns of the line, tap by tap. Gradients go the other way. The pixels of a tap or a window are computed per axis
+//! and line, never per element. The half types are computed in `f32`.
 
 mod axis;
 mod positions;
@@ -23,7 +23,7 @@ use crate::scratch;
 /// Pixels that make a task worth handing out: some ten microseconds.
 const TASK_PIXELS: usize = 16 << 10;
 
-/// The sizes of a pooling; whoever makes one has checked that they belong together.
+/// The sizes of a pooling. The caller that makes one has checked that they fit each other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolDims {
     pub(crate) planes: usize,
@@ -66,8 +66,8 @@ pub(crate) fn max_positions<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: &mut [
     positions::run(d.axes(), x, out)
 }
 
-/// Zeros, and the number of each window at its place in its plane. Each of a plane's `bands` has the pixels
-/// of a row of `windows`.
+/// Fills `out` with zeros, and writes the number of each window at its place in its plane. A plane has `bands` of
+/// `pixels`; a band has the pixels of a row of `windows`.
 pub(crate) fn place_largest<B: Pod + Send + Sync>(
     [bands, pixels]: [usize; 2],
     windows: usize,
@@ -99,7 +99,7 @@ pub(crate) fn avg_grad<R: Real>(d: &PoolDims, grad: Stored<'_, R>, out: StoredMu
     spread(d.axes(), Some(d.area()), grad, out)
 }
 
-/// Averages of windows that cover the image, `to` of them.
+/// The averages of `to` windows, which together cover the image.
 pub(crate) fn adaptive_avg<R: Real>(
     planes: usize,
     from: [usize; 2],
@@ -123,12 +123,12 @@ pub(crate) fn adaptive_avg_grad<R: Real>(
     spread(adaptive_axes(from, to), None, grad, out)
 }
 
-/// What is done with the pixels of a window.
+/// How the pixels of a window are combined.
 trait Combine: Copy + Sync {
-    /// What a window without pixels has.
+    /// The result of no pixels.
     fn nothing<R: Real>(self) -> R;
     fn both<R: Real>(self, a: R, b: R) -> R;
-    /// The result, from what all pixels combine to and their number.
+    /// The result, from the combined pixels and their number.
     fn finish<R: Real>(self, all: R, pixels: usize) -> R;
 }
 
@@ -169,7 +169,7 @@ impl Combine for Mean {
     }
 }
 
-/// The same windows with fewer lines, where that is possible: a window that is the whole plane is one line of it.
+/// A plane that is a single window becomes one line, which takes fewer steps. Other windows stay as they are.
 fn merged(axes: [Axis; 2]) -> [Axis; 2] {
     if axes.iter().all(|axis| axis.out_size() == 1 && axis.window(0) == (0..axis.in_size())) {
         let in_size = axes[0].in_size() * axes[1].in_size();
@@ -178,7 +178,7 @@ fn merged(axes: [Axis; 2]) -> [Axis; 2] {
     axes
 }
 
-/// How many planes a task has.
+/// The number of planes per task.
 fn task_planes(in_len: usize) -> usize {
     TASK_PIXELS.div_ceil(in_len.max(1))
 }
@@ -200,7 +200,8 @@ fn pool<R: Real>(axes: [Axis; 2], combine: impl Combine, x: Stored<'_, R>, out: 
     })
 }
 
-/// Calls `task` with the numbers of some planes, for all of `x` and `out`: slices, and how many numbers a plane has.
+/// Calls `task` with the numbers of `planes` planes at a time, for all of `x` and `out`; a plane has `x_len` and
+/// `out_len` numbers.
 fn in_tasks<R: Real>(
     planes: usize,
     (x, x_len): (Stored<'_, R>, usize),
@@ -231,7 +232,7 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
     }
 }
 
-/// Combines the columns of a line that has combined `height` rows.
+/// Combines the columns of a line, in which `height` rows are combined already.
 #[inline(always)]
 fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mut [R], height: usize) {
     if let Axis::Sliding { kernel, stride, .. } = columns {
@@ -263,7 +264,7 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
     combine.both(combine.both(half(0), half(2)), combine.both(half(1), half(3)))
 }
 
-/// Gives each pixel of a window its part of the window's gradient: the transpose of pooling to the mean.
+/// Adds to each pixel of a window its share of the window's gradient: the transpose of average pooling.
 fn spread<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     let axes = merged(axes);
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());

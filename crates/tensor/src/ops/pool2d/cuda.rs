@@ -1,4 +1,4 @@
-//! Pooling on a device: one kernel of `pool2d.cu` each, compiled for planes and windows of these sizes.
+//! Pooling on a device: one kernel of `pool2d.cu` per kind of pooling, compiled for the sizes of planes and windows.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -10,10 +10,10 @@ use crate::inlined::Array;
 static CODE: Code = Code { name: "pool2d", text: include_str!("pool2d.cu") };
 
 const THREADS: u32 = 128;
-/// Threads of a window, at most.
+/// The most threads per window.
 const LANES: usize = 32;
 
-/// What is made of planes.
+/// What is computed from planes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pooling {
     Largest,
@@ -23,7 +23,7 @@ pub(super) enum Pooling {
     Spread,
 }
 
-/// Windows: sliding ones, or those that cover planes of the first size in as many as the second says.
+/// Sliding windows, or adaptive ones: as many as the second size says, which cover planes of the first size.
 #[derive(Clone, Copy)]
 pub(super) enum Windows {
     Sliding(PoolDims),
@@ -31,7 +31,7 @@ pub(super) enum Windows {
 }
 
 impl Windows {
-    /// What `pool2d.cu` calls the two sides of a plane.
+    /// The constants that `pool2d.cu` needs for both axes.
     fn constants(&self, op: &'static str) -> Result<Constants> {
         let (ins, outs) = match self {
             Windows::Sliding(dims) => (dims.in_size, dims.out_size),
@@ -43,7 +43,7 @@ impl Windows {
         for (axis, window) in windows.iter_mut().enumerate() {
             if let Windows::Sliding(dims) = self {
                 let stride = if outs[axis] == 1 { 1 } else { dims.stride[axis] };
-                count(op, ins[axis] + 4 * dims.padding[axis] + dims.kernel[axis] + stride)?; // all places are below
+                count(op, ins[axis] + 4 * dims.padding[axis] + dims.kernel[axis] + stride)?; // bounds all indices
                 *window = [dims.kernel[axis], stride, dims.padding[axis]].mapped(|size| size as i32);
             }
         }
@@ -55,7 +55,7 @@ impl Windows {
         Ok(Constants::of(&sizes).and(&vertical).and(&horizontal))
     }
 
-    /// Pixels by which sums are divided, if that is the same for all windows.
+    /// The divisor of sums, if it is the same for all windows; else 0.
     fn area(&self, op: &'static str) -> Result<i32> {
         match self {
             Windows::Sliding(dims) => count(op, dims.kernel[0].saturating_mul(dims.kernel[1])),
@@ -72,7 +72,7 @@ impl Windows {
     }
 }
 
-/// Computes every element of `out`, both tensors without gaps.
+/// Computes every element of `out`. Neither tensor has gaps.
 pub(super) fn run(
     device: &CudaDevice,
     op: &'static str,
@@ -93,18 +93,18 @@ pub(super) fn run(
     };
     let launch = Launch::covering(results * lanes, THREADS);
     count(op, results.saturating_mul(lanes).div_ceil(THREADS as usize))?;
-    // Threads behind the last result have numbers, too.
+    // Threads behind the last result have numbers, too, which must fit the type.
     let is_wide = u32::try_from((results * lanes).next_multiple_of(THREADS as usize)).is_err();
     let constants = windows.constants(op)?.and(&[("LANES", lanes as i32), ("WIDE", is_wide.into())]);
     let results = (results as u64).to_ne_bytes(); // the first half of these bytes is the number in 32 bits
     let results = if is_wide { &results[..] } else { &results[..4] };
     let arguments = [out.argument(), x.argument(), Argument::Value(results)];
-    // SAFETY: the kernels take these; with sizes that belong together, as `PoolDims` says, they read inside of the planes
-    // of `x` only, and write each result once.
+    // SAFETY: the kernels take these arguments. The sizes fit each other, as `PoolDims` says, so the kernels read
+    // only inside the planes of `x`; they write each result once.
     unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], kernel), constants, launch, &arguments) }
 }
 
-/// Threads of a window: a power of two.
+/// The number of threads per window: a power of two.
 fn lanes(windows: &Windows) -> usize {
     windows.pixels().next_power_of_two().min(LANES)
 }

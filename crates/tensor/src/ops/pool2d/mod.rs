@@ -1,6 +1,6 @@
 //! Two-dimensional pooling: largest, average, and average to a given size.
 //!
-//! Averages are linear, so their derivatives are each other's; the largest element is a gather by position, so its
+//! An average and its transpose are each other's derivative. The largest element is a gather by position, so its
 //! derivative is a scatter.
 
 mod cpu;
@@ -50,14 +50,14 @@ impl Pool2dOptions {
         Pool2dOptions { padding: [padding; 2], ..self }
     }
 
-    /// Whether windows have no pixel together, and each row of them as many rows of the image, all of which are theirs.
+    /// Whether windows do not overlap, and each row of windows has rows of the image to itself, without rows left over.
     fn covers_by_rows(&self, image: &Shape) -> Result<bool> {
         let dims = self.dims(MAX, image)?;
         let are_apart = (0..2).all(|axis| self.kernel[axis] <= self.stride[axis] && self.padding[axis] == 0);
         Ok(are_apart && dims.in_size[0] == dims.out_size[0] * self.stride[0] && dims.in_size[1] > 0)
     }
 
-    /// All sizes, from the image's shape; the one place that rejects them.
+    /// All sizes, from the image's shape. This is the only place that rejects sizes.
     fn dims(&self, op: &'static str, image: &Shape) -> Result<cpu::PoolDims> {
         let in_size = image_size(op, image)?;
         for (argument, values) in [("kernel", self.kernel), ("stride", self.stride)] {
@@ -76,7 +76,7 @@ impl Pool2dOptions {
                     format!("it must be at most half of the kernel, which is {kernel}"),
                 ));
             }
-            // Padding alone is no image: every window must see a pixel. `padding` is at most half of a `usize`.
+            // Every window must have a pixel of the image. `2 * padding` cannot overflow: it is at most the kernel.
             let room = in_size[axis].checked_add(2 * padding).filter(|_| in_size[axis] > 0);
             let room = room.and_then(|room| room.checked_sub(kernel)).ok_or_else(|| {
                 Error::wrong_shape(
@@ -133,7 +133,8 @@ impl Tensor {
     /// [`Error::Argument`] if the window does not fit, or for a zero in the geometry or padding of
     /// more than half of the kernel.
     pub fn max_pool2d(&self, geometry: Pool2dOptions) -> Result<Tensor> {
-        // Searching again in `backward` would take longer than all else there; a device searches faster than it would write.
+        // On the CPU, searching again in `backward` would take longer than all else there. A device searches faster
+        // than it would write positions.
         let keeps = self.device().is_cpu() && self.requires_grad() && is_grad_enabled();
         let image = self.raw().gap_free_in_graph()?;
         let positions = keeps.then(|| largest(Pooling::PlaceOfLargest, geometry, &image)).transpose()?;
@@ -149,8 +150,8 @@ impl Tensor {
         Average::of_sliding(geometry, *self.shape())?.of(self)
     }
 
-    /// Averages that make an image of `[…, height, width]` one of `size`: window `i` of `n` covers pixels
-    /// ⌊i·in/n⌋ to ⌈(i + 1)·in/n⌉, as in PyTorch.
+    /// Averages that resize an image `[…, height, width]` to `size`: window `i` of `n` covers pixels ⌊i·in/n⌋ to ⌈(i
+    /// + 1)·in/n⌉, as in PyTorch.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -189,7 +190,7 @@ fn largest(pooling: Pooling, geometry: Pool2dOptions, image: &Raw) -> Result<Raw
 
 struct MaxPool {
     geometry: Pool2dOptions,
-    /// Where the largest elements are, if that is known already.
+    /// Where the largest elements are, if the forward pass has found that.
     positions: Option<Raw>,
 }
 
@@ -213,8 +214,8 @@ impl Derivative<1> for MaxPool {
     }
 }
 
-/// The derivative of [`MaxPool`] on the CPU, for windows that have no pixel together and of which each row takes `step` rows of
-/// the image: each gradient is written to its place. Not recorded.
+/// The derivative of [`MaxPool`] on the CPU, for windows that do not overlap, where each row of windows takes `step`
+/// rows of the image. Each gradient is written to its place. Not recorded.
 fn place_largest(grad: &Tensor, positions: &Raw, image: Shape, step: usize) -> Result<Tensor> {
     let ([height, width], windows) = (image_size(MAX, &image)?, image_size(MAX, positions.shape())?);
     let grad = grad.raw().gap_free()?;
@@ -232,7 +233,7 @@ fn place_largest(grad: &Tensor, positions: &Raw, image: Shape, step: usize) -> R
 /// The averages of windows, and their transpose, each the other's derivative.
 #[derive(Clone, Copy)]
 struct Average {
-    /// The names of both.
+    /// The names of the two operations.
     ops: [&'static str; 2],
     windows: Windows,
     image: Shape,

@@ -1,12 +1,12 @@
 // Pooling over contiguous planes: y[p, i, j] = the largest or the mean of window (i, j) of x[p].
 //
-// `largest`, `place_of_largest`, `mean`: LANES neighboring threads (a power of two, at most a warp) per window, which
-// share its pixels and then combine what they have, in an order that the sizes decide.
-// `spread` is the transpose of `mean`: one thread per pixel, which adds up its parts of the windows that have it.
-// `cuda.rs` writes in front of this, as numbers: IN_H, IN_W, OUT_H, OUT_W, the sizes of planes and how many windows these have;
-// KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W of sliding windows (others have a kernel of 0: they cover
-// the plane and overlap where they must); AREA, the pixels by which means are divided, or 0 for those that the window has;
-// LANES; and WIDE, whether 32 bits do not count all threads.
+// `largest`, `place_of_largest`, `mean`: LANES neighboring threads (a power of two, at most a warp) per window. They
+// share its pixels and then combine their results, in an order that depends only on the sizes.
+// `spread` is the transpose of `mean`: one thread per pixel, which adds up its shares of all windows that contain it.
+// `cuda.rs` defines these constants: IN_H and IN_W, the size of a plane; OUT_H and OUT_W, the numbers of its windows;
+// KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W of sliding windows (a kernel of 0 means adaptive
+// windows, which cover the plane and overlap where they must); AREA, the divisor of means, or 0 if that is the number
+// of pixels in each window; LANES; and WIDE, whether the numbers of threads need more than 32 bits.
 
 #if WIDE
 typedef u64 INDEX;
@@ -27,15 +27,15 @@ INLINE Range window(Side s, i32 i) {
     i32 start = i * s.stride - s.padding;
     return {max(start, 0), min(start + s.kernel, s.in)};
 }
-// The windows that have pixel `p`.
+// The windows that contain pixel `p`.
 INLINE Range windows(Side s, i32 p) {
     if (s.kernel == 0) return {i32(i64(p) * s.out / s.in), i32((i64(p + 1) * s.out + s.in - 1) / s.in)};
     i32 first = p + s.padding - s.kernel + 1;
     return {first > 0 ? (first + s.stride - 1) / s.stride : 0, min((p + s.padding) / s.stride + 1, s.out)};
 }
 
-// Calls `visit(pixel, place in the plane, pixels of the window)` for this thread's share of the window, and gives the
-// number of the result. Threads behind the last result do its work again, so that all lanes can talk.
+// Calls `visit(pixel, place in the plane, pixels of the window)` for this thread's share of the window, and returns
+// the number of the result. Threads behind the last result repeat its work, so that all lanes take part in shuffles.
 template <typename Visit> INLINE INDEX visit_window(const T* x, INDEX results, Visit visit) {
     INDEX result = min(number() / LANES, results - 1), plane = result / (OUT_H * OUT_W);
     u32 rest = result - plane * (OUT_H * OUT_W);
@@ -53,7 +53,7 @@ INLINE bool is_first_lane(INDEX results) { return threadIdx.x % LANES == 0 && nu
 #define EVERYONE 0xffffffffu
 
 struct Largest { R value; i32 at; };
-// NaN is larger than all numbers; the first of equals counts, but the last NaN.
+// NaN is larger than all numbers. Of equal numbers the first counts, of several NaN the last.
 INLINE bool is_larger(const Largest& a, const Largest& b) {
     bool a_nan = is_nan(a.value), b_nan = is_nan(b.value);
     if (a_nan || b_nan) return a_nan && (!b_nan || a.at > b.at);
@@ -99,7 +99,7 @@ extern "C" __global__ void mean(T* y, const T* x, INDEX results) {
 
 #endif
 #ifdef KERNEL_spread
-// x[p, r, c] = Σ y[p, i, j] / area of (i, j), over the windows (i, j) that have pixel (r, c).
+// x[p, r, c] = Σ y[p, i, j] / area of (i, j), over the windows (i, j) that contain pixel (r, c).
 extern "C" __global__ void spread(T* x, const T* y, INDEX results) {
     begin();
     INDEX pixel = number();

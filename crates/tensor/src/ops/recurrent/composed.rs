@@ -1,4 +1,5 @@
-//! Recurrent layers made of other operations, step by step: for projections, and for gradients that are differentiated again.
+//! Recurrent layers composed of other operations, step by step: for layers with projections, and for gradients that
+//! are themselves differentiated.
 
 use super::{BIAS_HH, BIAS_IH, C0, H0, Recurrence, Recurrent, WEIGHT_HH, WEIGHT_IH, X};
 use crate::autograd::{Backward, Saved, grad};
@@ -68,9 +69,9 @@ impl Recurrent {
         }
     }
 
-    /// The gradients as results of other operations.
+    /// The gradients as results of recorded operations, so that they can be differentiated again.
     pub(super) fn composed_gradients(&self, saved: &Saved<'_, 7>, gradient: &Tensor) -> Result<[Option<Tensor>; 7]> {
-        // Each input under a node of its own, so that what one of them is made of stays apart from it.
+        // Each input gets a node of its own, so that gradients stop there even if one input was computed from another.
         let mut inputs = [const { None }; 7];
         for (i, input) in inputs.iter_mut().enumerate() {
             *input = saved.optional(i).map(|tensor| tensor.unsqueeze(0)?.squeeze(0)).transpose()?;

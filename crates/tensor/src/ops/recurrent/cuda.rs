@@ -1,5 +1,5 @@
-//! The steps on a device: for each the product with the state, by cuBLASLt where it is large, and a kernel of `recurrent.cu`; or one
-//! kernel for both (`fused.rs`); or all steps at once (`persistent.rs`).
+//! The steps on a device. A step is the product with the state, by cuBLASLt if it is large, and a kernel of
+//! `recurrent.cu`. One kernel may do both (`fused.rs`), or all steps at once (`persistent.rs`).
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, DeviceView, DeviceViewMut, Launch};
@@ -19,7 +19,7 @@ use crate::shape::Shape;
 static CODE: Code = Code { name: "recurrent", text: include_str!("recurrent.cu") };
 
 const THREADS: u32 = 256;
-/// From as many multiplications on a product keeps the device busy for longer than two calls take the processor.
+/// From this many multiplications on, a product keeps the device busy for longer than two launches take the host.
 const LONG: usize = 128 << 20;
 
 /// `Step` of `recurrent.cu`.
@@ -36,7 +36,7 @@ struct Numbers {
 }
 
 impl Recurrence {
-    /// What kernels call it.
+    /// `KIND` of the kernels.
     pub(super) fn number(self) -> i32 {
         match self {
             Recurrence::Tanh => 0,
@@ -47,7 +47,7 @@ impl Recurrence {
     }
 }
 
-/// What steps left for the gradient: gates, and of a GRU b(h)ₙ.
+/// What the forward steps saved for the gradient: gates, and b(h)ₙ of a GRU.
 #[derive(Clone, Copy)]
 pub(super) struct Left<'a> {
     pub(super) gates: Option<DeviceView<'a, u8>>,
@@ -83,7 +83,7 @@ impl Recurrent {
         queued.map_err(|source| Error::cuda(op, source))
     }
 
-    /// Where steps leave gates, and b(h)ₙ.
+    /// The buffers in which steps save gates, and b(h)ₙ.
     pub(super) fn left_by_steps<'a>(&self, hidden: usize, kept: Option<CudaOut<'a>>) -> [Argument<'a>; 2] {
         let Some(kept) = kept else { return [const { Argument::Value(&[0; 8]) }; 2] };
         let len = self.steps.rows() * self.kind.gates() * hidden * kept.dtype().size();
@@ -114,7 +114,7 @@ impl Recurrent {
     }
 }
 
-/// The bytes of some elements; nothing of nothing.
+/// The bytes of `len` elements from element `start` on.
 fn part(bytes: DeviceView<'_, u8>, start: usize, len: usize, size: usize) -> DeviceView<'_, u8> {
     bytes.slice(start * size..(start + len) * size).unwrap_or_else(|error| unreachable!("a step is inside: {error}"))
 }
@@ -123,7 +123,7 @@ pub(super) fn optional(bytes: Option<DeviceView<'_, u8>>) -> Argument<'_> {
     bytes.map_or(Argument::Value(&[0; 8]), Argument::Read)
 }
 
-/// All steps; `inputs`: a(x), the weight, `bias_hh` where a(x) does not have it, and the first states.
+/// All steps. `inputs` are a(x), the weight, `bias_hh` if a(x) does not include it, and the first states.
 pub(super) fn forward(
     device: &CudaDevice,
     op: &Recurrent,
@@ -154,8 +154,8 @@ pub(super) fn forward(
     Ok(())
 }
 
-/// One step of `begin` sequences; `inputs`: a(x), `bias_hh` where a(x) does not have it, and the first states; `factor`: the weight,
-/// if the kernel computes the products too, else the products.
+/// One step, before which `begin` sequences have a state. `inputs` are a(x), `bias_hh` if a(x) does not include it, and
+/// the first states. `factor` is the weight, if the kernel also computes the products; otherwise it is the products.
 fn forward_step(
     device: &CudaDevice,
     op: &Recurrent,
@@ -187,13 +187,13 @@ fn forward_step(
         optional(c0.map(|c0| c0.bytes())),
         Argument::Value(bytemuck::bytes_of(&numbers)),
     ];
-    // SAFETY: the kernels take these; the rows of the step and those before it are inside of the tensors, as `steps`
-    // says, whose shapes `RecurrentLayer::check` has compared with it. `Fused` saw that rows begin where they must.
+    // SAFETY: the kernels take these arguments. The rows of the step and those before it are inside the tensors:
+    // `RecurrentLayer::check` has compared their shapes with `steps`. `Fused` has checked the alignment of rows.
     unsafe { op.launch(device, (OP, dtype), kernel, (step, hidden), &arguments) }
 }
 
-/// The products of the weight with the states before a step, of `begin` sequences: those that go on, whose states are in `out`, and
-/// those that begin, if their states are not zeros.
+/// Multiplies the states of `begin` sequences before a step by the weight. Sequences that continue have their states
+/// in `out`, those that begin have them in `h0`.
 fn products(
     device: &CudaDevice,
     (step, begin): (&Step, usize),
@@ -222,11 +222,12 @@ fn products(
     Ok(())
 }
 
-/// What [`backward`] writes: the gradient of a(x); of a GRU that of b(h); those of the first states; a GRU's part of the first that
-/// went around the product.
+/// The outputs of [`backward`]: the gradient of a(x); for a GRU that of b(h); the gradients of the first states; and
+/// for a GRU the part of the gradient of h that bypasses the product.
 pub(super) type Outs<'a> = (CudaOut<'a>, [Option<CudaOut<'a>>; 4]);
 
-/// The way back; `inputs`: the gradient of the result, the weight, the result, what was kept, and the first states.
+/// The backward pass. `inputs` are the gradient of the result, the weight, the result, what was saved, and the first
+/// states.
 pub(super) fn backward(
     device: &CudaDevice,
     op: &Recurrent,
@@ -243,7 +244,7 @@ pub(super) fn backward(
         let inputs = [Some(grad), Some(weight), Some(out), h0, c0];
         return plan.backward(device, op, (inputs, left), (of_x, [of_h, Some(h), c]), wants_h0);
     }
-    let mut reached = 0; // sequences that have come from a later step
+    let mut reached = 0; // sequences with a gradient from a later step
     for step in op.steps.in_order(op.reverse).rev() {
         let outs = [Some(&mut of_x), of_h.as_mut(), c.as_mut(), direct.as_mut()];
         let of_state = h.reborrow().into_bytes().into();
@@ -260,8 +261,9 @@ pub(super) fn backward(
     Ok(())
 }
 
-/// One step back, where `goes_on` sequences have a gradient from the steps behind it, `of_state`; `inputs`: the gradient of the result,
-/// the result, and the first states; `outs`: the gradients of a(x) and b(h), of c, and a GRU's around the product.
+/// One backward step, in which `goes_on` sequences have a gradient from the steps behind it, `of_state`. The inputs
+/// are the gradient of the result, the result, and the first states. The outputs are the gradients of a(x), of b(h),
+/// of c, and the part of a GRU's that bypasses the product.
 fn backward_step(
     device: &CudaDevice,
     op: &Recurrent,
@@ -293,7 +295,7 @@ fn backward_step(
     unsafe { op.launch(device, (GRADIENT, dtype), kernel, (step, hidden), &arguments) }
 }
 
-/// The gradient of the states before a step, into `of_state`: of that of b(h), times the weight.
+/// Writes the gradient of the states before a step to `of_state`: the gradient of b(h) times the weight.
 fn product_back(
     device: &CudaDevice,
     (step, dtype): (&Step, DType),

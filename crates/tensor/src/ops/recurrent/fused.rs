@@ -1,6 +1,7 @@
-//! One kernel of `recurrent.cu` for a step and its product with the state, by tensor cores, and when it is used.
+//! When one kernel of `recurrent.cu` computes both a step and its product with the state, on tensor cores.
 //!
-//! Queued step by step, a product by cuBLASLt takes the processor longer than the device. Decision 0093 has what was measured.
+//! If steps are queued one by one, a product by cuBLASLt takes the host longer than the device. Decision 0093 has the
+//! measurements.
 
 use pagelock_cuda::Launch;
 use pagelock_cuda::library::Exactness;
@@ -17,7 +18,7 @@ const ROWS: usize = 64;
 const UNITS: usize = 8;
 const THREADS: u32 = 256;
 const COPIED_BYTES: usize = 16;
-/// The size of a state must be a multiple of this, so that all lanes of a warp get equally many numbers of k.
+/// The size of a state must be a multiple of this, so that all lanes of a warp get the same number of elements along k.
 const DIVISOR: usize = 32;
 /// Three stages hide the latency of memory; the kernel needs at least two.
 const MOST_STAGES: u32 = 3;
@@ -30,7 +31,8 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// For a step of `rows` sequences, `begin` of which have a state before, if cuBLASLt's product would be slower.
+    /// For a step of `rows` sequences, `begin` of which have a state before it, if this is faster than cuBLASLt's
+    /// product.
     pub(super) fn of(
         device: &CudaDevice,
         kind: Recurrence,
@@ -56,7 +58,7 @@ impl Fused {
         (has_tensor_cores && is_wanted && are_aligned && is_one_wave).then_some(fused)
     }
 
-    /// With as many stages as shared memory has room for.
+    /// A launch with as many stages as fit into shared memory.
     fn new(kind: Recurrence, rows: usize, hidden: usize, shared_bytes: u64) -> Option<Fused> {
         let stage_bytes = (ROWS / 8 + kind.gates()) as u32 * THREADS * COPIED_BYTES as u32;
         let stages = u32::try_from(shared_bytes).unwrap_or(u32::MAX).min(MOST_STAGES * stage_bytes) / stage_bytes;

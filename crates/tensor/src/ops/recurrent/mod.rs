@@ -1,12 +1,12 @@
 //! Recurrent layers: all steps of one layer and direction in one operation, and its gradient through time in another.
 //!
-//! The products of the inputs of all steps are one product. Then each step is a product with the state before it and one pass over
-//! the gates, and going back the same in the other order; the gradients of weights are again products over all steps
-//! at once. Layers whose states are projected, and gradients that are differentiated again, are made of other operations
-//! (`composed.rs`).
+//! The inputs of all steps are multiplied in one product. Each step is then a product with the state before it and
+//! one pass over the gates; the backward pass does the same in reverse order. The gradients of the weights are again
+//! products over all steps at once. Layers with projected states, and gradients that are themselves differentiated,
+//! are composed of other operations (`composed.rs`).
 //!
-//! `steps.rs`: which rows are a step; `run.rs`: what steps need and make; `cpu.rs` and `cuda.rs`: the steps; `persistent.rs`: all steps of
-//! small states in one launch.
+//! `steps.rs` says which rows belong to a step, and `run.rs` prepares inputs and allocates results. `cpu/` and
+//! `cuda.rs` compute steps; `persistent.rs` computes all steps of small states in one launch.
 
 mod composed;
 mod cpu;
@@ -33,8 +33,8 @@ pub use self::steps::Steps;
 const OP: &str = "recurrent";
 const GRADIENT: &str = "recurrent's gradient";
 
-/// What a step of a recurrent layer computes of its input x and the state h before it, where `a(x)` stands for
-/// `x · weight_ihᵀ + bias_ih` and `b(h)` for `h · weight_hhᵀ + bias_hh`.
+/// What a step of a recurrent layer computes from its input x and the state h before it. `a(x)` is
+/// `x · weight_ihᵀ + bias_ih`, and `b(h)` is `h · weight_hhᵀ + bias_hh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Recurrence {
     /// h' = tanh(a(x) + b(h)) (Elman, 1990).
@@ -49,7 +49,7 @@ pub enum Recurrence {
 }
 
 impl Recurrence {
-    /// How many parts of the size of a state the weights have.
+    /// The number of gates: parts of the weights, each with as many rows as a state has numbers.
     pub fn gates(self) -> usize {
         match self {
             Recurrence::Tanh | Recurrence::Relu => 1,
@@ -58,7 +58,7 @@ impl Recurrence {
         }
     }
 
-    /// What a step leaves for the gradient, in sizes of a state: gates, and of a GRU b(h)ₙ.
+    /// The size of what a step saves for the gradient, in states: gates, and b(h)ₙ of a GRU.
     fn kept(self) -> usize {
         match self {
             Recurrence::Tanh | Recurrence::Relu => 0,
@@ -103,8 +103,8 @@ impl<'a> RecurrentLayer<'a> {
         RecurrentLayer { bias, ..self }
     }
 
-    /// Of an LSTM: h' is projected by `weight_hr`, `[projected, hidden]`; then `weight_hh` is `[gates · hidden, projected]`
-    /// (Sak et al., 2014).
+    /// For an LSTM: h' is projected by `weight_hr`, `[projected, hidden]`; then `weight_hh` is
+    /// `[gates · hidden, projected]` (Sak et al., 2014).
     #[must_use]
     pub fn projection(self, weight_hr: Option<&'a Tensor>) -> Self {
         RecurrentLayer { weight_hr, ..self }
@@ -118,13 +118,14 @@ impl<'a> RecurrentLayer<'a> {
 
     /// The states after each step, in the order of `x`: h and, of an LSTM, c.
     ///
-    /// - `x`: `[rows, in]`, one step behind the other, as `steps` says
+    /// - `x`: `[rows, in]`, one step after another, as `steps` says
     /// - `h0`, `c0`: `[batch, hidden]`, the states before the first step (`h0` of a projected LSTM `[batch, projected]`); zeros
     ///   if there are none
     /// - results: `[rows, hidden]`, or `[rows, projected]`
     ///
     /// # Errors
-    /// [`Error::Argument`] for shapes that do not fit each other; [`Error::MixedTypes`] for more than one precision; no room.
+    /// [`Error::Argument`] for shapes that do not fit each other; [`Error::MixedTypes`] for more than one precision;
+    /// [`Error::Memory`] if the results do not fit the budget.
     pub fn run(
         &self,
         x: &Tensor,
@@ -144,7 +145,7 @@ impl<'a> RecurrentLayer<'a> {
             let weight_hr = weight_hr.into_iter().flatten().next().map(Raw::typed);
             return op.composed(inputs.each_ref().mapped(Option::as_ref), weight_hr.as_ref());
         }
-        no_autocast(|| op.run(inputs)) // all have their precision
+        no_autocast(|| op.run(inputs)) // the inputs have their precision
     }
 
     fn check(&self, x: &Tensor, steps: &Steps, h0: Option<&Tensor>, c0: Option<&Tensor>) -> Result<()> {
@@ -175,7 +176,7 @@ impl<'a> RecurrentLayer<'a> {
         Ok(())
     }
 
-    /// Rows of the weights, inputs, and the size of a state.
+    /// The rows of the weights, the size of an input, and the size of a state.
     fn sizes(&self) -> Result<(usize, usize, usize)> {
         let gates = self.kind.gates();
         match *self.weight_ih.dims() {
@@ -188,7 +189,7 @@ impl<'a> RecurrentLayer<'a> {
     }
 }
 
-/// The places of inputs.
+/// The indices of inputs.
 const X: usize = 0;
 const WEIGHT_IH: usize = 1;
 const WEIGHT_HH: usize = 2;
@@ -197,16 +198,17 @@ const BIAS_HH: usize = 4;
 const H0: usize = 5;
 const C0: usize = 6;
 
-/// Of input, weights, biases and first states, as far as there are any.
+/// The operation on an input, weights, and optional biases and first states.
 #[derive(Clone)]
 struct Recurrent {
     kind: Recurrence,
     reverse: bool,
     steps: Steps,
-    /// Whether the input and the weights are `bf16` on the CPU, and all else is widened: the factors of products are rounded, as
-    /// PyTorch rounds them.
+    /// Whether, on the CPU, the input and the weights are `bf16`, and all else is `f32`. The factors of products are
+    /// rounded, as in PyTorch.
     is_bf16: bool,
-    /// The result, and what steps leave for the gradient: gates of all rows, and behind them of a GRU b(h)ₙ of all rows.
+    /// The result, and what steps save for the gradient: the gates of all rows, and behind them, for a GRU, b(h)ₙ of
+    /// all rows.
     kept: Option<(Kept, Option<Raw>)>,
 }
 
@@ -215,13 +217,13 @@ impl Recurrent {
         self.kind == Recurrence::Lstm
     }
 
-    /// The result, and what steps left for the gradient.
+    /// The result, and what steps saved for the gradient.
     fn left_behind(&self) -> Result<(Raw, Option<&Raw>)> {
         let Some((out, kept)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
         Ok((out.get(OP)?, kept.as_ref()))
     }
 
-    /// A factor of a product.
+    /// A factor of a product, in its precision.
     fn factor(&self, x: &Tensor) -> Result<Tensor> {
         if self.is_bf16 { x.to_dtype(DType::BF16) } else { Ok(x.clone()) }
     }
@@ -249,7 +251,8 @@ impl Recurrent {
         let is_recorded = keeps_for_gradient(&inputs);
         let of = |i: usize| inputs[i].map(|input| input.without_node().typed::<Float>());
         let (Some(x), Some(weight_ih)) = (of(X), of(WEIGHT_IH)) else { unreachable!("there are input and weights") };
-        // A GRU's b(h) is not only added. Elsewhere one sum serves all steps, but a kernel adds it to one step as it goes.
+        // A GRU multiplies b(h), so `bias_hh` is added in the step. Otherwise the biases are added up once for all
+        // steps; for a single step on a device, the kernel adds `bias_hh`, which saves that sum.
         let is_one_of_device = self.steps.count() == 1 && !x.device().is_cpu();
         let adds_in_step = self.kind == Recurrence::Gru || is_one_of_device;
         let bias = match (of(BIAS_IH), of(BIAS_HH)) {
@@ -268,7 +271,7 @@ impl Recurrent {
         Ok(record(OP, self, inputs, out))
     }
 
-    /// Gradients of b(h), and the states that b was given; rows whose states were zeros may be left out.
+    /// The gradients of b(h), and the states h before the same rows. Rows whose states were zeros may be left out.
     fn pairs(&self, of_h: &Tensor, out: &Tensor, h0: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
         let h = if self.is_lstm() { out.select(0, 0)? } else { out.clone() };
         let (batch, count) = (self.steps.batch(), self.steps.count());

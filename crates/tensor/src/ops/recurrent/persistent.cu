@@ -1,15 +1,15 @@
-// All steps of a recurrent layer in one launch, and all steps back in another: for sequences of one length, and states so small that
-// the weight of the state fits into the registers of a few multiprocessors.
+// All forward steps of a recurrent layer in one launch, and all backward steps in another: for sequences of equal
+// length, and states so small that the weight of the state fits into the registers of a few multiprocessors.
 //
-// A cluster of CLUSTER blocks computes ROWS sequences. Its threads keep the weight in registers. A block computes UNITS numbers of each
-// state, a warp four of them; the blocks send them to each other's shared memory, where the next step reads them. Clusters never wait
-// for one another.
+// A cluster of CLUSTER blocks computes ROWS sequences. Its threads keep the weight in registers. A block computes
+// UNITS numbers of each state, a warp four of them. Blocks send them to each other's shared memory, where the next
+// step reads them. Clusters never wait for one another.
 //
 // KIND, G and layouts as in recurrent.cu. Constants: HIDDEN, CLUSTER (2, 4 or 8), ROWS (1 or 2). Grid: CLUSTER blocks for every ROWS
 // sequences; THREADS threads. Products are sums of fused multiply-adds in f32.
 
 #define G (KIND == 2 ? 4 : KIND == 3 ? 3 : 1)
-#define S (KIND >= 2 ? 4 : 1)            // places for the gates of one number: a power of two
+#define S (KIND >= 2 ? 4 : 1)            // slots for the gates of one number: a power of two
 #define PADDED ((HIDDEN + 31) / 32 * 32) // numbers behind HIDDEN are zeros
 #define PACKS (PADDED / 32)
 #define UNITS (PADDED / CLUSTER)
@@ -30,21 +30,23 @@ INLINE u32 of_block(u32 address, u32 block) {
     return there;
 }
 
-// N numbers of each sequence, which every block gets from all. A set's gate opens when all of its bytes have come.
+// N numbers of each sequence, which every block receives from all blocks. A set's gate (an mbarrier) opens when all
+// of its bytes have arrived.
 //
-// There are two sets: one is filled while the other is read. Nobody fills a set that is still read: to send for step k + 2, a block
-// needs all that is sent for step k + 1, and every warp sends that after it has read step k's.
+// There are two sets: one is filled while the other is read. No block fills a set that is still read: before a block
+// sends for step k + 2, it has received everything for step k + 1, and every warp sends for step k + 1 only after it
+// has read step k.
 template <int N> struct __align__(16) Exchange {
     R numbers[2][ROWS * N];
     u64 gates[2];
 };
 
-// By one thread, for each time that a gate opens.
+// Called by one thread, once for each time that a gate opens.
 template <int N> INLINE void expect(Exchange<N>& e, u32 set) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(address(&e.gates[set])), "r"(u32(sizeof e.numbers[0])) : "memory");
 }
-// By one thread, before `all_blocks_are_ready`.
+// Called by one thread, before `all_blocks_are_ready`.
 template <int N> INLINE void prepare(Exchange<N>& e) {
     for (int set = 0; set < 2; set++)
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&e.gates[set])) : "memory");
@@ -75,8 +77,8 @@ INLINE void send(Pack<R, 4> x, u32 to, u32 gate) {
 
 // ---- who has what ----------------------------------------------------------------------------------------------------
 
-// A number of a state belongs to eight lanes: four have it of one sequence, one gate each, the other four of the second, or the same
-// again if there is none.
+// A number of a state belongs to eight lanes. Four of them have one gate each, of the first sequence; the other four
+// do the same for the second sequence, or repeat the first if there is only one.
 struct Place {
     u32 lane, first_unit, unit, gate, sequence, row;
     bool is_there, is_second;
@@ -94,7 +96,7 @@ INLINE Place place(const Sequences& s) {
     return p;
 }
 
-// The blocks to which a lane sends: the four of a number share them.
+// The blocks to which a lane sends. The four lanes of a number divide the blocks among them.
 template <int N> struct Sender {
     Exchange<N>& e;
     u32 there[SENDS], number;
@@ -109,14 +111,15 @@ template <int N> struct Sender {
     }
 };
 
-// One half of N numbers or the other, by a bit of the lane, added to the same of the lane that differs in that bit.
+// Reduces N numbers to N / 2: a lane keeps the half that `bit` of its number selects, and adds that half of the lane
+// that differs in `bit`.
 template <int N> INLINE void halve(R* x, u32 lane, u32 bit) {
     for (int i = 0; i < N / 2; i++) {
         R keep = lane & bit ? x[N / 2 + i] : x[i], give = lane & bit ? x[i] : x[N / 2 + i];
         x[i] = keep + __shfl_xor_sync(~0u, give, bit);
     }
 }
-// N numbers added to the same of the lane that differs in that bit.
+// Adds the N numbers of the lane that differs in `bit`; both lanes get the sums.
 template <int N> INLINE void add_both(R* x, u32 bit) {
     for (int i = 0; i < N; i++) x[i] += __shfl_xor_sync(~0u, x[i], bit);
 }
@@ -134,7 +137,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
     begin();
     __shared__ Exchange<PADDED> states;
     Place p = place(s);
-    R w[G][PACKS][4]; // of one number and an eighth of those before it
+    R w[G][PACKS][4]; // the rows of one number, an eighth of the columns
     #pragma unroll
     for (int i = 0; i < G * PACKS * 4; i++) {
         u32 g = i / (PACKS * 4), column = i / 4 % PACKS * 32 + p.lane % 8 * 4 + i % 4;
@@ -183,7 +186,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
         }
         R b = sums[0] + bias_of_h, gate;
         if (KIND <= 1) {
-            R sum = of_lane(x, p.lane, 0) + b; // by all lanes
+            R sum = of_lane(x, p.lane, 0) + b; // all lanes take part in the shuffle
             state = KIND == 0 ? tanh(sum) : sum < R(0) ? R(0) : sum;
         }
         if (KIND == 2) {
@@ -213,13 +216,13 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
 
 #ifdef KERNEL_recurrent_steps_grad
 
-// What the gradient of one number at one step is made of.
+// The inputs from which the gradient of one number at one step is computed.
 struct Saved {
     R grad, grad_c, gate[G], inner, after, before;
 };
 
-// The same as factors, by which what comes from the step behind it goes on: to the gates, to c (of a GRU to b(h)ₙ), to the state
-// before.
+// The factors by which the gradient from the later step is multiplied, computed from `Saved`: for the gates, for c
+// (of a GRU for b(h)ₙ), and for the state before.
 struct Factors {
     R grad, grad_c, gate[G], inner, carried;
 };
@@ -250,8 +253,8 @@ INLINE Factors factors(const Saved& x) {
     return y;
 }
 
-// The gradients of a(x) and b(h), given that of the state by the product; `carried` is what goes around the product, of c or of a
-// GRU's state.
+// The gradients of a(x) and b(h), given `of_state`, the state's gradient through the product. `carried` is the
+// gradient that bypasses the product: that of c, or a part of that of a GRU's state.
 INLINE void gradients(const Factors& y, R of_state, R& carried, Pack<R, S>& of_x, Pack<R, S>& of_h) {
     R of = y.grad + of_state;
     if (KIND == 0) of_x.at[0] = of * y.gate[0];
@@ -286,7 +289,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
     begin();
     __shared__ Exchange<PADDED * S> grads;
     Place p = place(s);
-    R w[PACKS][G][4]; // of a warp's four numbers and a thirty-second of the gates
+    R w[PACKS][G][4]; // the columns of a warp's four numbers, a thirty-second of the rows
     #pragma unroll
     for (int i = 0; i < PACKS * G * 4; i++) {
         u32 g = i / 4 % G, row = i / (4 * G) * 32 + p.lane, column = p.first_unit + i % 4;

@@ -1,7 +1,8 @@
-//! All steps in one launch, and all steps back in another: the kernels of `persistent.cu`, and when they are used.
+//! All forward steps in one launch, and all backward steps in another: the kernels of `persistent.cu`, and when they
+//! are used.
 //!
-//! They keep the weight of the state in registers of the multiprocessors of one cluster, so the state has to be small. Decision 0075
-//! has what was measured.
+//! They keep the weight of the state in registers of the multiprocessors of one cluster, so the state has to be
+//! small. Decision 0075 has the measurements.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -15,14 +16,14 @@ use crate::inlined::Array;
 
 static CODE: Code = Code { name: "recurrent layer", text: include_str!("persistent.cu") };
 
-/// Registers of a multiprocessor; ptxas gives them out to so many threads at once.
+/// Registers of a multiprocessor. They are allocated to `TOGETHER` threads at a time.
 const REGISTERS: u32 = 65_536;
 const TOGETHER: u32 = 128;
 /// What a thread needs beside its part of the weight.
 const OTHER_REGISTERS: u32 = 64;
 const MOST_THREADS: u32 = 1024;
 const MOST_HIDDEN: u32 = 512;
-/// Where clusters would have to take more turns than these, one product for all sequences is faster.
+/// If clusters would need more waves than this, one product for all sequences is faster.
 const MOST_TURNS: u32 = 8;
 
 /// `Sequences` of `persistent.cu`.
@@ -36,7 +37,7 @@ struct Sequences {
     cells: u64,
 }
 
-/// How a layer is divided: blocks of a cluster, sequences of a cluster.
+/// How a layer is divided: the blocks and the sequences of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
     kind: Recurrence,
@@ -47,7 +48,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// For a layer that is computed so on that device.
+    /// The plan for a layer, if these kernels compute it on the device.
     pub(super) fn of(device: &CudaDevice, op: &Recurrent, hidden: usize, dtype: DType) -> Option<Plan> {
         let properties = device.cuda().properties();
         let (is_even, many) = (op.steps.is_even(), u32::try_from(op.steps.count()).is_ok_and(|steps| steps > 1));
@@ -57,7 +58,7 @@ impl Plan {
         if fits { Plan::new(op.kind, hidden, batch, properties.multiprocessors) } else { None }
     }
 
-    /// With the smallest cluster whose registers hold the weight.
+    /// The plan with the smallest cluster whose registers hold the weight.
     fn new(kind: Recurrence, hidden: u32, batch: u32, multiprocessors: u32) -> Option<Plan> {
         let plans = [2, 4, 8].mapped(|cluster| Plan { kind, hidden, cluster, rows: 1, batch });
         let mut plans = plans.into_iter().filter(|plan| plan.hidden <= MOST_HIDDEN && plan.threads() <= MOST_THREADS);
@@ -97,7 +98,7 @@ impl Plan {
 
     fn sequences(&self, op: &Recurrent, wants_h0: bool) -> Sequences {
         Sequences {
-            steps: op.steps.count() as u32, // `of` saw that it is one
+            steps: op.steps.count() as u32, // fits: `of` has checked it
             batch: self.batch,
             reverse: op.reverse.into(),
             wants_h0: wants_h0.into(),
@@ -105,7 +106,7 @@ impl Plan {
         }
     }
 
-    /// All steps; `inputs`: a(x), the weight, `bias_hh` of a GRU, and the first states.
+    /// All steps. `inputs` are a(x), the weight, `bias_hh` of a GRU, and the first states.
     pub(super) fn forward(
         &self,
         device: &CudaDevice,
@@ -121,13 +122,13 @@ impl Plan {
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
         let arguments = [out.argument(), gates, inner, of_x, weight, bias, h0, c0, value];
         let kernel = ([dtype; 2], "recurrent_steps");
-        // SAFETY: the kernel takes these, whose shapes `RecurrentLayer::check` has compared with each other and with the
-        // steps, and writes each number of the result and of what is kept once. The device has clusters.
+        // SAFETY: the kernel takes these arguments. `RecurrentLayer::check` has compared their shapes with each other
+        // and with the steps. Each number of the result and of what is saved is written once. The device has clusters.
         unsafe { CODE.launch_for(device, OP, kernel, self.constants(), self.launch(), &arguments) }
     }
 
-    /// The way back; `inputs`: the gradient of the result, the weight, what was kept, the result, and the first states; `outs`: the
-    /// gradients of a(x), and of a GRU b(h), and of the first states.
+    /// The backward pass. The inputs are the gradient of the result, the weight, the result, the first states, and
+    /// what was saved. The outputs are the gradients of a(x), of b(h) of a GRU, and of the first states.
     pub(super) fn backward(
         &self,
         device: &CudaDevice,

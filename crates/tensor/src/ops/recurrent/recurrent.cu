@@ -1,8 +1,9 @@
-// A step of a recurrent layer, and a step back: what follows the product with the state, one thread for each number of it.
+// A forward and a backward step of a recurrent layer, without the product with the state. One thread for each number
+// of a state.
 //
-// KIND: 0 tanh, 1 relu, 2 LSTM, 3 GRU. All tensors are contiguous; of_x, of_h, gates: [rows, G · hidden] for G gates, the states
-// [rows, hidden]; `at` are elements before the first of a step. Rows below `carried` have their state before the step at
-// `before`, in the result; the others in the first states, or zeros where there are none.
+// KIND: 0 tanh, 1 relu, 2 LSTM, 3 GRU. All tensors are contiguous: of_x, of_h, gates are [rows, G · hidden] for G
+// gates, the states [rows, hidden]. `at` is the first row of the step. Rows below `carried` have their state before the
+// step in the result, from row `before` on; other rows have it in the first states, or have zeros if there are none.
 
 #define G (KIND == 2 ? 4 : KIND == 3 ? 3 : 1)
 
@@ -17,13 +18,13 @@ INLINE R state_before(const T* out, const T* first, const Step& s, u64 cells, u3
     return first ? real(first[u64(row) * s.hidden + j]) : R(0);
 }
 
-// The number before that is part of the next: c of an LSTM, else h.
+// The number of the state before that enters the next one without the product: c of an LSTM, h of a GRU.
 INLINE R part_before(const T* out, const T* h0, const T* c0, const Step& s, u32 row, u32 j) {
     if (KIND <= 1) return R(0);
     return KIND == 2 ? state_before(out, c0, s, s.cells, row, j) : state_before(out, h0, s, 0, row, j);
 }
 
-// What follows the products: one number of a state, given a(x), b(h), and `part_before`.
+// Computes one number of a state, given a(x), b(h), and `part_before`, and writes it.
 INLINE void finish(T* out, T* kept, T* inner, const Step& s, u32 row, u32 j, R (&x)[G], const R (&h)[G], R before) {
     u64 place = (s.at + row) * s.hidden + j;
     R state;
@@ -64,12 +65,14 @@ extern "C" __global__ void recurrent_step(
 }
 #endif
 
-// The same with the products of the state and the weight, [G · hidden, hidden], by tensor cores. A block computes UNITS numbers of
-// the states of ROWS sequences; each warp takes its share of k, and the shares are added in a fixed order.
+// `recurrent_step` and the product of the state with the weight, [G · hidden, hidden], on tensor cores. A block
+// computes UNITS numbers of the states of ROWS sequences. Each warp takes its share of k, and the shares are added in
+// a fixed order.
 //
-// T is a half, or f32, whose factors are rounded to TF32. `hidden` is a multiple of 32, and rows begin at multiples of 16 bytes.
-// A lane copies 16 bytes of a row at once to shared memory, STAGES - 1 shares ahead, and reads only what it has copied itself. So it
-// has other columns of k than PTX gives it, but the same of both factors, and the order of k does not matter.
+// T is a half type, or f32, whose factors are rounded to TF32. `hidden` is a multiple of 32, and rows begin at
+// multiples of 16 bytes. A lane copies 16 bytes of a row at once to shared memory, STAGES - 1 shares ahead, and reads
+// only what it has copied itself. Its columns along k therefore differ from PTX's layout of fragments, but equally
+// for both factors, and the order along k does not matter.
 //
 // Constant: STAGES. Grid: hidden / UNITS blocks for every ROWS sequences, of WARPS warps.
 #ifdef KERNEL_recurrent_step_with_product
@@ -77,8 +80,8 @@ extern "C" __global__ void recurrent_step(
 #define UNITS 8
 #define WARPS 8
 #define THREADS (WARPS * 32)
-#define STATES (ROWS / 8)                // that a lane copies: of one of eight sequences
-#define RESULTS (ROWS * UNITS / THREADS) // of a thread
+#define STATES (ROWS / 8)                // that a lane copies: of one in eight sequences
+#define RESULTS (ROWS * UNITS / THREADS) // per thread
 #define COPIED u32(16 / sizeof(T))       // numbers that a lane copies at once
 
 struct __align__(16) Factor { u32 at[4]; };
@@ -158,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_step_with_produc
         }
     }
     __syncthreads();
-    // The warps of the second half leave their sums; those of the first add theirs.
+    // The warps of the second half write their sums, then the warps of the first half add theirs.
     R* shares = (R*)copies; // [WARPS / 2, G, ROWS, UNITS]
     #pragma unroll
     for (u32 turn = 0; turn < 2; turn++) {
@@ -189,7 +192,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) recurrent_step_with_produc
 }
 #endif
 
-// `products`: rows whose states have a gradient from the steps behind this one, of_state and c; a GRU's also in `direct`.
+// A backward step. Rows below `products` have a gradient from the steps behind this one: of the state in of_state
+// and, for a GRU, in `direct`; of an LSTM's c in `c`.
 #ifdef KERNEL_recurrent_step_grad
 extern "C" __global__ void recurrent_step_grad(
     T* of_x, T* of_h, T* c, T* direct, const T* grad, const T* of_state, const T* kept, const T* inner, const T* out,

@@ -1,4 +1,4 @@
-//! What steps need and make, on the CPU and on a device.
+//! Prepares the inputs of steps and allocates their results, on the CPU and on a device.
 
 use super::persistent::Plan;
 use super::{C0, GRADIENT, H0, OP, Recurrence, Recurrent, WEIGHT_HH, cpu, cuda};
@@ -13,20 +13,20 @@ use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
 
-/// The gradients of what is added up in gates, and of the first states.
+/// The gradients of a(x) and b(h), and of the first states.
 pub(super) struct Gradients {
-    /// `[1, rows, gates · hidden]`, of a(x) and b(h); of a GRU, where they differ, `[2, rows, gates · hidden]`.
+    /// `[1, rows, gates · hidden]`, of both a(x) and b(h); for a GRU, where they differ, `[2, rows, gates · hidden]`.
     pub(super) of_gates: Tensor,
     pub(super) h0: Option<Tensor>,
     pub(super) c0: Option<Tensor>,
 }
 
-/// What a gradient is made of, and of which sizes.
+/// The inputs of a backward pass, and the sizes of its results.
 struct Back<'a> {
     inputs: [Option<&'a Raw>; 6],
     hidden: usize,
     dtype: DType,
-    /// Of the gradients of gates, and of a state.
+    /// The shapes of the gradients of gates, and of a state.
     made: Shape,
     state: Shape,
 }
@@ -38,14 +38,14 @@ impl Recurrent {
         if self.is_lstm() { Shape::new(&[2, rows, hidden]) } else { Shape::new(&[rows, hidden]) }
     }
 
-    /// Sizes of a state, of the result, and of what is kept.
+    /// The size of a state, and the shapes of the result and of what is saved.
     fn sizes(&self, gates: &Raw) -> Result<(usize, Shape, Shape)> {
         let hidden = gates.shape()[1] / self.kind.gates();
         Ok((hidden, self.out_shape(hidden)?, Shape::new(&[self.steps.rows(), self.kind.kept() * hidden])?))
     }
 
-    /// All steps, given a(x), and what they leave for the gradient; `inputs`: a(x), the weight, of a GRU `bias_hh`, and the first
-    /// states. The weight is cut into parts once for all steps.
+    /// Runs all steps, and returns the result and what they save for the gradient. `inputs` are a(x), the weight,
+    /// `bias_hh` of a GRU, and the first states. The weight is cut into parts once for all steps.
     pub(super) fn on_cpu(&self, inputs: [Option<&Raw>; 5], keeps: bool) -> Result<(Raw, Option<Raw>)> {
         let [Some(gates), ..] = inputs else { unreachable!("there are gates") };
         let ((hidden, shape, kept_shape), dtype) = (self.sizes(gates)?, gates.dtype().computing());
@@ -64,7 +64,7 @@ impl Recurrent {
         Ok((out, kept.map(Fresh::share)))
     }
 
-    /// The same on a device.
+    /// [`on_cpu`](Self::on_cpu), on a device.
     pub(super) fn on_cuda(
         &self,
         device: &CudaDevice,
@@ -95,7 +95,7 @@ impl Recurrent {
         Ok(Back { inputs, hidden, dtype: out.dtype(), made, state: Shape::new(&[self.steps.batch(), hidden])? })
     }
 
-    /// The way back through all steps.
+    /// The backward pass through all steps.
     pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
         let hidden = saved.input(WEIGHT_HH).shape()[1];
@@ -122,7 +122,7 @@ impl Recurrent {
         Ok(Gradients { of_gates: of_gates.typed(), h0: share(h), c0: share(c) })
     }
 
-    /// The same on a device.
+    /// [`back_on_cpu`](Self::back_on_cpu), on a device.
     pub(super) fn back_on_cuda(&self, device: &CudaDevice, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
         let (out, kept) = self.left_behind()?;
         let weight = saved.input(WEIGHT_HH).contiguous()?;

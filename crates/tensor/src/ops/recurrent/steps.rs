@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
-/// How many sequences there are at each step. The rows of a step lie behind those of the step before it, and sequences that end come
-/// last among them, as in PyTorch's `PackedSequence`.
+/// How many sequences there are at each step. The rows of a step follow those of the step before it. Within a step,
+/// the sequences that end first come last, as in PyTorch's `PackedSequence`.
 ///
 /// ```
 /// use pagelock_tensor::Steps;
@@ -24,7 +24,7 @@ enum Form {
         count: usize,
         batch: usize,
     },
-    /// Sequences at each step, and where its rows begin.
+    /// The number of sequences at each step, and where the rows of the step begin.
     Packed(Arc<[(usize, usize)]>),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Step {
     pub(super) rows: usize,
     /// The first row of the step that was computed before it.
     pub(super) before: Option<usize>,
-    /// How many sequences of that step go on in this one.
+    /// How many sequences of that step continue in this one.
     pub(super) carried: usize,
 }
 
@@ -46,7 +46,7 @@ impl Steps {
         Steps(Form::Even { count, batch })
     }
 
-    /// As many sequences at each step as `batch_sizes` says.
+    /// Steps with these numbers of sequences.
     ///
     /// # Errors
     /// [`Error::Argument`] if a step has more sequences than the one before it, or none.
@@ -74,7 +74,7 @@ impl Steps {
         }
     }
 
-    /// How many sequences begin.
+    /// The number of sequences.
     pub fn batch(&self) -> usize {
         match &self.0 {
             Form::Even { batch, .. } => *batch,
@@ -90,7 +90,7 @@ impl Steps {
         }
     }
 
-    /// Whether all steps have as many sequences, because they were made so.
+    /// Whether all steps were made with the same number of sequences, by [`Steps::even`].
     pub(super) fn is_even(&self) -> bool {
         matches!(self.0, Form::Even { .. })
     }

@@ -13,9 +13,9 @@ static CODE: Code = Code { name: "scan", text: include_str!("scan.cu") };
 
 const THREADS: usize = 128;
 const WARP: usize = 32;
-/// Threads that keep any GPU of today busy: fewer of them take long lines in chunks.
+/// Threads that keep any current GPU busy. If there are fewer, long lines are cut into chunks.
 const ENOUGH_THREADS: usize = 1 << 17;
-/// The fewest neighbors of a chunk that a warp takes, and that a thread takes.
+/// The fewest elements of a chunk, if a warp takes it, and if a thread takes it.
 const LEAST_OF_WARP: usize = 512;
 const LEAST_OF_THREAD: usize = 64;
 
@@ -23,7 +23,7 @@ const LEAST_OF_THREAD: usize = 64;
 pub(super) struct Kernels {
     rows: &'static str,
     lines: &'static str,
-    /// Those that compute what chunks come to; without them lines are taken whole.
+    /// The kernels for the totals of chunks; without them, lines are not cut.
     totals: Option<[&'static str; 2]>,
 }
 
@@ -59,7 +59,7 @@ impl Scan {
         Scan { lines, n, inner, reverse: reverse.into(), chunk, chunks }
     }
 
-    /// A warp for each chunk of neighbors, else a thread.
+    /// A warp for each chunk of a row, a thread for each chunk of another line.
     fn launch(&self, op: &'static str) -> Result<Launch> {
         let threads = (self.lines * self.chunks) as usize * if self.inner == 1 { WARP } else { 1 };
         count(op, threads.div_ceil(THREADS))?;
@@ -67,7 +67,7 @@ impl Scan {
     }
 }
 
-/// Neighbors of a chunk: all, if there are lines enough.
+/// Elements per chunk: the whole line, if there are enough lines.
 fn chunk_of(Lines { outer, n, inner }: Lines) -> usize {
     let (lines, is_row) = (outer * inner, inner == 1);
     let (threads, least) = if is_row { (lines * WARP, LEAST_OF_WARP) } else { (lines, LEAST_OF_THREAD) };
@@ -78,7 +78,7 @@ fn chunk_of(Lines { outer, n, inner }: Lines) -> usize {
     n.div_ceil(chunks).next_multiple_of(WARP)
 }
 
-/// Runs a scan along lines, for a recurrence with its factors. No tensor has gaps, and all have one shape.
+/// Runs a scan along lines; a recurrence also has factors. No tensor has gaps, and all have one shape.
 pub(super) fn run(
     device: &CudaDevice,
     (op, kernels): (&'static str, &'static Kernels),
@@ -94,7 +94,7 @@ pub(super) fn run(
     call.scan(x.bytes(), factors.map(|factors| factors.bytes()), lines, reverse, out.into_bytes())
 }
 
-/// A scan of elements of one type to those of another.
+/// A scan from elements of one type to elements of another.
 struct Call<'a> {
     device: &'a CudaDevice,
     op: &'static str,
@@ -118,7 +118,7 @@ impl Call<'_> {
         self.launch(kernel, y, x, third, &scan)
     }
 
-    /// What comes before each chunk but the first, at the place of the chunk before it.
+    /// The totals before each chunk but the first. Chunk i finds its total at place i − 1.
     fn before(&self, x: DeviceView<'_, u8>, lines: Lines, scan: &Scan) -> Result<DeviceBuffer<u8>> {
         let Some([rows, others]) = self.kernels.totals else { unreachable!("only scans with totals have chunks") };
         let dtype = self.types[1].computing();
@@ -143,7 +143,8 @@ impl Call<'_> {
     ) -> Result<()> {
         let third = third.map_or(Argument::Value(&[0; 8]), Argument::Read);
         let arguments = [Argument::Write(y), Argument::Read(x), third, Argument::Value(bytemuck::bytes_of(scan))];
-        // SAFETY: the kernels take these; x, y and factors have lines · n elements, totals and what comes before lines · chunks.
+        // SAFETY: the kernels take these arguments; x, y and factors have lines · n elements, totals and `before`
+        // lines · chunks.
         unsafe { CODE.launch(self.device, self.op, (self.types, kernel), scan.launch(self.op)?, &arguments) }
     }
 }

@@ -19,7 +19,8 @@ use crate::scratch;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Numeric> Tensor<K> {
-    /// The sums of the elements up to each along a dimension: of integers in `int64`, of half types added in `f32`.
+    /// For each element, the sum of the elements up to it along a dimension: of integers in `int64`, of half types
+    /// added in `f32`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -34,7 +35,7 @@ impl<K: Numeric> Tensor<K> {
         apply_raw(Cumsum { dim, reverse: false }, [self.raw()]).map(Raw::typed)
     }
 
-    /// The products of the elements up to each along a dimension: of integers in `int64`.
+    /// For each element, the product of the elements up to it along a dimension: of integers in `int64`.
     ///
     /// # Errors
     /// As [`Tensor::cumsum`].
@@ -52,10 +53,10 @@ struct Cumsum {
 
 per_type! { Cumsum[1]: Num }
 
-/// Rows that are computed side by side, because in each of them every step waits for the one before.
+/// Rows that are computed side by side, because within a row every step waits for the one before it.
 const SIDE_BY_SIDE: usize = 4;
 
-/// How a contiguous tensor lies around a dimension: `[outer, n, inner]`.
+/// The sizes of a contiguous tensor around a dimension: `[outer, n, inner]`.
 #[derive(Clone, Copy)]
 pub(super) struct Lines {
     pub(super) outer: usize,
@@ -69,8 +70,8 @@ impl Lines {
         Lines { outer, n: shape[dim], inner }
     }
 
-    /// Elements of a slab, `[n, inner]`, and of the pieces, each of some whole slabs, that threads take; `None` if there are no
-    /// elements. Rows, slabs in which elements follow one another, come in pieces of at least [`SIDE_BY_SIDE`].
+    /// The elements of a slab, `[n, inner]`, and of a piece, some whole slabs that a thread takes at a time; `None`
+    /// if there are no elements. If slabs are rows (`inner` is 1), a piece has at least [`SIDE_BY_SIDE`] of them.
     pub(super) fn pieces(&self) -> Option<[usize; 2]> {
         let slab = self.n * self.inner;
         let least = if self.inner == 1 { SIDE_BY_SIDE } else { 1 };
@@ -124,7 +125,7 @@ fn running<T: Num>(
     out.try_for_each_chunk(piece, &scanned).map_err(Error::scratch(op))
 }
 
-/// Slabs of `x`, each `[n, inner]`, combined along their first dimension.
+/// Combines the elements of slabs of `x`, each `[n, inner]`, along their first dimension.
 fn combine<T: Num>(
     x: &[T],
     out: &mut [T::Total],
@@ -148,7 +149,7 @@ fn combine<T: Num>(
     }
 }
 
-/// One row, in the order of the pairs.
+/// Combines one row, in the order of the pairs.
 #[inline(always)]
 fn combine_row<'a, T: Num>(
     row: impl Iterator<Item = (&'a T, &'a mut T::Total)>,
@@ -161,7 +162,7 @@ fn combine_row<'a, T: Num>(
     }
 }
 
-/// `ROWS` rows, each combined along itself.
+/// Combines each of `ROWS` rows.
 #[inline(always)]
 fn combine_rows<T: Num, const ROWS: usize>(
     x: &[T],
@@ -192,8 +193,8 @@ fn combine_rows<T: Num, const ROWS: usize>(
     }
 }
 
-/// The elements of slabs, each `[n, inner]`, along their first dimension: `first(at)`, then `next(at, where the one before is,
-/// what it has become)`.
+/// Computes the elements of slabs, each `[n, inner]`, along their first dimension: the first ones are `first(at)`,
+/// the others `next(at, place of the one before, result at that place)`.
 fn follow<T: Pod>(
     out: &mut [T],
     lines: Lines,
@@ -232,7 +233,7 @@ fn follow<T: Pod>(
     }
 }
 
-/// The same of `ROWS` rows, of which the first begins at `start`.
+/// [`follow`] for `ROWS` rows, the first of which begins at `start`.
 fn follow_rows<T: Pod, const ROWS: usize>(
     out: &mut [T],
     start: usize,

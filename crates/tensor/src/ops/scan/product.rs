@@ -1,4 +1,4 @@
-//! Running products along a dimension, and the recurrence that their derivative is.
+//! Running products along a dimension, and the recurrence that computes their derivative.
 
 use super::{Lines, combine, cuda, follow, running};
 use crate::autograd::{Saved, is_grad_enabled};
@@ -31,8 +31,8 @@ impl Op<1> for Cumprod {
 impl Derivative<1> for Cumprod {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With y the products, ∂/∂x[k] = y[k − 1] · Σ g[i] · x[k + 1] ⋯ x[i] for i ≥ k, and the sums are a recurrence from the end:
-    /// nothing is divided by, so that zeros need no care.
+    /// With y the products, ∂/∂x[k] = y[k − 1] · Σ g[i] · x[k + 1] ⋯ x[i] for i ≥ k, and the sums are a recurrence
+    /// from the end. There is no division, so zeros are no special case.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let x = saved.input(0);
         if x.device().is_cpu() && !is_grad_enabled() {
@@ -73,7 +73,7 @@ fn product_grad(grad: &Raw, x: &Raw, dim: usize) -> Result<Raw> {
     })
 }
 
-/// Multiplies each element with that of `y` one place earlier along its line, but the first.
+/// Multiplies each element, except the first of each line, by the element of `y` one place before it.
 fn times_before<R: Real>(out: &mut [R], y: &[R], Lines { n, inner, .. }: Lines) {
     vectorized(
         #[inline(always)]
@@ -123,8 +123,8 @@ impl Op<2> for Recurrence {
 impl Derivative<2> for Recurrence {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With h the gradient that arrives, that of x is v, the same recurrence in the other direction; that of a[k] is
-    /// v[k] · y[k − 1], in reverse v[k − 1] · y[k].
+    /// With h the incoming gradient, the gradient of x is v, the same recurrence of h in the other direction. The
+    /// gradient of a[k] is v[k] · y[k − 1], in reverse v[k − 1] · y[k].
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, a) = (saved.input(0), saved.input(1));
         let v = apply(Recurrence { reverse: !self.reverse, ..*self }, [h, a])?;
@@ -164,7 +164,7 @@ impl<R: Real> CpuKernel<R, 2> for Recurrence {
     }
 }
 
-/// What is one place earlier along a dimension; a number in front of the first.
+/// Elements moved by one place along a dimension, with the number `first` in front of them.
 fn shifted(x: &Tensor, dim: usize, first: f64) -> Result<Tensor> {
     let (size, dim) = (x.dims()[dim], dim as isize);
     if size == 0 {

@@ -2,10 +2,12 @@
 //   cumsum      y[k] = y[k - 1] + x[k]
 //   cumprod     y[k] = y[k - 1] * x[k]
 //   recurrence  y[k] = x[k] + a[k] * y[k - 1]; in reverse x[k] + a[k + 1] * y[k + 1]
-// `_lines` has a thread for each line; `_rows`, where inner is 1, a warp for each line, 32 neighbors at a time.
+// `_lines` has a thread for each line. `_rows`, for inner = 1, has a warp for each line, which takes 32 neighbors at
+// a time.
 //
-// Long lines are taken in chunks, all at once. The kernel `_totals` computes what each chunk comes to; a scan of the totals says
-// where chunks start: `before`, of which a chunk reads that of the chunk before it.   totals, before: [lines / inner, chunks, inner].
+// Long lines are cut into chunks, which are scanned in parallel. The kernel `_totals` computes the total of each
+// chunk. `before` is the scan of these totals; a chunk starts with the element of the chunk before it.   totals,
+// before: [lines / inner, chunks, inner].
 
 struct Scan {
     u64 lines, n, inner, reverse;
@@ -22,7 +24,7 @@ struct Product {
     INLINE Q none() { return 1; }
 };
 
-// Where number k of a scan lies.
+// The index of element k of a scan.
 INLINE u64 place(const Scan& g, u64 line_start, u64 k) { return line_start + (g.reverse ? g.n - 1 - k : k) * g.inner; }
 
 template <typename Op, bool WRITES> INLINE void scan_line(O* __restrict__ y, Q* totals, const T* __restrict__ x, const Q* before, const Scan& g) {
@@ -112,7 +114,7 @@ extern "C" __global__ void recurrence_lines(O* y, const T* x, const T* a, Scan g
 }
 #endif
 
-// Each lane has the map y -> sum + factor * y from what is before its first neighbor to itself.
+// Each lane has the map y -> sum + factor * y from the result before the warp's first element to the result of its own.
 #ifdef KERNEL_recurrence_rows
 extern "C" __global__ void recurrence_rows(O* y, const T* x, const T* a, Scan g) {
     begin();

@@ -17,11 +17,12 @@ static CODE: Code = Code {
 
 const THREADS: u32 = 128;
 const WARP: usize = 32;
-/// The most that the sums of a line take in shared memory: what every kernel may have. Fewer elements are not worth it.
+/// The most shared memory for the sums of a line, which every kernel may have; and the fewest elements for which it
+/// pays.
 const SHARED_BYTES: usize = 48 << 10;
 const SHARED_ELEMENTS: u64 = 64;
-/// Indices are sorted where a line has more than `SORTED_FROM` elements and one for each `SORTED_EACH` elements of all lines: then
-/// sorting takes less time than a warp takes for its line in shared memory.
+/// Indices are sorted if a line has more elements than `SORTED_FROM` and one for each `SORTED_EACH` elements of all
+/// lines together. Sorting then takes less time than a warp takes for its line in shared memory.
 const SORTED_FROM: u64 = 5000;
 const SORTED_EACH: u64 = 160;
 
@@ -48,7 +49,8 @@ pub(super) fn write(
     call.combine(How::Last, call.lines(&out), out)
 }
 
-/// Sums of the elements of the source with one index, from zeros. `is_once`: no index comes twice, so that there is nothing to add.
+/// Adds up the elements of the source with equal indices, from zeros. `is_once` says that no index occurs twice, so
+/// that there is nothing to add.
 pub(in crate::ops) fn add(call: &Call<'_>, is_once: bool, mut out: CudaOut<'_>) -> Result<()> {
     let lines = call.lines(&out);
     if let Some(bytes) = shared_bytes(call, &lines, &out) {
@@ -58,8 +60,8 @@ pub(in crate::ops) fn add(call: &Call<'_>, is_once: bool, mut out: CudaOut<'_>) 
     if is_once { call.write_once(lines, out) } else { call.combine(How::Sum, lines, out) }
 }
 
-/// The bytes of a line's sums, if all lines have some and add them up in shared memory: then these are rows, and not so long that sorting
-/// the indices would take less time.
+/// The bytes of a line's sums, if every line of `out` has elements of the source and adds them up in shared memory.
+/// Such lines are rows, and so short that sorting the indices would not be faster.
 fn shared_bytes(call: &Call<'_>, lines: &Lines, out: &CudaOut<'_>) -> Option<usize> {
     let bytes = lines.y_len as usize * call.source.dtype().computing().size();
     let is_row = lines.step[0] == 1 && lines.x_len >= SHARED_ELEMENTS;
@@ -77,7 +79,7 @@ pub(in crate::ops) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// What an index that is out of range is told to be in.
+    /// What the error for an index out of range refers to.
     pub(super) fn indexed(&self, out: &CudaOut<'_>) -> Indexed {
         Indexed { op: self.op, dim: self.index.dim, shape: *out.shape() }
     }
@@ -90,7 +92,7 @@ impl Call<'_> {
         Lines::new(out.shape(), self.source, self.index)
     }
 
-    /// Combines with what is in `out`.
+    /// Combines the source with the elements of `out`.
     fn combine(&self, how: How, lines: Lines, out: CudaOut<'_>) -> Result<()> {
         let kernel = match how {
             _ if self.source.shape().elements() == 0 => return Ok(()),
@@ -121,14 +123,15 @@ impl Call<'_> {
         self.device.with_fault(self.indexed(&out), |[fault, site]| {
             let lines = Argument::Value(bytemuck::bytes_of(&lines));
             let arguments = [out.argument(), self.source.argument(), self.index.view.argument(), fault, site, lines];
-            // SAFETY: the kernels take these; lines and steps lead to elements of the source, of the index and, with an index
-            // that they check, of `out`; no two lines have the same elements of `out`; shared memory has room for a line.
+            // SAFETY: the kernels take these arguments; lines and steps lead to elements of the source, of the index
+            // and, with an index that they check, of `out`; no two lines have the same elements of `out`; shared memory
+            // has room for a line.
             unsafe { CODE.launch(self.device, self.op, kernel, launch, &arguments) }
         })
     }
 
-    /// The last of the elements of the source for each index, a thread for each. Where all lines have the same index, what is last in one
-    /// is last in all.
+    /// Writes the last of the elements of the source for each index, with a thread for each element. If all lines
+    /// have the same index, the element that is last in one line is last in all.
     fn write_last(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
         let (device, types, is_one) = (self.device, [self.source.dtype(); 2], lines.have_one_index());
         let constants = Constants::of(&[("ONE_INDEX", is_one.into())]);
@@ -141,19 +144,20 @@ impl Call<'_> {
         device.with_fault(self.indexed(&out), |[fault, site]| {
             let [first, all] = [&lines_first[..], bytemuck::bytes_of(&noted)].mapped(Argument::Value);
             let arguments = [Argument::Write(last.view_mut()), self.index.view.argument(), fault, site, first, all];
-            // SAFETY: the kernel takes these; lines and steps lead to elements of the index, which is checked, and so to
-            // elements of `last`, which has one for each of `out`, or of a line of it.
+            // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the index, which is
+            // checked, and so to elements of `last`, which has one for each of `out`, or of a line of it.
             unsafe { CODE.launch_for(device, self.op, (types, "note_last"), constants, launch, &arguments) }
         })?;
         let (launch, lines_first) = self.of_elements(&lines)?;
         let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
         let [source, index] = [self.source, self.index.view].mapped(|view| view.argument());
         let arguments = [out.argument(), Argument::Read(last.view()), source, index, first, all];
-        // SAFETY: the same, and to elements of the source; one thread writes each element of `out`.
+        // SAFETY: as above, and lines and steps lead to elements of the source; one thread writes each element of
+        // `out`.
         unsafe { CODE.launch_for(device, self.op, (types, "write_last"), constants, launch, &arguments) }
     }
 
-    /// Each element of the source, for an index that names none of `out` twice.
+    /// Writes each element of the source, for an index that names no element of `out` twice.
     fn write_once(&self, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
         if lines.elements() == 0 {
             return Ok(());
@@ -164,13 +168,15 @@ impl Call<'_> {
             let [first, all] = [&lines_first[..], bytemuck::bytes_of(&lines)].mapped(Argument::Value);
             let [source, index] = [self.source, self.index.view].mapped(|view| view.argument());
             let arguments = [out.argument(), source, index, fault, site, first, all];
-            // SAFETY: the kernel takes these; lines and steps lead to elements of the source, of the index and, with an index
-            // that it checks, of `out`, of which two threads may write one, but only if the index names it twice.
+            // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the source, of the index
+            // and, with an index that it checks, of `out`, of which two threads may write one, but only if the index
+            // names it twice.
             unsafe { CODE.launch(self.device, self.op, kernel, launch, &arguments) }
         })
     }
 
-    /// A thread for each element of the source, in the order in which these are in memory: whether lines come first.
+    /// A thread for each element of the source, in the order of memory; and whether neighbors in that order are in
+    /// different lines.
     pub(super) fn of_elements(&self, lines: &Lines) -> Result<(Launch, [u8; 8])> {
         let threads = lines.elements();
         count(self.op, threads.div_ceil(THREADS as usize))?;

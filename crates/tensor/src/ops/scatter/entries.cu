@@ -1,10 +1,10 @@
-// y[…, index[j], …] += x[…, j, …] for whole entries, which one index each names: contiguous x [outer, x_entries, inner] and y
-// [outer, y_entries, inner], which is zero at first. Once indices are sorted, those that have one are neighbors.
+// y[…, index[j], …] += x[…, j, …] for whole entries, each named by one index: contiguous x [outer, x_entries, inner]
+// and y [outer, y_entries, inner], which is zero at first. Once indices are sorted, equal ones are neighbors.
 //
 // keys_of_entries    keys[j] = index[j], or y_entries where there is no such entry
-// add_entries        sums of what has one key, in the order of x, as on the CPU
+// add_entries        sums of the entries with one key, in the order of x, as on the CPU
 //
-// `entries.rs` writes V in front of this: elements of a pack, which divides `inner`; all entries begin where packs may.
+// `entries.rs` defines V, the elements of a pack. V divides `inner`, and all entries are aligned to packs.
 
 struct Entries { u64 y_entries, x_entries, inner; };
 
@@ -18,9 +18,10 @@ extern "C" __global__ void keys_of_entries(u32* keys, const i64* index, Fault* f
 #ifdef KERNEL_add_entries
 #define WARP 32
 #define WARPS 8
-// Packs that a thread asks for at once.
+// Packs that a thread loads at once.
 #define AT_ONCE 4
-// A warp has 32 neighboring packs of what has one key. It starts at the first of these; a warp at another has nothing to do.
+// A warp adds up 32 neighboring packs of all entries with one key, if its entry is the first of these; otherwise it
+// returns.
 extern "C" __global__ void __launch_bounds__(WARP * WARPS) add_entries(
     O* y, const T* x, const u32* keys, const u32* places, Entries g) {
     begin();

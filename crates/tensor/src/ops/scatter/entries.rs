@@ -1,4 +1,4 @@
-//! Entries of a dimension added up on a device, which one index each names: the kernels of `entries.cu`.
+//! Adds up whole entries of a dimension on a device, each named by one index: the kernels of `entries.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -16,12 +16,12 @@ static CODE: Code = Code {
 
 const WARP: usize = 32;
 const WARPS: usize = 8;
-/// Elements of an entry from which on it is added as a whole.
+/// The fewest elements of an entry that is added as a whole.
 const LEAST_INNER: usize = 8;
-/// Elements of a pack, of which a thread has several.
+/// The most elements of a pack; a thread loads several packs at once.
 const MOST_ADDED: usize = 4;
 
-/// Sums of the entries with one index, from zeros.
+/// Adds up the entries with equal indices, from zeros.
 pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     let Call { device, op, source, index } = *call;
     let (entries, outer) = Entries::new(out.shape(), source, index.dim);
@@ -42,17 +42,17 @@ pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Resu
     let mut keys = device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(op, source))?;
     device.with_fault(call.indexed(&out), |[fault, site]| {
         let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, of_entries()];
-        // SAFETY: the kernel takes these; there is a key for each index.
+        // SAFETY: the kernel takes these arguments; there is a key for each index.
         unsafe { CODE.launch_for(device, op, (types, "keys_of_entries"), constants, launch, &arguments) }
     })?;
-    // The key of what is not added is `y_entries`.
+    // Entries that are not added have the key `y_entries`.
     let sorted = sort(device, op, Keys::up_to(entries.y_entries, keys, [1, x_entries]))?;
     let blocks = count(op, outer * x_entries.div_ceil(WARPS) * inner.div_ceil(WARP * pack))?;
     let launch = Launch { grid: [blocks as u32, 1, 1], block: [WARP as u32, WARPS as u32, 1], shared_bytes: 0 };
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
     let arguments = [out.argument(), source.argument(), keys, places, of_entries()];
-    // SAFETY: the kernel takes these; source and `out` are contiguous and of these sizes, packs divide entries and begin where
-    // they may, keys below `y_entries` are those of entries of `out`, of which each has one warp for a pack, and places those
-    // of the source's.
+    // SAFETY: the kernel takes these arguments. Source and `out` are contiguous and have these sizes; packs divide
+    // entries and are aligned. Keys below `y_entries` are entries of `out`, each pack of which is written by one
+    // warp; places are entries of the source.
     unsafe { CODE.launch_for(device, op, (types, "add_entries"), constants, launch, &arguments) }
 }

@@ -1,16 +1,17 @@
-// A tensor y as lines along an indexed dimension, and what another tensor x and an index have for each.
+// A tensor y as lines along an indexed dimension, and the lines of another tensor x and of an index that belong to
+// them.
 
 #define EVERYONE 0xffffffffu
 #define WARP 32
 
-// Of x: all other dimensions, the innermost first, with the distances of y, of the index and of x.
+// All other dimensions, the innermost first: their sizes in x, and their strides in y, in the index and in x.
 struct Lines {
     u64 lines, rank;
     u64 size[MAX_RANK], stride[MAX_RANK][3];
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
 
-// Moves to a line.
+// Moves the pointers to a line.
 INLINE void find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
@@ -19,7 +20,7 @@ INLINE void find_line(const Lines& g, u64 line, O*& y, const i64*& index, const 
     }
 }
 
-// Where element `own` of a line of x is, and where its line starts.
+// Element `own` of a line of x: its offsets in the index and in x, and the offset of its line in y.
 struct Element { u64 own, y, index, x; bool is_there; };
 INLINE Element element_of(const Lines& g, u64 lines_first) {
     u64 id = wide_thread_number(), line = lines_first ? id % g.lines : id / g.x_len;
@@ -33,7 +34,7 @@ INLINE Element element_of(const Lines& g, u64 lines_first) {
     return e;
 }
 
-// What becomes of an element that is there and one that comes to it.
+// Combines an element of y with an element of x.
 struct Last { INLINE R of(R, R b) { return b; } };
 struct Sum { INLINE R of(R a, R b) { return rounded(plus(a, b)); } };
 struct Product { INLINE R of(R a, R b) { return times(a, b); } };

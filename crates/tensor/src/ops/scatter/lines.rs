@@ -39,24 +39,25 @@ impl Lines {
         lines
     }
 
-    /// Whether warps for all of them would leave most of a device idle.
+    /// Whether lines are long, and so few that a warp for each would leave most of a device idle.
     pub(super) fn are_few_and_long(&self) -> bool {
         const FEW: u64 = 2048;
         self.lines < FEW && self.are_long()
     }
 
-    /// Whether they are sorted: a warp for each would leave most of a device idle, or read neighbors of other lines in vain.
+    /// Whether indices are sorted first: a warp for each line would leave most of a device idle, or load neighbors of
+    /// other lines without using them.
     pub(super) fn are_sorted(&self) -> bool {
         self.are_few_and_long() || self.step[0] != 1 && self.are_long()
     }
 
-    /// Whether all lines have the same index: whole entries are written.
+    /// Whether all lines have the same index, so that whole entries are written.
     pub(super) fn have_one_index(&self) -> bool {
         let mut dims = self.size.iter().zip(&self.stride).take(self.rank as usize);
         self.x_len < u32::MAX.into() && dims.all(|(size, [_, index, _])| *size == 1 || *index == 0)
     }
 
-    /// One line, as far as the index goes.
+    /// The first line alone, for an index that all lines share.
     pub(super) fn first(&self) -> Lines {
         Lines { lines: 1, rank: 0, ..*self }
     }

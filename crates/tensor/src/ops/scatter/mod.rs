@@ -1,7 +1,7 @@
-//! Copies of a tensor with elements written at places that an index tensor names, or combined with what is there.
+//! Copies of a tensor with elements written at places that an index tensor names, or combined with the elements there.
 //!
-//! What is written comes in the order of the source: the last of several elements with one index stays, and it alone gets the
-//! gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
+//! Elements are written in the order of the source: of several with one index, the last one stays, and it alone gets
+//! the gradient. (PyTorch leaves open which one stays, and gives the gradient to all.) Sums are `scatter_add`'s.
 
 pub(super) mod cuda;
 pub(super) mod entries;
@@ -30,8 +30,9 @@ pub use reduce::ScatterReduce;
 pub(super) use reduce::reduced;
 
 impl<K: Kind> Tensor<K> {
-    /// This tensor with every element of `source` at its index: `out[i][index[i][j]] = source[i][j]` for `dim` 1. A copy;
-    /// `index` and `source` have this tensor's rank. Of several with one index the last one stays, and gets the gradient.
+    /// A copy of this tensor with every element of `source` at its index: `out[i][index[i][j]] = source[i][j]` for
+    /// `dim` 1. `index` and `source` have this tensor's rank. Of several elements with one index, the last one stays
+    /// and gets the gradient.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -59,8 +60,8 @@ impl<K: Kind> Tensor<K> {
         with_number("scatter", self.raw(), dim, &index, value.scalar()).map(Raw::typed)
     }
 
-    /// This tensor with every entry of `source` in place of that which `index` (one-dimensional) names for it. A copy; of
-    /// several with one index the last one stays.
+    /// A copy of this tensor with the entries that `index`, a vector, names replaced by those of `source`. Of several
+    /// entries with one index, the last one stays.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -131,7 +132,7 @@ fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
     })
 }
 
-/// What becomes of an element that is there and one that comes to it.
+/// How an element of the source is combined with the element at its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
     Last,
@@ -141,7 +142,7 @@ enum How {
     Amin,
 }
 
-/// [`Tensor::scatter`]; the index is in a storage of its own, and all sizes of the source but the index's are cut.
+/// [`Tensor::scatter`] with an index in a storage of its own. The source is cut to the sizes of the index.
 fn scattered(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
     let source = cut_source(op, x, dim, index, source)?;
     let out = written(op, How::Last, dim, [x, index, &source])?;
@@ -167,8 +168,8 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
     scattered(op, x, dim, &index, source)
 }
 
-/// Writes the entries of `source` over those of `x`, which is contiguous, that the index, of one dimension, names: in place, for
-/// tensors that fit each other and that no graph has.
+/// Writes the entries of `source` over the entries of `x` that `index`, a vector, names. In place, for a contiguous
+/// `x`, and for tensors that fit each other and are in no graph.
 pub(super) fn write_entries(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<()> {
     let apart = |of: &Raw| if of.storage.is(&x.storage) { of.deep_copy(op) } else { Ok(of.clone()) };
     let (shape, source) = (*source.shape(), apart(source)?);
@@ -196,7 +197,7 @@ fn along(dim: usize, shape: &Shape) -> Result<Shape> {
     Ok(sizes)
 }
 
-/// The part of the source that the index has places for; checks all shapes and precisions.
+/// The part of the source that has indices. Checks all shapes and precisions.
 fn cut_source(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, index, source])?;
     same_dtype(op, x, source)?;

@@ -1,4 +1,4 @@
-//! `scatter_reduce`: what comes to one place is added, multiplied, averaged, or the extreme of it stays.
+//! `scatter_reduce`: elements with the same index are added, multiplied, averaged, or reduced to their extreme.
 
 use super::{How, along, cut_source, with_number, written};
 use crate::autograd::{Saved, no_grad, record};
@@ -12,7 +12,7 @@ use crate::ops::{choose, number_like};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
-/// What [`Tensor::scatter_reduce`] makes of the elements that come to one place.
+/// How [`Tensor::scatter_reduce`] combines the elements with one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScatterReduce {
@@ -29,10 +29,10 @@ pub enum ScatterReduce {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// This tensor with every element of `source` combined with what is at its index along `dim`: PyTorch's `scatter_reduce`. A
-    /// copy; `index` and `source` have this tensor's rank. `include_self`: whether this tensor's own elements count where
-    /// something comes to them, which is PyTorch's default. Where several are the extreme, each gets an equal share of the
-    /// gradient.
+    /// A copy of this tensor with every element of `source` combined with the element at its index along `dim`:
+    /// PyTorch's `scatter_reduce`. `index` and `source` have this tensor's rank. `include_self` says whether this
+    /// tensor's own elements take part where an index names them, which is PyTorch's default. If several elements are
+    /// the extreme, each gets an equal share of the gradient.
     ///
     /// ```
     /// # use pagelock_tensor::{ScatterReduce, Tensor};
@@ -72,7 +72,7 @@ fn scatter_reduce(
     reduced(x, (dim, &own_index(OP, [x, source], index)?), source, reduce, include_self)
 }
 
-/// The same with an index that is in a storage of its own.
+/// [`scatter_reduce`] with an index in a storage of its own.
 pub(in crate::ops) fn reduced(
     x: &Raw,
     (dim, index): (usize, &Raw),
@@ -102,7 +102,7 @@ pub(in crate::ops) fn reduced(
     mean_of(&total, &if include_self { counts.plus_scalar(Scalar::Int(1))? } else { counts })
 }
 
-/// How many elements come to each place of a tensor of shape `into`; they broadcast to it.
+/// The number of elements with each index of a tensor of shape `into`, in a shape that broadcasts to it.
 fn counts(dtype: DType, (dim, index): (usize, &Raw), into: &Shape) -> Result<Raw> {
     let ones = |shape| filled(index.storage.device(), OP, shape, dtype, Scalar::Int(1));
     match entries_of(index, dim, into)? {
@@ -114,7 +114,7 @@ fn counts(dtype: DType, (dim, index): (usize, &Raw), into: &Shape) -> Result<Raw
     }
 }
 
-/// Sums divided by how many there were; where nothing was, by 1.
+/// Sums divided by counts, or by 1 where the count is 0.
 fn mean_of(total: &Raw, counts: &Raw) -> Result<Raw> {
     let counts = counts.maximum(&number_like(OP, counts, Scalar::Int(1))?)?;
     match total.dtype().is_float() {
@@ -123,7 +123,7 @@ fn mean_of(total: &Raw, counts: &Raw) -> Result<Raw> {
     }
 }
 
-/// What changes nothing.
+/// The number that changes nothing when it is combined.
 fn nothing(how: How, dtype: DType) -> Scalar {
     let extreme = |least: bool| match (dtype, least) {
         (DType::I64, true) => Scalar::Int(i64::MIN),
@@ -143,7 +143,7 @@ fn nothing(how: How, dtype: DType) -> Scalar {
     }
 }
 
-/// Halves are multiplied in `f32`, and rounded at the end.
+/// Products and extremes. Halves are combined in `f32`, and rounded at the end.
 fn folded(how: How, (dim, index): (usize, &Raw), x: &Raw, source: &Raw) -> Result<Raw> {
     let computing = x.dtype().computing();
     let (wide_x, wide_source) = (x.converted(computing)?, source.converted(computing)?);
@@ -184,7 +184,7 @@ impl Folded {
         taken.map(Raw::typed)
     }
 
-    /// Each that is the extreme gets an equal share.
+    /// Elements that equal the extreme get equal shares.
     fn of_extremes(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, source) = (saved.input(0), saved.input(1));
         let [of_x, of_source, shares] = no_grad(|| {

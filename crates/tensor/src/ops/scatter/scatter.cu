@@ -1,14 +1,14 @@
-// y[…, index[…, j, …], …] = combined(that, x[…, j, …]), where y holds what is there already.
+// y[…, index[…, j, …], …] = combined(its value so far, x[…, j, …]).
 
-// One warp per line. It takes 32 elements of x at a time, and the first thread of those that have the same index combines
-// all of them: every element is combined in the order of x, as on the CPU.
+// One warp per line. It takes 32 elements of x at a time, and the first of the threads with the same index combines
+// all their elements. So elements are combined in the order of x, as on the CPU.
 template <typename How> INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
     u64 line = wide_thread_number() / WARP;
     u32 lane = threadIdx.x % WARP;
     if (line >= g.lines) return;
     find_line(g, line, y, index, x);
     for (u64 start = 0; start < g.x_len; start += WARP) {
-        __syncwarp(); // what other threads wrote is seen
+        __syncwarp(); // makes the writes of other threads visible
         u64 own = start + lane;
         i64 at = own < g.x_len ? index[own * g.step[1]] : -1;
         bool inside = own < g.x_len && exists(at, g.y_len, fault, site);
@@ -43,15 +43,17 @@ SCATTER(scatter_amin, Smallest)
 #endif
 
 #ifdef KERNEL_scatter_sum_shared
-// Sums from zeros, with a block of one warp, whose sums are in shared memory until the line is done. While it adds up AHEAD · 32
-// elements, it waits for as many others. Comparing indices takes longer than all else, so it is left out where all 32 are different.
+// Sums from zeros. A block is one warp, whose sums are in shared memory until its line is done. While it adds up
+// AHEAD · 32 elements, it loads the next ones. Comparing indices takes most of the time, so it is left out if all 32
+// are different.
 #define AHEAD 8
 #define NOWHERE 0xffffffffu
 extern __shared__ R sums[];
 
-// Whether two threads have the same place. What is there is lost: all write their numbers, and one of the two finds the other's.
+// Whether two threads have the same place. All threads write their numbers there, and one of the two finds the
+// other's number. The sums at these places are overwritten.
 INLINE bool any_meet(u32 at, bool inside) {
-    if constexpr (sizeof(R) < 4) return true; // too small to be written at once
+    if constexpr (sizeof(R) < 4) return true; // too small for an atomic write
     R number = R(threadIdx.x);
     if constexpr (sizeof(R) == 8) { if (inside) atomicExch(reinterpret_cast<u64*>(&sums[at]), *reinterpret_cast<u64*>(&number)); }
     else if (inside) atomicExch(reinterpret_cast<u32*>(&sums[at]), *reinterpret_cast<u32*>(&number));
@@ -59,7 +61,7 @@ INLINE bool any_meet(u32 at, bool inside) {
     return __any_sync(EVERYONE, inside && sums[at] != number);
 }
 
-// What a thread has of AHEAD · 32 elements.
+// A thread's elements of AHEAD · 32.
 struct Part {
     i64 at[AHEAD];
     T x[AHEAD];
@@ -90,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
             bool inside = first + lane < n && exists(part.at[k], g.y_len, fault, site);
             u32 at = inside ? u32(part.at[k]) : NOWHERE;
             R value = real(part.x[k]);
-            __syncwarp(); // what other threads wrote is seen
+            __syncwarp(); // makes the writes of other threads visible
             R sum = inside ? sums[at] : R(0);
             __syncwarp();
             u32 same = any_meet(at, inside) ? __match_any_sync(EVERYONE, at) : 1u << lane;
@@ -108,12 +110,13 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
 
 // ---- a thread for each element of x ---------------------------------------------------------------------------------
 //
-// Where several may have one index, each says at its place that it comes, the last one stays, and it alone writes.
-//   last: for each element of y, or where ONE_INDEX (all lines have the same index) for each place of a line, the number of the
-//         element of x that stays, from 1; 0 at first.
+// If several elements may have one index, each notes its number in `last`, where the largest number stays, and only
+// the element with that number is written.
+//   last: for each element of y, or with ONE_INDEX (all lines have the same index) for each place of a line, the number
+//         of the element of x that stays, from 1; 0 at first.
 
 #ifdef KERNEL_note_last
-// Where ONE_INDEX, g has one line.
+// With ONE_INDEX, g has one line.
 extern "C" __global__ void note_last(u32* last, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);
@@ -134,7 +137,7 @@ extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i
 #endif
 
 #ifdef KERNEL_write_once
-// Of indices that name no element twice.
+// For indices that name no element twice.
 extern "C" __global__ void write_once(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);

@@ -1,8 +1,8 @@
-// Elements combined by their indices where lines are few and long: once indices are sorted, those that have one are neighbors.
+// Elements combined by their indices, for few and long lines. Once indices are sorted, equal ones are neighbors.
 //
 // keys_of_index       keys[line, j] = index[…, j, …], or y_len where there is no such element
-// combine_sum, …      y[…, key, …] = combined(that, all x with this key), in the order of x up to PIECE of them
-// join_sum, …         the same for what combine_… leaves in parts
+// combine_sum, …      combines y[…, key, …] with all x that have this key, in the order of x up to PIECE of them
+// join_sum, …         the same for the keys that combine_… leaves in parts
 
 #ifdef KERNEL_keys_of_index
 extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fault, u64 site, Lines g) {
@@ -14,8 +14,9 @@ extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fau
 }
 #endif
 
-// What has one key is combined in the order of x, as on the CPU: by the thread of its first place if there are at most FEW, by a warp up to
-// PIECE. If there are more, each piece of PIECE places of the line is combined by itself, and then these results.
+// Elements with one key are combined in the order of x, as on the CPU: up to FEW of them by the thread of their first
+// place, up to PIECE by a warp. If there are more, each piece of PIECE places of the line is combined by itself, and
+// then the results of the pieces.
 #define FEW 16
 #define PIECE 1024
 
@@ -29,7 +30,7 @@ template <bool LARGER> INLINE u64 search(const u32* keys, u32 key, u64 low, u64 
     return low;
 }
 
-// A line of y, of x, and of what is sorted.
+// A line of y, of x, and of the sorted keys and places.
 struct Line { O* y; const T* x; const u32 *keys, *places; };
 INLINE Line line_at(O* y, const T* x, const u32* keys, const u32* places, u64 line, const Lines& g) {
     const i64* index = nullptr;
@@ -38,7 +39,8 @@ INLINE Line line_at(O* y, const T* x, const u32* keys, const u32* places, u64 li
 }
 INLINE R element_at(const Line& line, u64 i, const Lines& g) { return real(line.x[line.places[i] * g.step[2]]); }
 
-// Combines `a` with what is there from `first` to `end`, in order. All threads of a warp call it, and have the result.
+// Combines `a` with the elements at places `first` to `end`, in order. All threads of a warp call it, and have the
+// result.
 template <typename How> INLINE R in_order(R a, const Line& line, u64 first, u64 end, const Lines& g) {
     u32 lane = threadIdx.x % WARP;
     for (u64 start = first; start < end; start += WARP) {
@@ -49,10 +51,11 @@ template <typename How> INLINE R in_order(R a, const Line& line, u64 first, u64 
     return a;
 }
 
-// What a thread has to combine: from place `first` to the end of its piece or of its key. All of the key is between `begin` and `end`.
+// The places that a thread combines: from `first` to the end of its piece or of its key. The key is at places `begin`
+// to `end`.
 struct Part { u64 first, begin, end; u32 key; };
 
-// For the thread of place `first`; nothing if another thread has it.
+// The part for the thread of place `first`; empty if another thread combines that place.
 INLINE Part part_at(const u32* keys, u64 first, u32 key, const Lines& g) {
     Part nothing = {first, first, first, key};
     bool begins = first == 0 || keys[first - 1] != key;
@@ -95,7 +98,8 @@ template <typename How> INLINE void combine(
     }
 }
 
-// Combines the results of pieces; a warp for each piece, which takes the key that begins there and goes on in the next piece.
+// Combines the results of pieces. Each piece has a warp, which takes the key that begins there and continues in the
+// next piece.
 template <typename How> INLINE void join(O* y, const R* begun, const R* going_on, const u32* keys, const Lines& g) {
     u64 pieces = (g.x_len + PIECE - 1) / PIECE, id = wide_thread_number() / WARP, number = id / pieces, piece = id % pieces;
     if (number >= g.lines || piece + 1 == pieces) return;

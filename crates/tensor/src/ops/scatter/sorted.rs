@@ -1,5 +1,5 @@
-//! Scattering on a device where lines are few and long: indices are sorted, and what has one index is combined. The kernels of
-//! `sorted.cu`.
+//! Scattering on a device, for few and long lines: indices are sorted, and elements with one index are combined. The
+//! kernels of `sorted.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -38,19 +38,20 @@ pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<
     let of_lines = || Argument::Value(bytemuck::bytes_of(&lines));
     device.with_fault(call.indexed(&out), |[fault, site]| {
         let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, of_lines()];
-        // SAFETY: the kernel takes these; lines and steps lead to elements of the index, and there is a key for each of these.
+        // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the index, and there is a key
+        // for each of these.
         unsafe { CODE.launch(device, op, (types, "keys_of_index"), launch, &arguments) }
     })?;
     let [n_lines, n] = [lines.lines, lines.x_len].mapped(|size| size as usize);
-    // The key of what is not written is `y_len`.
+    // Elements that are not written have the key `y_len`.
     let sorted = sort(device, op, Keys::up_to(lines.y_len, keys, [n_lines, n]))?;
     let (pieces, size) = (n_lines * n.div_ceil(PIECE), source.dtype().computing().size());
     let (mut begun, mut going_on) = (allocate(pieces, size)?, allocate(pieces, size)?);
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
     let [begun_, going_on_] = [&mut begun, &mut going_on].mapped(|buffer| Argument::Write(buffer.view_mut()));
     let arguments = [out.argument(), begun_, going_on_, source.argument(), keys, places, of_lines()];
-    // SAFETY: the kernels take these; keys below `y_len` lead to elements of `out`, each of one thread or warp, and places to
-    // elements of the source, for which lines are no longer than these have places; there are two numbers for each piece.
+    // SAFETY: the kernels take these arguments. Keys below `y_len` are elements of a line of `out`, each written by
+    // one thread or warp; places are elements of a line of the source. There are two numbers for each piece.
     unsafe { CODE.launch(device, op, (types, combine), launch, &arguments) }?;
     if n <= PIECE {
         return Ok(());
@@ -58,6 +59,6 @@ pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<
     let [begun, going_on, keys] = [&begun, &going_on, &sorted.keys].mapped(|buffer| Argument::Read(buffer.view()));
     let arguments = [out.argument(), begun, going_on, keys, of_lines()];
     let launch = Launch::covering(pieces * WARP, THREADS);
-    // SAFETY: the same; a key that is in several pieces belongs to the warp of the first of these.
+    // SAFETY: as above; a key that is in several pieces belongs to the warp of the first of them.
     unsafe { CODE.launch(device, op, (types, join), launch, &arguments) }
 }

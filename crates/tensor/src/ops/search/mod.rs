@@ -13,8 +13,8 @@ static CODE: Code = Code { name: "searchsorted", text: include_str!("search.cu")
 
 const THREADS: usize = 256;
 
-/// How many elements of a sorted sequence are before each value; of several rows if it is no vector, a row for each of the values.
-/// There are some of both.
+/// The number of elements of a sorted sequence before each value. The sequence is a vector, or has a row for each row
+/// of the values. Neither is empty.
 pub(super) fn searched(op: &'static str, device: &CudaDevice, [sorted, values]: [&Raw; 2], right: bool) -> Result<Raw> {
     let (sorted, values) = (sorted.gap_free()?, values.gap_free()?);
     let (n, m) = (sorted.shape()[sorted.rank() - 1], values.shape()[values.rank() - 1]);
@@ -27,7 +27,8 @@ pub(super) fn searched(op: &'static str, device: &CudaDevice, [sorted, values]: 
         let [n, m, total_, step] = sizes.each_ref().mapped(|size| Argument::Value(size));
         let arguments = [out.argument(), sorted, values, n, m, total_, step];
         let (constants, launch) = (Constants::of(&[("RIGHT", right.into())]), Launch::covering(total, THREADS as u32));
-        // SAFETY: the kernel takes these; the result has an element for each value, and each row of values has a sorted one.
+        // SAFETY: the kernel takes these arguments; the result has an element for each value, and each row of values
+        // has a sorted one.
         unsafe { CODE.launch_for(device, op, (types, "search"), constants, launch, &arguments) }
     })
 }

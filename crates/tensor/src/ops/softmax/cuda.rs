@@ -1,4 +1,4 @@
-//! Softmax and its relatives on a device: one kernel of `softmax.cu`, which reads what it needs once and writes once.
+//! Softmax and its relatives on a device: one kernel of `softmax.cu`, which reads its inputs once and writes once.
 
 use pagelock_cuda::Argument;
 
@@ -16,8 +16,8 @@ static CODE: Code = Code {
     ),
 };
 
-/// Runs a kernel of `softmax.cu` over the last dimension of tensors of one shape, all without gaps. Halves may be beside `f32`:
-/// the last input may be of the type that the first computes in, and the result of any.
+/// Runs a kernel of `softmax.cu` over the last dimension of tensors of one shape, all without gaps. Halves and `f32`
+/// may be mixed: the last input may have the computing type of the first, and the result any type.
 pub(super) fn run<const N: usize>(
     device: &CudaDevice,
     (op, kernel): (&'static str, &'static str),
@@ -42,6 +42,6 @@ pub(super) fn run<const N: usize>(
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(sizes);
     let arguments: Arguments<'_> = arguments.collect();
     let constants = plan.constants().and(&[("LAST_IS_WIDE", (last != first).into())]);
-    // SAFETY: the kernels take these; the tensors have rows · n elements each, and packs begin where they may.
+    // SAFETY: the kernels take these arguments; the tensors have rows · n elements each, and packs are aligned.
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }

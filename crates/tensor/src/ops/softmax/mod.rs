@@ -1,4 +1,4 @@
-//! Softmax and its logarithm, computed with the largest element taken away first, so that nothing overflows.
+//! Softmax and its logarithm. The largest element is subtracted first, so that nothing overflows.
 
 mod cuda;
 
@@ -38,8 +38,8 @@ impl Tensor {
         x.along("log_softmax", dim, |x, dim| apply(Softmax::<true> { dim, x: x.dtype(), y }, [x]))
     }
 
-    /// Calls `f` with a tensor and the dimension of it that `dim` is. It is the last one, except on the CPU, which computes columns
-    /// where many lie side by side.
+    /// Calls `f` with the tensor and the dimension, which is moved to the end beforehand. The CPU leaves it where it
+    /// is if many columns lie side by side, which are then computed together.
     fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor, usize) -> Result<Tensor>) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, 0 | -1) {
             return f(&self.reshape([1])?, 0)?.reshape(());
@@ -68,7 +68,8 @@ fn gradient(grad: &Tensor, result: &Tensor) -> Result<Tensor> {
     if grad.device().is_cpu() { grad.to_dtype(result.dtype()) } else { Ok(grad.clone()) }
 }
 
-/// Softmax, or its logarithm, along dimension `dim`, on devices the last one, of elements of `x` to elements of `y`.
+/// Softmax, or its logarithm, along dimension `dim` (on devices the last one), from elements of type `x` to elements
+/// of type `y`.
 struct Softmax<const LOG: bool> {
     dim: usize,
     x: DType,
@@ -120,8 +121,8 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 1> for Softmax<LOG> {
     }
 }
 
-/// The gradient of [`Softmax`], of elements of `to`, from the output's gradient `g` and the output `y`: y · (g − Σ g·y), of the
-/// logarithm g − exp(y) · Σ g.
+/// The gradient of [`Softmax`], with elements of type `to`, from the output's gradient `g` and the output `y`: y · (g
+/// − Σ g·y), and for the logarithm g − exp(y) · Σ g.
 struct SoftmaxGrad<const LOG: bool> {
     dim: usize,
     to: DType,
@@ -151,7 +152,7 @@ where
 impl Derivative<2> for SoftmaxGrad<false> {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
+    /// With `h` the incoming gradient: y · (h − Σ h·y) for `g`, h·(g − Σ g·y) − g · Σ h·y for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (g, y, dim) = (saved.input(0), saved.input(1), self.dim as isize);
         let for_y = || {
@@ -166,7 +167,7 @@ impl Derivative<2> for SoftmaxGrad<false> {
 impl Derivative<2> for SoftmaxGrad<true> {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
+    /// With `h` the incoming gradient: h − Σ h·exp(y) for `g`, −h · exp(y) · Σ g for `y`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (weighted, dim) = (h.mul(&saved.input(1).exp()?)?, self.dim as isize);
         let for_y = || weighted.mul(&saved.input(0).sum_keepdim(dim)?)?.neg();

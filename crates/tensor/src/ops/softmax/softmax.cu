@@ -3,9 +3,9 @@
 // softmax        y = exp(x − max) / Σ exp(x − max)            log_softmax        y = x − max − log Σ exp(x − max)
 // softmax_grad   x = y · (g − Σ g·y)                          log_softmax_grad   x = g − exp(y) · Σ g
 //
-// Halves are computed in f32, and may be beside it: T and O differ, and with LAST_IS_WIDE the result y is of R where its
-// gradient g is of T. What is not a number need not be found among the largest: its power makes the sum, and so the
-// whole row, one of its kind.
+// Halves are computed in f32, and both may be mixed: T and O may differ, and with LAST_IS_WIDE the result y is of
+// type R and its gradient g of type T. The largest element may be found without regard to NaN: its exponential makes
+// the sum NaN, and so the whole row.
 
 #if LAST_IS_WIDE
 typedef R Y;

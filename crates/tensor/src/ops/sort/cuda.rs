@@ -20,11 +20,12 @@ const OP: &str = "argsort";
 /// Elements that a thread of `sort_tiles` sorts by itself.
 const ITEMS: usize = 8;
 
-/// Bytes of a tile's keys, which leave shared memory for two bytes of each place.
+/// Bytes of a tile's keys, which leave two bytes of shared memory for each place.
 const KEY_BYTES: usize = 32 << 10;
 
-/// The most places of a line that are selected, the share of a line that they are at most, and the shortest line. The longest one is
-/// so much for each of the lines, of which blocks have one: with few, all are sorted sooner.
+/// Places are selected if they are at most `MOST_SELECTED` and at most a `SELECTED_SHARE`-th of the line, and if the
+/// line is long enough. It may have up to `MOST_SELECTED_FROM` elements for each line that there is: a line is one
+/// block, so a few longer lines are sorted faster as a whole.
 const MOST_SELECTED: usize = 512;
 const SELECTED_SHARE: usize = 4;
 const LEAST_SELECTED_FROM: usize = 1024;
@@ -67,7 +68,7 @@ struct Sort<'a> {
 }
 
 impl Sort<'_> {
-    /// Elements of a tile: no more than a line needs, a block holds and its threads sort.
+    /// Elements of a tile: no more than a line needs, shared memory holds and the threads of a block sort.
     fn tile(&self) -> usize {
         let most = KEY_BYTES / self.key_bytes();
         self.lines.n.next_power_of_two().clamp(32 * ITEMS, most)
@@ -77,7 +78,7 @@ impl Sort<'_> {
         self.x.dtype().computing().size().max(4)
     }
 
-    /// The first of each line, found by their digits.
+    /// The first places of each line, found by the digits of keys.
     fn select(&self, mut out: CudaOut<'_>) -> Result<()> {
         let Lines { outer, n, inner } = self.lines;
         let blocks = count(OP, outer * inner)?;
@@ -86,11 +87,11 @@ impl Sort<'_> {
         let [n, inner, k, descending] = numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
         let types = [self.x.dtype(), DType::I64];
-        // SAFETY: the kernel takes these; a line has more than `k` elements, and `out` has `k` for each.
+        // SAFETY: the kernel takes these arguments; a line has more than `k` elements, and `out` has `k` for each.
         unsafe { SELECT.launch(self.device, OP, (types, "select_first"), launch, &arguments) }
     }
 
-    /// The first of each line, all of which is sorted; a line fits into a tile.
+    /// The first places of each line, all of which is sorted; a line fits into a tile.
     fn whole(&self, tile: usize, mut out: CudaOut<'_>) -> Result<()> {
         let Lines { outer, n, inner } = self.lines;
         let blocks = count(OP, outer * inner)?;
@@ -100,7 +101,8 @@ impl Sort<'_> {
         let [n, inner, k, descending] = numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
         let (types, launch) = ([self.x.dtype(), DType::I64], launch.shared_bytes(shared as u32));
-        // SAFETY: the kernel takes these; a block has the shared memory of its line, and writes `k` places of its own.
+        // SAFETY: the kernel takes these arguments; a block has the shared memory of its line, and writes `k` places of
+        // its own.
         unsafe { CODE.launch(self.device, OP, (types, "sort_lines"), launch, &arguments) }
     }
 }

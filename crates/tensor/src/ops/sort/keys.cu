@@ -1,4 +1,4 @@
-// An unsigned number that orders as an element does.
+// An unsigned number with the same order as an element.
 INLINE u32 key_of(f32 x) {
     u32 bits = __float_as_uint(x == f32(0) ? f32(0) : x);
     return x != x ? ~0u : bits >> 31 ? ~bits : bits | 1u << 31;

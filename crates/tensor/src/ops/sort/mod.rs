@@ -1,5 +1,5 @@
-//! Orders along a dimension: what is sorted, largest, in the middle. Values are taken by the order, so that gradients go back
-//! to where they came from.
+//! Orders along a dimension: sorting, the largest elements, the median. Values are gathered by the order, so that
+//! gradients go back to the elements that they came from.
 
 mod cuda;
 pub(super) mod radix;
@@ -17,8 +17,8 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 impl<K: Numeric> Tensor<K> {
-    /// The elements in order along a dimension, and where they were. The sort is stable: equal ones stay in their order. NaN
-    /// is larger than all numbers.
+    /// The elements in order along a dimension, and where they were. The sort is stable: equal elements keep their
+    /// order. NaN is larger than all numbers.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -55,13 +55,13 @@ impl<K: Numeric> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is no such dimension, or it has fewer elements; as [`Tensor::sort`].
+    /// [`Error::Argument`] if there is no such dimension, or it has fewer than `k` elements; as [`Tensor::sort`].
     pub fn topk(&self, k: usize, dim: isize, largest: bool) -> Result<(Tensor<K>, Tensor<Int>)> {
         let order = order(self.raw(), "topk", dim, largest, Some(k))?;
         taken(self.raw(), dim, order)
     }
 
-    /// The element that is number `k` (from 1) in order along a dimension, which goes away, and where it was.
+    /// The element that is number `k` (from 1) in order along a dimension, which is removed, and where it was.
     ///
     /// # Errors
     /// As [`Tensor::topk`]; [`Error::Argument`] for a `k` of 0.
@@ -69,7 +69,7 @@ impl<K: Numeric> Tensor<K> {
         kth(self.raw(), "kthvalue", k, dim)
     }
 
-    /// The element in the middle of the order along a dimension, which goes away, and where it was; the lower of two.
+    /// The median along a dimension, which is removed, and where it was; the lower one of two elements in the middle.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
@@ -90,7 +90,7 @@ pub(super) fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: 
     ordered(x, Order { dim, from: 0, k, descending })
 }
 
-/// Where the elements of a line are apart on the CPU, they are put next to each other first.
+/// On the CPU, the elements of a line are first made adjacent.
 fn ordered(x: &Raw, order: Order) -> Result<Raw> {
     let last = x.rank() - 1;
     if order.dim == last || !x.storage.device().is_cpu() {
@@ -120,7 +120,7 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
     Ok((x.gather_once(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
 }
 
-/// [`cpu::neighbors`] along a dimension of floats, on the CPU: the three numbers lie in it.
+/// [`cpu::neighbors`] along a dimension of floats, on the CPU. The three numbers of a line replace its elements.
 pub(super) fn neighbors(x: &Raw, op: &'static str, quantile: Quantile, dim: usize) -> Result<Raw> {
     let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
     let x = x.transpose(dim, last)?.gap_free()?;
@@ -157,7 +157,7 @@ pub(super) fn modes(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
     found.transpose(dim, last)
 }
 
-/// The places of the first `k` in order, from number `from` on; on a device of all.
+/// The places of elements number `from` to `k` in order; on a device, `from` is 0.
 struct Order {
     dim: usize,
     from: usize,
@@ -198,5 +198,5 @@ impl<T: Key> CpuKernel<T, 1> for Order {
     }
 }
 
-/// Elements that are ordered at a time.
+/// Elements per task.
 const TOGETHER: usize = 4096;

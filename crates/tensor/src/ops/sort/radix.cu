@@ -1,22 +1,24 @@
-// Lines put in order by the digits of their keys, the last digit first. Each pass keeps the order of the one before it among keys
-// that have the same digit (a stable counting sort; Knuth, The Art of Computer Programming 3, 5.2.5). A block has a tile of a line.
+// Lines sorted by the digits of their keys, the last digit first. Each pass keeps the order of the one before it
+// among keys with the same digit (a stable counting sort; Knuth, The Art of Computer Programming 3, 5.2.5). A block
+// has a tile of a line.
 //
-// keys_of          keys[line, i] = what orders element i of a line of x
+// keys_of          keys[line, i] = the key of element i of a line of x
 // count_digits     counts[line, digit, tile] = how many keys of the tile have the digit
 // sum_counts       before[line, digit, tile] = how many keys of the tiles before it have the digit; totals[line, digit]
-// move_by_digit    keys and places where they are in order by the digit; places are numbers in the line, at first 0, 1, 2 …
-// write_places     y = the places of the first `kept` of each line, as `sort.cu` has them
+// move_by_digit    keys and places in order by the digit; places are indices in the line, at first 0, 1, 2 …
+// write_places     y = the places of the first `kept` of each line, in the layout of `sort.cu`
 
 #define WARP 32
 #define EVERYONE 0xffffffffu
 #define DIGIT 8
 #define BINS (1 << DIGIT)
-// A thread for each digit, and what a thread has of a tile: all that is kept of a tile takes less than 48 KiB.
+// A block has a thread for each digit, and each thread ITEMS elements of the tile. All data of a tile takes less than
+// 48 KiB.
 #define THREADS BINS
 #define ITEMS (sizeof(Key) == 4 ? 16 : 8)
 #define TILE (THREADS * ITEMS)
 
-// lines: how many; inner: how far their elements are apart in x; shift: where the digit begins in a key.
+// lines: the number of lines; inner: the stride of their elements in x; shift: where the digit begins in a key.
 struct Radix { u64 lines, n, inner, tiles, shift, first_pass, descending, kept; };
 
 INLINE u32 digit_of(Key key, const Radix& g) { return u32(key >> g.shift) & (BINS - 1); }
@@ -50,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_digits(u32* counts, 
 }
 #endif
 #ifdef KERNEL_sum_counts
-// A warp has the counts of one digit of one line, and a thread AT_ONCE neighbors at a time.
+// A warp has the counts of one digit of one line; a thread adds up AT_ONCE neighbors at a time.
 #define AT_ONCE 8
 extern "C" __global__ void sum_counts(u32* before, u32* totals, const u32* counts, Radix g) {
     begin();
@@ -90,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_by_digit(
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, size = g.n - first < TILE ? u32(g.n - first) : TILE;
     keys += line * g.n + first, places += line * g.n + first;
 
-    // In each warp, in its order: how many with the same digit come before. What is beyond the line comes last.
+    // In each warp: how many elements before this one have the same digit. Elements beyond the line come last.
     for (u32 i = lane; i < BINS; i += WARP) found[warp][i] = 0;
     Key key[ITEMS];
     u32 place[ITEMS], rank[ITEMS];

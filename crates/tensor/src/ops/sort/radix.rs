@@ -1,4 +1,4 @@
-//! Long lines in order on a device, by the digits of their keys: the kernels of `radix.cu`.
+//! Sorting long lines on a device, by the digits of their keys: the kernels of `radix.cu`.
 
 use std::ops::Range;
 
@@ -36,14 +36,14 @@ struct Radix {
     kept: u64,
 }
 
-/// What lines are sorted by: unsigned numbers, `[lines, n]`.
+/// The keys by which lines are sorted: unsigned numbers, `[lines, n]`.
 pub(in crate::ops) struct Keys {
     keys: DeviceBuffer<u8>,
     lines: usize,
     n: usize,
-    /// The integer with as many bits as a key: `I32` or `I64`.
+    /// The integer with the size of a key: `I32` or `I64`.
     dtype: DType,
-    /// The bits that tell different keys apart.
+    /// The bits in which keys may differ.
     bits: Range<u32>,
 }
 
@@ -77,11 +77,12 @@ pub(super) fn order(
         Radix { inner: inner as u64, descending: descending.into(), kept: kept as u64, ..Radix::of(lines, n, dtype) };
     let radix = || Argument::Value(bytemuck::bytes_of(&radix));
     let (kernel, arguments) = ([x.dtype(), DType::I64], [Argument::Write(keys.view_mut()), x.argument(), radix()]);
-    // SAFETY: the kernel takes these; `keys` has one for each element of `x`, which has no gaps.
+    // SAFETY: the kernel takes these arguments; `keys` has one for each element of `x`, which has no gaps.
     unsafe { CODE.launch(device, op, (kernel, "keys_of"), of_elements(lines * n)?, &arguments) }?;
     let sorted = sort(device, op, Keys { keys, lines, n, dtype, bits: bits_of(x.dtype()) })?;
     let (kernel, arguments) = ([dtype, DType::I64], [out.argument(), Argument::Read(sorted.places.view()), radix()]);
-    // SAFETY: the kernel takes these; `out` has `kept` elements for each line and no gaps, and no line has fewer places.
+    // SAFETY: the kernel takes these arguments; `out` has `kept` elements for each line and no gaps, and no line has
+    // fewer places.
     unsafe { CODE.launch(device, op, (kernel, "write_places"), of_elements(lines * kept)?, &arguments) }
 }
 
@@ -101,17 +102,18 @@ pub(in crate::ops) fn sort(device: &CudaDevice, op: &'static str, keys: Keys) ->
         let radix = Radix { shift: shift.into(), first_pass: (shift == bits.start).into(), ..radix };
         let radix = || Argument::Value(bytemuck::bytes_of(&radix));
         let arguments = [Argument::Write(counts.view_mut()), Argument::Read(from.keys.view()), radix()];
-        // SAFETY: the kernel takes these; there are keys for all lines, and counts for all tiles.
+        // SAFETY: the kernel takes these arguments; there are keys for all lines, and counts for all tiles.
         unsafe { CODE.launch(device, op, ([dtype; 2], "count_digits"), of_tiles, &arguments) }?;
         let [sums, all, counts] =
             [Argument::Write(before.view_mut()), Argument::Write(totals.view_mut()), Argument::Read(counts.view())];
-        // SAFETY: the kernel takes these; there are as many sums as counts, and a total for each row of them.
+        // SAFETY: the kernel takes these arguments; there are as many sums as counts, and a total for each row of them.
         unsafe { CODE.launch(device, op, ([dtype; 2], "sum_counts"), of_rows, &[sums, all, counts, radix()]) }?;
         let moved = [&mut to.keys, &mut to.places].mapped(|buffer| Argument::Write(buffer.view_mut()));
         let read = [&from.keys, &from.places, &before, &totals].mapped(|buffer| Argument::Read(buffer.view()));
         let ([moved_keys, moved_places], [keys, places, before, totals]) = (moved, read);
         let arguments = [moved_keys, moved_places, keys, places, before, totals, radix()];
-        // SAFETY: the kernel takes these; the sums, of the same keys, lead each of them to a place of its own in its line.
+        // SAFETY: the kernel takes these arguments; the sums are those of the same keys, so they lead each key to a
+        // place of its own in its line.
         unsafe { CODE.launch(device, op, ([dtype; 2], "move_by_digit"), of_tiles, &arguments) }?;
         std::mem::swap(&mut from, &mut to);
     }
@@ -122,12 +124,13 @@ fn allocate(device: &CudaDevice, op: &'static str, bytes: usize) -> Result<Devic
     device.stream().allocate(bytes).map_err(|source| Error::cuda(op, source))
 }
 
-/// The integer with as many bits as a key of elements.
+/// The integer with the size of an element's key.
 fn key_type(dtype: DType) -> DType {
     if dtype.computing().size() == 8 { DType::I64 } else { DType::I32 }
 }
 
-/// The bits of keys that differ: those of bytes are in front, and halves become `f32`s that end in zeros, or ones if negative.
+/// The bits in which keys may differ. Bytes have the lowest bits; halves become `f32`s that end in zeros, or in ones
+/// if negative.
 fn bits_of(dtype: DType) -> Range<u32> {
     match dtype {
         DType::U8 | DType::Bool => 0..8,

@@ -1,17 +1,17 @@
-// The first `k` of each line in order, where that is few: what comes before them is found by its digits and not sorted. Lines, keys
-// and y are those of `sort.cu`, of which y has `k` for each line.
+// The first `k` places of each line in order, if `k` is small. The elements that come first are found by the digits
+// of their keys, and only these are sorted. Lines, keys and y are those of `sort.cu`; y has `k` places for each line.
 //
-// A block has one line. It counts how many keys begin with each digit of DIGIT bits, and finds the digit of the `k`th in order: all
-// keys that begin with less are wanted, none that begin with more, and those with this digit are counted by their next one, until all
-// that may be wanted fit into shared memory. There they are sorted by key and place. If even equal keys do not fit, the first of them
-// are taken in order.
+// A block has one line. It counts how many keys begin with each digit of DIGIT bits, and finds the digit of the `k`th
+// key in order. All keys with a lower digit are wanted, none with a higher one; keys with this digit are counted by
+// their next digit, until all keys that may be wanted fit into shared memory. There they are sorted by key and place.
+// If the equal keys alone do not fit, the first of them are taken in order.
 
 #define THREADS 512
 #define DIGIT 11
 #define BINS (1 << DIGIT)
-// Elements that are sorted; `k` is at most that.
+// The most elements that are sorted; `k` is at most this.
 #define ROOM 1024
-// Elements that a thread asks for at once.
+// Elements that a thread loads at once.
 #define AT_ONCE 4
 
 // Calls visit(key, i) for the elements of this thread.
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
     const T* from = x + blockIdx.x / inner * n * inner + blockIdx.x % inner;
 
     constexpr u32 BITS = sizeof(Key) * 8;
-    u32 shift = BITS, less = 0, same = 0; // keys by their first BITS − shift bits: those that are less than `prefix`, and that have it
+    u32 shift = BITS, less = 0, same = 0; // how many keys have first bits below, and equal to, `prefix`
     Key prefix = 0;
     do {
         u32 width = shift < DIGIT ? shift : DIGIT, from_bit = shift - width;
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
     });
     u32 kept = all_fit ? less + same : u32(k);
     if (!all_fit)
-        for (u64 first = 0, at = less; at < k; first += THREADS) { // there are as many
+        for (u64 first = 0, at = less; at < k; first += THREADS) { // the line has enough of them
             u64 i = first + threadIdx.x;
             bool is_same = i < n && key_of(from[i * inner], descending) == prefix;
             u32 found, to = at + sum_in_front<THREADS>(is_same, found);
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
             at += found;
         }
 
-    // Sorted by exchanges of elements `step` apart, in runs of twice the `length` of those before (Batcher 1968).
+    // A bitonic sort: exchanges elements `step` apart, in runs of twice the length of those before (Batcher 1968).
     u32 size = 2;
     while (size < kept) size *= 2;
     for (u32 i = kept + threadIdx.x; i < size; i += THREADS) keys[i] = ~Key(0), places[i] = ~0u;

@@ -1,17 +1,17 @@
-// Where the elements of lines go in order. x: [outer, n, inner] without gaps; a line is what `inner` steps lead along. NaN is larger
-// than all numbers, and equal elements stay in their order.
+// The places of the elements of lines in sorted order. x: [outer, n, inner] without gaps; the elements of a line are
+// `inner` apart. NaN is larger than all numbers, and equal elements keep their order.
 
 // Elements that a thread sorts by itself.
 constexpr u32 ITEMS = 8;
 
-// Where a tile has its element `i`, so that threads that each take eight neighbors meet in no bank.
+// The index of element `i` of a tile. Threads that each take eight neighbors have no bank conflicts this way.
 INLINE u32 spread(u32 i) { return i ^ (i >> 5 & 7); }
 
-// A block sorts a line: `ITEMS` elements in each thread, then runs that are merged, each time two to one of twice the length
-// (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by halving where
-// its share of the result begins in both). Of each run the first `k` are wanted.
+// A block sorts a line: `ITEMS` elements in each thread, then runs, two of which are merged to one of twice the length
+// at a time (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by
+// bisection where its share of the result begins in both runs). Only the first `k` elements of each run are needed.
 //
-// y[line, rank] = the element's number in its line, for ranks below `k`.
+// y[line, rank] = the element's index in its line, for ranks below `k`.
 extern "C" __global__ void __launch_bounds__(1024) sort_lines(O* y, const T* x, u64 n, u64 inner, u64 k, u64 descending) {
     begin();
     extern __shared__ u64 shared[];

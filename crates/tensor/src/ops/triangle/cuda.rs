@@ -38,7 +38,7 @@ pub(super) fn triangle(
     let pack = if in_packs { pack } else { 1 };
     let threads = elements / pack;
     count(side.name(), threads.div_ceil(THREADS))?;
-    // Beyond all matrices, so that sums with it do not overflow.
+    // Larger than any diagonal of the matrices, and small enough that sums with it do not overflow.
     let beyond = rows.max(columns) as i64;
     let triangle = Triangle {
         elements: elements as u64,
@@ -49,6 +49,7 @@ pub(super) fn triangle(
     };
     let arguments = [out.argument(), x.argument(), Argument::Value(bytemuck::bytes_of(&triangle))];
     let (constants, launch) = (Constants::of(&[("V", pack as i32)]), Launch::covering(threads, THREADS as u32));
-    // SAFETY: the kernel takes these; both tensors have that many elements, of one type, in whole packs that begin where they may.
+    // SAFETY: the kernel takes these arguments; both tensors have that many elements of one type, in whole packs, which
+    // are aligned.
     unsafe { CODE.launch_for(device, side.name(), ([x.dtype(); 2], "triangle"), constants, launch, &arguments) }
 }

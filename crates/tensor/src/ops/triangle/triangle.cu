@@ -1,11 +1,11 @@
 // y[.., row, column] = x[.., row, column] on one side of a diagonal, else 0.   x, y: [.., rows, columns], contiguous.
 
-// `cuda.rs` writes V in front of this: elements of a pack; it divides columns, and both tensors begin where packs may.
+// `cuda.rs` defines V, the elements of a pack. V divides columns, and both tensors are aligned to packs.
 
-// Of the lower triangle, if `is_lower`: column <= row + diagonal, else column >= row + diagonal.
+// Keeps column <= row + diagonal if `is_lower`, else column >= row + diagonal.
 struct Triangle { u64 elements, rows, columns; i64 diagonal; u64 is_lower; };
 
-// The pack at `at`, which is read only if some of it is kept.
+// Copies the pack at `at`, which is read only if some of it is kept.
 template <typename Number> INLINE void keep_triangle(T* y, const T* x, Number at, const Triangle& g) {
     Number line = at / Number(g.columns);
     i64 first = at - line * Number(g.columns), middle = i64(line % Number(g.rows)) + g.diagonal;

@@ -1,5 +1,6 @@
-//! Products with few rows and a large right side. A task takes some columns of it: it copies their numbers side by side, a piece at a
-//! time, and multiplies all rows with them while they are in its caches. Halves are widened on the way.
+//! Products with few rows and a large right side. Each task computes some columns of the result. It copies these
+//! columns of the right side to a contiguous buffer, some rows at a time, and multiplies all rows of the left side by
+//! that chunk while it is in the cache. Half types are widened during the copy.
 
 use pagelock_memory::Result;
 
@@ -10,23 +11,24 @@ use crate::inlined::{Slice, zip};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
-/// Bytes of a row of what a task copies: three vectors of AVX-512.
+/// Bytes per row of the columns that a task copies: three AVX-512 vectors.
 const ROW_BYTES: usize = 192;
-/// Rows that it copies at a time; they stay in the second-level cache.
+/// Rows that a task copies at a time; the copy stays in the L2 cache.
 const DEPTH: usize = 1024;
 /// With fewer rows of the right side, copying results would cost more than it gains.
 const LEAST_DEPTH: usize = 128;
-/// Rows of the result that are put together by a task.
+/// Rows of the result that a task assembles from the column panels.
 const TASK_ROWS: usize = 8;
 
-/// A side of a product as it is stored, `[k, n]`.
+/// An operand of a product as it is stored, `[k, n]`.
 #[derive(Clone, Copy)]
 pub(super) struct Side<'a, R> {
     pub(super) numbers: Stored<'a, R>,
     pub(super) strides: [usize; 2],
 }
 
-/// Whether the product is one of these. Columns of numbers that lie side by side need no copy.
+/// Whether this algorithm suits the product. A right side of plain numbers with contiguous columns needs no copy, so
+/// it does not.
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, right: Side<'_, R>) -> bool {
     let in_columns = right.strides[0] == 1 && matches!(right.numbers, Stored::Halves(..));
     let are_few = (narrow::MIN_SIDE..=narrow::NARROW).contains(&m);
@@ -51,7 +53,7 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, right: Side<'_, R
     })
 }
 
-/// The first columns of a product, as many as there is room for.
+/// Computes the first columns of a product, as many as fit `results`.
 fn columns<R: Real>(Sizes { m, k, .. }: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, results: &mut [R]) -> Result<()> {
     let (n, depth) = (results.len() / m, DEPTH.min(k));
     scratch::with(depth * n + results.len(), |room| {
@@ -64,20 +66,20 @@ fn columns<R: Real>(Sizes { m, k, .. }: Sizes, a: Matrix<'_, R>, right: Side<'_,
 }
 
 impl<'a, T: Num> Side<'a, T> {
-    /// As the type that `T` is.
+    /// Casts to `U`, which is the same type as `T`.
     pub(super) fn cast<U: Num>(self) -> Side<'a, U> {
         Side { numbers: self.numbers.cast(), strides: self.strides }
     }
 }
 
 impl<'a, R: Real> Side<'a, R> {
-    /// From a row and a column on.
+    /// The part from this row and column on.
     pub(super) fn part(self, [row, column]: [usize; 2]) -> Side<'a, R> {
         let start = row * self.strides[0] + column * self.strides[1];
         Side { numbers: self.numbers.part(start, self.numbers.len() - start), ..self }
     }
 
-    /// The first rows and columns as numbers, where they are or in `room`.
+    /// The first rows and columns as plain numbers: in place, or widened into `room`.
     pub(super) fn numbers<'r>(self, sizes: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>>
     where
         'a: 'r,
@@ -88,7 +90,8 @@ impl<'a, R: Real> Side<'a, R> {
         }
     }
 
-    /// The first rows and columns as numbers in `room`: rows one after the other, or columns where those lie side by side.
+    /// Copies the first rows and columns to `room` as plain numbers: row by row, or column by column if columns are
+    /// contiguous.
     fn copied<'r>(self, [rows, columns]: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>> {
         let [row, column] = self.strides;
         let (shape, steps, strides) = match (row, column) {

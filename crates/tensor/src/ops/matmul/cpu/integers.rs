@@ -1,7 +1,8 @@
 //! Products of integer matrices, which wrap.
 //!
-//! Some columns of the right side at a time are copied to panels, which all rows share. AVX2 has no product of 64 bits: where all numbers
-//! fit in 32, as they mostly do, one instruction replaces the eight that make it.
+//! The columns of the right side are copied to panels, some at a time, which all rows share. AVX2 has no
+//! multiplication of 64 bits: if all numbers are short (fit in 32 bits), as they mostly are, one instruction replaces
+//! the eight that emulate it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,16 +21,17 @@ use crate::scratch;
 const TASK_WORK: usize = 1 << 17;
 /// Rows of a tile, whose sums stay in registers.
 const ROWS: usize = 2;
-/// Columns of a panel. With fewer, the compiler makes vectors of what belongs to different sums.
+/// Columns of a panel. With fewer, the compiler puts elements of different sums into one vector.
 const COLUMNS: usize = 64;
 /// The fewest rows of a task, so that a panel is read several times while it is in a cache.
 const MIN_ROWS: usize = 16;
-/// Bytes of all panels at a time.
+/// Bytes of the panels that are packed at a time.
 const PANELS_BYTES: usize = 4 << 20;
-/// Elements of panels that make a task worth handing out.
+/// Elements of panels that make a task of packing worth handing out.
 const PACKED: usize = 32 << 10;
 
-/// An integer, and what its products are added up in: of the right sum modulo two to some power, it has the lowest bits.
+/// An integer type, and the type in which its products are summed. Sums wrap; their lowest bits are those of the
+/// exact sum.
 trait Factor: Num {
     type Sum: Pod + Send + Sync;
 
@@ -139,7 +141,7 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
     })
 }
 
-/// The sums of products of rows of `a` and one column.
+/// The dot products of rows of `a` with one column.
 fn dots<T: Factor>(k: usize, a: Matrix<'_, T>, b: &[T], c: &mut [T]) -> Result<()> {
     let of =
         |row: usize, from: usize, len: usize| dot(&a.numbers[row * a.strides[0] + from..][..len], &b[from..][..len]);
@@ -170,14 +172,14 @@ fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
     T::lowest(sum)
 }
 
-/// Copies the columns of `b` from number `first` on, of `n` in all, next to each other. Where the rows of a column lie
-/// side by side, as in a transposed matrix, some of them at a time.
+/// Copies the columns of `b` from index `first` on, out of `n`, to a panel. If columns are contiguous, as in a
+/// transposed matrix, `TOGETHER` rows of them are copied at a time.
 fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T::Sum; COLUMNS]]) {
     const TOGETHER: usize = 16;
     let width = COLUMNS.min(n - first);
     for (i, rows) in panel.chunks_mut(TOGETHER).enumerate() {
         let from = &b.numbers[i * TOGETHER * b.strides[0] + first * b.strides[1]..];
-        // What was there before may be no short numbers.
+        // The padding must be short numbers; the buffer may hold others.
         rows.iter_mut().for_each(|row| row[width..].set_to(<T::Sum as bytemuck::Zeroable>::zeroed()));
         if b.strides[1] == 1 {
             for (p, row) in rows.iter_mut().enumerate() {
@@ -214,7 +216,7 @@ fn all_short<T: Factor, N: Copy>(numbers: &[N], wide: impl Fn(N) -> T::Sum) -> b
     excess == 0
 }
 
-/// The columns from number `first` on of rows of `c`, which have `n` elements each.
+/// Computes the columns of one panel, from index `first` on, for rows of `c` with `n` elements each.
 fn multiply<T: Factor, const SHORT: bool>(
     a: Matrix<'_, T>,
     panel: &[[T::Sum; COLUMNS]],
@@ -224,7 +226,7 @@ fn multiply<T: Factor, const SHORT: bool>(
     let width = COLUMNS.min(n - first);
     for (i, c) in c.chunks_mut(ROWS * n).enumerate() {
         let m = c.len() / n;
-        // Where rows are missing, the last one is repeated; those sums are not used.
+        // An incomplete tile repeats its last row; the sums of repeated rows are not used.
         let starts: [usize; ROWS] = from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
         let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
         vectorized_widely(
@@ -237,7 +239,7 @@ fn multiply<T: Factor, const SHORT: bool>(
     }
 }
 
-/// Adds the products of a row of `a` and a column of the panel to each sum.
+/// Adds to each sum the dot product of its row of `a` and its column of the panel.
 #[inline(always)]
 fn add_products<T: Factor, const SHORT: bool>(
     a: Matrix<'_, T>,

@@ -1,7 +1,9 @@
-//! Large products, through the `gemm` crates: one for each type, as their common one also brings complex numbers.
+//! Large products, computed by the `gemm` crates. There is one for each type; the common one would also bring
+//! complex numbers.
 //!
-//! The result is cut into blocks that are products of their own. `gemm` packs the right side for every block: cheap
-//! while its rows are contiguous, as slow as the product itself if they are not, so those are transposed first.
+//! The result is cut into blocks, each of which is computed as a product of its own. `gemm` packs the right side for
+//! every block. If the rows of the right side are not contiguous, packing takes as long as the product, so it is
+//! transposed first.
 
 use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
@@ -16,15 +18,16 @@ use crate::scratch;
 /// Rows of the result per block.
 const BLOCK_ROWS: usize = 256;
 
-/// Columns of a block, where there are few rows.
+/// The fewest columns of a block if the result is cut along its columns.
 const MIN_BLOCK_COLUMNS: usize = 256;
 
-/// How many blocks there should be at least, if the result is large enough; and if it is not, with fewer rows each.
+/// A result with few rows is cut along its columns, too, into about this many blocks. If that gives fewer than
+/// `FEW_BLOCKS`, blocks get fewer rows, but at least `LEAST_ROWS`.
 const ENOUGH_BLOCKS: usize = 8;
 const FEW_BLOCKS: usize = 4;
 const LEAST_ROWS: usize = 64;
 
-/// Fewer multiply-adds than this are one block: some thirty microseconds.
+/// Multiply-adds that make a block worth handing out: some thirty microseconds.
 const BLOCK_WORK: usize = 4 << 20;
 
 /// With fewer rows than this, a right side is not worth transposing.
@@ -86,11 +89,11 @@ fn block_size(Sizes { m, k, n }: Sizes) -> [usize; 2] {
 /// Where the result begins.
 struct Place<R>(*mut R);
 
-// SAFETY: tasks write through it, to blocks that do not overlap, of numbers that may be sent to another thread.
+// SAFETY: tasks write through the pointer only to blocks that do not overlap, and `R` may be sent to another thread.
 unsafe impl<R: Real> Sync for Place<R> {}
 
 impl<R: Real> Place<R> {
-    /// One block: `[i, j]` of it is element `start + i * c_stride + j` of the result.
+    /// Computes one block, whose element `[i, j]` is element `start + i * c_stride + j` of the result.
     fn block(&self, Sizes { m, k, n }: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, start: usize, c_stride: usize) {
         let [a_rows, a_columns] = a.strides.mapped(|stride| stride as isize);
         let [b_rows, b_columns] = b.strides.mapped(|stride| stride as isize);
@@ -138,13 +141,13 @@ impl<R: Real> Place<R> {
     }
 }
 
-/// Elements on a side of what is transposed in registers.
+/// The side of the squares that are transposed in registers, in elements.
 const SQUARE: usize = 8;
 
 /// Rows of the transposed matrix per task.
 const TASK_ROWS: usize = 64;
 
-/// `to = from`, contiguous: `to` is `[rows, columns]`, and the rows of `from` are not.
+/// Copies `from` to `to`, which is contiguous with shape `[rows, columns]`; the rows of `from` are not contiguous.
 pub(super) fn transpose<R: Real>(rows: usize, columns: usize, from: Matrix<'_, R>, to: &mut [R]) {
     debug_assert_eq!(to.len(), rows * columns);
     for_each_chunk_mut(to, TASK_ROWS * columns, |task, to| {

@@ -1,4 +1,5 @@
-//! Products with a long inner dimension and a small result. Tasks take pieces of that dimension, whose sums are added up in the end.
+//! Products with a long inner dimension and a small result. Each task sums over a part of that dimension; the results
+//! of the tasks are added up in the end.
 
 use pagelock_memory::Result;
 
@@ -7,18 +8,18 @@ use super::{Matrix, Sizes, in_pieces, narrow, real};
 use crate::element::Real;
 use crate::scratch;
 
-/// The shortest inner dimension, and the largest result.
+/// The shortest inner dimension, and the largest result in elements.
 const LONG: usize = 4 << 10;
 const MOST_RESULTS: usize = 16 << 10;
-/// The largest result where both sides lie side by side along the inner dimension: more make pieces so short that adding up their
-/// vectors takes long.
+/// The largest result if both sides are contiguous along the inner dimension. A larger one would make pieces so short
+/// that adding up the lanes of each dot product takes too long.
 const MOST_DOTS: usize = 1 << 10;
-/// Numbers of both sides that are multiplied at a time; they stay in the second-level cache.
+/// Numbers of both sides per piece; they stay in the L2 cache.
 const PIECE: usize = 32 << 10;
-/// Tasks, each with sums of its own.
+/// The most tasks. Each has a buffer of sums.
 const MOST_TASKS: usize = 16;
 
-/// Whether the product is one of these.
+/// Whether this algorithm suits the product.
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, sides: [Side<'_, R>; 2]) -> bool {
     let are_dots = sides.iter().all(|side| side.strides[0] == 1);
     let most_results = if are_dots { MOST_DOTS } else { MOST_RESULTS };

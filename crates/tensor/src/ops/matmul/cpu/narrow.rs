@@ -1,4 +1,5 @@
-//! Products with few rows or columns, and small ones: register tiles straight from the operands, nothing packed.
+//! Products with few rows or columns, and small ones: register tiles that read the operands directly, mostly without
+//! packing.
 
 use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
@@ -13,38 +14,40 @@ use crate::scratch;
 /// With at most this many rows or columns, packing (which transposes the right side) would cost more than it gains.
 pub(super) const NARROW: usize = 64;
 
-/// The largest right side of these, in elements; half of it stays in the second-level cache.
+/// The largest right side of a small product, in elements; half of it stays in the L2 cache.
 pub(super) const MAX_RIGHT: usize = 128 << 10;
 
-/// Fewer rows read the right side too often for what they add up, and fewer columns leave vectors empty.
+/// The fewest rows and columns of a small product. With fewer rows, each number of the right side is used too rarely;
+/// with fewer columns, lanes of vectors stay empty.
 pub(super) const MIN_SIDE: usize = 4;
 
-/// Dot products shorter than this many times the rows take longer to add up across a vector than a right side to transpose,
-/// up to this many elements.
+/// If dot products are at most this many times as long as there are rows, adding up the lanes of each takes longer
+/// than transposing the right side, if that has at most `MAX_TRANSPOSED` elements.
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 
-/// A right side of at most this many rows is packed panel by panel, because numbers that lie a power of two apart share few places of
-/// the first-level cache.
+/// A right side of at most this many rows is packed panel by panel, because rows that are a power of two apart share
+/// few sets of the L1 cache.
 const PACKED_ROWS: usize = 64;
-/// A right side that takes no more bytes lies well in that cache as it is.
+/// A right side of at most this many bytes fits the L1 cache without packing.
 const SPREAD_BYTES: usize = 16 << 10;
-/// Vectors of a panel, at most.
+/// The most vectors of a panel.
 const MOST_VECTORS: usize = 3;
-/// Fewer rows of the result read a panel too rarely for what packing costs.
+/// With fewer rows of the result, a panel is read too rarely to be worth packing.
 const MANY_ROWS: usize = 16;
 
-/// A left side that is contiguous along `m` is transposed before it meets a packed right side with at least this many columns.
+/// A left side that is contiguous along `m` is transposed if the right side is packed and has at least this many
+/// columns.
 const MANY_COLUMNS: usize = 128;
 /// The largest left side that is transposed, in elements.
 const MAX_LEFT: usize = 64 << 10;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
 const TASK_WORK: usize = 1 << 20;
-/// Elements of the left side that are, too: with few columns, reading them takes the time.
+/// Elements of the left side that make a task worth handing out: with few columns, reading them takes most of the time.
 const TASK_LEN: usize = 128 << 10;
 
-/// Computes the product if it is a narrow or small one; else none.
+/// Computes the product if it is narrow or small; else returns `None`.
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
     let is_small = m.min(n) >= MIN_SIDE && k * n <= MAX_RIGHT;
@@ -122,7 +125,7 @@ impl<R: Real> WithSimd for RowsTimesColumns<'_, R> {
     }
 }
 
-/// The right side is contiguous along `n`: rows of the result are sums of its rows.
+/// The right side is contiguous along `n`: each row of the result is a weighted sum of rows of the right side.
 struct TimesRows<'a, R> {
     sizes: Sizes,
     a: Matrix<'a, R>,
@@ -164,14 +167,14 @@ struct Tiles<'a, R, const M: usize> {
 impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
     type Output = ();
 
-    /// Panels of three vectors at a time where `3·M` sums and what feeds them fit the registers; all rows of a panel
-    /// before the next one.
+    /// Computes panels of three vectors where `3·M` sums and their operands fit the registers, else narrower ones.
+    /// All rows of a panel are computed before the next panel.
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n_vectors = self.sizes.n.div_ceil(R::lanes::<S>());
         let (mut at, mut room) = (0, None);
         if Tiled::<S, M, 3>::FITS {
-            // Not one vector at the end, if two and two do it too.
+            // Four vectors are computed as two and two, not as three and one.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
                 self.panel::<S, 3>(simd, at, &mut room);
                 at += 3;
@@ -190,11 +193,11 @@ impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
     }
 }
 
-/// Room for a packed panel, from the first one on that is packed.
+/// Buffer for a packed panel, made when the first panel is packed.
 type Room<V> = Option<[V; MOST_VECTORS * PACKED_ROWS]>;
 
 impl<R: Real, const M: usize> Tiles<'_, R, M> {
-    /// The columns of vectors `at..at + P`, for all rows.
+    /// Computes the columns of vectors `at..at + P` for all rows.
     #[inline(always)]
     fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, room: &mut Room<R::Vector<S>>) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
@@ -226,7 +229,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
             return;
         }
         for first in (0..m).step_by(M) {
-            // Rows that the last tile has too much repeat the last row, and are not written.
+            // An incomplete last tile repeats the last row; repeated rows are not written.
             let (mut starts, mut rows) = ([0; M], [&numbers[..0]; M]);
             for (i, start) in starts.iter_mut().enumerate() {
                 *start = (first + i).min(m - 1) * strides[0];
@@ -250,7 +253,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
     fn write<S: Simd, const P: usize>(&mut self, simd: S, first: usize, at: usize, sums: [[R::Vector<S>; P]; M]) {
         let (Sizes { m, n, .. }, lanes) = (self.sizes, R::lanes::<S>());
         let width = (n - at * lanes).min(P * lanes);
-        // Behind the rows of a single panel, whole vectors run over into rows that are written later.
+        // With a single panel, a whole vector may reach into the following rows, which are written later.
         let whole = width == P * lanes || at == 0;
         if whole && first + M <= m && self.c.len() >= (first + M - 1) * n + (at + P) * lanes {
             // Straight from the registers: the compiler knows how many rows there are.
@@ -276,7 +279,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
     }
 }
 
-/// How a tile reads the left side. (Not a closure: those need not be inlined, and would then be called per number.)
+/// How a tile reads the left side. (A closure might not be inlined, which would cost a call per number.)
 trait Left<R, const M: usize> {
     /// The numbers of the tile's rows in column `p`.
     fn column(&self, p: usize) -> [R; M];
@@ -334,7 +337,8 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
 ) -> [[R::Vector<S>; P]; M] {
     let mut sums = [[R::splat(simd, R::ZERO); P]; M];
     for p in 0..k {
-        // The last rows have too few numbers behind them for whole vectors; what is read of the next row is not used.
+        // Vectors may reach into the next row, whose numbers are not used; behind the last row they are filled with
+        // zeros.
         let vectors: [_; P] = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
         let factors = left.column(p);
         for i in 0..M {
@@ -347,7 +351,7 @@ fn sums<S: Simd, R: Real, const M: usize, const P: usize>(
     sums
 }
 
-/// [`sums`] of rows and of a right side that is packed.
+/// [`sums`] of contiguous rows and a packed right side.
 #[inline(always)]
 fn sums_of_packed<S: Simd, R: Real, const M: usize, const P: usize>(
     simd: S,

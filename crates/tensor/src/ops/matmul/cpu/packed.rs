@@ -9,8 +9,8 @@ use crate::parallel::for_each_chunk_mut;
 /// Columns of a panel.
 const COLUMNS: usize = 32;
 
-/// Right sides `[k, n]`, one behind the other, in panels of columns. In each of them pairs of numbers that follow each other along
-/// `k` lie side by side.
+/// Packed right sides `[k, n]`, one after another, each cut into panels of columns. Two numbers that are neighbors
+/// along `k` are packed as one pair, a `u32`.
 #[derive(Clone, Copy)]
 pub(crate) struct Packed<'a> {
     sizes: [usize; 2],
@@ -18,7 +18,7 @@ pub(crate) struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Whether the processor multiplies such.
+    /// Whether the processor can multiply by packed right sides with `k` rows.
     pub(crate) fn can_multiply(k: usize) -> bool {
         #[cfg(target_arch = "x86_64")]
         let has_instruction = crate::lanes::Bf16::new().is_some();
@@ -27,12 +27,13 @@ impl<'a> Packed<'a> {
         has_instruction && k.is_multiple_of(2)
     }
 
-    /// The room that one takes.
+    /// The length of one packed right side, in rows of `COLUMNS` pairs.
     pub(crate) fn room([k, n]: [usize; 2]) -> usize {
         k / 2 * n.div_ceil(COLUMNS)
     }
 
-    /// Packs numbers, given as their bits, `strides` apart along `k` and `n`. There is [`room`](Self::room) for each right side.
+    /// Packs right sides into `pairs`, which has [`room`](Self::room) for each. Their numbers are given as bits,
+    /// `strides` apart along `k` and `n`.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
     pub(crate) fn new([k, n]: [usize; 2], bits: &[u16], strides: [usize; 2], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
         #[cfg(target_arch = "x86_64")]
@@ -42,7 +43,8 @@ impl<'a> Packed<'a> {
         Packed { sizes: [k, n], pairs }
     }
 
-    /// The sums of the products of rows of `k` numbers, given as their bits, with right side number `i`: as many rows as there is room for.
+    /// Multiplies rows of `k` numbers, given as their bits, by right side number `i`: as many rows as `sums` has room
+    /// for.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
     pub(crate) fn multiply(&self, left: StridedRows<'_, u16>, i: usize, sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]

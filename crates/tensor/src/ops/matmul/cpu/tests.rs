@@ -9,7 +9,7 @@ use crate::element::Element;
 use crate::lanes::testing::{levels, with_level};
 use crate::parallel::set_num_threads;
 
-/// How an operand lies in its slice.
+/// How an operand is laid out in its slice.
 #[derive(Clone, Copy, Debug)]
 enum Lies {
     InRows,
@@ -18,9 +18,9 @@ enum Lies {
     Spread,
     /// In rows of a wider matrix.
     InPart,
-    /// One row, again and again.
+    /// One row, repeated.
     Broadcast,
-    /// One number, again and again.
+    /// One number, repeated.
     One,
 }
 
@@ -53,7 +53,7 @@ impl Operand {
     }
 }
 
-/// A product, and how its operands lie.
+/// A product, and the layouts of its operands.
 type Case = (Sizes, [Lies; 2]);
 
 fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
@@ -62,7 +62,7 @@ fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
     (0..m * n).map(|at| dot(at / n, at % n)).collect()
 }
 
-/// Sums of products of such integers are exact in every float type of at least 24 bits, in any order.
+/// Sums of products of these small integers are exact in every float type of at least 24 bits, in any order.
 fn check<T: Stores<C: Num>>((sizes, lies): Case) {
     let Sizes { m, k, n } = sizes;
     let (a, b) = (Operand::new([m, k], lies[0], 1), Operand::new([k, n], lies[1], 2));

@@ -1,4 +1,4 @@
-//! One axis of a pooling: which pixels each window has.
+//! One axis of a pooling: which pixels belong to each window.
 
 use std::ops::Range;
 
@@ -37,8 +37,8 @@ impl Axis {
         }
     }
 
-    /// The windows whose tap number `tap` lies inside the image, and the pixel under it in the first of them.
-    /// The next window's is `stride` further.
+    /// The windows whose tap number `tap` lies inside the image, and the pixel under it in the first of them. In the
+    /// next window, that pixel is `stride` further.
     pub(super) fn tap(self, tap: usize) -> (Range<usize>, usize) {
         let Axis::Sliding { in_size, out_size, stride, padding, .. } = self else {
             unreachable!("adaptive windows have no taps");

@@ -33,7 +33,8 @@ pub(super) fn run<R: Real>(axes: [Axis; 2], x: Stored<'_, R>, out: &mut [i64]) -
     })
 }
 
-/// Row by row of windows: `best` has the largest elements so far, `places` where they are behind the windows' first row.
+/// Reads windows row by row. `best` has the largest elements so far, `places` how far they are from the start of the
+/// windows' first row.
 #[inline(always)]
 fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R], &mut [u32]), out: &mut [i64]) {
     let Axis::Sliding { kernel, stride, .. } = columns else { unreachable!("only sliding windows have a largest") };
@@ -61,7 +62,7 @@ fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R]
     }
 }
 
-/// Looks at the numbers `STEP` apart, the first of which is at place `at`.
+/// Updates `best` and `places` by numbers that are `STEP` apart, the first of which is at place `at`.
 #[inline(always)]
 fn larger<R: Real, const STEP: usize>(x: &[R], at: u32, best: &mut [R], places: &mut [u32]) {
     let n = best.len();

@@ -51,7 +51,7 @@ fn windows(planes: usize, axes: [Axis; 2], pixels: impl Fn(Axis, usize) -> Vec<u
     all
 }
 
-/// By the definition, pixel by pixel.
+/// The pixels of a window, by the definition.
 fn sliding(axis: Axis, i: usize) -> Vec<usize> {
     let Axis::Sliding { in_size, kernel, stride, padding, .. } = axis else { unreachable!("sliding") };
     (0..kernel).map(|tap| (i * stride + tap).wrapping_sub(padding)).filter(|&at| at < in_size).collect()
@@ -64,7 +64,7 @@ fn adaptive(axis: Axis, i: usize) -> Vec<usize> {
     (start..end).collect()
 }
 
-/// A sum of fractions, how many they are, and the sum of their magnitudes.
+/// A sum of fractions, the number of terms, and the sum of their magnitudes.
 #[derive(Clone, Copy, Default)]
 struct Sum {
     value: f64,

@@ -1,4 +1,4 @@
-//! The steps back, from the last to the first.
+//! The backward pass over the steps, from the last to the first.
 
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
@@ -15,8 +15,8 @@ use crate::ops::recurrent::{Recurrence, Recurrent};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
-/// What [`backward`] writes: the gradients of a(x) and, of a GRU, of b(h), of all rows; and those of the states before the first step,
-/// of an LSTM of c too.
+/// The outputs of [`backward`]: for all rows, the gradients of a(x) and, for a GRU, of b(h); and the gradients of the
+/// states before the first step, of h and, for an LSTM, of c.
 pub(in crate::ops::recurrent) struct Outs<'a, R> {
     pub(in crate::ops::recurrent) of_x: &'a mut [R],
     pub(in crate::ops::recurrent) of_h: &'a mut [R],
@@ -24,16 +24,16 @@ pub(in crate::ops::recurrent) struct Outs<'a, R> {
     pub(in crate::ops::recurrent) c: &'a mut [R],
 }
 
-/// The sequences of one task of a step back.
+/// The part of a backward step that one task computes: some of the sequences.
 struct Back<'a, R> {
     /// The gradients of the results.
     grad: [&'a [R]; 2],
-    /// What the step left: gates, and b(h)ₙ of a GRU.
+    /// What the forward step saved: gates, and b(h)ₙ of a GRU.
     gates: &'a [R],
     inner: &'a [R],
-    /// The states after it.
+    /// The states after the step.
     out: [&'a [R]; 2],
-    /// Those before it: of the sequences that go on, and of those that begin.
+    /// The states before the step: of sequences that continue, and of sequences that begin.
     before: &'a [R],
     first: &'a [R],
     of_x: &'a mut [R],
@@ -41,13 +41,14 @@ struct Back<'a, R> {
     /// The gradients of the states.
     h: &'a mut [R],
     c: &'a mut [R],
-    /// Of a GRU: what goes around the product.
+    /// For a GRU: the part of the state's gradient that bypasses the product.
     direct: &'a mut [R],
-    /// Room for products.
+    /// A buffer for products.
     room: &'a mut [R],
 }
 
-/// The way back; `inputs`: the gradient of the result, the weight part by part, the result, what was kept, and the first states.
+/// The backward pass. The inputs are the gradient of the result, the weight part by part, the result, what the
+/// forward pass saved, and the first states.
 pub(in crate::ops::recurrent) fn backward<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
@@ -60,7 +61,7 @@ pub(in crate::ops::recurrent) fn backward<R: Real>(
     parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (inputs, weight), outs, wants_h0))
 }
 
-/// [`backward`], given the weight as products take it.
+/// [`backward`], with the weight in the form that products take.
 fn all_steps<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
@@ -116,7 +117,7 @@ fn all_steps<R: Real>(
 }
 
 impl<'a, R: Real> Back<'a, R> {
-    /// Tasks of so many sequences.
+    /// Cuts the step into tasks of `rows` sequences.
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MOST_TASKS> {
         let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
         let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));

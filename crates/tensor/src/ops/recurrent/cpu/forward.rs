@@ -1,4 +1,4 @@
-//! The steps, from the first to the last.
+//! The forward pass over the steps, from the first to the last.
 
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
@@ -16,24 +16,24 @@ use crate::ops::recurrent::{Recurrence, Recurrent};
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 
-/// The sequences of one task of a step.
+/// The part of a step that one task computes: some of the sequences.
 struct Forward<'a, R> {
-    /// The products with the state, if they are made for all sequences at once; else room for them.
+    /// The products with the state, if they were computed for all sequences at once; else `room` is a buffer for them.
     of_h: Option<Products<'a, R>>,
     room: &'a mut [R],
-    /// a(x); and what becomes of it and of b(h), if that is recorded.
+    /// a(x), and a buffer for gates, if they are saved for the gradient.
     of_x: Stored<'a, R>,
     gates: &'a mut [R],
-    /// Of a GRU that is recorded: b(h)ₙ.
+    /// A buffer for b(h)ₙ of a GRU, if it is saved for the gradient.
     inner: &'a mut [R],
-    /// The states, which change.
+    /// The states, updated in place.
     h: &'a mut [R],
     c: &'a mut [R],
     out_h: &'a mut [R],
     out_c: &'a mut [R],
 }
 
-/// All steps; `inputs`: a(x), the weight part by part, `bias_hh` of a GRU, and the first states.
+/// The forward pass. `inputs` are a(x), the weight part by part, `bias_hh` of a GRU, and the first states.
 pub(in crate::ops::recurrent) fn forward<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
@@ -46,7 +46,7 @@ pub(in crate::ops::recurrent) fn forward<R: Real>(
     parts.with_weight(weight, |weight| all_steps(op, (hidden, parts), (of_x, weight, bias), [h0, c0], out, kept))
 }
 
-/// [`forward`], given the weight as products take it.
+/// [`forward`], with the weight in the form that products take.
 fn all_steps<R: Real>(
     op: &Recurrent,
     (hidden, parts): (usize, Parts),
@@ -92,7 +92,7 @@ fn all_steps<R: Real>(
 }
 
 impl<'a, R: Real> Forward<'a, R> {
-    /// Tasks of so many sequences.
+    /// Cuts the step into tasks of `rows` sequences.
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MOST_TASKS> {
         let mut room = pieces(self.room, rows * width);
         let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
@@ -224,7 +224,7 @@ impl<'a, R: Real> Forward<'a, R> {
     }
 }
 
-/// Rows and parts of products.
+/// All pairs of a row and a part of products.
 #[inline(always)]
 fn places<R: Real>(rows: usize, of_h: Products<'_, R>) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).flat_map(move |row| (0..of_h.parts.count()).map(move |part| (row, part)))

@@ -1,7 +1,7 @@
-//! The steps on the CPU. A step is a product with the state before it, cut into parts of columns (`products.rs`), and one pass over the
-//! gates, cut into tasks of some sequences each and computed [`WIDTH`] at a time in registers: forward (`forward.rs`) and back
-//! (`backward.rs`). If each thread has sequences of its own and the weight is small enough, there is one part, and a task multiplies
-//! its own sequences.
+//! The steps on the CPU. A step is a product with the state before it, which is cut into parts by columns
+//! (`products.rs`), and one pass over the gates. That pass is cut into tasks of some sequences each, which compute
+//! [`WIDTH`] numbers at a time in registers, forward (`forward.rs`) or backward (`backward.rs`). If there are
+//! sequences for all threads and the weight is small, there is one part, and each task multiplies its own sequences.
 
 mod backward;
 mod forward;
@@ -20,7 +20,7 @@ use crate::inlined::{Slice, zip};
 
 /// Numbers of a gate that are computed together.
 const WIDTH: usize = 16;
-/// The most tasks of a step, and the fewest sequences of one.
+/// The most tasks of a step, and the fewest sequences of a task.
 const MOST_TASKS: usize = 16;
 const LEAST_ROWS: usize = 8;
 
@@ -28,7 +28,7 @@ fn task_rows(rows: usize) -> usize {
     rows.div_ceil(MOST_TASKS).max(LEAST_ROWS)
 }
 
-/// Some numbers of a row from `at` on; zeros behind its end.
+/// [`WIDTH`] numbers of a row from `at` on, with zeros behind its end.
 #[inline(always)]
 fn load<T: Pod>(row: &[T], at: usize) -> [T; WIDTH] {
     match row[at..].first_chunk() {
@@ -51,7 +51,7 @@ fn load_gates<R: Real, const N: usize>(row: &[R], [distance, len]: [usize; 2], a
     gates
 }
 
-/// The same of numbers that may be stored as the bits of `bf16`.
+/// [`load_gates`] for numbers that may be stored as the bits of `bf16`.
 #[inline(always)]
 fn load_stored<R: Real, const N: usize>(row: Stored<'_, R>, [distance, len]: [usize; 2], at: usize) -> [[R; WIDTH]; N] {
     let bits = match row {
@@ -77,7 +77,7 @@ fn store<R: Real>(row: &mut [R], at: usize, numbers: [R; WIDTH]) {
     }
 }
 
-/// `f` of each number and those at its place.
+/// Calls `f` with the numbers at each place, one of every array.
 #[inline(always)]
 fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) -> [R; WIDTH] {
     let mut out = [R::ZERO; WIDTH];
@@ -144,7 +144,7 @@ fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
     )
 }
 
-/// The gradient before a sigmoid that is `s`.
+/// The gradient of a sigmoid's input, given the sigmoid `s` and its gradient.
 #[inline(always)]
 fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
     map(
@@ -154,13 +154,13 @@ fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
     )
 }
 
-/// Consecutive pieces of a slice; empty ones of an empty slice.
+/// Consecutive pieces of a slice, and behind its end empty ones.
 fn pieces<'a, R>(of: &'a mut [R], len: usize) -> impl FnMut() -> &'a mut [R] {
     let mut chunks = of.chunks_mut(len.max(1));
     move || chunks.next().unwrap_or_default()
 }
 
-/// The rows of a step; nothing of nothing.
+/// The rows of a step, or an empty slice of an empty one.
 fn rows_of<R>(of: &mut [R], start: usize, rows: usize, n: usize) -> &mut [R] {
     if of.is_empty() { of } else { &mut of[start * n..][..rows * n] }
 }
@@ -171,7 +171,7 @@ fn some<R>(of: &[R], start: usize, len: usize) -> &[R] {
     &of[start..(start + len).min(of.len())]
 }
 
-/// The four parts of a row.
+/// The four gates of a row.
 #[inline(always)]
 fn four_mut<R>(row: &mut [R], n: usize) -> (&mut [R], &mut [R], &mut [R], &mut [R]) {
     let (a, b) = row.split_at_mut(2 * n);

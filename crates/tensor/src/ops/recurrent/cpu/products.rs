@@ -1,4 +1,5 @@
-//! [`Parts`]: the product of a step, cut by columns of the weight, so that a core has its part in its cache from step to step.
+//! [`Parts`]: the product of a step, cut by columns of the weight, so that each core keeps its part in its cache from
+//! step to step.
 
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
@@ -15,26 +16,26 @@ use crate::parallel::{num_threads, try_for_each_chunk_mut};
 use crate::scratch;
 use crate::tensor::Tensor;
 
-/// Bytes of a part of a weight: a core reads it from its second cache for each group of rows.
+/// The most bytes of a part of a weight: a core reads it from its L2 cache for each group of rows.
 const MOST_BYTES: usize = 128 << 10;
-/// Bytes of a weight that each core reads whole in each step if it has sequences of its own: it stays in the second cache.
-/// Then cores neither wait for each other's products nor read each other's states.
+/// The most bytes of a weight that is not cut, if each core has sequences of its own. A core then reads the whole
+/// weight in each step from its L2 cache, and neither waits for the products of other cores nor reads their states.
 const MOST_BYTES_OF_ALL: usize = 1 << 20;
 
-/// Parts of a weight and groups of rows that are multiplied apart, at most.
+/// The most pieces of a product. A piece is a part of a weight times a group of rows.
 const MOST_PIECES: usize = 256;
-/// Rows of a group, at most, while there are few.
+/// The most rows of a group, unless that makes more than `MOST_PIECES`.
 const ROWS: usize = 4 * LEAST_ROWS;
 
-/// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a state, those of
-/// one gate behind those of the one before it. A sum is the same in any part, so that the cut may depend on the number of threads.
+/// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a
+/// state, gate by gate. Sums do not depend on the cut, so the cut may depend on the number of threads.
 #[derive(Clone, Copy)]
 pub(in crate::ops::recurrent) struct Parts {
     inner: usize,
     gates: usize,
     units: usize,
     count: usize,
-    /// Whether products are those of `bf16`, if the processor multiplies such.
+    /// Whether products are computed in `bf16`, which only some processors can.
     is_bf16: bool,
     /// Whether the left side is a state; else it is gradients of gates.
     is_of_state: bool,
@@ -48,18 +49,18 @@ pub(super) enum Weight<'a, R> {
 }
 
 impl Parts {
-    /// Of the product with the state.
+    /// The cut of the product with the state.
     pub(in crate::ops::recurrent) fn forward(batch: usize, hidden: usize, gates: usize, is_bf16: bool) -> Parts {
         Parts { is_of_state: true, ..Parts::new(batch, [hidden, hidden, gates], is_bf16) }
     }
 
-    /// Of the product with the gradients of gates.
+    /// The cut of the product with the gradients of gates.
     pub(in crate::ops::recurrent) fn backward(batch: usize, hidden: usize, gates: usize, is_bf16: bool) -> Parts {
         Parts::new(batch, [gates * hidden, hidden, 1], is_bf16)
     }
 
-    /// One part, if there are sequences for all threads and the weight is not too large; else the fewest parts that are small enough
-    /// and of whole vectors; one, if there is no such way to cut.
+    /// One part, if there are sequences for all threads and the weight is small. Otherwise the fewest parts that are
+    /// small enough and consist of whole vectors; if there is no such cut, one part.
     fn new(batch: usize, [inner, hidden, gates]: [usize; 3], is_bf16: bool) -> Parts {
         let is_bf16 = is_bf16 && Packed::can_multiply(inner);
         let number_bytes = if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
@@ -70,8 +71,8 @@ impl Parts {
         Parts { inner, gates, units: hidden / count, count, is_bf16, is_of_state: false }
     }
 
-    /// The weight `[gates · hidden, inner]` of a product with the state, part by part: `[parts, inner, gates, units]`, or
-    /// `[parts, gates, units, inner]` where products are those of `bf16`.
+    /// The weight `[gates · hidden, inner]` of a product with the state, part by part: `[parts, inner, gates, units]`,
+    /// or `[parts, gates, units, inner]` for products in `bf16`.
     pub(in crate::ops::recurrent) fn of_state(&self, weight: &Tensor) -> Made<Tensor> {
         let Parts { inner, gates, units, count, .. } = *self;
         let weight = self.factor(weight)?.reshape([gates, count, units, inner])?;
@@ -84,12 +85,12 @@ impl Parts {
         self.factor(weight)?.reshape([inner, count, units])?.transpose(0, 1)?.contiguous()
     }
 
-    /// A weight in the type of products.
+    /// A weight in the precision of products.
     fn factor(&self, weight: &Tensor) -> Made<Tensor> {
         if self.is_bf16 { Ok(weight.clone()) } else { weight.to_dtype(weight.dtype().computing()) }
     }
 
-    /// Calls `body` with the weight as products take it.
+    /// Calls `body` with the weight in the form that products take.
     pub(super) fn with_weight<R: Real>(
         &self,
         weight: Stored<'_, R>,
@@ -105,7 +106,7 @@ impl Parts {
         })
     }
 
-    /// Calls `body` with rows as products take them.
+    /// Calls `body` with rows in the form that products take.
     fn with_left<R: Real>(&self, left: &[R], body: impl FnOnce(Stored<'_, R>) -> Result<()>) -> Result<()> {
         if !self.is_bf16 {
             return body(left.into());
@@ -128,12 +129,12 @@ impl Parts {
         self.gates * self.units
     }
 
-    /// Whether the weight is larger than a core keeps: then each core multiplies all rows by its parts, and each part is read once in a step.
+    /// Whether the weight is cut. Then each core multiplies all rows by its parts, and each part is read once per step.
     pub(super) fn are_many(&self) -> bool {
         (2..=MOST_PIECES).contains(&self.count)
     }
 
-    /// The products of rows, `[rows, inner]`, with the weight, part by part, into `room`, which has a place for each.
+    /// Multiplies rows, `[rows, inner]`, by the weight, part by part. `room` has the size of all products.
     pub(super) fn products<'a, R: Real>(
         &self,
         left: &[R],
@@ -148,7 +149,7 @@ impl Parts {
         Ok(Products { parts: *self, first: 0, rows, numbers: room })
     }
 
-    /// The same on all threads.
+    /// [`products`](Self::products) on all threads.
     pub(super) fn products_at_once<'a, R: Real>(
         &self,
         left: &[R],
@@ -175,7 +176,7 @@ impl Parts {
         Ok(Products { parts: *self, first: 0, rows, numbers: room })
     }
 
-    /// Of rows with one part.
+    /// The product of rows with one part.
     fn product<R: Real>(
         &self,
         left: Stored<'_, R>,
@@ -202,24 +203,24 @@ impl Parts {
 #[derive(Clone, Copy)]
 pub(super) struct Products<'a, R> {
     pub(super) parts: Parts,
-    first: usize, // row of all
+    first: usize, // index among all rows
     rows: usize,
     numbers: &'a [R],
 }
 
 impl<'a, R: Real> Products<'a, R> {
-    /// Those of a row with a part: the units of each gate.
+    /// The products of a row with a part: the units of each gate.
     pub(super) fn of(&self, row: usize, part: usize) -> &'a [R] {
         let columns = self.parts.columns();
         &self.numbers[(part * self.rows + self.first + row) * columns..][..columns]
     }
 
-    /// Those of the rows from this one on.
+    /// The products of the rows from this one on.
     pub(super) fn from(self, row: usize) -> Self {
         Self { first: self.first + row, ..self }
     }
 
-    /// Rows of products and, if there are such, of `direct`, added up.
+    /// Writes products to `rows`, plus `direct` if that is not empty.
     pub(super) fn add_to(&self, direct: &[R], rows: &mut [R]) {
         let units = self.parts.units;
         for (i, to) in rows.chunks_mut(units).enumerate() {
