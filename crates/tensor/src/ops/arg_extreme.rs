@@ -1,4 +1,4 @@
-//! The place of the largest or smallest element along a dimension.
+//! The index of the largest or smallest element along a dimension.
 
 use crate::cpu::{self, CpuView, Key, StoredMut};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView};
@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::op::{CpuKernel, Op, PerType, per_type};
 use crate::shape::{AxisSet, Shape};
 
-/// The place of the largest (`MAX`) or smallest element; the first of equals, and NaN before all.
+/// The index of the largest (`MAX`) or smallest element. NaN wins over every number; among equals the first one wins.
 pub(super) struct ArgExtreme<const MAX: bool> {
     pub(super) dim: usize,
 }

@@ -1,4 +1,4 @@
-//! Attention by one kernel of cuDNN, on Hopper: the scores of queries and keys are never in memory.
+//! Attention by one cuDNN kernel on Hopper, which never writes the scores of queries and keys to memory.
 
 use pagelock_cuda::library::{Attention as Asked, AttentionGrads, Layout4};
 
@@ -20,28 +20,31 @@ use crate::tensor::{Raw, Tensor};
 const OP: &str = "fused_attention";
 const GRADIENT: &str = "fused_attention's gradient";
 
-/// From this many multiplications in the products of queries and keys on, it is done: the library needs a tenth of a second for
-/// each new size, which sentences of growing length would pay at each word.
+/// The library is used for at least this many multiplications in the product of queries and keys. It needs a tenth of
+/// a second for each new size, which text that grows word by word would pay at each word.
 const LARGE: usize = 1 << 26;
 
 /// The most features of a query and of a value.
 const MOST_FEATURES: usize = 128;
 
 impl Tensor {
-    /// softmax(`self` · `key`ᵀ · scale) · `value` by one kernel, which keeps no scores in memory; none where there is no such
-    /// kernel. With `is_causal`, query `i` attends to keys up to `i` alone.
+    /// softmax(`self` · `key`ᵀ · scale) · `value` by one kernel, which does not store the scores; `None` where there
+    /// is no such kernel. With `is_causal`, query `i` attends only to keys up to `i`.
     ///
-    /// The kernel needs a Hopper GPU and cuDNN 9.15.1, or 9.10.2 if the number of keys is a multiple of 128. It takes half
-    /// precision, under [`autocast`](crate::autocast) too, and up to 128 features, a multiple of 8. Few words are not worth it.
-    /// Gradients have the same bits each time, and of the scores' gradients up to 2 GiB are in memory at once; see
-    /// [`with_deterministic_algorithms`](crate::with_deterministic_algorithms) for faster ones.
+    /// The kernel needs a Hopper GPU and cuDNN 9.15.1, or 9.10.2 if the number of keys is a multiple of 128. It takes
+    /// half precision, also by [`autocast`](crate::autocast), and up to 128 features, a multiple of 8. Short
+    /// sequences give `None`, too. Gradients have the same bits in every run, and up to 2 GiB of the scores'
+    /// gradients are in memory at once. See [`with_deterministic_algorithms`](crate::with_deterministic_algorithms)
+    /// for faster gradients.
     ///
-    /// `pagelock_nn::functional::scaled_dot_product_attention` uses it, and does without where it has to.
+    /// `pagelock_nn::functional::scaled_dot_product_attention` uses this kernel where it can, and other operations
+    /// elsewhere.
     ///
     /// - `self`: `[.., queries, features]`, of at most 4 dimensions
     /// - `key`: `[.., keys, features]`
     /// - `value`: `[.., keys, value_features]`
-    /// - result: `[.., queries, value_features]`; if the heads of a word lie next to each other in `self`, so they do here
+    /// - result: `[.., queries, value_features]`; if the heads of a word are adjacent in the memory of `self`, they
+    ///   are so here
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -51,8 +54,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`](crate::Error::DeviceMemory); [`Error::Library`](crate::Error::Library) if the library is asked for
-    /// by [`Kernels::Library`](crate::Kernels::Library), and refuses.
+    /// [`Error::DeviceMemory`](crate::Error::DeviceMemory); [`Error::Library`](crate::Error::Library) if
+    /// [`Kernels::Library`](crate::Kernels::Library) is set and the library refuses.
     pub fn fused_attention(&self, key: &Tensor, value: &Tensor, is_causal: bool, scale: f64) -> Result<Option<Tensor>> {
         let Device::Cuda(device) = &self.device() else { return Ok(None) };
         let given = [self, key, value].mapped(Tensor::raw);
@@ -70,13 +73,13 @@ impl Tensor {
     }
 }
 
-/// Of query, key and value.
+/// The operation, whose inputs are query, key and value.
 struct Attention {
     is_causal: bool,
     scale: f64,
     /// Whether gradients have the same bits each time.
     is_deterministic: bool,
-    /// The result, and the logarithm of each row's sum of exponentials, for the gradients.
+    /// Saved for the gradients: the result, and the logarithm of each row's sum of exponentials.
     kept: Option<(Kept, Raw)>,
 }
 
@@ -96,7 +99,7 @@ impl Attention {
         features_fit && is_square && belong && there
     }
 
-    /// Whether the library is to compute it.
+    /// Whether the library should compute it.
     fn is_wanted(&self, device: &CudaDevice, [query, key, _]: [&Raw; 3], dtype: DType) -> Result<bool> {
         let is_hopper = device.cuda().properties().compute_capability.0 == 9;
         let multiplications = query.shape().elements().saturating_mul(sizes(key)[2]);
@@ -105,7 +108,7 @@ impl Attention {
         Ok(is_hopper && device.dnn_for(&work)?.is_some())
     }
 
-    /// None if the library refuses.
+    /// `None` if the library refuses.
     fn run(mut self, device: &CudaDevice, inputs: [&Raw; 3]) -> Result<Option<Raw>> {
         let [query, key, value] = inputs;
         let (dtype, on) = (query.dtype(), query.storage.device());
@@ -150,7 +153,7 @@ impl Attention {
         Asked { data_type, is_causal: self.is_causal, choice: choice(), query, key, value, result }
     }
 
-    /// The gradients of query, key and value by the library; none if it refuses.
+    /// The gradients of query, key and value by the library; `None` if it refuses.
     fn fused_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<Option<[Tensor; 3]>> {
         let (Device::Cuda(device), Some((out, log_sums))) = (&grad.device(), &self.kept) else { return Ok(None) };
         let [query, key, value] = [0, 1, 2].mapped(|i| saved.input(i).raw());
@@ -190,7 +193,7 @@ impl Attention {
         Ok(is_done.then(|| [query_grad, key_grad.share(), value_grad.share()].mapped(Raw::typed)))
     }
 
-    /// The gradients as results of other operations.
+    /// The gradients composed of other operations, so that they can be differentiated.
     fn composed_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let [query, key, value] = [0, 1, 2].mapped(|i| saved.input(i));
         let mut scores = query.mul_scalar(self.scale)?.matmul(&key.transpose(-2, -1)?)?;
@@ -218,7 +221,7 @@ impl Derivative<3> for Attention {
     }
 }
 
-/// Batch, heads, words and features; what is missing is 1.
+/// Batch, heads, words and features; missing dimensions are 1.
 fn sizes(tensor: &Raw) -> [usize; 4] {
     layout4(&tensor.layout).sizes
 }
@@ -239,7 +242,7 @@ fn with_last(shape: &Shape, last: usize) -> Result<Shape> {
     Shape::new(&sizes)
 }
 
-/// The tensor, copied if the library could not read it where it is.
+/// The tensor, copied if the library cannot read it with its strides and alignment.
 fn laid(tensor: Raw) -> Result<Raw> {
     if Asked::takes(&layout4(&tensor.layout)) && tensor.layout.offset().is_multiple_of(8) {
         return Ok(tensor);
@@ -247,7 +250,7 @@ fn laid(tensor: Raw) -> Result<Raw> {
     Ok(Raw { node: tensor.node.clone(), ..tensor.deep_copy(OP)? })
 }
 
-/// Without gaps; the heads of a word next to each other, if they are in `layout`.
+/// A layout without gaps, in which the heads of a word are adjacent if they are so in `layout`.
 fn like(layout: Layout, shape: Shape) -> Layout {
     let turned = |order: [usize; 4]| Shape::new(&order.mapped(|dim| shape[dim])).map(Layout::contiguous);
     let strides = layout.strides();

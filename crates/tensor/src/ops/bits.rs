@@ -1,4 +1,4 @@
-//! Bits of whole numbers, their common divisors, signs of floats, and extremes that pass over NaN.
+//! Bits of integers, their common divisors, signs of floats, and maximum and minimum that ignore NaN.
 
 use std::ops::{BitAnd, BitOr, BitXor};
 
@@ -14,15 +14,15 @@ use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// A whole number with its bits.
+/// An integer with bitwise operations.
 pub(crate) trait Whole:
     Num + Ord + BitAnd<Output = Self> + BitOr<Output = Self> + BitXor<Output = Self>
 {
-    /// The bits moved up by as many places; 0 if that is more than there are.
+    /// The bits shifted left; 0 if `by` is negative or at least the number of bits.
     fn up(self, by: Self) -> Self;
-    /// The bits moved down, filled up with the sign.
+    /// The bits shifted right, filled with the sign; all of them are the sign if `by` is negative or too large.
     fn down(self, by: Self) -> Self;
-    /// The largest number that divides both, not negative; 0 of zeros.
+    /// The greatest common divisor, not negative; 0 for two zeros.
     fn gcd(self, other: Self) -> Self;
 }
 
@@ -46,7 +46,7 @@ macro_rules! whole {
             fn gcd(self, other: $type) -> $type {
                 let magnitude = |x: $type| if x < 0 { (0 as $bits).wrapping_sub(x as $bits) } else { x as $bits };
                 let (mut a, mut b) = (magnitude(self), magnitude(other));
-                // Most numbers are small, and small ones are divided in less time.
+                // Most numbers are small, and division of 32 bits takes less time.
                 if <$bits>::BITS == u64::BITS && (a as u64 | b as u64) >> u32::BITS == 0 {
                     let (mut small, mut divisor) = (a as u32, b as u32);
                     while divisor != 0 {
@@ -81,7 +81,7 @@ of_bits! { Gcd, "gcd", |a, b| a.gcd(b), "[](R a, R b) -> R { while (b != R(0)) {
 of_bits! { Lcm, "lcm", |a, b| { let d = a.gcd(b); if d == T::ZERO { d } else { multiples(a, d).times(b).magnitude() } },
 "[](R x, R y) -> R { R a = x, b = y; while (b != R(0)) { R rest = fmod_of(a, b); a = b; b = rest; } return a == R(0) ? a : magnitude(times(floor_div(x, a), y)); }(a, b)" }
 
-/// How many times a number has a divisor of it.
+/// The quotient of a number and one of its divisors.
 #[inline(always)]
 fn multiples<T: Num>(x: T, divisor: T) -> T {
     if x.needs_long_division(divisor) { x.floor_div(divisor) } else { x.near_floor_div(divisor) }
@@ -120,7 +120,7 @@ scalar! { Not: Num, "bitwise_not", Nothing, Same, |_op| [], |x| x.negated().minu
 |_saved, grad| Ok::<_, crate::Error>(grad.clone()) }
 
 impl Tensor<Int> {
-    /// All bits turned: −1 − x, of `uint8` 255 − x.
+    /// All bits inverted: −1 − x, or 255 − x for `uint8`.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
@@ -129,7 +129,8 @@ impl Tensor<Int> {
     }
 }
 
-// The gradients are those of `maximum` and `minimum`, as in PyTorch: halves where both are equal, all of it to both where one is NaN.
+// As in PyTorch, the gradients are those of `maximum` and `minimum`: half to each where both are equal, all to both
+// where one is NaN.
 binary! { Fmax: Real, "fmax", Inputs, |a, b| if a >= b || b.is_nan() { a } else { b }, "a >= b || is_nan(b) ? a : b", |saved, grad| [
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
@@ -148,7 +149,7 @@ per_type! { Fmin[2]: Real }
 per_type! { Copysign[2]: Real }
 
 impl Tensor {
-    /// The larger of both, or the one that is a number, elementwise, broadcasting.
+    /// The larger of both, or the other one where one is NaN, elementwise, broadcasting.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
@@ -156,7 +157,7 @@ impl Tensor {
         apply(Fmax, [self, other])
     }
 
-    /// The smaller of both, or the one that is a number, elementwise, broadcasting.
+    /// The smaller of both, or the other one where one is NaN, elementwise, broadcasting.
     ///
     /// # Errors
     /// As [`Tensor::fmax`].
@@ -164,7 +165,7 @@ impl Tensor {
         apply(Fmin, [self, other])
     }
 
-    /// The magnitudes with the signs of `other`, also of zeros, elementwise, broadcasting.
+    /// The magnitudes of `self` with the signs of `other`, including −0, elementwise, broadcasting.
     ///
     /// # Errors
     /// As [`Tensor::fmax`].
@@ -172,7 +173,7 @@ impl Tensor {
         apply(Copysign, [self, other])
     }
 
-    /// Where an element has a minus, also a zero.
+    /// Where an element has its sign bit set, as −0 has.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.

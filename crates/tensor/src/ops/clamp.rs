@@ -10,7 +10,7 @@ use crate::kind::{Number, Numeric};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
 use crate::tensor::{Raw, Tensor};
 
-/// The bounds, which the element type holds.
+/// The bounds, as values of the element type.
 #[derive(Clone, Copy)]
 struct Bounds {
     low: Scalar,
@@ -18,7 +18,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// Without a bound: that of the element type.
+    /// The given bounds, limited to the range of the element type; a missing bound is the end of that range.
     fn of(dtype: DType, low: Option<Scalar>, high: Option<Scalar>) -> Bounds {
         let held = |bound: Scalar| match (dtype, bound) {
             (DType::I32, bound) => within(bound, i32::MIN.into(), i32::MAX.into()),
@@ -31,7 +31,7 @@ impl Bounds {
         Bounds { low: held(least), high: held(most) }
     }
 
-    /// An infinite bound counts as no bound, which is NaN here.
+    /// The bounds for the gradient, in which NaN stands for no bound; infinite bounds become NaN.
     fn of_gradient(self) -> Bounds {
         let or_none = |bound: Scalar| if bound.to_f64().is_infinite() { Scalar::Float(f64::NAN) } else { bound };
         Bounds { low: or_none(self.low), high: or_none(self.high) }
@@ -94,8 +94,8 @@ impl<T: Num> CpuKernel<T, 2> for ClampGrad {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// Every element, or the bound that it is beyond; NaN stays. If `min` is above `max`, all are `max`. The derivative is 1
-    /// between `min` and `max`, and 0 at them and beyond, as PyTorch's.
+    /// Every element limited to the range from `min` to `max`; NaN stays NaN. If `min` is above `max`, all elements
+    /// are `max`. As in PyTorch, the derivative is 1 between the bounds, and 0 at them and beyond.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

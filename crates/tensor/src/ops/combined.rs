@@ -18,7 +18,7 @@ impl<K: Kind> Tensor<K> {
     /// At least one dimension: a single number becomes a vector.
     ///
     /// # Errors
-    /// [`Error::Memory`] if there is no room for a handle.
+    /// [`Error::Memory`] if a handle cannot be allocated.
     pub fn atleast_1d(&self) -> Result<Tensor<K>> {
         if self.rank() == 0 { self.unsqueeze(0) } else { Ok(self.clone()) }
     }
@@ -31,7 +31,7 @@ impl<K: Kind> Tensor<K> {
         if self.rank() < 2 { self.atleast_1d()?.unsqueeze(0) } else { Ok(self.clone()) }
     }
 
-    /// At least three dimensions: a vector is the one in the middle, a matrix the first two.
+    /// At least three dimensions: a vector becomes the middle one, a matrix the first two.
     ///
     /// # Errors
     /// As [`Tensor::atleast_1d`].
@@ -39,7 +39,8 @@ impl<K: Kind> Tensor<K> {
         if self.rank() < 3 { self.atleast_2d()?.unsqueeze(-1) } else { Ok(self.clone()) }
     }
 
-    /// All combinations of an element of each vector, a row each, in the order of nested loops; of one vector it is the vector.
+    /// All combinations of one element of each vector, a row each, in the order of nested loops. A single vector is
+    /// returned as it is.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -56,15 +57,15 @@ impl<K: Kind> Tensor<K> {
         }
         let mut columns = Tensor::meshgrid(vectors)?;
         if columns.len() == MAX_RANK {
-            columns = columns.iter().map(|grid| grid.reshape(-1)).collect::<Result<_>>()?; // for one more dimension
+            columns = columns.iter().map(|grid| grid.reshape(-1)).collect::<Result<_>>()?; // stacking adds a dimension
         }
         let rows = Tensor::stack(&columns.iter().collect::<Vec<_>>(), -1)?;
         let shape = Shape::new(&[rows.len() / vectors.len().max(1), vectors.len()])?;
         rows.raw().reshape_to(shape).map(Raw::typed)
     }
 
-    /// All combinations of `r` different elements of a vector, a row each; with `replacement`, an element may be taken several
-    /// times. PyTorch's defaults are 2 and none.
+    /// All combinations of `r` different elements of a vector, a row each; with `replacement`, an element may be
+    /// taken several times. PyTorch's defaults are 2 and no replacement.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -73,7 +74,8 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than a vector, or more combinations than a tensor has elements; [`Error::Memory`].
+    /// [`Error::Argument`] if this is not a vector, or for more combinations than a tensor can hold;
+    /// [`Error::Memory`].
     pub fn combinations(&self, r: usize, replacement: bool) -> Result<Tensor<K>> {
         combinations(self.raw(), r, replacement).map(Raw::typed)
     }
@@ -101,7 +103,7 @@ fn combinations(x: &Raw, r: usize, replacement: bool) -> Result<Raw> {
     x.index_select(0, index.to(device)?.raw())?.reshape_to(shape)
 }
 
-/// The numbers of all pairs of `n` elements in order, found on the device.
+/// The indices of all pairs of `n` elements in order, computed on the device.
 fn pairs(n: usize, replacement: bool, device: &Device) -> Result<Tensor<Int>> {
     let second = Tensor::on(device).arange(0_i64, n as i64, 1)?;
     let first = second.unsqueeze(1)?;
@@ -109,7 +111,7 @@ fn pairs(n: usize, replacement: bool, device: &Device) -> Result<Tensor<Int>> {
     pairs.reshape([pairs.len()])
 }
 
-/// How many choices of `r` of `n` there are; the largest number if that is more.
+/// The number of ways to choose `r` of `n` elements; saturates.
 fn count(n: usize, r: usize) -> usize {
     if r > n {
         return 0;
@@ -132,13 +134,13 @@ impl<K: Numeric> Tensor<K> {
     /// The matrices along a diagonal, zeros elsewhere. Vectors are rows, single numbers matrices of one element.
     ///
     /// # Errors
-    /// [`Error::Argument`] for none, or more than two dimensions.
+    /// [`Error::Argument`] for an empty list, or a tensor of more than two dimensions.
     pub fn block_diag(blocks: &[&Tensor<K>]) -> Result<Tensor<K>> {
         block_diag(&blocks.iter().map(|block| block.raw()).collect::<Vec<_>>()).map(Raw::typed)
     }
 
-    /// The sums of products over pairs of dimensions, which go away: those of this tensor in `dims`, those of the other in
-    /// `others`. What is left of this tensor comes first.
+    /// The sums of products over pairs of dimensions: `dims` of this tensor with `others` of the other one. The
+    /// result has the remaining dimensions of this tensor, then those of the other one.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -153,7 +155,7 @@ impl<K: Numeric> Tensor<K> {
         tensordot(self.raw(), other.raw(), dims, others).map(Raw::typed)
     }
 
-    /// The vector products along a dimension of size 3; the others broadcast.
+    /// The cross products along a dimension of size 3; the other dimensions broadcast.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it has another size.
@@ -161,7 +163,7 @@ impl<K: Numeric> Tensor<K> {
         cross::cross(self.raw(), other.raw(), dim).map(Raw::typed)
     }
 
-    /// The sum over what would have to be broadcast to get from `shape` to this tensor's.
+    /// The sum over the dimensions that broadcasting from `shape` to this tensor's shape adds or expands.
     ///
     /// # Errors
     /// [`Error::Argument`] if that shape does not broadcast to this tensor's.
@@ -291,7 +293,7 @@ impl Tensor {
 }
 
 impl Tensor<Int> {
-    /// Numbers of elements in row-major order as indices along each dimension of `shape`.
+    /// Converts row-major positions in a tensor of that `shape` to indices along each of its dimensions.
     ///
     /// # Errors
     /// [`Error::Argument`] for a shape without elements.

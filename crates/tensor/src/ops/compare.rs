@@ -126,7 +126,7 @@ impl Op<1> for Cast {
 }
 
 impl Derivative<1> for Cast {
-    /// The engine converts gradients to the precision of what they are gradients of.
+    /// The engine converts a gradient to the precision of its tensor.
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(grad.clone())])
     }
@@ -167,15 +167,15 @@ pub(crate) fn cast(tensor: &Raw, to: DType) -> Result<Raw> {
 }
 
 impl Raw {
-    /// In that precision or kind: itself if it has it.
+    /// The tensor in that precision or kind; unchanged if it already has it.
     pub(crate) fn converted(&self, dtype: DType) -> Result<Raw> {
         if self.dtype() == dtype { Ok(self.clone()) } else { cast(self, dtype) }
     }
 }
 
 impl<K: Kind> Tensor<K> {
-    /// The same numbers in another precision of the same kind, rounded to nearest even where it is narrower; the tensor
-    /// itself if it has that. Between floats gradients flow back, converted.
+    /// The same numbers in another precision of the same kind, rounded to nearest even where it is narrower; the
+    /// tensor itself if it already has `dtype`. Between floats gradients flow back, converted.
     ///
     /// ```
     /// # use pagelock_tensor::{DType, Tensor};
@@ -209,7 +209,7 @@ impl<K: Kind> Tensor<K> {
         self.of_kind()
     }
 
-    /// The elements as floats of the precision `dtype`: what `to_float` in `f32` would round, `f64` holds.
+    /// The elements as floats of the precision `dtype`. `f64` holds large integers that `to_float` rounds to `f32`.
     ///
     /// ```
     /// # use pagelock_tensor::{DType, Tensor};
@@ -228,8 +228,8 @@ impl<K: Kind> Tensor<K> {
         self.converted(dtype)
     }
 
-    /// The elements as `int64`; of an integer tensor, the tensor itself. Floats lose what is behind the point; what `int64`
-    /// does not hold becomes the nearest that it does, and NaN becomes 0.
+    /// The elements as `int64`; of an integer tensor, the tensor itself. Floats are truncated toward zero and
+    /// saturate at the range of `int64`; NaN becomes 0.
     ///
     /// # Errors
     /// As [`Tensor::to_float`].
@@ -249,7 +249,7 @@ impl<K: Kind> Tensor<K> {
         if L::holds(self.dtype()) { Ok(self.raw().clone().typed()) } else { self.converted(L::default_dtype()) }
     }
 
-    /// The tensor in the precision, or of the kind `L` that has it.
+    /// The tensor in the precision `dtype`, which is one of kind `L`.
     fn converted<L: Kind>(&self, dtype: DType) -> Result<Tensor<L>> {
         self.raw().converted(dtype).map(Raw::typed)
     }
@@ -286,7 +286,7 @@ impl CpuKernel<u8, 1> for Scaled {
 }
 
 impl Tensor<Int> {
-    /// Every element as a float, times `factor`; of bytes, as the pixels of images are, in one pass, as `float32`.
+    /// Every element as a float, times `factor`. Bytes, such as pixels of images, become `float32` in one pass.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

@@ -1,4 +1,4 @@
-//! Reductions in pairs, and of what is there: means with deviations, both extremes, sums without NaN, counts.
+//! Reductions with two results, sums and means that ignore NaN, and counts.
 
 use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, sum};
 use crate::autocast::{no_autocast, prepared};
@@ -32,7 +32,7 @@ impl Tensor {
         Ok((self.var(axes)?, self.mean(axes)?))
     }
 
-    /// The sum over `axes` of what is not NaN.
+    /// The sum over `axes` of the elements that are not NaN.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -47,13 +47,13 @@ impl Tensor {
         apply(NanSum(Reduced { axes: axes.resolve("nansum", self.shape())?, keepdim: false }), [self])
     }
 
-    /// The mean over `axes` of what is not NaN; NaN where there is nothing.
+    /// The mean over `axes` of the elements that are not NaN; NaN where there are none.
     ///
     /// # Errors
     /// As [`Tensor::mean`].
     pub fn nanmean(&self, axes: impl Axes) -> Result<Tensor> {
         let axes = axes.resolve("nanmean", self.shape())?;
-        // Sums of halves may be larger than halves are.
+        // Sums of halves may exceed the range of half types.
         let x = prepared(Precision::Same, self)?;
         no_autocast(|| {
             let wide = x.to_dtype(x.dtype().computing())?;
@@ -112,7 +112,7 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl<K: Kind> Tensor<K> {
-    /// How many elements over `axes` are not 0 (of truth values: true).
+    /// The number of elements over `axes` that are not 0, or not `false`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -121,14 +121,14 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for axes that there are not.
+    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist.
     pub fn count_nonzero(&self, axes: impl Axes) -> Result<Tensor<Int>> {
         let axes = axes.resolve("count_nonzero", self.shape())?;
         count(&self.raw().without_node(), axes).map(Raw::typed)
     }
 }
 
-/// How many elements are not 0.
+/// The number of elements over `axes` that are not 0.
 fn count(x: &Raw, axes: AxisSet) -> Result<Raw> {
     sum(&x.converted(DType::Bool)?.converted(DType::I64)?, Reduced { axes, keepdim: false })
 }

@@ -1,4 +1,4 @@
-//! Diagonals of matrices: shown as views, and put into matrices of zeros.
+//! Diagonals of matrices: as views, and written into matrices of zeros.
 
 use bytemuck::Pod;
 
@@ -15,8 +15,8 @@ use crate::shape::{AxisSet, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// Diagonal number `offset` of the matrices that dimensions `dim1` and `dim2` make, as the last dimension: a view. Diagonal 0
-    /// is the main one, those above it have positive numbers. PyTorch's defaults are 0, 0 and 1.
+    /// A view of diagonal `offset` of the matrices with rows `dim1` and columns `dim2`, as the last dimension. Offset
+    /// 0 is the main diagonal; positive offsets are above it. PyTorch's defaults are 0, 0 and 1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -27,12 +27,12 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there are no such two dimensions.
+    /// [`Error::Argument`] if `dim1` and `dim2` are not two dimensions of the tensor.
     pub fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Tensor<K>> {
         self.raw().diagonal(offset, dim1, dim2).map(Raw::typed)
     }
 
-    /// Matrices of zeros that have the last dimension as their diagonal number `offset`; their rows and columns are dimensions
+    /// Matrices of zeros with the last dimension as their diagonal `offset`. Their rows and columns are dimensions
     /// `dim1` and `dim2` of the result. PyTorch's defaults are 0, −2 and −1.
     ///
     /// ```
@@ -43,17 +43,17 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for a scalar, or if the result has no such two dimensions.
+    /// [`Error::Argument`] for a scalar, or if `dim1` and `dim2` are not two dimensions of the result.
     pub fn diag_embed(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Tensor<K>> {
         diag_embed(self.raw(), offset, dim1, dim2).map(Raw::typed)
     }
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The sum of a matrix's diagonal; of integers in `int64`.
+    /// The sum of a matrix's diagonal; integers are summed in `int64`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than two dimensions.
+    /// [`Error::Argument`] unless there are two dimensions.
     pub fn trace(&self) -> Result<Tensor<K>> {
         if self.rank() != 2 {
             return Err(Error::wrong_shape(
@@ -69,7 +69,8 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Tensor {
-    /// The indices of the elements on and below diagonal number `offset` of a matrix, row by row: `[2, n]`, rows above columns.
+    /// The indices of the elements on and below diagonal `offset` of a matrix, row by row: `[2, n]`, row indices
+    /// first.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -86,7 +87,7 @@ impl Tensor {
         })
     }
 
-    /// The indices of the elements on and above diagonal number `offset` of a matrix; see [`Tensor::tril_indices`].
+    /// The indices of the elements on and above diagonal `offset` of a matrix; see [`Tensor::tril_indices`].
     ///
     /// # Errors
     /// As [`Tensor::tril_indices`].
@@ -125,7 +126,7 @@ impl Raw {
     }
 }
 
-/// Zeros of shape `into`, but for a diagonal.
+/// Zeros of shape `into`, with `x` as a diagonal.
 pub(super) fn placed(x: &Raw, offset: isize, dims: [usize; 2], into: Shape) -> Result<Raw> {
     apply_raw(PlaceDiagonal { diagonal: Diagonal { offset, dims }, into }, [x])
 }
@@ -172,7 +173,7 @@ impl View for Diagonal {
     }
 }
 
-/// Zeros of shape `into`, but for the diagonal, which is the input: the derivative of [`Diagonal`], and `diag_embed`.
+/// Zeros of shape `into`, with the input as a diagonal: the derivative of [`Diagonal`], and `diag_embed`.
 struct PlaceDiagonal {
     diagonal: Diagonal,
     into: Shape,

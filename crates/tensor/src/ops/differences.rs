@@ -1,4 +1,4 @@
-//! Differences of neighbors and areas below them, covariances, distances between whole tensors, bounded norms.
+//! Differences of neighbors, integrals by trapezoids, covariances, distances between whole tensors, bounded norms.
 
 use super::number_like;
 use super::reduce::{Reduced, sum};
@@ -12,8 +12,8 @@ use crate::shape::AxisSet;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Numeric> Tensor<K> {
-    /// The differences of neighbors along a dimension, `n` times one after another: each time there is one entry less. PyTorch's
-    /// defaults are 1 and −1.
+    /// The differences of neighbors along a dimension, taken `n` times; each time the dimension has one entry less.
+    /// PyTorch's defaults are 1 and −1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -30,18 +30,19 @@ impl<K: Numeric> Tensor<K> {
 
 fn diff(x: &Raw, n: usize, dim: isize) -> Result<Raw> {
     let at = x.shape().dim("diff", dim)?;
-    // Of fewer entries nothing is left, however often.
+    // After as many steps as there are entries, none is left.
     (0..n.min(x.shape()[at])).try_fold(x.clone(), |x, _| neighbors(&x, at, Raw::sub))
 }
 
-/// What `f` makes of each entry of a dimension and the one before.
+/// `f` of each entry of a dimension and the entry before it.
 fn neighbors(x: &Raw, at: usize, f: fn(&Raw, &Raw) -> Result<Raw>) -> Result<Raw> {
     let (dim, rest) = (at as isize, x.shape()[at].saturating_sub(1));
     f(&x.narrow(dim, x.shape()[at] - rest, rest)?, &x.narrow(dim, 0, rest)?)
 }
 
 impl Tensor {
-    /// The area below the elements along a dimension, which goes away, as trapezoids of width `dx`. PyTorch's defaults are 1 and −1.
+    /// The integral of the elements along a dimension, which is removed, by trapezoids of width `dx`. PyTorch's
+    /// defaults are 1 and −1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -64,7 +65,7 @@ impl Tensor {
         total(x)?.sub(&ends)?.typed().mul_scalar(dx)
     }
 
-    /// The areas of [`trapezoid`](Tensor::trapezoid) up to each entry but the first.
+    /// The integrals of [`trapezoid`](Tensor::trapezoid) up to each entry except the first.
     ///
     /// # Errors
     /// As [`Tensor::trapezoid`].
@@ -80,8 +81,8 @@ impl Tensor {
         Ok(areas)
     }
 
-    /// The covariances of the rows, which are variables with an observation in each column; of a vector its variance. n −
-    /// `correction` is the denominator, but not below 0; PyTorch's default is 1.
+    /// The covariances of the rows, which are variables with an observation in each column; for a vector, its
+    /// variance. The denominator is n − `correction`, but at least 0; PyTorch's default is 1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -104,7 +105,7 @@ impl Tensor {
         if self.rank() == 2 { Ok(cov) } else { cov.reshape(()) }
     }
 
-    /// The correlations of the rows: [`cov`](Tensor::cov) over the standard deviations of both, within [−1, 1].
+    /// The correlations of the rows: [`cov`](Tensor::cov) divided by both standard deviations, clamped to [−1, 1].
     ///
     /// # Errors
     /// As [`Tensor::cov`].
@@ -126,7 +127,7 @@ impl Tensor {
         x?.sub(&other?)?.norm(p, ..)
     }
 
-    /// The entries of a dimension, of which those with a larger `p`-norm than `max_norm` are scaled down to it.
+    /// The tensor, in which entries of a dimension with a `p`-norm above `max_norm` are scaled down to `max_norm`.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or for a bound that is negative or not finite.
@@ -138,7 +139,7 @@ impl Tensor {
         let others: Vec<isize> = (0..self.rank()).filter(|&dim| dim != at).map(|dim| dim as isize).collect();
         no_autocast(|| {
             let norm = self.norm_keepdim(p, &others[..])?;
-            // PyTorch's own guard against a norm of 0.
+            // PyTorch's guard against a norm of 0.
             let factor = norm.add_scalar(1e-7)?.scalar_over(Scalar::Float(max_norm))?;
             let one = number_like("renorm", norm.raw(), Scalar::Int(1))?.typed();
             self.mul(&factor.where_cond(&norm.gt_scalar(max_norm)?, &one)?)

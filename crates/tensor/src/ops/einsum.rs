@@ -1,7 +1,8 @@
-//! `einsum`: sums of products, written with a letter for each dimension. Made of views, sums and batched matrix products.
+//! `einsum`: sums of products, written with a letter for each dimension. Composed of views, sums and batched matrix
+//! products.
 //!
-//! Operands are multiplied from the left to the right, as PyTorch does without an optimizer. Dimensions that only one operand
-//! has, and nobody needs later, are summed first.
+//! Operands are multiplied from left to right, as PyTorch does without an optimizer. Dimensions that only one operand
+//! has and that are not needed later are summed first.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +14,15 @@ use crate::shape::{Axes, Shape};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Numeric> Tensor<K> {
-    /// The sum of products that `equation` says, in PyTorch's language: a letter for each dimension of each operand, and behind
-    /// `->` those of the result.
+    /// The sum of products that `equation` describes, in PyTorch's notation: a letter for each dimension of each
+    /// operand, and after `->` the letters of the result.
     ///
-    /// - A letter that the result has not is summed over; one that an operand has twice stands for the diagonal.
-    /// - `...` stands for any dimensions, which broadcast.
-    /// - Without `->` the result has `...`, then the letters that occur once, in alphabetical order.
+    /// - A letter that is missing from the result is summed over; a letter that occurs twice in an operand selects
+    ///   the diagonal.
+    /// - `...` means any number of dimensions, which broadcast.
+    /// - Without `->`, the result has `...`, then the letters that occur once, in alphabetical order.
     ///
-    /// Several operands are multiplied from the left to the right.
+    /// Operands are multiplied from left to right.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -33,15 +35,15 @@ impl<K: Numeric> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for an equation that does not fit the operands: other signs, not a letter for each dimension, one
-    /// letter for two sizes, or a result that has a letter twice or one that no operand has.
+    /// [`Error::Argument`] for an equation that does not fit the operands: other characters, dimensions without a
+    /// letter, one letter for two sizes, or a result that has a letter twice or one that no operand has.
     pub fn einsum(equation: &str, operands: &[&Tensor<K>]) -> Result<Tensor<K>> {
         let operands: Vec<&Raw> = operands.iter().map(|operand| operand.raw()).collect();
         einsum(equation, &operands).map(Raw::typed)
     }
 }
 
-/// What a dimension is called: a letter, or its place from the end among those that `...` stands for.
+/// The name of a dimension: a letter, or its position from the end among the dimensions of `...`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Hidden(usize),
@@ -78,7 +80,7 @@ fn einsum(equation: &str, operands: &[&Raw]) -> Result<Raw> {
     contracted(all, &out)?.in_order(&out)
 }
 
-/// The labels of a term, for a tensor of that rank; `hidden`: how many dimensions `...` stands for.
+/// The labels of a term. `hidden` gives the number of dimensions of `...`, from the number of letters.
 fn labels_of(equation: &str, term: &str, hidden: impl Fn(usize) -> Result<usize>) -> Result<Vec<Label>> {
     let (front, back) = term.split_once("...").map_or((term, None), |(front, back)| (front, Some(back)));
     let letters = front.chars().chain(back.unwrap_or("").chars());
@@ -95,7 +97,7 @@ fn labels_of(equation: &str, term: &str, hidden: impl Fn(usize) -> Result<usize>
     Ok(labels)
 }
 
-/// An operand with its labels, each of them once: of what is named twice the diagonal.
+/// An operand with its labels. Dimensions with the same label are replaced by their diagonal.
 fn labeled(equation: &str, term: &str, operand: &Raw) -> Result<Labeled> {
     let rank = operand.rank();
     let hidden = |letters: usize| match rank.checked_sub(letters) {
@@ -118,7 +120,7 @@ fn labeled(equation: &str, term: &str, operand: &Raw) -> Result<Labeled> {
     Ok(Labeled { tensor, labels })
 }
 
-/// Two places of one label.
+/// The indices of two equal labels.
 fn twice(labels: &[Label]) -> Option<(usize, usize)> {
     let second = (0..labels.len()).find(|&i| labels[..i].contains(&labels[i]))?;
     Some((labels.iter().position(|label| *label == labels[second])?, second))
@@ -145,7 +147,7 @@ fn out_labels(equation: &str, right: Option<&str>, all: &[Labeled]) -> Result<Ve
     Ok(labels)
 }
 
-/// Dimensions of size 1 repeated to what other operands have under the same label.
+/// Expands dimensions of size 1 to the size that other operands have under the same label.
 fn in_common_sizes(equation: &str, all: Vec<Labeled>) -> Result<Vec<Labeled>> {
     let mut sizes = BTreeMap::new();
     for operand in &all {
@@ -175,7 +177,7 @@ fn in_common_sizes(equation: &str, all: Vec<Labeled>) -> Result<Vec<Labeled>> {
     all.into_iter().map(expanded).collect()
 }
 
-/// All operands multiplied, with the labels that the result has, in any order.
+/// The product of all operands, with the labels of the result in any order.
 fn contracted(all: Vec<Labeled>, out: &[Label]) -> Result<Labeled> {
     let mut rest = all.into_iter().collect::<std::collections::VecDeque<_>>();
     let mut total: Option<Labeled> = None;
@@ -194,7 +196,7 @@ fn contracted(all: Vec<Labeled>, out: &[Label]) -> Result<Labeled> {
 }
 
 impl Labeled {
-    /// Summed over all dimensions but those to keep.
+    /// The sum over all dimensions except those to keep.
     fn summed(self, keep: impl Fn(&Label) -> bool) -> Result<Labeled> {
         let gone: Vec<isize> = (0..self.labels.len()).filter(|&i| !keep(&self.labels[i])).map(|i| i as isize).collect();
         if gone.is_empty() {
@@ -211,7 +213,7 @@ impl Labeled {
         self.tensor.permute(&order.iter().map(place).collect::<Vec<_>>())
     }
 
-    /// As `[first, second, third]`, each of these labels' dimensions as one.
+    /// The tensor reshaped to three dimensions; the dimensions of each part's labels are merged.
     fn as_batch(&self, parts: [&[Label]; 3]) -> Result<Raw> {
         let sizes = parts.mapped(|labels| self.size(labels) as isize);
         self.in_order(&parts.concat())?.reshape(&sizes)
@@ -223,7 +225,8 @@ impl Labeled {
     }
 }
 
-/// The product of two operands, summed over the labels that both have and nobody needs later: a batched matrix product.
+/// The product of two operands, summed over the labels that both have and that are not needed later: a batched matrix
+/// product.
 fn product(left: &Labeled, right: &Labeled, needed: impl Fn(&Label) -> bool) -> Result<Labeled> {
     let (shared, of_left): (Vec<_>, Vec<_>) =
         left.labels.iter().copied().partition(|label| right.labels.contains(label));

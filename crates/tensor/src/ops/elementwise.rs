@@ -1,9 +1,9 @@
 //! Elementwise operations: one block each, with the formula in Rust and in CUDA C++, the derivative and the documented
 //! method.
 //!
-//! A unary formula is a function of `x` in the computing type; a binary one takes two elements and broadcasts. In CUDA C++
-//! all values are of the computing type, and the result is rounded to the element type; `cuda/header.cu` has the words.
-//! Derivatives are tensor operations, so they are differentiable again.
+//! A unary formula is a function of `x` in the computing type; a binary one takes two elements and broadcasts. In
+//! CUDA C++ all values are of the computing type, and the result is rounded to the element type; `cuda/header.cu`
+//! defines the functions. Derivatives are tensor operations, so they are differentiable again.
 
 use super::reciprocal::ScalarOverGrad;
 use crate::autograd::Saved;
@@ -40,8 +40,8 @@ macro_rules! formula {
 
 pub(super) use formula;
 
-/// `unary! { doc; method = Struct, what it saves, precision, loop: formula of x, the same in CUDA, |saved, grad| derivative }`;
-/// the loop may have one more argument.
+/// `unary! { doc; method = Struct, saved, precision, loop: formula of x, in CUDA, |saved, grad| derivative }`. The
+/// loop may have one more argument.
 macro_rules! unary {
     ($(#[$doc:meta])* $method:ident = $name:ident, $saves:ident, $precision:ident, $map:ident$(($rare:expr))?: |$x:ident| $formula:expr, $cuda:literal, |$saved:ident, $grad:ident| $derivative:expr) => {
         struct $name;
@@ -111,13 +111,13 @@ unary! {
     silu = Silu, Inputs, Same, map1_long: |x| x / (R::ONE + (-x).exp()), "x * sigmoid(x)", |saved, grad| apply(SiluGrad, [grad, saved.input(0)])
 }
 unary! {
-    /// max(x, 0) of every element; NaN stays NaN. The derivative is 0 at 0 and 1 at NaN, as PyTorch's.
+    /// max(x, 0) of every element; NaN stays NaN. As in PyTorch, the derivative is 0 at 0 and 1 at NaN.
     relu = Relu, Output, Same, map1: |x| if x < R::ZERO { R::ZERO } else { x }, "x < 0 ? 0 : x",
     |saved, grad| grad.where_positive(saved.output())
 }
 
-/// `binary! { Struct: bound, name, what it saves, loop (usually `map2`, with its last argument if it has one): formula, the same in CUDA, |saved, grad| [derivatives] }` for operations
-/// that broadcast.
+/// `binary! { Struct: bound, name, what is saved, loop: formula, the same in CUDA, |saved, grad| [derivatives] }` for
+/// operations that broadcast. The loop may be left out, for `map2`, or have one more argument.
 macro_rules! binary {
     (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*]) => { cpu::map2($a, $b, $out, $($formula)*); };
     (@run $a:expr, $b:expr, $out:expr, [$($formula:tt)*], $map:ident $(, $rest:expr)?) => { cpu::$map($a, $b, $out, $($formula)* $(, $rest)?); };
@@ -164,12 +164,12 @@ binary! { Div: Real, "div", Inputs, |a, b| a / b, "a / b", |saved, grad| [
     grad.div(saved.input(1)),
     grad.mul(&saved.input(0).div(saved.input(1))?.div(saved.input(1))?)?.neg(), // b² could overflow, or become 0
 ] }
-// Where both are equal each side gets half of the gradient, as in PyTorch. NaN wins, and then both get all of it.
+// Where both are equal, each side gets half of the gradient, as in PyTorch. Where one is NaN, both get all of it.
 binary! { Maximum: Num, "maximum", Inputs, |a, b| if a > b || a.is_nan() { a } else { b }, "a > b || is_nan(a) ? a : b", |saved, grad| [
     apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
     apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
 ] }
-// The derivative of relu: 0 where the second operand is at most 0, else (also where it is NaN) the gradient.
+// The derivative of relu: 0 where the second operand is at most 0, otherwise (also where it is NaN) the gradient.
 binary! { WherePositive: Real, "relu", Inputs, |grad, y| if y <= T::ZERO { T::ZERO } else { grad }, "y <= 0 ? 0 : grad", |saved, grad| [
     apply(WherePositive, [grad, saved.input(1)]),
     grad.zeros_like(),
@@ -207,7 +207,8 @@ per_type! { TanhGrad[2]: Real }
 per_type! { SigmoidGrad[2]: Real }
 per_type! { SiluGrad[2]: Real }
 
-/// `also_of_truths! { Add, |a, b| formula }`: an operation on two numbers, or on two truth values as bytes.
+/// `also_of_truths! { Add, |a, b| formula }`: an operation on numbers that also takes truth values, with a formula
+/// for bytes.
 macro_rules! also_of_truths {
     ($op:ty, |$a:ident, $b:ident| $formula:expr) => {
         impl PerType<2> for $op {
@@ -230,8 +231,8 @@ macro_rules! also_of_truths {
 also_of_truths! { Add, |a, b| a | b }
 also_of_truths! { Mul, |a, b| a & b }
 
-/// 0 where `mine < other`, half of `grad` where they are equal, else (also where one is NaN) all of it: the derivative of
-/// `maximum`.
+/// The derivative of `maximum`: 0 where `mine < other`, half of `grad` where they are equal, otherwise (also where
+/// one is NaN) `grad`.
 pub(super) struct ShareOfLarger;
 
 per_type! { ShareOfLarger[3]: Num }
@@ -430,9 +431,9 @@ impl Tensor {
         apply(ScalarOver(value), [self])
     }
 
-    /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0.
-    /// Exponents 0.5 and −0.5 are the square root and its reciprocal, also for −∞ and −0, as in PyTorch; 2, 3, −1 and −2 are
-    /// products and their reciprocals.
+    /// Every element to the power `exponent`. The derivative is exponent · x^(exponent − 1), and 0 for exponent 0. As
+    /// in PyTorch, exponents 0.5 and −0.5 are the square root and its reciprocal, also for −∞ and −0, and 2, 3, −1
+    /// and −2 are computed by products and reciprocals.
     ///
     /// # Errors
     /// As [`Tensor::neg`].
@@ -441,8 +442,9 @@ impl Tensor {
     }
 }
 
-/// `scalar! { Struct: bound, name, what it saves, |op| [constants = values], |x| formula, the same in CUDA, |saved, grad|
-/// derivative }` for one tensor and constants; after the formula what it is of the bits of halves, or another loop than `map1`.
+/// `scalar! { Struct: bound, name, saved, |op| [constants = values], |x| formula, in CUDA, |saved, grad| derivative }`
+/// for one tensor and constants. After the formula may come `of bits:` with the same function of the bits of halves,
+/// or `by` with a loop other than `map1`.
 macro_rules! scalar {
     (@run $x:expr, $out:expr, [$($formula:tt)*]) => { cpu::map1($x, $out, $($formula)*); };
     (@run $x:expr, $out:expr, [$($formula:tt)*], by $map:ident) => { cpu::$map($x, $out, $($formula)*); };
@@ -509,7 +511,7 @@ struct Abs;
 scalar! { Abs: Num, "abs", Inputs, Same, |_op| [], |x| x.magnitude(), of bits: |bits| bits & 0x7fff, "magnitude(x)",
 |saved, grad| grad.mul(&saved.input(0).sign()?) }
 
-/// −1, 0 or 1. Its derivative is 0 everywhere that it has one.
+/// −1, 0 or 1. The derivative is 0.
 struct Sign;
 scalar! { Sign: Num, "sign", Nothing, Same, |_op| [], |x| sign(x), "x > 0 ? 1 : x < 0 ? -1 : 0",
 |_saved, grad| grad.zeros_like() }
@@ -566,8 +568,8 @@ impl Derivative<1> for Pow {
     }
 }
 
-/// Small whole exponents by multiplication: faster, and exact where products are. Exponents of a half and minus one as
-/// PyTorch has them: √−∞ is NaN, and √−0 is −0.
+/// Small integer exponents are computed by multiplication: faster, and exact where products are. Exponents ±0.5 use
+/// the square root, as in PyTorch: √−∞ is NaN, and √−0 is −0.
 impl<R: Real> CpuKernel<R, 1> for Pow {
     type Out = R;
 

@@ -1,7 +1,7 @@
 //! Functions of single numbers: trigonometric and hyperbolic ones, error functions, logarithms and exponentials of other bases,
 //! and rounding.
 //!
-//! Derivatives are written as PyTorch has them, so that they round where PyTorch's do.
+//! Derivatives have the form of PyTorch's, so that they round in the same places.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10};
 
@@ -33,17 +33,17 @@ unary! {
     |saved, grad| grad.mul(&saved.output().pow(2.0)?.add_scalar(1.0)?)
 }
 unary! {
-    /// The angle in [−π/2, π/2] whose sine every element is; NaN outside of [−1, 1].
+    /// The arcsine of every element, in [−π/2, π/2]; NaN outside of [−1, 1].
     asin = Asin, Inputs, F32UnderAutocast, map1_longest: |x| x.asin(), "asin(x)",
     |saved, grad| grad.mul(&one_minus_square(saved.input(0))?.rsqrt()?)
 }
 unary! {
-    /// The angle in [0, π] whose cosine every element is; NaN outside of [−1, 1].
+    /// The arccosine of every element, in [0, π]; NaN outside of [−1, 1].
     acos = Acos, Inputs, F32UnderAutocast, map1_longest: |x| x.acos(), "acos(x)",
     |saved, grad| grad.mul(&one_minus_square(saved.input(0))?.rsqrt()?.neg()?)
 }
 unary! {
-    /// The angle in [−π/2, π/2] whose tangent every element is.
+    /// The arctangent of every element, in [−π/2, π/2].
     atan = Atan, Inputs, Same, map1_longest: |x| x.atan(), "atan(x)",
     |saved, grad| grad.div(&saved.input(0).mul(saved.input(0))?.add_scalar(1.0)?)
 }
@@ -66,17 +66,17 @@ unary! {
     |saved, grad| grad.mul(&saved.input(0).sinh()?)
 }
 unary! {
-    /// The number whose hyperbolic sine every element is.
+    /// The inverse hyperbolic sine of every element.
     asinh = Asinh, Inputs, Same, map1_longest: |x| x.asinh(), "asinh(x)",
     |saved, grad| grad.mul(&saved.input(0).pow(2.0)?.add_scalar(1.0)?.rsqrt()?)
 }
 unary! {
-    /// The number whose hyperbolic cosine every element is; NaN below 1.
+    /// The inverse hyperbolic cosine of every element; NaN below 1.
     acosh = Acosh, Inputs, Same, map1_longest: |x| x.acosh(), "acosh(x)",
     |saved, grad| grad.mul(&saved.input(0).pow(2.0)?.add_scalar(-1.0)?.rsqrt()?)
 }
 unary! {
-    /// The number whose hyperbolic tangent every element is; NaN outside of [−1, 1].
+    /// The inverse hyperbolic tangent of every element; NaN outside of [−1, 1].
     atanh = Atanh, Inputs, Same, map1_longest: |x| x.atanh(), "atanh(x)",
     |saved, grad| grad.mul(&saved.input(0).pow(2.0)?.scalar_minus(1.0.into())?.scalar_over(1.0.into())?)
 }
@@ -136,23 +136,23 @@ per_type! { RsqrtGrad[2]: Real }
 // ---- rounding -----------------------------------------------------------------------------------------------------
 
 unary! {
-    /// The largest whole number that is not above every element. The derivative is 0.
+    /// Every element rounded down to an integer. The derivative is 0.
     floor = Floor, Nothing, Same, map1: |x| x.floor(), "floor(x)", |_saved, grad| grad.zeros_like()
 }
 unary! {
-    /// The smallest whole number that is not below every element. The derivative is 0.
+    /// Every element rounded up to an integer. The derivative is 0.
     ceil = Ceil, Nothing, Same, map1: |x| x.ceil(), "ceil(x)", |_saved, grad| grad.zeros_like()
 }
 unary! {
-    /// Every element cut off behind the point. The derivative is 0.
+    /// Every element rounded toward zero to an integer. The derivative is 0.
     trunc = Trunc, Nothing, Same, map1: |x| x.trunc(), "trunc(x)", |_saved, grad| grad.zeros_like()
 }
 unary! {
-    /// The nearest whole number to every element, halves to the even one. The derivative is 0.
+    /// Every element rounded to the nearest integer, halves to the even one. The derivative is 0.
     round = Round, Nothing, Same, map1: |x| x.round(), "rint(x)", |_saved, grad| grad.zeros_like()
 }
 unary! {
-    /// What every element has behind the point, with its sign. The derivative is 1.
+    /// The fractional part of every element, with its sign. The derivative is 1.
     frac = Frac, Nothing, Same, map1: |x| x - x.trunc(), "x - trunc(x)", |_saved, grad| Ok::<_, crate::Error>(grad.clone())
 }
 

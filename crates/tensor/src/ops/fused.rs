@@ -1,4 +1,4 @@
-//! Formulas of several steps in one pass: mixtures, products and quotients that are added, logits, what becomes of NaN.
+//! Formulas of several steps in one pass: interpolation, added products and quotients, logits, replacement of NaN.
 
 use std::f64::consts;
 
@@ -14,7 +14,8 @@ use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
-    /// The elements, and those of `other`, mixed: `self + weight · (other − self)`, broadcasting.
+    /// Linear interpolation between the elements and those of `other`: `self + weight · (other − self)`,
+    /// broadcasting.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
@@ -46,8 +47,8 @@ impl Tensor {
         apply(AddCDiv(Scalar::Float(value)), [self, a, b])
     }
 
-    /// ln(x / (1 − x)) of every element, the inverse of [`sigmoid`](Tensor::sigmoid). With `eps`, elements are kept within
-    /// [eps, 1 − eps] first; without, what is outside of [0, 1] gives NaN.
+    /// ln(x / (1 − x)) of every element, the inverse of [`sigmoid`](Tensor::sigmoid). With `eps`, elements are first
+    /// clamped to [eps, 1 − eps]; without, elements outside [0, 1] give NaN.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
@@ -56,8 +57,8 @@ impl Tensor {
         apply(Logit { low, high }, [self])
     }
 
-    /// The elements with `nan` in place of NaN, and the largest and the smallest finite number in place of ∞ and −∞. PyTorch's
-    /// default for `nan` is 0. What is replaced has no gradient.
+    /// The elements with `nan` in place of NaN, and the largest and the smallest finite number in place of ∞ and −∞.
+    /// PyTorch's default for `nan` is 0. The gradient of replaced elements is 0.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -78,7 +79,7 @@ impl Tensor {
         apply(NanToNum { nan: Scalar::Float(nan), most: Scalar::Float(most) }, [self])
     }
 
-    /// Every element, in degrees, in radians.
+    /// Converts every element from degrees to radians.
     ///
     /// # Errors
     /// As [`Tensor::logit`].
@@ -86,7 +87,7 @@ impl Tensor {
         self.mul_scalar(consts::PI / 180.0)
     }
 
-    /// Every element, in radians, in degrees.
+    /// Converts every element from radians to degrees.
     ///
     /// # Errors
     /// As [`Tensor::logit`].
@@ -95,7 +96,7 @@ impl Tensor {
     }
 }
 
-/// An operation of `n` tensors that broadcast, with a constant `c`.
+/// An operation on `n` tensors that broadcast, with constants.
 macro_rules! mixed {
     ($name:ident[$n:literal]: $op_name:literal, [$($x:ident),*], |$op:pat_param| [$($c:ident = $value:expr),*], |$real:ident| $formula:expr, $map:ident, $cuda:literal) => {
         per_type! { $name[$n]: Real }
@@ -125,7 +126,7 @@ macro_rules! mixed {
     };
 }
 
-// From the nearer end, so that a weight of 1 gives the other, as in PyTorch.
+// Computed from the nearer end, so that a weight of 1 gives `other` exactly, as in PyTorch.
 struct Lerp(Scalar);
 mixed! { Lerp[2]: "lerp", [x, y], |op| [weight = op.0, rest = Scalar::Float(1.0 - op.0.to_f64())],
 |R| if weight.magnitude() + weight.magnitude() < R::ONE { x + weight * (y - x) } else { y - (y - x) * rest }, map2,
@@ -156,7 +157,7 @@ impl Derivative<3> for LerpTensor {
     }
 }
 
-/// −grad · ⌊a / b⌋ toward zero: the derivative of `fmod(a, b)` with respect to `b`.
+/// −grad · trunc(a / b): the derivative of `fmod(a, b)` with respect to `b`.
 pub(super) struct FmodGrad;
 mixed! { FmodGrad[3]: "fmod's gradient", [grad, a, b], |_op| [], |R| -(grad * (a / b).trunc()), map3, "-(grad * trunc(a / b))" }
 
@@ -165,7 +166,7 @@ pub(super) struct CopysignGrad;
 mixed! { CopysignGrad[3]: "copysign's gradient", [grad, a, b], |_op| [],
 |R| if a == R::ZERO { R::ZERO } else { grad * (a.with_sign_of(b) / a) }, map3, "a == R(0) ? R(0) : grad * (copysign(a, b) / a)" }
 
-/// The derivative of an operation that is linear in the first input, and constant in the others but for steps.
+/// The derivative of an operation that is linear in the first input, and piecewise constant in the others.
 macro_rules! linear_in_grad {
     ($($name:ident)+) => {$(
         impl Derivative<3> for $name {
@@ -232,7 +233,7 @@ scalar! { Logit: Real, "logit", Inputs, Same, |op| [low = op.low, high = op.high
 "log((x < low ? low : x > high ? high : x) / (R(1) - (x < low ? low : x > high ? high : x)))",
 |saved, grad| apply(LogitGrad::of(op), [grad, saved.input(0)]) }
 
-/// The gradient over x · (1 − x), but `outside` beyond the bounds: the derivative of [`Logit`].
+/// The gradient divided by x · (1 − x), or `outside` beyond the bounds: the derivative of [`Logit`].
 #[derive(Clone, Copy)]
 struct LogitGrad {
     low: Scalar,
@@ -256,7 +257,8 @@ mixed! { LogitGrad[2]: "logit's gradient", [grad, x], |op| [low = op.low, high =
 impl Derivative<2> for LogitGrad {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives: the same of `h` for `g`, and h · g · (2x − 1) / (x · (1 − x))² for `x`.
+    /// With `h` the incoming gradient: the same operation on `h` for `g`, and h · g · (2x − 1) / (x · (1 − x))² for
+    /// `x`.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (grad, x) = (saved.input(0), saved.input(1));
         let for_x = || {

@@ -1,7 +1,7 @@
 //! The gamma function's logarithm and its derivatives, and the inverse of the error function.
 //!
-//! Those of the gamma function are computed in `f64`, by Cephes' expansions (Moshier 1989), which PyTorch has too: without branches
-//! where numbers are positive, and number by number elsewhere.
+//! The gamma functions are computed in `f64`, by the expansions of Cephes (Moshier 1989), which PyTorch uses, too:
+//! without branches for positive numbers, and one number at a time for others.
 
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
@@ -16,18 +16,18 @@ use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
 use crate::tensor::Tensor;
 
 unary! {
-    /// ln |Γ(x)| of every element: ∞ at 0 and at negative whole numbers.
+    /// ln |Γ(x)| of every element: ∞ at 0 and at negative integers.
     lgamma = Lgamma, Inputs, F32UnderAutocast, map1_but((|x: R| is_outside(x, 0.0), |x: R| R::from_f64(libm::lgamma(wide(x))))): |x| R::from_f64(lgamma(wide(x))), "lgamma(x)",
     |saved, grad| grad.mul(&saved.input(0).digamma()?)
 }
 unary! {
-    /// The number whose error function every element is: ±∞ at ±1, NaN beyond.
+    /// The inverse error function of every element: ±∞ at ±1, NaN beyond.
     erfinv = Erfinv, Output, F32UnderAutocast, map1_longest: |x| x.erfinv(), "erfinv(x)",
     |saved, grad| grad.mul(&saved.output().square()?.exp()?.mul_scalar(1.0 / FRAC_2_SQRT_PI)?)
 }
 
 impl Tensor {
-    /// The derivative of [`lgamma`](Tensor::lgamma): NaN at negative whole numbers, −∞ at 0 and ∞ at −0.
+    /// The derivative of [`lgamma`](Tensor::lgamma): NaN at negative integers, −∞ at 0 and ∞ at −0.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
@@ -35,7 +35,7 @@ impl Tensor {
         self.polygamma(0)
     }
 
-    /// The derivative number `n` of [`digamma`](Tensor::digamma): 0 is `digamma` itself.
+    /// The `n`th derivative of [`digamma`](Tensor::digamma); for 0, `digamma` itself.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -87,7 +87,7 @@ impl Op<1> for Polygamma {
     const NAME: &'static str = "polygamma";
     const PRECISION: Precision = Precision::F32UnderAutocast;
 
-    // The functions below.
+    // The same functions as below, in CUDA.
     formula! { 1, "polygamma", [x], |op| [order = Scalar::Int(op.0.into())],
         "R([](f64 x, int n) -> f64 { \
     if (n == 0) { \
@@ -129,20 +129,21 @@ fn wide<R: Real>(x: R) -> f64 {
     x.to_scalar().to_f64()
 }
 
-/// Whether this is not between a number and 10³⁰⁰, where branches are needed.
+/// Whether a number is not between `least` and 10³⁰⁰, and so needs branches.
 #[inline(always)]
 fn is_outside<R: Real>(x: R, least: f64) -> bool {
     let x = wide(x);
     !(x > least && x < 1e300)
 }
 
-/// ln Γ(x) for x > 0: from 13 on Stirling's series; below, x is brought to [1.5, 2.5) by Γ(x + 1) = x·Γ(x), where a minimax polynomial
-/// of u − 2 is left, of a relative error below 2⁻⁵³. So zeros at 1 and 2 are precise.
+/// ln Γ(x) for x > 0. From 13 on it is Stirling's series. Below, Γ(x + 1) = x·Γ(x) reduces x to u in [1.5, 2.5),
+/// where a minimax polynomial of u − 2 has a relative error below 2⁻⁵³. So values near the zeros at 1 and 2 are
+/// precise.
 #[inline(always)]
 fn lgamma(x: f64) -> f64 {
     const HALF_LN_TAU: f64 = 0.918_938_533_204_672_8;
     let is_large = x >= 13.0;
-    // Steps down to below 2.5, or up to 1.5: nothing waits for the step before.
+    // Steps down to below 2.5, or up to 1.5. No step depends on the one before.
     let down = if is_large { 0.0 } else { (x - 1.5).floor() };
     let mut above = 1.0;
     for i in 0..11 {
@@ -152,7 +153,7 @@ fn lgamma(x: f64) -> f64 {
     let below = (if x < 1.5 { x } else { 1.0 }) * if x < 0.5 { x + 1.0 } else { 1.0 };
     let up = (if x < 1.5 { 1.0 } else { 0.0 }) + if x < 0.5 { 1.0 } else { 0.0 };
     let more = if down > 0.0 { -1.0 - down } else { up - 1.0 };
-    let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // what is left of x, less 2, without its errors near 1
+    let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // u − 2, without rounding errors near x = 1
     let ln = Real::ln(if is_large { x } else { above * below }); // one of them is 1
     let ln = if x < 1.5 { -ln } else { ln };
     let near = polynomial(
@@ -225,7 +226,7 @@ fn digamma(x: f64) -> f64 {
     digamma_series(x) - y + Real::ln(x)
 }
 
-/// digamma elsewhere: ψ(x) = ψ(1 − x) − π / tan(πx).
+/// digamma for all x; below 0 by ψ(x) = ψ(1 − x) − π / tan(πx).
 fn digamma_below(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
@@ -248,7 +249,7 @@ fn trigamma(x: f64) -> f64 {
     y + (1.0 + 1.0 / (2.0 * x) + z * (1.0 / 6.0 - z * (1.0 / 30.0 - z * (1.0 / 42.0)))) / x
 }
 
-/// trigamma elsewhere: ψ′(x) = π² / sin²(πx) − ψ′(1 − x).
+/// trigamma for all x; below ½ by ψ′(x) = π² / sin²(πx) − ψ′(1 − x).
 fn trigamma_below(x: f64) -> f64 {
     if x >= 0.5 || x.is_nan() {
         return trigamma(x);
@@ -257,9 +258,10 @@ fn trigamma_below(x: f64) -> f64 {
     PI * PI / (sine * sine) - trigamma(1.0 - x)
 }
 
-/// Hurwitz's zeta function, Σ (x + k)^(−s) over k from 0 on, for s above 1: some terms, then Euler and Maclaurin's formula.
+/// The Hurwitz zeta function, Σ (x + k)^(−s) over k from 0 on, for s above 1: some terms, then the Euler–Maclaurin
+/// formula.
 fn zeta(s: u32, x: f64) -> f64 {
-    /// (2k)! over Bernoulli's numbers.
+    /// (2k)! divided by the Bernoulli numbers.
     const FACTORS: [f64; 12] = [
         12.0,
         -720.0,

@@ -1,5 +1,5 @@
-//! GELU (Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>): x·Φ(x) with Φ the distribution function of the normal
-//! distribution, and its approximation with tanh.
+//! GELU (Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>): x·Φ(x), where Φ is the distribution function
+//! of the normal distribution, and its approximation with tanh.
 //!
 //! The approximation: y = x · (1 + t) / 2 with t = tanh(u) and u = √(2/π) · (x + 0.044715 · x³).
 
@@ -23,7 +23,7 @@ const CUBIC: f64 = 0.044715;
 const DENSITY: f64 = 0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
 
 unary! {
-    /// GELU of every element, PyTorch's `gelu(x)`: x · (1 + erf(x / √2)) / 2, which is precise also where it is small.
+    /// GELU of every element, PyTorch's `gelu(x)`: x · (1 + erf(x / √2)) / 2, also precise where the result is small.
     gelu = ExactGelu, Inputs, Same, map1_long: |x| x * x.normal_and_bell().0, "[&] { R bell; return x * normal(x, bell); }()",
     |saved, grad| apply(ExactGeluGrad, [grad, saved.input(0)])
 }
@@ -109,8 +109,8 @@ impl Op<2> for GeluGrad {
 impl Derivative<2> for GeluGrad {
     const SAVES: Saves = Saves::Inputs;
 
-    /// With `h` the gradient that arrives: the same of `h` for `g`, and h · g · (1 − t²) · (u̇ + x / 2 · (ü − 2t · u̇²)) for `x`,
-    /// with ü = 6 · √(2/π) · 0.044715 · x.
+    /// With `h` the incoming gradient: the same operation on `h` for `g`, and h · g · (1 − t²) · (u̇ + x / 2 · (ü −
+    /// 2t · u̇²)) for `x`, with ü = 6 · √(2/π) · 0.044715 · x.
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (grad, x) = (saved.input(0), saved.input(1));
         let for_x = || {

@@ -1,7 +1,8 @@
 //! In-place operations: for optimizers, buffers and data, where no gradient is recorded.
 //!
 //! Each makes a new version of the storage, so that a `backward` that saved the old values fails instead of using the
-//! new ones. An operand that shares the destination's storage is copied first, one of a narrower precision is converted.
+//! new ones. Operands that share the destination's storage are copied first; those of a narrower precision are
+//! converted.
 
 use bytemuck::Pod;
 
@@ -51,7 +52,7 @@ impl<K: Kind> Tensor<K> {
         fill(self.raw(), "zero_", Scalar::Int(0))
     }
 
-    /// Sets every element to that of `source`, which broadcasts, rounded if this tensor's precision is narrower.
+    /// Sets the elements to those of `source`, which broadcasts, rounded if this tensor's precision is narrower.
     ///
     /// # Errors
     /// As [`Tensor::fill_`]; [`Error::Argument`] if `source` does not expand to this shape.
@@ -112,7 +113,7 @@ impl Target<'_, '_> {
         Ok(())
     }
 
-    /// Changes every element by those of other tensors.
+    /// Applies `f` to every element and the corresponding elements of the sources.
     #[inline(always)]
     fn update<T: Computing, const N: usize>(
         &mut self,
@@ -126,8 +127,8 @@ impl Target<'_, '_> {
 }
 
 impl Raw {
-    /// No tensor that requires grad takes part while gradients are recorded, no two elements share a place, and all are
-    /// on one device.
+    /// Checks that no tensor that requires grad takes part while gradients are recorded, that no two elements share
+    /// memory, and that all tensors are on one device.
     pub(crate) fn check_writable<const N: usize>(&self, op: &'static str, sources: [&Raw; N]) -> Result<()> {
         let tracked_source = sources.into_iter().find(|source| source.node.is_some());
         let tracked_self = self.node.as_ref().map(|_| ("the tensor", self));
@@ -148,7 +149,7 @@ impl Raw {
         common_device(op, &all[..=N]).map(|_| ())
     }
 
-    /// The operand expanded to this shape, in this precision and in another storage than this one's.
+    /// The operand expanded to this shape, in this precision, and not in this tensor's storage.
     fn operand(&self, op: &'static str, source: &Raw) -> Result<Raw> {
         let dtype = self.dtype();
         if source.dtype() != dtype {
@@ -163,7 +164,8 @@ impl Raw {
     }
 }
 
-/// Changes every element by a function of it and the sources': by `cpu`, or by `formula` with its constants.
+/// Changes every element, given those of the sources: on the CPU by `cpu`, on a device by `formula` with its
+/// constants.
 fn change<const N: usize>(
     target: &Raw,
     op: &'static str,
@@ -205,7 +207,8 @@ pub(super) fn write<const N: usize>(
     }
 }
 
-/// Locks the target's storage for writing and the sources', none of which it is, for reading, in the order for all threads.
+/// Locks the target's storage for writing and the sources', which are others, for reading, in the order that all
+/// threads use.
 fn lock_all<'a, const N: usize>(
     target: &'a Raw,
     sources: [Option<&'a Raw>; N],
@@ -225,7 +228,7 @@ fn lock_all<'a, const N: usize>(
     (first, reading, writing)
 }
 
-/// Most operands of a change in place, and most constants.
+/// The most operands of a change in place, and the most constants.
 const MAX_SOURCES: usize = 2;
 const MOST_CONSTANTS: usize = 2;
 
@@ -325,9 +328,9 @@ fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
 }
 
 impl Tensor {
-    /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. From weight 0.5 on it is computed as
-    /// `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly. PyTorch computes it so below −0.5 too,
-    /// where results may differ by rounding.
+    /// `self += weight · (other − self)`, where `other` broadcasts: a running mean. For weights from 0.5 on it is
+    /// computed as `other + (weight − 1) · (other − self)`, so that weight 1 gives `other` exactly. PyTorch also uses
+    /// this form for weights below −0.5, where results may differ by rounding.
     ///
     /// # Errors
     /// As [`Tensor::add_`].
@@ -384,7 +387,7 @@ impl Tensor {
         })
     }
 
-    /// Every element, brought to `min` if it is below, and to `max` if it is above. NaN stays.
+    /// Sets elements below `min` to `min`, and elements above `max` to `max`. NaN stays NaN.
     ///
     /// # Errors
     /// As [`Tensor::fill_`].
@@ -406,7 +409,7 @@ impl Tensor {
         })
     }
 
-    /// The square root of every element.
+    /// Replaces every element by its square root.
     ///
     /// # Errors
     /// As [`Tensor::fill_`].

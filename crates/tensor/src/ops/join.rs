@@ -78,8 +78,8 @@ pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     cat(&rows.iter().collect::<Vec<_>>(), dim)
 }
 
-/// The tensors in one of that shape, in the widest of their precisions: each begins where the one before ends, in all of `dims`.
-/// With several of them, what no tensor covers is 0.
+/// The tensors joined into one of that shape, in the widest of their precisions: each begins where the previous one
+/// ends, in all of `dims`. With several `dims`, elements that no tensor covers are 0.
 pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usize]) -> Result<Raw> {
     let dtype = widest(op, tensors)?;
     if tensors.iter().any(|tensor| tensor.dtype() != dtype) {
@@ -147,7 +147,7 @@ fn fill_on(
     Ok(())
 }
 
-/// The parts of a contiguous tensor that become the tensors.
+/// The parts of a contiguous result into which the tensors are copied.
 fn windows(whole: Shape, dims: &[usize], tensors: &[&Raw]) -> Vec<Layout> {
     let mut starts = [0; MAX_RANK];
     let part = |tensor: &&Raw| {
@@ -174,11 +174,11 @@ fn record_join(op: &'static str, out: Raw, tensors: &[&Raw], dims: &[usize]) -> 
     Raw { node: Some(node), ..out }
 }
 
-/// The node of [`join`]: each input's gradient is its part of the output's.
+/// The node of [`join`]: each input's gradient is its part of the output's gradient.
 struct Joined {
     op: &'static str,
     edges: Vec<Option<NodeRef>>,
-    sizes: Vec<(usize, Vec<usize>)>, // the dimensions along which they are joined, and of each input along them
+    sizes: Vec<(usize, Vec<usize>)>, // the joined dimensions, and the inputs' sizes along them
 }
 
 impl GradFn for Joined {

@@ -1,4 +1,4 @@
-//! Truth values: comparisons with numbers, what combines truth values, and what numbers are (NaN, infinite).
+//! Truth values: comparisons with numbers, logical operations, and tests for NaN and infinity.
 
 use super::compare::IsZero;
 use super::number_like;
@@ -35,7 +35,7 @@ with_number!(le_scalar, le, "Where `self <= value`, elementwise.");
 with_number!(gt_scalar, gt, "Where `self > value`, elementwise.");
 with_number!(ge_scalar, ge, "Where `self >= value`, elementwise.");
 
-/// A comparison with a number. Integers that the tensor's precision does not hold are compared in `int64`.
+/// A comparison with a number. If it is an integer outside the range of the tensor's precision, `int64` is used.
 fn compare(op: &'static str, with: fn(&Raw, &Raw) -> Result<Raw>, x: &Raw, value: Scalar) -> Result<Raw> {
     let is_held = match (x.dtype(), value) {
         (DType::I32, Scalar::Int(value)) => i32::try_from(value).is_ok(),
@@ -48,7 +48,7 @@ fn compare(op: &'static str, with: fn(&Raw, &Raw) -> Result<Raw>, x: &Raw, value
     with(x, &number_like(op, x, value)?)
 }
 
-/// `logical! { method, its operation on truth values and bytes, its operator, doc }`
+/// `logical! { method, Struct, operator, doc }`
 macro_rules! logical {
     ($method:ident, $op:ident, $operator:tt, $doc:literal) => {
         impl<K: Kind> Tensor<K> {
@@ -58,7 +58,7 @@ macro_rules! logical {
             /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
             pub fn $method<L: Kind>(&self, other: &Tensor<L>) -> Result<Tensor<Bool>> {
                 let [a, b] = [self.raw(), other.raw()];
-                // The kernel of a device takes any type, if it is the same.
+                // CUDA kernels take any type if both operands have it.
                 let is_taken = a.dtype() == b.dtype() && (a.dtype() == DType::U8 || !a.storage.device().is_cpu());
                 let [a, b] = [a, b].mapped(|x| if is_taken { Ok(x.clone()) } else { x.converted(DType::Bool) });
                 run_unrecorded(&$op, [&a?, &b?]).map(Raw::typed)

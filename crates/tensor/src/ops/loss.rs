@@ -1,5 +1,5 @@
-//! Losses, built from other operations, but for the cross entropy of a batch and the squared differences on the CPU: nothing
-//! here has a kernel or a derivative of its own.
+//! Losses. They are composed of other operations, except the cross entropy of a batch and squared differences on the
+//! CPU, whose kernels are in other files.
 
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::ops::cross_entropy::cross_entropy;
 use crate::ops::mse_loss::squared_distance;
 use crate::tensor::Tensor;
 
-/// What becomes of the losses of single samples.
+/// How the losses of the samples are combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Reduction {
     /// Their mean.
@@ -17,7 +17,7 @@ pub enum Reduction {
     Mean,
     /// Their sum.
     Sum,
-    /// They are returned as they are.
+    /// One loss for each sample.
     None,
 }
 
@@ -41,13 +41,13 @@ impl Tensor {
     /// - `target`: classes, `[batch]` or `[batch, d1, …]`
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not fit; [`Error::IndexOutOfRange`] for a class that there is not;
-    /// [`Error::Argument`] for the mean over an empty batch.
+    /// [`Error::Argument`] if the shapes do not fit, or for the mean over an empty batch; [`Error::IndexOutOfRange`]
+    /// for a class that does not exist.
     pub fn nll_loss(&self, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
         prepared(Precision::F32UnderAutocast, self)?.nll("nll_loss", target, reduction)
     }
 
-    /// `target` has this tensor's shape without the classes.
+    /// Checks that `target` has this tensor's shape without the classes.
     fn check_target(&self, op: &'static str, target: &Tensor<Int>) -> Result<()> {
         let [_, _, ..] = **self.shape() else {
             let expected = "it must be [batch, classes, …]; unsqueeze a batch dimension".to_string();
@@ -95,7 +95,7 @@ impl Tensor {
     /// The squared differences to `target`, which has the same shape.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes differ, or for the mean over nothing.
+    /// [`Error::Argument`] if the shapes differ, or for the mean over no elements.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
         if self.shape() != target.shape() {
             let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
@@ -112,7 +112,7 @@ impl Tensor {
         if let (Some(factor), true) = (factor, x.device().is_cpu() && target.device().is_cpu()) {
             return squared_distance(&x.to_dtype(dtype)?, &target.to_dtype(dtype)?, factor);
         }
-        // In the computing type: the squares of half types overflow early, and would be rounded before they are added.
+        // In the computing type: squares of halves overflow early, and would be rounded before they are added.
         let difference = x.widened()?.sub(&target.widened()?)?;
         reduction.apply("mse_loss", difference.mul(&difference)?)?.to_dtype(dtype)
     }

@@ -1,4 +1,4 @@
-//! [`Indices`]: what [`Tensor::i`](crate::Tensor::i) takes, and the items of which it consists.
+//! [`Indices`], the argument of [`Tensor::i`](crate::Tensor::i), and the items that it consists of.
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -8,7 +8,7 @@ use crate::kind::{Bool, Int};
 use crate::shape::MAX_RANK;
 use crate::tensor::{Raw, Tensor};
 
-/// Python's `...` in an index: all dimensions that the other items say nothing about.
+/// Python's `...` in an index: all dimensions that no other item covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ellipsis;
 
@@ -16,7 +16,7 @@ pub struct Ellipsis;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewAxis;
 
-/// An item of an index as a value, so that what it means is compiled once.
+/// An item of an index as a value, so that the code that interprets it is compiled once.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub enum Item<'a> {
@@ -33,8 +33,8 @@ pub enum Item<'a> {
 #[derive(Clone, Copy)]
 pub struct AnyIndex<'a>(pub(super) &'a Raw);
 
-/// One item of an index: a number (negative from the end; the dimension goes away), a range of Rust's or `[start, end]`, `..` for
-/// the whole dimension, a tensor of numbers, a mask, [`Ellipsis`] or [`NewAxis`].
+/// One item of an index: a number (removes the dimension; negative numbers count from the end), a Rust range or
+/// `[start, end]`, `..` for the whole dimension, a tensor of indices, a mask, [`Ellipsis`] or [`NewAxis`].
 pub trait IndexItem<'a>: sealed::Sealed {
     #[doc(hidden)]
     fn item(self) -> Item<'a>;
@@ -84,7 +84,8 @@ impl<'a> IndexItem<'a> for &'a Tensor<Bool> {
     }
 }
 
-/// An index: one [`IndexItem`], or up to eight of them in a tuple, for the dimensions from the first one on.
+/// An index: one [`IndexItem`], or up to eight of them in a tuple, which apply to the dimensions from the first one
+/// on.
 pub trait Indices<'a> {
     #[doc(hidden)]
     fn items(self) -> ArrayVec<Item<'a>, MAX_RANK>;

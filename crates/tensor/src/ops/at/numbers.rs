@@ -1,5 +1,6 @@
-//! Tensors of numbers that name entries of dimensions, made one that counts from the start and takes these dimensions as one. On the
-//! CPU all numbers are checked here; on a device one that is out of range stays so, and is found where entries are taken.
+//! Joins the index tensors of several dimensions into one tensor of nonnegative indices into the merged dimension. On
+//! the CPU all indices are checked here. On a device, an index that is out of range stays out of range, and the
+//! kernel that uses it finds it.
 
 use super::Place;
 use crate::cpu;
@@ -22,7 +23,8 @@ static FROM_START: Formula = Formula {
     changes: false,
 };
 
-/// The number of the first of several dimensions. One that is out of range becomes so small that the joined number is negative, too.
+/// The index into the first of several dimensions. If it is out of range, it becomes so small that the joined index
+/// is negative.
 static FIRST: Formula = Formula {
     name: "index",
     inputs: &["number"],
@@ -31,7 +33,7 @@ static FIRST: Formula = Formula {
     changes: false,
 };
 
-/// The number so far, and that of the next dimension.
+/// The index into the dimensions so far, joined with the index into the next one.
 static NEXT: Formula = Formula {
     name: "index",
     inputs: &["before", "number"],
@@ -41,7 +43,8 @@ static NEXT: Formula = Formula {
     changes: false,
 };
 
-/// The numbers of all places, which broadcast, for the dimensions of `x` taken as one, the first of them outermost.
+/// The indices of all places, broadcast and joined into one index into the merged dimensions of `x`, the first one
+/// outermost.
 pub(super) fn joined(op: &'static str, x: &Raw, places: &[Place]) -> Result<Raw> {
     let Some((first, rest)) = places.split_first() else {
         return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
@@ -67,7 +70,7 @@ pub(super) fn joined(op: &'static str, x: &Raw, places: &[Place]) -> Result<Raw>
     }
 }
 
-/// Numbers on a device, of one shape.
+/// Runs a formula over index tensors of one shape on a device.
 fn run<const N: usize>(
     op: &'static str,
     device: &CudaDevice,
@@ -81,7 +84,7 @@ fn run<const N: usize>(
     })
 }
 
-/// Numbers of entries of `dim` on the CPU, which are checked.
+/// Checks the indices into `dim` on the CPU, and makes those that count from the end count from the start.
 fn from_start(op: &'static str, x: &Raw, dim: usize, numbers: Raw) -> Result<Raw> {
     let mut are_inside = false;
     with_locked([Some(&numbers)], &mut |index| {

@@ -1,51 +1,52 @@
 // Normalization of channels, and its gradients.   x: [outer, channels, inner], contiguous.
 //
 // statistics        m = Σ x / N,  q = Σ (x − m)² / N,  u = Σ (x − m)² / (N − 1)      of N = outer · inner elements
-// batch_norm        y = (x − m) · s · w + b,  s = 1 / √(q + eps)                      with RELU: or 0, where that is less
-// sums              Σ g·x̂, Σ g,  x̂ = (x − m) · s                                       with RELU: but for the g where y <= 0
+// batch_norm        y = (x − m) · s · w + b,  s = 1 / √(q + eps)                      with RELU: 0 where y < 0
+// sums              Σ g·x̂, Σ g,  x̂ = (x − m) · s                                       with RELU: g counts as 0 where y <= 0
 // batch_norm_grad   ẋ = s · w · (g − Σ g / N − x̂ · Σ g·x̂ / N)                          if TRAINING, else s · w · g
 //
-// Two ways of cutting the work. PLANES: a block has a channel and a part of the planes [inner] in it, which its threads
-// read in packs of V elements; so V divides `inner`. Else `inner` is 1, and a thread has V neighboring channels and a
-// part of the rows; so V divides `channels`. Grid: blocks of channels × parts (`segments`). What blocks found is combined
-// in a fixed order by `combine_statistics` and `combine_sums`; sizes alone decide who has what: same bits in every run.
+// The work is divided in one of two ways. With PLANES, a block handles one channel and a segment of its planes
+// [inner], which its threads read in packs of V elements, so V divides `inner`. Otherwise `inner` is 1, and a thread
+// handles V neighboring channels and a segment of the rows, so V divides `channels`. Grid: blocks of channels ×
+// segments. `combine_statistics` and `combine_sums` combine segments in a fixed order. The division depends on sizes
+// alone, so every run gives the same bits.
 //
-// `cuda.rs` writes PLANES, ACROSS, V, RELU and TRAINING in front of this and of `packs.cu`. T: x, y and their gradients; O: w
-// and b, which are T or R. Halves are computed in f32; what a thread found meets what others found in f64, where it neither
-// overflows nor loses digits. A thread whose elements are too large for that computes in f64.
+// `cuda.rs` defines PLANES, ACROSS, V, RELU and TRAINING before this file and `packs.cu`. T: x, y and their
+// gradients; O: w and b, which are T or R. Halves are computed in f32. Results of threads are combined in f64, where
+// they neither overflow nor lose digits. A thread whose elements are too large for f32 computes in f64.
 
 #define THREADS 256
-// Packs of each input that a thread reads at once. Side by side, two inputs leave registers for fewer threads: half as many
-// packs are a third faster.
+// Packs of each input that a thread reads at once. Without PLANES, two inputs take so many registers that fewer
+// threads run at once; half as many packs are a third faster.
 #if !PLANES && (defined(KERNEL_sums) || defined(KERNEL_batch_norm_grad))
 #define UNROLL 2
 #else
 #define UNROLL 4
 #endif
-// Halves side by side: as many registers as let four blocks run on a multiprocessor.
+// For halves without PLANES, registers are limited so that four blocks run on a multiprocessor.
 #define BOUNDS __launch_bounds__(THREADS, !PLANES && sizeof(T) == 2 ? 4 : 1)
-// Whether visits of UNROLL packs are compiled by themselves, without conditions: a third faster, but too many registers for
-// the others.
+// Whether visits of all UNROLL packs are compiled separately, without conditions. That makes these kernels a third
+// faster, but would take too many registers in the others.
 #if defined(KERNEL_sums) || defined(KERNEL_batch_norm_grad)
 #define SPLIT true
 #else
 #define SPLIT false
 #endif
-// Without PLANES: ACROSS threads of a block have neighboring channels, in DOWN rows.
+// Without PLANES, the threads of a block are DOWN rows of ACROSS threads with neighboring channels.
 #define DOWN (THREADS / ACROSS)
 
 struct Geometry { u64 outer, channels, inner; };
 
-// The part of `n` that this block has.
+// Where a segment of `n` begins; there are gridDim.y segments of nearly equal length.
 INLINE u64 segment_start(u64 n, u32 segment) { return n / gridDim.y * segment + min(u64(segment), n % gridDim.y); }
 
-// Channels of a thread: one of a whole block, or V of its own.
+// Channels of a thread: with PLANES the one of its block, otherwise V of its own.
 #define OWN (PLANES ? 1 : V)
 INLINE u64 first_channel() { return PLANES ? blockIdx.x : (u64(blockIdx.x) * ACROSS + threadIdx.x % ACROSS) * V; }
-// The one that number v of a pack belongs to.
+// Which of these channels element v of a pack belongs to.
 #define OF(v) (PLANES ? 0 : (v))
 
-// Calls visit(places, count) for the packs of this thread, up to UNROLL at once: where they begin.
+// Calls visit(offsets, count) for the packs of this thread, up to UNROLL at once.
 template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit) {
     u64 at[UNROLL];
     u64 begin = segment_start(g.outer, blockIdx.y), end = segment_start(g.outer, blockIdx.y + 1);
@@ -101,7 +102,7 @@ INLINE Moments both(Moments a, Moments b) {
 INLINE Moments from_lane(Moments m, u32 other) {
     return {wide_from_lane(m.count, other), wide_from_lane(m.sum, other), wide_from_lane(m.squares, other)};
 }
-// Halves are combined with halves, so that all lanes get the same.
+// A butterfly in which the lower lane always comes first, so that all lanes get the same bits.
 INLINE Moments of_warp(Moments m) {
     for (u32 other = WARP / 2; other > 0; other /= 2) {
         Moments there = from_lane(m, other);
@@ -111,7 +112,8 @@ INLINE Moments of_warp(Moments m) {
 }
 #endif
 #ifdef KERNEL_statistics
-// What this thread's elements of a channel have, computed in type S: their mean, and the sum of squared deviations from it.
+// This thread's elements of each channel, in type S: their count, their mean, and the sum of squared deviations from
+// it.
 template <typename S> struct Own { S count, mean[OWN], squares[OWN]; };
 template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
     Own<S> all = {};
@@ -120,7 +122,7 @@ template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
         #pragma unroll
         for (int k = 0; k < UNROLL; k++)
             if (k < n) read_pack(x + at[k], values[k]);
-        // These few by themselves, in two passes, then together with those seen so far.
+        // The moments of these few elements, in two passes, are then merged into those of all elements so far.
         S count = PLANES ? n * V : n, one = S(1) / count;
         S share = count / (all.count + count), weight = all.count * share;
         #pragma unroll
@@ -144,7 +146,8 @@ template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
     });
     return all;
 }
-// partial[channel, segment]   Four blocks on a multiprocessor: the registers of the second way, which is rare, would leave three.
+// partial[channel, segment]
+// Registers are limited so that four blocks fit on a multiprocessor; with those of the rare f64 pass, only three would.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) statistics(Moments* partial, const T* x, Geometry g) {
     begin();
     Own<R> own = moments_in<R>(x, g);
@@ -197,20 +200,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, c
 #endif
 
 #if defined(KERNEL_batch_norm) || defined(KERNEL_sums) || defined(KERNEL_batch_norm_grad)
-// What a channel's elements are changed by.
+// The numbers that a channel is normalized with.
 struct Change {
     R mean, scale, weight, bias;
 
     __device__ __forceinline__ Change() {}
     __device__ __forceinline__ Change(const R* statistics, const O* w, const O* b, u64 channels, u64 channel, R eps) {
         scale = R(1) / sqrt(statistics[channels + channel] + eps);
-        mean = scale == 0 ? R(0) : statistics[channel]; // the difference of numbers whose variance overflows may, too
+        mean = scale == 0 ? R(0) : statistics[channel]; // if the variance overflows, x − mean may overflow, too
         weight = w ? real(w[channel]) : R(1);
         bias = b ? real(b[channel]) : R(0);
     }
     __device__ __forceinline__ R normal(R x) const { return (x - mean) * scale; }
     __device__ __forceinline__ R out(R x) const { return multiply_add(normal(x), weight, bias); }
-    // The gradient of what `out` gives, from that of the result.
+    // The gradient of `out(x)`: that of the result, but 0 where RELU cut it off.
     __device__ __forceinline__ R grad(R x, R g) const { return RELU && out(x) <= 0 ? R(0) : g; }
 };
 INLINE void changes_of(Change (&change)[OWN], const R* statistics, const O* w, const O* b, const Geometry& g, R eps) {
@@ -259,7 +262,7 @@ sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* s
             if (k < n) read_pack(x + at[k], values[k]), read_pack(grad + at[k], grads[k]);
         #pragma unroll
         for (int own = 0; own < OWN; own++) {
-            R dot = 0, sum = 0; // of a few, before they meet the many
+            R dot = 0, sum = 0; // of these few packs alone, which loses fewer digits
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
@@ -302,7 +305,7 @@ sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* s
 }
 #endif
 #ifdef KERNEL_combine_sums
-// y[i] = Σ partial[i, segment] for i < n.   A warp for each, 8 to a block.
+// y[i] = Σ partial[i, segment] for i < n.   A warp for each i, 8 to a block.
 extern "C" __global__ void __launch_bounds__(THREADS) combine_sums(R* y, const f64* partial, u64 n, u32 segments) {
     begin();
     u64 i = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;

@@ -1,4 +1,4 @@
-//! Batch normalization on a device: the kernels of `batch_norm.cu`, and how work is cut for them.
+//! Batch normalization on a device: the kernels of `batch_norm.cu`, and how their work is divided.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -18,10 +18,10 @@ static CODE: Code = Code {
     ),
 };
 
-/// `THREADS`, and the packs that they read at once at most, of `batch_norm.cu`.
+/// `THREADS` and the largest `UNROLL` of `batch_norm.cu`.
 const THREADS: usize = 256;
 const UNROLL: usize = 4;
-/// As many blocks as the largest GPU of today runs at once. A constant: results must not depend on the device.
+/// As many blocks as today's largest GPU runs at once. A constant, since results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
 const MOST_SEGMENTS: usize = 512;
 
@@ -34,10 +34,10 @@ struct Geometry {
     inner: u64,
 }
 
-/// How the work of a kernel is cut.
+/// How the work of a kernel is divided.
 struct Plan {
     geometry: Geometry,
-    /// Whether a block has a channel; else a thread has some.
+    /// Whether a block handles one channel; otherwise a thread handles `pack` channels.
     planes: bool,
     across: usize,
     pack: usize,
@@ -50,7 +50,7 @@ impl Plan {
         let Channels { outer, channels, inner } = channels;
         let planes = inner > 1;
         let neighbors = if planes { inner } else { channels };
-        // Threads with channels of their own keep a lot of each.
+        // Without planes, a thread keeps sums for each channel of its pack, so packs of halves are shorter.
         let most_bytes = if planes || dtype.size() > 2 { 16 } else { 8 };
         let fits = |&pack: &usize| neighbors.is_multiple_of(pack) && is_aligned(pack * dtype.size());
         let pack = [8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= most_bytes).find(fits).unwrap_or(1);
@@ -114,12 +114,12 @@ pub(super) fn statistics(device: &CudaDevice, channels: Channels, x: CudaView<'_
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }
 
-/// What kernels that take weight and bias are compiled for: the type of `x`, and that of the `parameters`.
+/// The types that kernels with weight and bias are compiled for: that of `x`, and that of the parameters.
 fn types(x: CudaView<'_>, [weight, bias]: [Option<CudaView<'_>>; 2]) -> [DType; 2] {
     [x.dtype(), weight.or(bias).unwrap_or(x).dtype()]
 }
 
-/// The result, of statistics, `x` and, as far as there are any, weight and bias.
+/// The result, from statistics, `x`, and weight and bias if there are any.
 pub(super) fn forward(
     device: &CudaDevice,
     rule: Normalization,
@@ -134,11 +134,13 @@ pub(super) fn forward(
     let eps = Argument::Value(&eps);
     let arguments = [out.argument(), x.argument(), weight, bias, statistics.argument(), plan.geometry(), eps];
     let constants = plan.constants(rule.relu, rule.training);
-    // SAFETY: the kernel takes these; x and out have outer · channels · inner elements, the others some for each channel.
+    // SAFETY: the kernel takes these; x and out have outer · channels · inner elements, weight and bias one for each
+    // channel, the statistics at least two.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
 }
 
-/// Σ g·x̂ and Σ g of each channel, of statistics, `x`, the gradient of the result and, as far as there are any, weight and bias.
+/// Σ g·x̂ and Σ g of each channel, from statistics, `x`, the gradient of the result, and weight and bias if there are
+/// any.
 pub(super) fn sums(
     device: &CudaDevice,
     rule: Normalization,
@@ -166,7 +168,7 @@ pub(super) fn sums(
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }
 
-/// The gradient of `x`, of what [`sums`] takes and, while training, what it found.
+/// The gradient of `x`, from the inputs of [`sums`] and, while training, its results.
 pub(super) fn grad(
     device: &CudaDevice,
     rule: Normalization,

@@ -1,7 +1,8 @@
-//! Batch normalization: channels with mean 0 and variance 1, and its gradients.
+//! Batch normalization, which gives channels mean 0 and variance 1, and its gradients.
 //!
-//! Kernels compute the statistics of the channels, the result, and the gradients; gradients that are differentiated again are
-//! made of other operations. Images whose channels lie closest in memory are computed as they lie.
+//! Kernels compute the statistics of the channels, the result, and the gradients. Gradients that are differentiated
+//! again are composed of other operations. Channels-last images are not copied: they are computed in their own
+//! layout.
 
 mod cuda;
 
@@ -26,11 +27,12 @@ const GRAD: &str = "batch_norm's gradient";
 /// How [`Tensor::batch_norm`] normalizes; the default is PyTorch's for training.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchNormOptions {
-    /// Whether to use the statistics of the batch, and to note them; else the running ones are used.
+    /// Whether to use the statistics of the batch and update the running ones with them; otherwise the running ones
+    /// are used.
     pub training: bool,
-    /// By how much the running statistics move towards those of a batch: 0.1.
+    /// The share by which the running statistics move towards those of a batch; 0.1 by default.
     pub momentum: f64,
-    /// What is added to variances: 1e-5.
+    /// The number added to variances; 1e-5 by default.
     pub eps: f64,
 }
 
@@ -45,8 +47,8 @@ impl Tensor {
     ///
     /// - `self`: `[batch, channels, ..]`
     /// - `running`, the running mean and variance; `weight`; `bias`: `[channels]` each
-    /// - result: as `self`, whose precision it has. Beside half precision, weight and bias may be `f32`; sums are `f32` in
-    ///   any case, and the running statistics have any precision
+    /// - result: as `self`, whose precision it has. In half precision, weight and bias may be `f32`, and sums are
+    ///   `f32` in any case. The running statistics may have any precision
     ///
     /// While training, mean and variance (without Bessel's correction) are those of the batch, and the running ones, if
     /// there are any, move towards the mean and the variance (with Bessel's correction) of the batch, in place. Otherwise
@@ -63,8 +65,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for an input without channels, for others that are not `[channels]`, and while training for
-    /// one value per channel, which has no variance. [`Error::MixedTypes`] for a weight or a bias of another precision.
+    /// [`Error::Argument`] for an input without channels, for other tensors that are not `[channels]`, and while
+    /// training for one value per channel, which has no variance. [`Error::MixedTypes`] for a weight or a bias of
+    /// another precision.
     pub fn batch_norm(
         &self,
         running: Option<[&Tensor; 2]>,
@@ -75,7 +78,7 @@ impl Tensor {
         self.normalized(running, [weight, bias], options, false)
     }
 
-    /// `self.batch_norm(..)?.relu()` with fewer walks through memory.
+    /// `self.batch_norm(..)?.relu()` with fewer passes over memory.
     ///
     /// # Errors
     /// As [`Tensor::batch_norm`].
@@ -112,7 +115,7 @@ impl Tensor {
         self.normalized_along(1, running, [weight, bias], options, relu)
     }
 
-    /// The tensor with its channels as the last dimension, if it lies in memory that way and no other.
+    /// The tensor with its channels as the last dimension, if it is contiguous in that order and not as it is.
     fn turned(&self) -> Result<Option<Tensor>> {
         if self.is_contiguous() || self.rank() < 3 {
             return Ok(None);
@@ -166,15 +169,15 @@ impl Tensor {
 /// Running statistics, and how they will move.
 #[expect(clippy::large_enum_variant, reason = "it lives on the stack of one call")]
 enum Moves<'a> {
-    /// Both in one kernel, by this share, towards rows 0 and 2 of what was found for a batch.
+    /// Both in one kernel, by `share`, towards rows 0 and 2 of the batch's statistics.
     AtOnce { running: [&'a Tensor; 2], of_batch: Tensor, share: f64 },
-    /// Each towards a tensor: by a share, or all the way without one.
+    /// Each towards its own tensor: by a share, or all the way if that is `None`.
     OneByOne([(&'a Tensor, Tensor, Option<f64>); 2]),
 }
 
 impl<'a> Moves<'a> {
-    /// All that can fail of the moves, without them. Those of half types are computed, and rounded once: a batch's variance
-    /// may be more than they hold.
+    /// Does everything that can fail, and moves nothing. Statistics of another precision than the batch's are moved
+    /// in the batch's precision and rounded once, since a batch's variance may exceed the range of half types.
     fn check(running: [&'a Tensor; 2], statistics: &Tensor, share: f64) -> Result<Self> {
         let to = |running: &'a Tensor, row: isize| -> Result<_> {
             let of_batch = statistics.select(0, row)?;
@@ -205,7 +208,7 @@ impl<'a> Moves<'a> {
     }
 }
 
-/// Moves the last dimension back to the second place.
+/// Moves the last dimension back to dimension 1.
 fn channels_second(y: &Tensor) -> Result<Tensor> {
     let last = y.rank() as isize - 1;
     (1..last).rev().try_fold(y.clone(), |y, dim| y.transpose(dim, dim + 1))
@@ -241,13 +244,13 @@ impl Channels {
     }
 }
 
-/// What kernels of a device are told.
+/// The settings of the kernels on a device.
 #[derive(Clone, Copy)]
 struct Normalization {
     channels: Channels,
     training: bool,
     relu: bool,
-    /// The bytes of the number.
+    /// The bits of `eps` in the computing type.
     eps: u64,
 }
 
@@ -269,8 +272,9 @@ fn channel_statistics(x: &Raw, dim: usize) -> Result<Raw> {
     }
 }
 
-/// Of the input, and of weight and bias, as far as there are any. `statistics` are those to normalize with, of the computing
-/// type: means and variances, and perhaps more. While training they depend on the input.
+/// The operation on the input and, if there are any, weight and bias. `statistics` are those to normalize with, in
+/// the computing type: means, variances and, while training, unbiased variances. While training they depend on the
+/// input.
 #[derive(Clone)]
 struct BatchNorm {
     dim: usize,
@@ -285,14 +289,14 @@ impl BatchNorm {
         Channels::of(x.shape(), self.dim)
     }
 
-    /// What kernels of a device are told.
+    /// The settings of the kernels on a device.
     fn on_cuda(&self, x: &Raw) -> Normalization {
         let (training, relu, eps) = (self.training, self.relu, constant(x.dtype(), self.eps.into()));
         Normalization { channels: self.channels(x), training, relu, eps }
     }
 
-    /// What each channel is changed by, on the CPU: of the inputs, the one at 0 are the statistics, those at `parameters` weight and
-    /// bias.
+    /// Calls `f` with the numbers that each channel is normalized with, on the CPU. Input 0 is the statistics, and
+    /// `parameters` are the numbers of the inputs weight and bias.
     fn changes<R: Real, U, const N: usize>(
         &self,
         inputs: &LockedInputs<'_, N>,
@@ -327,7 +331,7 @@ impl BatchNorm {
         Ok(record(OP, self, [x, weight, bias], out))
     }
 
-    /// Σ g·x̂ and Σ g, `[2, channels]`, in the computing type, of input, gradient of the result, weight and bias.
+    /// Σ g·x̂ and Σ g, `[2, channels]`, in the computing type, from input, gradient of the result, weight and bias.
     fn sums(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2]) -> Result<Raw> {
         let (inputs, channels) = ([Some(&self.statistics), Some(x), Some(grad), weight, bias], self.channels(x));
         let made = (Shape::new(&[2, channels.channels])?, x.dtype().computing());
@@ -348,7 +352,7 @@ impl BatchNorm {
         }
     }
 
-    /// The gradient of the input, of the same; while training, `sums` are what [`sums`](Self::sums) found.
+    /// The gradient of the input, from the same tensors and, while training, the result of [`sums`](Self::sums).
     fn input_grad(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2], sums: Option<&Raw>) -> Result<Raw> {
         let inputs = [Some(&self.statistics), Some(x), Some(grad), weight, bias, sums];
         let (channels, like) = (self.channels(x), (*x.shape(), x.dtype()));
@@ -374,7 +378,7 @@ impl BatchNorm {
         self.statistics.clone().typed()
     }
 
-    /// The gradients of input, weight and bias as results of other operations, in the computing type.
+    /// The gradients of input, weight and bias composed of other operations, in the computing type.
     fn composed(&self, x: &Tensor, parameters: [Option<&Tensor>; 2], grad: &Tensor) -> Result<[Tensor; 3]> {
         let (x, grad) = (&x.widened()?, &grad.widened()?);
         let mut kept = [1; MAX_RANK];

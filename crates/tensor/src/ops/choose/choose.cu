@@ -1,7 +1,8 @@
-// y[i] = condition[i] ? yes[i] : no[i].   y, yes, no: T; condition: bytes, of which 0 is false. All contiguous; a step of 0 in place
-// of 1 says that a side is one number. `cuda.rs` writes V in front of this: elements of a pack, where all begin at packs.
+// y[i] = condition[i] ? yes[i] : no[i].   y, yes, no: T; condition: bytes, 0 is false. All contiguous.
+// A side with step 0 instead of 1 is a single number. `cuda.rs` defines V, the elements of a pack, which is 1 unless
+// all tensors are aligned to packs.
 
-// The pack of a side at `at`.
+// The pack of a side at offset `at`.
 INLINE Pack<T, V> side(const T* x, u64 at, u64 step) {
     if (step == 1) return *reinterpret_cast<const Pack<T, V>*>(x + at);
     Pack<T, V> pack;

@@ -11,7 +11,8 @@ static CODE: Code = Code { name: "where", text: include_str!("choose.cu") };
 const THREADS: usize = 256;
 const PACK_BYTES: usize = 16;
 
-/// A condition without gaps, and sides that have its shape without gaps or are one number.
+/// Launches the kernel. The condition is contiguous; each side is a single number, or contiguous with the condition's
+/// shape.
 pub(super) fn choose(
     device: &CudaDevice,
     op: &'static str,
@@ -32,7 +33,7 @@ pub(super) fn choose(
     let [condition, yes_side, no_side] = tensors;
     let arguments = [out.argument(), condition, yes_side, no_side, elements, yes_step, no_step];
     let (constants, launch) = (Constants::of(&[("V", pack as i32)]), Launch::covering(threads, THREADS as u32));
-    // SAFETY: the kernel takes these; the result, the condition, and sides with a step have that many elements, and begin where
-    // packs may.
+    // SAFETY: the kernel takes these; the result, the condition, and sides with step 1 have that many elements, and
+    // are aligned to packs.
     unsafe { CODE.launch_for(device, op, ([yes.dtype(); 2], "choose"), constants, launch, &arguments) }
 }

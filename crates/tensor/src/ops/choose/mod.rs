@@ -18,8 +18,8 @@ use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_bits, by_computing};
 
 impl<K: Kind> Tensor<K> {
-    /// The elements of this tensor where `condition` is true, those of `other` elsewhere; all three broadcast. PyTorch's
-    /// `torch.where(condition, self, other)`; `where` is a word of Rust's.
+    /// The elements of this tensor where `condition` is true, those of `other` elsewhere; all three broadcast.
+    /// PyTorch's `torch.where(condition, self, other)`; `where` is a keyword of Rust.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -36,7 +36,7 @@ impl<K: Kind> Tensor<K> {
         choose("where", condition.raw(), self.raw(), other.raw()).map(Raw::typed)
     }
 
-    /// The elements, but `value` where `mask` is true, which broadcasts.
+    /// The elements, with `value` where `mask` is true. The mask broadcasts.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -54,7 +54,7 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// One number of shape `[]` beside a tensor: on its device, in its precision.
+/// A number of shape `[]`, on the device and in the precision of `x`.
 pub(crate) fn number_like(op: &'static str, x: &Raw, value: Scalar) -> Result<Raw> {
     filled(x.storage.device(), op, Shape::SCALAR, x.dtype(), value)
 }
@@ -77,7 +77,8 @@ fn chosen(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw>
     Ok(record(op, Chosen::new(op, &condition), [Some(yes), Some(no)], out))
 }
 
-/// The same, unrecorded, where truth values and elements lie as those of the result will, or are single numbers.
+/// The same, unrecorded, if the condition is contiguous and each side is contiguous with its shape or a single
+/// number; else `None`.
 fn chosen_contiguous(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Option<Raw>> {
     let fits = |x: &Raw| x.layout.is_contiguous() && x.shape() == condition.shape();
     let is_number = |x: &Raw| x.shape().elements() == 1 && x.shape().rank() <= condition.shape().rank();

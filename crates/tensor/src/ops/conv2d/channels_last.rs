@@ -1,7 +1,7 @@
 //! Convolutions of images whose channels lie next to each other, which cuDNN computes fastest.
 //!
-//! They are operations on images and results of shape `[batch, height, width, channels]` without gaps, with views around
-//! them. Weights that lie so are taken so, others are copied on their way.
+//! The operations take contiguous images and give contiguous results of shape `[batch, height, width, channels]`;
+//! views convert to and from the usual shape. Channels-last weights are used as they are, others are copied.
 
 use super::convolution::{ConvolutionOp, MemoryFormat};
 use super::{Conv2dOptions, library};
@@ -12,12 +12,12 @@ use crate::kind::Kind;
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// The same `[batch, channels, height, width]` tensor, with the channels of a pixel next to each other in memory: what
-    /// PyTorch calls the memory format `channels_last`. Copies, unless it lies so.
+    /// The same `[batch, channels, height, width]` tensor, with the channels of a pixel next to each other in memory:
+    /// what PyTorch calls the memory format `channels_last`. Copies, unless the tensor already has that format.
     ///
-    /// On a GPU with cuDNN, large convolutions of such images are up to twice as fast, and give such images; elementwise
-    /// operations keep the order. Other operations take it as any other order. Weights that lie so as well save the
-    /// convolutions copies.
+    /// On a GPU with cuDNN, large convolutions of such images are up to twice as fast, and their results have the
+    /// same format. Elementwise operations keep the format, other operations treat it like any strides. If the
+    /// weights have it, too, convolutions need not copy them.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -29,7 +29,8 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if it has not four dimensions, [`Error::Memory`] if the copy does not fit the budget.
+    /// [`Error::Argument`] if the tensor does not have four dimensions, [`Error::Memory`] if the copy does not fit
+    /// the budget.
     pub fn channels_last(&self) -> Result<Tensor<K>> {
         self.raw().channels_last().map(Raw::typed)
     }
@@ -63,12 +64,13 @@ fn last(x: &Tensor) -> Result<Tensor> {
     x.permute(LAST)
 }
 
-/// The way back.
+/// `[batch, height, width, channels]` as `[batch, channels, height, width]`.
 fn back(x: &Tensor) -> Result<Tensor> {
     x.permute(BACK)
 }
 
-/// Whether results of convolutions of that image lie as it does: on a GPU with cuDNN, where the next ones gain by it.
+/// Whether convolutions of that image keep its channels-last format: on a GPU with cuDNN, where it makes the next
+/// convolution faster.
 pub(super) fn is_kept(image: &Tensor) -> bool {
     match image.storage().device() {
         Device::Cuda(device) => {
@@ -78,7 +80,7 @@ pub(super) fn is_kept(image: &Tensor) -> bool {
     }
 }
 
-/// The convolution in this way, if it suits.
+/// The convolution in channels-last format, or `None` if image or sizes do not suit.
 pub(super) fn forward(
     image: &Tensor,
     weight: &Tensor,

@@ -4,18 +4,19 @@
 // ẋ[n, c, p] = Σ_{m, k} ẏ[n, m, (p + padding − k · dilation) / stride] · w[m, c, k]             `correlate`, transposed
 // ẇ[m, c, k] = Σ_{n, q} ẏ[n, m, q] · x[n, c, q · stride − padding + k · dilation]               `weight_grad`
 //
-// with q, p and k pairs (row, column), pixels outside of the image 0, and only whole quotients. Channels are those of a
-// group; groups do not see each other. Halves are added up in f32; the order of each sum depends on the sizes alone.
+// q, p and k are pairs (row, column). Pixels outside the image are 0, and terms whose quotient is not an integer are
+// left out. Channels are those of one group. Halves are summed in f32; the order of each sum depends on the sizes
+// alone.
 //
-// Small convolutions take some microseconds, in which fetching instructions counts: loops that do not need it are not
-// unrolled, and what the host can compute it computes.
+// Small convolutions take a few microseconds, of which fetching instructions is a large part: loops are unrolled only
+// where that is faster, and the host computes what it can.
 
 #define ROWS 4 // result channels of a thread
 #define TAPS 9 // pixels that a thread loads at once
 #define THREADS 256
 
-// What the host fills in. "Source" and "result" are those of `correlate`: y and x change places in a transposed one.
-// Those of `weight_grad` are x and y.
+// Filled in by the host. In `correlate`, source and result are x and y, or ẏ and ẋ if transposed. In `weight_grad`
+// they are x and y.
 struct Conv {
     i64 first_image, end_image;
     i32 transposed, has_bias;
@@ -24,26 +25,27 @@ struct Conv {
     i32 row_stride, channel_stride; // of the weight
     i32 phases[2];                  // see `axis_of`
     i32 pixel_blocks, row_blocks;   // of a phase; of a group
-    i32 chunk;                      // channels that are in shared memory at once
+    i32 chunk;                      // channels in shared memory at once
 };
 
-// Source place of tap t for result pixel q: q · scale + first + t · step.
+// Source index of tap t for result pixel q: q · scale + first + t · step.
 struct Axis {
     i32 count, scale, first, step;
-    i32 taps, tap, tap_step;        // how many, the first one's number, and the distance to the next
-    i32 result_scale, result_first; // the number of result pixel q is q · result_scale + result_first
+    i32 taps, tap, tap_step;        // their count, the index of the first, the distance to the next
+    i32 result_scale, result_first; // the index of result pixel q is q · result_scale + result_first
 };
 
 // ---- correlate_staged -----------------------------------------------------------------------------------------------
 #ifdef KERNEL_correlate_staged
 
-#define STAGE 6144 // pixels that are in shared memory at once, of 4 bytes
-#define PACKS 576  // weights of a row that are
+#define STAGE 6144 // pixels of 4 bytes in shared memory at once
+#define PACKS 576  // weights of a row in shared memory at once
 #define PHASES 4
 
 struct Staged { Conv conv; i64 group_stride; Axis axes[2][PHASES]; };
 
-// The sums over those channels of a chunk that this thread's part has: TX taps in a row, if that is known.
+// Adds the channels of a chunk that this thread's part handles. TX is the number of taps in a row, or 0 if only `ax`
+// has it.
 template <int TX> INLINE void add_chunk(R (&sums)[ROWS], const T* source, const Pack<R, ROWS>* weights, const Conv& g,
                                         const Axis& ay, const Axis& ax, i32 channels, i32 source_y, i32 source_x) {
     i32 taps_x = TX ? TX : ax.taps, width = g.source[1], plane = g.source[0] * width;
@@ -134,8 +136,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) correlate_staged(O* y, con
 
 #define CHUNK 288 // weights of a row that are in shared memory at once: a multiple of TAPS times any number of parts
 
-// A transposed correlation with stride s is s correlations of stride 1 side by side, one for each phase p % s, with those
-// taps that lead to whole quotients.
+// A transposed correlation with stride s is s interleaved correlations of stride 1, one for each phase p % s, each
+// with the taps whose quotients are integers.
 INLINE Axis axis_of(const Conv& g, int side, i32 phase) {
     i32 stride = g.stride[side], padding = g.padding[side], dilation = g.dilation[side], kernel = g.kernel[side];
     if (!g.transposed) return {g.result[side], stride, -padding, dilation, kernel, 0, 1, 1, 0};
@@ -238,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) correlate(O* y, const T* x
 // ---- weight_grad ----------------------------------------------------------------------------------------------------
 #if defined KERNEL_weight_grad || defined KERNEL_weight_grad_cluster
 
-// The rows and taps of blocks, and how far it is from a thread's pixel to its next, as (images, rows, columns).
+// The number of tap blocks, and the step from a thread's pixel to its next one as (images, rows, columns).
 struct WeightGrad { Conv conv; i32 tap_blocks, step[3]; };
 
 // A block computes ROWS result channels × TAPS taps of one source channel; its threads share the pixels of all images.
@@ -250,7 +252,7 @@ INLINE Tile tile_of(const WeightGrad& s) {
     return {i32(row * ROWS), i32(tap * TAPS), i32(channel), i32(group)};
 }
 
-// Adds up pixel number `first` of all images, and every pixel a fixed step further on.
+// Adds the products of every step-th pixel of all images, from pixel `first` on.
 INLINE void add_up(R (&sums)[ROWS * TAPS], const T* x, const T* grad, const WeightGrad& s, const Tile& tile, i32 first) {
     const Conv& g = s.conv;
     i32 height = g.result[0], width = g.result[1];
@@ -264,7 +266,7 @@ INLINE void add_up(R (&sums)[ROWS * TAPS], const T* x, const T* grad, const Weig
     #pragma unroll
     for (int j = 0; j < TAPS; j++) {
         tap_y[j] = ky * g.dilation[0] - g.padding[0], tap_x[j] = kx * g.dilation[1] - g.padding[1];
-        if (++kx == g.kernel[1]) kx = 0, ky++; // taps beyond the last are added up, and not written
+        if (++kx == g.kernel[1]) kx = 0, ky++; // taps beyond the last are summed, but not written
     }
     i32 rest = first / width, qx = first - rest * width, n = rest / height, qy = rest - n * height;
     #pragma unroll 1
@@ -332,7 +334,7 @@ INLINE void wait_for_cluster() {
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }
 
-// The same for few results from many pixels, which the blocks of a cluster share; one adds up the sums of all.
+// The same for few results from many pixels: the blocks of a cluster share the pixels, and block 0 adds up all sums.
 // Grid: CLUSTER; row block and tap block; source channel.
 extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS)
 weight_grad_cluster(O* y, const T* x, const T* grad, WeightGrad s) {
@@ -350,7 +352,7 @@ weight_grad_cluster(O* y, const T* x, const T* grad, WeightGrad s) {
             write_tile(y, s, tile, i, sum);
         }
     }
-    wait_for_cluster(); // nobody's shared memory goes before it was read
+    wait_for_cluster(); // no block may exit before its shared memory is read
 }
 
 #endif

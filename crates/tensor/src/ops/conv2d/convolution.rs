@@ -1,7 +1,7 @@
-//! The operation: a convolution or one of its two derivatives, with what is fused to it.
+//! The operation: a convolution or one of its two derivatives, with bias and `relu` fused where there are kernels.
 //!
-//! The three make image, weight or result of the other two. They are a closed family: each is linear in both operands, and
-//! the derivatives of each are the other two, so convolutions can be differentiated any number of times.
+//! Each of the three computes one of image, weight and result from the other two. Each is linear in both operands,
+//! and its derivatives are the other two operations, so convolutions can be differentiated any number of times.
 
 use pagelock_cuda::library::ConvolutionKind;
 
@@ -18,8 +18,8 @@ use crate::tensor::{Raw, Tensor, by_real};
 
 const OP: &str = "conv2d";
 
-/// One of the three, of those two of image, weight and result that it does not make, in this order. The convolution itself
-/// may have a bias as its third input.
+/// One of the three operations. Its inputs are the two of image, weight and result that it does not compute, in this
+/// order. The convolution itself may have a bias as its third input.
 #[derive(Clone, Copy)]
 pub(super) struct ConvolutionOp {
     pub(super) kind: ConvolutionKind,
@@ -31,17 +31,17 @@ pub(super) struct ConvolutionOp {
     pub(super) memory: MemoryFormat,
 }
 
-/// How the tensors of a convolution lie; their shapes are permuted likewise.
+/// The order of the dimensions in memory, and in the shapes that the operation uses.
 #[derive(Clone, Copy)]
 pub(super) enum MemoryFormat {
     ChannelsFirst,
-    /// Images and results; the weight, too, or not. On devices only.
+    /// Images and results are channels-last, and with `weight_too` the weight. On devices only.
     ChannelsLast {
         weight_too: bool,
     },
 }
 
-/// Whether there are kernels for the convolution of that image with relu, and for its gradients.
+/// Whether there are fused kernels for the convolution of that image with `relu`, and for its gradients.
 pub(super) fn is_fused(geometry: Conv2dOptions, image: &Tensor, weight: Shape) -> bool {
     match image.storage().device() {
         Device::Cpu => true,
@@ -89,7 +89,7 @@ impl ConvolutionOp {
         Ok(record(OP, self, inputs, out).typed())
     }
 
-    /// The convolution followed by `relu`, recorded; where [`is_fused`].
+    /// The convolution followed by `relu`, recorded. Only if [`is_fused`].
     pub(super) fn apply_with_relu(self, image: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let op = "conv2d_relu";
         self.check_bias(Some(bias))?;
@@ -156,20 +156,20 @@ impl ConvolutionOp {
         }
     }
 
-    /// Another one of the three, of the same sizes.
+    /// Another one of the three operations, with the same sizes.
     fn other(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
         let [one, other] = inputs.mapped(Some);
         ConvolutionOp { kind, ..*self }.apply([one, other, None])
     }
 
-    /// Whether one kernel is to make the gradients of weight and bias.
+    /// Whether one kernel computes the gradients of weight and bias together.
     fn makes_both(&self, saved: &Saved<'_, 3>) -> bool {
         let wanted = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
         wanted && is_fused(self.geometry, saved.input(0), self.weight)
     }
 
-    /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is one, is not
-    /// above 0.
+    /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is
+    /// one, is at most 0.
     fn both_gradients(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
         let d = &self.dims()?;
         let (inputs, len) = ([Some(image), Some(grad), mask], self.weight.elements() + self.weight[0]);
@@ -225,8 +225,8 @@ struct ConvolutionRelu(ConvolutionOp);
 impl Derivative<3> for ConvolutionRelu {
     const SAVES: Saves = Saves::OutputForLast;
 
-    /// A device reads the gradient and the result together; so does the CPU if it needs them once. Else the zeros are written
-    /// first.
+    /// On a device, kernels mask the gradient by the result as they read it. So does the CPU if it reads the gradient
+    /// once; if it also needs the image's gradient, it writes a masked copy first.
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (op, image, weight, out) = (&self.0, saved.input(0), saved.input(1), saved.output());
         let masks_itself = !saved.needs(0) || !grad.device().is_cpu();
@@ -240,7 +240,7 @@ impl Derivative<3> for ConvolutionRelu {
 }
 
 impl ConvolutionRelu {
-    /// On a device.
+    /// The masked gradient of the image, on a device.
     fn image_grad(&self, weight: &Raw, [grad, mask]: [&Raw; 2]) -> Result<Tensor> {
         let (op, d) = (&self.0, &self.0.dims()?);
         let Device::Cuda(device) = weight.storage.device() else {

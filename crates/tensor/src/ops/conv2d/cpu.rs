@@ -1,15 +1,15 @@
 //! Convolution kernels: the convolution and its two derivatives, over contiguous NCHW slices.
 //!
-//! Nothing is unrolled into a matrix. What a pass adds up where is decided per axis (`axis.rs`), so stride, dilation and
-//! padding cost nothing in the inner loops, and the derivative by the image is the same pass as the convolution with the
-//! roles exchanged (`pass.rs`). There are two ways to run each pass:
+//! Images are not unrolled into a matrix (im2col). Which pixels a pass adds up is decided per axis (`axis.rs`), so
+//! stride, dilation and padding cost nothing in the inner loops, and the derivative by the image is the same pass as
+//! the convolution with the roles exchanged (`pass.rs`). There are two ways to run each pass:
 //!
 //! - Vectors over pixels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`). Images are copied, a few
 //!   at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel
 //!   reads consecutive pixels.
-//! - Vectors over the channels of the result, for `f32` where rows of the result are shorter than a vector of pixels and
-//!   channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one pixel. The
-//!   derivative by the weight takes it for rows of any length.
+//! - Vectors over the channels of the result, for `f32` where rows of the result are shorter than a vector of pixels
+//!   and channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one
+//!   pixel. The derivative by the weight is computed this way for rows of any length.
 //!
 //! Order of the files: `axis.rs`, `pass.rs`, `planes.rs`, `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`,
 //! `weight_grad.rs`, then `direct.rs` and its folder.
@@ -44,7 +44,7 @@ use crate::lanes::{self, Numbers};
 use crate::lanes::{Bf16, PairsOfBf16};
 use crate::scratch;
 
-/// The sizes of a convolution; whoever makes one has checked that they belong together.
+/// The sizes of a convolution, which `Conv2dOptions::dims` has checked to fit together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConvDims {
     pub(crate) batch: usize,
@@ -72,7 +72,7 @@ impl ConvDims {
     }
 }
 
-/// `out = x ⋆ weight + bias`, with zero for what is below zero if `relu`.
+/// `out = x ⋆ weight + bias`; with `relu`, negative results become zero.
 ///
 /// - `x`: `[batch, in_channels, in_h, in_w]`
 /// - `weight`: `[out_channels, in_channels / groups, kernel_h, kernel_w]`
@@ -158,15 +158,15 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
 #[derive(Clone, Copy)]
 pub(crate) struct Gradient<N> {
     pub(crate) numbers: N,
-    /// It counts as zero where these numbers are not above zero.
+    /// The gradient counts as zero where these numbers are at most zero.
     pub(crate) positive: Option<N>,
 }
 
-/// The derivative by the weight, `Σ gradient[b, o] · x[b, i]` over images and pixels, and behind it in `grads`, if there is
-/// room, that by the bias.
+/// The derivative by the weight, `Σ gradient[b, o] · x[b, i]` over images and pixels. If `grads` is longer than the
+/// weight, the derivative by the bias follows.
 ///
-/// A product with a pixel that the tap does not reach is one with zero, so an infinite or NaN pixel can make more
-/// weights of its channel NaN than the sum alone would.
+/// Pixels that a tap does not reach are multiplied by zero instead of left out, so an infinite or NaN pixel can make
+/// more weights of its channel NaN than the formula does.
 pub(crate) fn weight_and_bias_grad<R: Real>(
     d: &ConvDims,
     x: Stored<'_, R>,

@@ -1,7 +1,7 @@
-//! The three convolutions on a device: large ones are in `library.rs`, those of small images in `small.rs`; for the others, which kernel of `conv2d.cu`
-//! runs, in which grid, and what it is told.
+//! The three convolutions on a device. Large ones are in `library.rs`, those of small images in `small.rs`. For the
+//! others, this file chooses the kernel of `conv2d.cu`, its grid and its arguments.
 //!
-//! All is chosen by sizes, so results repeat bit for bit on one kind of device.
+//! Every choice depends on sizes only, so results repeat bit for bit on one kind of device.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::library::ConvolutionKind;
@@ -27,7 +27,8 @@ const PACKS: usize = 576;
 const PHASES: usize = 4;
 const CLUSTER: usize = 8;
 
-/// As many blocks keep any GPU of today busy. A constant: results must not depend on the number of multiprocessors.
+/// A number of blocks that keeps any current GPU busy. A constant, since results must not depend on the number of
+/// multiprocessors.
 const ENOUGH_BLOCKS: usize = 1024;
 
 /// `Conv` of `conv2d.cu`.
@@ -88,7 +89,7 @@ struct WeightGrad {
     step: [i32; 3],
 }
 
-/// The result, from image, weight and bias; with `relu`, which goes only where [`is_fused`], zeros for what is negative.
+/// The result, from image, weight and bias. With `relu`, which requires [`is_fused`], negative results become zero.
 pub(super) fn forward(
     device: &CudaDevice,
     d: &ConvDims,
@@ -107,7 +108,7 @@ pub(super) fn forward(
     correlate(device, op, Conv::new(d, false)?, d.batch, [image, weight], bias, out)
 }
 
-/// The gradient of the image, from that of the result and the weight; a mask only where [`is_fused`].
+/// The gradient of the image, from that of the result and the weight. A mask requires [`is_fused`].
 pub(super) fn image_grad(
     device: &CudaDevice,
     d: &ConvDims,
@@ -137,12 +138,12 @@ impl Conv {
             false => ([ins, outs], [d.in_size, d.out_size], [ins * area, area]),
             true => ([outs, ins], [d.out_size, d.in_size], [area, ins * area]),
         };
-        // Where there is one window, the distance to the next does not matter.
+        // With a single window or tap, stride or dilation does not matter, and 1 always fits.
         let stride = [0, 1].mapped(|axis| if d.out_size[axis] == 1 { 1 } else { d.stride[axis] });
         let dilation = [0, 1].mapped(|axis| if d.kernel[axis] == 1 { 1 } else { d.dilation[axis] });
         let phases = [0, 1].mapped(|axis| if transposed { stride[axis].min(result[axis]) } else { 1 });
         for (axis, stride) in stride.into_iter().enumerate() {
-            // All positions, and distances between taps, are below.
+            // All positions and distances between taps are below this number.
             let positions = d.in_size[axis].saturating_add(2 * d.padding[axis]).saturating_add(stride);
             int(positions.saturating_mul(2))?;
         }
@@ -233,7 +234,7 @@ fn correlate(
 }
 
 impl Staged {
-    /// What `correlate_staged` is told, if planes and kernel are small enough for it.
+    /// The arguments of `correlate_staged`, if planes and kernel are small enough for it.
     fn new(conv: &Conv, batch: usize, element_bytes: usize) -> Option<(Staged, Launch)> {
         let plane = conv.source[0] as usize * conv.source[1] as usize;
         let [area, stage] = [conv.kernel_area(), STAGE_BYTES / element_bytes];
@@ -270,7 +271,7 @@ impl Staged {
     }
 }
 
-/// For all sizes; as many images at a time as there are numbers for their pixels.
+/// For all sizes; launches as many images at a time as 32-bit pixel numbers allow.
 fn correlate_any(
     device: &CudaDevice,
     op: &'static str,
@@ -307,7 +308,7 @@ fn correlate_any(
     Ok(())
 }
 
-/// Whether what follows has kernels, and is the fastest way.
+/// Whether there are fused kernels with `relu`, masks and a bias' gradient, and they are the fastest way.
 pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
     small::is_small(device, d, dtype) && !library::is_wanted(device, d, dtype)
 }
@@ -318,7 +319,7 @@ fn assert_done(is_done: bool, d: &ConvDims) {
     }
 }
 
-/// The gradients of the weight and, behind it, the bias.
+/// The gradients of the weight and, after it, the bias.
 pub(super) fn weight_and_bias_grad(
     device: &CudaDevice,
     d: &ConvDims,
@@ -366,8 +367,8 @@ pub(super) fn weight_grad(
         Launch { grid: [parts as u32, grid[1] as u32, grid[2] as u32], block: [threads as u32, 1, 1], shared_bytes: 0 };
     let arguments =
         [out.argument(), image.argument(), grad.argument(), Argument::Value(bytemuck::bytes_of(&weight_grad))];
-    // SAFETY: the kernel takes these; with sizes that `ConvDims` says belong together it reads inside image and gradient
-    // only, and writes each weight once.
+    // SAFETY: the kernel takes these; since the sizes of `ConvDims` fit together, it reads only inside image and
+    // gradient, and writes each weight once.
     unsafe { CODE.launch(device, op, ([image.dtype(); 2], kernel), launch, &arguments) }
 }
 
@@ -382,7 +383,7 @@ fn run(
 ) -> Result<()> {
     let types = [tensors[0].dtype(); 2];
     let [source, weight, bias] = tensors.mapped(|tensor| tensor.argument());
-    // SAFETY: the kernels take these; with sizes that `ConvDims` says belong together they read inside source, weight
-    // and, where there is one, bias only, and write each result pixel once.
+    // SAFETY: the kernels take these; since the sizes of `ConvDims` fit together, they read only inside source,
+    // weight and, if there is one, bias, and write each result pixel once.
     unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), source, weight, bias, geometry]) }
 }

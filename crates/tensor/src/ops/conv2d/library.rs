@@ -1,4 +1,4 @@
-//! Large convolutions on a device by cuDNN, but of `f64`, in which it has few.
+//! Large convolutions on a device by cuDNN, except in `f64`, for which it has few kernels.
 
 use pagelock_cuda::library::{Convolution, ConvolutionKind, DataType, Layout4};
 
@@ -11,8 +11,8 @@ use crate::layout::Layout;
 use crate::precision::exactness;
 use crate::shape::Shape;
 
-/// From this many multiplications and channels of a group on, the library is faster, all three convolutions
-/// together (`cargo bench --bench large -- --limits`).
+/// The library is used for at least this many multiplications and channels of a group, for which its three
+/// convolutions together are faster (`cargo bench --bench large -- --limits`).
 const LARGE: usize = 1 << 27;
 const LEAST_CHANNELS: usize = 32;
 
@@ -23,17 +23,17 @@ fn is_large(d: &ConvDims) -> bool {
     channels >= LEAST_CHANNELS && multiplications >= LARGE
 }
 
-/// The type as the library names it, if it computes with it here.
+/// The library's name of the type, if the library is used for it.
 fn of_library(dtype: DType) -> Option<DataType> {
     data_type(dtype).filter(|&data_type| data_type != DataType::F64)
 }
 
-/// Whether the library would compute it, as far as can be said before it is asked to.
+/// Whether the library is used for this convolution, unless it then refuses.
 pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
     is_for(device, is_large(d), dtype)
 }
 
-/// Whether the library computes large convolutions of such numbers.
+/// Whether the library is used for large convolutions of that type.
 pub(super) fn is_there(device: &CudaDevice, dtype: DType) -> bool {
     is_for(device, true, dtype)
 }
@@ -43,8 +43,8 @@ fn is_for(device: &CudaDevice, is_large: bool, dtype: DType) -> bool {
     of_library(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
 }
 
-/// Computes one of the three convolutions; false if the library is not there or not for that. `inputs` are the two of
-/// image, weight and result that are there, in this order.
+/// Computes one of the three convolutions; false if the library is missing or not used for it. `inputs` are two of
+/// image, weight and result, those that the convolution does not compute, in this order.
 pub(super) fn convolve(
     device: &CudaDevice,
     op: &'static str,
@@ -68,8 +68,8 @@ pub(super) fn convolve(
     work.is_done(dnn.convolve(&stream, &convolution, inputs, out.reborrow().into_bytes()))
 }
 
-/// The same of images and results whose channels are innermost: `[batch, height, width, channels]` without gaps. Weights
-/// that are not are copied on their way to and from the library.
+/// The same for images and results whose channels are innermost: contiguous `[batch, height, width, channels]`.
+/// Weights in another order are copied for the library and back.
 pub(super) fn convolve_channels_last(
     device: &CudaDevice,
     op: &'static str,
@@ -127,7 +127,7 @@ fn sizes_of(d: &ConvDims, dtype: DType) -> String {
     format!("an image {image:?} and a weight {weight:?} of {dtype}")
 }
 
-/// What belongs to image, weight and result.
+/// The values in the order of image, weight and result.
 fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
     match kind {
         ConvolutionKind::Forward => [one, other, out],
@@ -136,7 +136,7 @@ fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
     }
 }
 
-/// The convolution in the library's words; strides are those of image, weight and result.
+/// The library's description of the convolution; strides are those of image, weight and result.
 fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [[usize; 4]; 3]) -> Convolution {
     let shapes = shapes(d);
     let [image, weight, result] = [0, 1, 2].mapped(|i| Layout4 { sizes: shapes[i], strides: strides[i] });
@@ -146,14 +146,14 @@ fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [
     Convolution { kind, data_type, exactness, choice, image, weight, result, stride, padding, dilation }
 }
 
-/// Where the four dimensions lead; those of size 1 as in a tensor without gaps, if it is one.
+/// The strides of the four dimensions. In a contiguous tensor, dimensions of size 1 get the canonical strides.
 fn strides(layout: &Layout) -> [usize; 4] {
     let as_it_should = Layout::contiguous(*layout.shape());
     let layout = if layout.is_contiguous() { &as_it_should } else { layout };
     from_fn(|dim| layout.strides()[dim])
 }
 
-/// Adds a number to each channel of a result.
+/// Adds the bias to each channel of a result.
 pub(super) fn add_bias(device: &CudaDevice, bias: CudaView<'_>, out: CudaOut<'_>) -> Result<()> {
     static ADD: Formula =
         Formula { name: "add bias", inputs: &["y", "bias"], constants: &[], text: "y + bias", changes: true };

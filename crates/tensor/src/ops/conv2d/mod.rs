@@ -33,7 +33,7 @@ pub struct Conv2dOptions {
     pub padding: [usize; 2],
     /// Distance between neighboring taps of the kernel.
     pub dilation: [usize; 2],
-    /// Groups of channels that do not see each other.
+    /// The number of groups of channels; each is convolved separately.
     pub groups: usize,
 }
 
@@ -67,13 +67,13 @@ impl Conv2dOptions {
         Conv2dOptions { dilation: [dilation; 2], ..self }
     }
 
-    /// As many groups of channels.
+    /// That number of groups of channels.
     #[must_use]
     pub fn groups(self, groups: usize) -> Conv2dOptions {
         Conv2dOptions { groups, ..self }
     }
 
-    /// All sizes, from the shapes of image and weight; the one place that rejects them.
+    /// All sizes, from the shapes of image and weight. This is the only place that checks them.
     fn dims(&self, image: &Shape, weight: &Shape) -> Result<cpu::ConvDims> {
         let wrong =
             |operand, shape: &Shape, expected: String| Err(Error::wrong_shape("conv2d", operand, shape, expected));
@@ -166,8 +166,8 @@ impl Tensor {
         if channels_last::is_kept(self) { result.channels_last() } else { Ok(result) }
     }
 
-    /// `self.conv2d(weight, bias, geometry)?.relu()` with fewer walks through memory where that is possible: with a bias,
-    /// on the CPU, or of small images on a GPU.
+    /// `self.conv2d(weight, bias, geometry)?.relu()` with fewer passes over memory where that is possible: with a
+    /// bias, on the CPU or for small images on a GPU.
     ///
     /// ```
     /// # use pagelock_tensor::{Conv2dOptions, Tensor};

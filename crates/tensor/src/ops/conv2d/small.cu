@@ -4,25 +4,25 @@
 // ẋ[n, c, p] = Σ_{m, k} ẏ[n, m, (p + padding − k) / stride] · w[m, c, k]             `correlate_small`, TRANSPOSED
 // ẇ[m, c, k] = Σ_{n, q} ẏ[n, m, q] · x[n, c, q · stride − padding + k]               `weight_grad_small`
 //
-// with q, p and k pairs (row, column), pixels outside of the image 0, and only whole quotients. With RELU, y is 0 where
-// it would be negative; where a mask is given, ẏ counts as 0 unless the mask is above 0. The order of each sum depends
-// on the geometry alone.
+// q, p and k are pairs (row, column). Pixels outside the image are 0, and terms whose quotient is not an integer are
+// left out. With RELU, negative y become 0. With a mask, ẏ counts as 0 where the mask is at most 0. The order of
+// each sum depends on the geometry alone.
 //
-// `small.rs` writes in front of this, as numbers: CHANNELS and ROWS, the source's and the result's; SOURCE_H, SOURCE_W,
-// RESULT_H, RESULT_W, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W; and what else a kernel names below.
-// "Source" and "result" are those of `correlate_small`; those of `weight_grad_small` are x and y.
+// `small.rs` defines these constants: CHANNELS of the source, ROWS (channels) of the result, SOURCE_H, SOURCE_W,
+// RESULT_H, RESULT_W, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, and those that a kernel lists
+// below. Source and result are those of `correlate_small`; in `weight_grad_small` they are x and y.
 //
-// What takes time here is waiting: for the launch, for memory once, and for instructions. So a block asks for all that
-// it needs at once, keeps it in shared memory with zeros around the images, and computes with few instructions.
+// The time goes into latencies: of the launch, of one read of memory, and of instructions. So a block issues all its
+// loads at once, keeps the images padded with zeros in shared memory, and computes with few instructions.
 
 #define KERNEL (KERNEL_H * KERNEL_W)
 
 INLINE constexpr int round_up(int n, int to) { return (n + to - 1) / to * to; }
 INLINE constexpr int ceil_div(int n, int by) { return n > 0 ? (n + by - 1) / by : -(-n / by); }
-// The largest power of two that divides n, at most 4: elements that are read or written together.
+// The number of elements that are read or written together: the largest power of two that divides n, at most 4.
 INLINE constexpr int vector_of(int n) { return n % 4 == 0 ? 4 : n % 2 == 0 ? 2 : 1; }
 
-// COUNT neighbors in shared memory, aligned to V of them; up to V − 1 more are read.
+// Loads COUNT adjacent elements of shared memory, aligned to V elements; up to V − 1 more are read.
 template <int COUNT, int V> INLINE void load(R (&to)[(COUNT + V - 1) / V * V], const R* from) {
     #pragma unroll
     for (int i = 0; i < COUNT; i += V) {
@@ -32,9 +32,9 @@ template <int COUNT, int V> INLINE void load(R (&to)[(COUNT + V - 1) / V * V], c
     }
 }
 
-// PLANES × ITEMS values that THREADS threads ask for before the first of them uses one. A thread takes the same items
-// of several planes, so that most of what it computes to find them it computes once. There are no branches around
-// loads, which would wait for one another: who has none asks for another's.
+// PLANES × ITEMS values that THREADS threads load before any of them is used. A thread takes the same items of
+// several planes, so that it computes most of their offsets once. Loads are not in branches, which would serialize
+// them: a thread without an item loads another thread's.
 template <typename Value, int PLANES, int ITEMS, int THREADS> struct Batch {
     static constexpr int AT_ONCE = THREADS / ITEMS == 0 ? 1 : THREADS / ITEMS < PLANES ? THREADS / ITEMS : PLANES;
     static constexpr int PLANE_STEPS = (PLANES + AT_ONCE - 1) / AT_ONCE, ITEM_STEPS = (ITEMS + THREADS - 1) / THREADS;
@@ -68,12 +68,12 @@ template <typename Value, int PLANES, int ITEMS, int THREADS> struct Batch {
     }
 };
 
-// How many elements of a row of `width` are read together.
+// The number of elements of a row of `width` that are read together.
 INLINE constexpr int together(int width) { return ALIGNED ? vector_of(width) : 1; }
 
 template <int V> INLINE Pack<T, V> neighbors(const T* from) { return *reinterpret_cast<const Pack<T, V>*>(from); }
 
-// Neighbors, and what says which of them count: with a mask, those for which it is not at most zero; 0 for the others.
+// Adjacent elements. With a mask, those whose mask is at most zero count as 0.
 template <int V> struct Masked {
     Pack<T, V> x, mask;
     INLINE Masked of(const T* x, const T* mask) {
@@ -85,8 +85,8 @@ template <int V> struct Masked {
     }
 };
 
-// Zeros around the pixels of COUNT planes in shared memory. A plane is HEIGHT × WIDTH places, its pixels are SOURCE_H ×
-// SOURCE_W of them, from (TOP, LEFT) on. `at(plane, y)` is where a row of places begins.
+// Writes zeros around the pixels of COUNT planes in shared memory. A plane has HEIGHT × WIDTH elements; SOURCE_H ×
+// SOURCE_W of them are pixels, from (TOP, LEFT) on. `at(plane, y)` is the offset of a row.
 template <int COUNT, int HEIGHT, int WIDTH, int TOP, int LEFT, int THREADS, typename At>
 INLINE void surround(R* to, At at) {
     #pragma unroll 1
@@ -104,21 +104,21 @@ INLINE void surround(R* to, At at) {
 // ---- correlate_small ------------------------------------------------------------------------------------------------
 #ifdef KERNEL_correlate_small
 
-// Further constants: TRANSPOSED, HAS_BIAS, RELU, HAS_MASK (of x); PIXELS × TILE_ROWS results of a thread, or,
-// transposed, as many times STRIDE_H × STRIDE_W; BLOCK_ROWS result channels of a block; PARTS threads of a result, a
-// power of two.
+// Further constants: TRANSPOSED, HAS_BIAS, RELU, HAS_MASK (of x). A thread computes PIXELS × TILE_ROWS results, times
+// STRIDE_H × STRIDE_W if transposed; a block computes BLOCK_ROWS result channels; PARTS threads, a power of two,
+// share a result.
 
-// A transposed correlation with stride s computes s result rows, or columns, for each source row: `CELL`. Its source
-// place of result place p = q · s + a and tap k is q + o where a + padding − k = o · s, and q · stride + o for o = k −
-// padding otherwise; o goes from LOW to HIGH.
+// One axis. Result p = q · CELL + a reads source q · SCALE + o for each tap, where o goes from LOW to HIGH. Without
+// TRANSPOSED, CELL is 1, SCALE is the stride and o = tap − padding. A transposed correlation with stride s has CELL =
+// s, SCALE = 1 and o · s = a + padding − tap.
 template <int STRIDE, int PADDING, int TAPS, int SOURCE, int RESULT, int AT_ONCE> struct Axis {
     static constexpr int CELL = TRANSPOSED ? STRIDE : 1;
     static constexpr int SCALE = TRANSPOSED ? 1 : STRIDE;
     static constexpr int LOW = TRANSPOSED ? ceil_div(PADDING - TAPS + 1, STRIDE) : -PADDING;
     static constexpr int HIGH = TRANSPOSED ? (STRIDE - 1 + PADDING) / STRIDE : TAPS - 1 - PADDING;
     static constexpr int STRIPS = ceil_div(ceil_div(RESULT, CELL), AT_ONCE); // of AT_ONCE cells
-    static constexpr int SPAN = (AT_ONCE - 1) * SCALE + HIGH - LOW + 1;      // source places of a strip
-    static constexpr int PLACES = (STRIPS * AT_ONCE - 1) * SCALE + HIGH - LOW + 1; // of all, the first one's is LOW
+    static constexpr int SPAN = (AT_ONCE - 1) * SCALE + HIGH - LOW + 1;      // source elements of a strip
+    static constexpr int PLACES = (STRIPS * AT_ONCE - 1) * SCALE + HIGH - LOW + 1; // of all strips; the first is LOW
     INLINE constexpr int tap(int a, int o) { return TRANSPOSED ? a + PADDING - o * STRIDE : o + PADDING; }
 };
 typedef Axis<STRIDE_H, PADDING_H, KERNEL_H, SOURCE_H, RESULT_H, 1> Y;
@@ -126,7 +126,7 @@ typedef Axis<STRIDE_W, PADDING_W, KERNEL_W, SOURCE_W, RESULT_W, PIXELS> X;
 
 #define VECTOR vector_of(PIXELS * X::SCALE)
 #define PITCH round_up(X::PLACES, 4)
-// Neighboring threads read the same place of neighboring channels: these start in different banks.
+// Neighboring threads read the same element of neighboring channels, so channels start in different banks.
 #define PLANE (round_up(Y::PLACES * PITCH, 8) + 4)
 #define WEIGHTS_OF_CHANNEL (round_up(KERNEL * BLOCK_ROWS, 8) + 4)
 #define ITEMS (Y::STRIPS * X::STRIPS * (BLOCK_ROWS / TILE_ROWS))
@@ -134,8 +134,8 @@ typedef Axis<STRIDE_W, PADDING_W, KERNEL_W, SOURCE_W, RESULT_W, PIXELS> X;
 #define ACROSS (PIXELS * X::CELL)
 #define RESULTS (TILE_ROWS * Y::CELL * ACROSS)
 
-// Adds up COUNT values over LANES neighbors; each keeps an equal share of the sums, which begins at the number
-// returned. If they cannot be shared, all have them, and the number is −1 for all but one.
+// Sums COUNT values over LANES neighboring threads. Each keeps an equal share of the sums and returns the index of
+// its first one. If they cannot be shared equally, all threads have them, and all but one return −1.
 template <int COUNT, int LANES, int STEP = 1> INLINE int share_sums(R* x, u32 lane) {
     if constexpr (STEP == LANES) {
         return 0;
@@ -258,17 +258,17 @@ correlate_small(O* y, const T* x, const T* w, const T* b, const T* mask) {
 // ---- weight_grad_small ----------------------------------------------------------------------------------------------
 #ifdef KERNEL_weight_grad_small
 
-// Further constants: HAS_MASK (of ẏ), HAS_BIAS: behind ẇ there is ḃ[m] = Σ_{n, q} ẏ[n, m, q]; IMAGES that are in shared
-// memory at once; BLOCK_ROWS × BLOCK_CHANNELS results of a block, and TILE_ROWS of a warp, with all taps; PIXELS of a
-// thread at once; SPLITS warps that share the pixels; CLUSTER blocks that share the images, of which each adds up some
-// of the sums of all.
+// Further constants: HAS_MASK (of ẏ); HAS_BIAS: ẇ is followed by ḃ[m] = Σ_{n, q} ẏ[n, m, q]; IMAGES in shared memory
+// at once; a block computes BLOCK_ROWS × BLOCK_CHANNELS results with all taps, a warp TILE_ROWS of them, a thread
+// PIXELS at once; SPLITS warps share the pixels, and CLUSTER blocks the images. Each block of a cluster adds up a
+// part of all sums.
 
 #define STRIPS ceil_div(RESULT_W, PIXELS)
 #define COMBINATIONS (BLOCK_ROWS / TILE_ROWS * BLOCK_CHANNELS)
 #define THREADS (COMBINATIONS * SPLITS * WARP)
 #define SPAN ((PIXELS - 1) * STRIDE_W + KERNEL_W)
-// Strips, the positions of neighboring threads, start in different banks, as far as that is possible: source rows of
-// one remainder by the stride lie together.
+// Neighboring threads read neighboring strips, which start in different banks where possible: source rows with the same
+// remainder by the stride are adjacent.
 #define GRAD_PITCH (STRIPS * PIXELS + (PIXELS % 4 == 2))
 #define GRAD_PLANE (RESULT_H * GRAD_PITCH)
 #define GRAD_VECTOR (PIXELS % 4 == 0 ? 4 : 1)
@@ -284,7 +284,7 @@ INLINE constexpr int place_of_row(int y) {
 
 #define SUMS (TILE_ROWS * (KERNEL + HAS_BIAS))
 
-// The sums of COUNT values over a warp: one thread each calls `put(number, sum)`.
+// The sums of COUNT values over a warp. For each, one thread calls `put(index, sum)`.
 template <int COUNT, int DONE = 0, typename Put> INLINE void add_up_warp(R* x, u32 lane, Put put) {
     constexpr int REST = COUNT - DONE;
     if constexpr (REST > 0) {
@@ -295,9 +295,9 @@ template <int COUNT, int DONE = 0, typename Put> INLINE void add_up_warp(R* x, u
     }
 }
 
-// Sums travel between the blocks of a cluster through shared memory: who sends writes into the receiver's, and the
-// receiver's gate opens when as many bytes have come as it expects. This needs no fence, which would wait for all
-// memory.
+// The blocks of a cluster exchange sums through shared memory. The sender writes into the receiver's memory, and the
+// receiver's gate (an mbarrier) opens when the expected number of bytes has arrived. This needs no fence, which would
+// wait for all memory operations.
 struct Gate { u64 state; };
 INLINE u32 address(const void* shared) { return u32(__cvta_generic_to_shared(shared)); }
 INLINE u32 of_block(u32 address, u32 block) {
@@ -305,7 +305,8 @@ INLINE u32 of_block(u32 address, u32 block) {
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
     return there;
 }
-// By one thread; others send after `all_blocks_are_ready`, which all threads of the cluster call after `announce`.
+// Called by one thread. Blocks send only after `all_blocks_are_ready`, which all threads of the cluster call after
+// `announce`.
 INLINE void expect(Gate* gate, u32 bytes) {
     u32 at = address(gate);
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(at) : "memory");
@@ -347,7 +348,7 @@ weight_grad_small(O* y, const T* x, const T* grad, const T* mask, u64 batch) {
     u64 of_block_images = (batch + CLUSTER - 1) / CLUSTER;
     u64 image = blockIdx.x * of_block_images, end = min(image + of_block_images, batch);
 
-    // Several rows are one where nothing lies between them.
+    // Rows without gaps between them are read as one.
     constexpr bool WITHOUT_GAPS = GRAD_PITCH == RESULT_W && ROWS % BLOCK_ROWS == 0;
     constexpr int V = together(SOURCE_W), OF_ROW = SOURCE_W / V;
     constexpr int GV = together(WITHOUT_GAPS ? BLOCK_ROWS * RESULT_H * RESULT_W : RESULT_W);
@@ -424,7 +425,7 @@ weight_grad_small(O* y, const T* x, const T* grad, const T* mask, u64 batch) {
         send(sum, of_block(address(to), owner), of_block(address(&gate), owner));
     });
 
-    wait_for(&gate); // so nobody's shared memory goes before all was received
+    wait_for(&gate); // also keeps blocks from exiting before all their sums have arrived
     for (u32 own = threadIdx.x; own < n_own; own += THREADS) {
         u32 i = own * CLUSTER + blockIdx.x, at = i % SUMS, c = first_channel + i / SUMS % BLOCK_CHANNELS;
         u32 m = first_row + i / SUMS / BLOCK_CHANNELS * TILE_ROWS;

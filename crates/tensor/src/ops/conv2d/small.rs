@@ -1,7 +1,7 @@
 //! Convolutions of small images on a device: how `small.cu` is compiled for a geometry, and launched.
 //!
-//! A [`Plan`] says how much a thread and a block compute, from the geometry and the element type alone: neither the batch
-//! nor the device matters, so results repeat bit for bit, and a last, smaller batch needs no other kernel.
+//! How much a thread and a block compute depends on the geometry and the element type alone. Batch and device do not
+//! matter, so results repeat bit for bit, and a last, smaller batch needs no other kernel.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -16,18 +16,19 @@ static CODE: Code =
 
 const WARP: usize = 32;
 const MOST_THREADS: usize = 512;
-/// Shared memory that every block can have; what the compiler adds is left.
+/// Shared memory that every block can have, less a reserve for the compiler.
 const SHARED_BYTES: usize = (48 << 10) - 512;
-/// Elements that a thread asks for before it uses the first.
+/// The most elements that a thread loads before it uses the first.
 const MOST_WAITING: usize = 48;
-/// Sums of a thread.
+/// The most sums of a thread.
 const MOST_SUMS: usize = 64;
 /// Blocks that share the images of a weight's gradient; any GPU with clusters allows this many.
 const CLUSTER: usize = 8;
-/// Blocks of the weight's gradient beside each other: with the cluster as many as a large GPU has multiprocessors.
+/// Clusters that compute the weight's gradient at the same time: their blocks are as many as a large GPU's
+/// multiprocessors.
 const TILES: usize = 16;
 
-/// A gradient, and the tensor that says where it counts: where that is above zero.
+/// A gradient, and a mask: the gradient counts as zero where the mask is at most zero.
 #[derive(Clone, Copy)]
 pub(super) struct Gradient<'a> {
     pub(super) numbers: CudaView<'a>,
@@ -48,7 +49,7 @@ struct Geometry {
 }
 
 impl Geometry {
-    /// None if the kernels of `small.cu` are not for such.
+    /// `None` if `small.cu` has no kernels for the geometry.
     fn new(d: &ConvDims, transposed: bool) -> Option<Geometry> {
         let undilated = [0, 1].iter().all(|&axis| d.dilation[axis] == 1 || d.kernel[axis] == 1);
         let padded_less = [0, 1].iter().all(|&axis| d.padding[axis] < d.kernel[axis]);
@@ -88,11 +89,12 @@ impl Geometry {
             .and(&ints(pair(["PADDING_H", "PADDING_W"], self.padding)))
     }
 
-    /// Result places of a cell, cells, and source places of all cells: `Axis` of `small.cu`.
+    /// `Axis` of `small.cu`: results per cell, cells, strips of `at_once` cells, and source elements that all strips
+    /// read.
     fn axis(&self, side: usize, at_once: usize) -> Axis {
         let [stride, padding, kernel] = [self.stride, self.padding, self.kernel].mapped(|both| both[side]);
         let (cell, scale, reach) = match self.transposed {
-            // From the first to the last source place of a cell; the padding is less than the kernel.
+            // The distance from the first to the last source element of a cell; the padding is less than the kernel.
             true => (stride, 1, padding.div_ceil(stride) + (kernel - 1 - padding) / stride),
             false => (1, stride, kernel - 1),
         };
@@ -123,7 +125,7 @@ fn power_of_two(n: usize) -> usize {
     (n / 2 + 1).next_power_of_two()
 }
 
-/// Rows of a thread: as many as do not leave many idle.
+/// Rows of a thread: 4 or 2 if at most a ninth of them is then unused, otherwise 1.
 fn tile_rows(rows: usize, most: usize) -> usize {
     [4, 2].into_iter().find(|&tile| tile <= most && rows.next_multiple_of(tile) * 8 <= rows * 9).unwrap_or(1)
 }
@@ -140,7 +142,7 @@ struct Correlation {
 }
 
 impl Correlation {
-    /// None if the geometry is not small. `size` is that of the type that is computed in.
+    /// `None` if the geometry is not small. `size` is that of the computing type.
     fn new(geometry: Geometry, size: usize, masked: bool) -> Option<Correlation> {
         let Geometry { channels, rows, .. } = geometry;
         let most_parts = if geometry.transposed { 8 } else { 16 };
@@ -151,7 +153,7 @@ impl Correlation {
         let tile_rows = tile_rows(rows, (32 / (pixels * cell)).max(1));
         let blocks = (rows * cell.min(2) / 8).max(1);
         let whole = rows.div_ceil(blocks).next_multiple_of(tile_rows);
-        // As many threads of a result as fit, then as many rows of a block.
+        // As many threads per result as fit, then as many rows per block.
         let halves = |n: usize| std::iter::successors(Some(n), |n| (*n > 1).then_some(n / 2));
         let candidates =
             halves(parts).flat_map(|parts| halves(whole / tile_rows).map(move |tiles| (parts, tiles * tile_rows)));
@@ -210,13 +212,13 @@ struct WeightGrad {
 }
 
 impl WeightGrad {
-    /// None if the geometry is not small. `size` is that of the type that is computed in.
+    /// `None` if the geometry is not small. `size` is that of the computing type.
     fn new(geometry: Geometry, size: usize) -> Option<WeightGrad> {
         let Geometry { channels, rows, .. } = geometry;
         let width = geometry.result[1];
         let pixels = width.div_ceil(width.div_ceil(8));
         let most = (40 / (geometry.kernel_area() + 1)).max(1);
-        // Few rows to a thread rather than few blocks.
+        // Fewer rows per thread are better than too few blocks.
         let few = |tile: usize| rows.div_ceil(tile) * channels < CLUSTER;
         let tile_rows = [4, 2].into_iter().find(|&tile| tile <= tile_rows(rows, most) && !few(tile)).unwrap_or(1);
         let plan = |images, block_rows, block_channels| {
@@ -234,7 +236,7 @@ impl WeightGrad {
         })
     }
 
-    /// With as many warps for the positions of each combination as there are some for.
+    /// With several warps for each combination if there are few combinations, but none without positions.
     fn with_splits(self) -> WeightGrad {
         let positions = self.images * self.geometry.result[0] * self.geometry.result[1].div_ceil(self.pixels);
         let splits = if self.combinations() < 4 { 8 / self.combinations() } else { 1 };
@@ -296,17 +298,17 @@ impl WeightGrad {
     }
 }
 
-/// Bytes of what elements are computed in.
+/// The size of the computing type.
 fn computing_bytes(dtype: DType) -> usize {
     dtype.computing().size()
 }
 
-/// Whether packs of four elements can be read, or written, at once.
+/// Whether the tensor is aligned to packs of four elements.
 fn is_aligned(view: &CudaView<'_>) -> bool {
     view.is_aligned(4 * view.dtype().size())
 }
 
-/// The result of [`forward`], or that of [`image_grad`], if the geometry is small; else nothing has happened.
+/// Launches [`forward`] or [`image_grad`]. Returns false, without launching anything, if the geometry is not small.
 fn correlate(
     device: &CudaDevice,
     op: &'static str,
@@ -330,15 +332,15 @@ fn correlate(
     let others = [x, weight, bias.unwrap_or(weight), mask.unwrap_or(x)].mapped(|view| view.argument());
     let [x_argument, weight, bias, mask] = others;
     let arguments = [out.argument(), x_argument, weight, bias, mask];
-    // SAFETY: the kernel takes these. `ConvDims` says that the sizes that it is compiled for belong together: it reads
-    // inside source, weight and, where there are such, bias and mask only, aligned as it was told, and writes each result
+    // SAFETY: the kernel takes these. The sizes of `ConvDims`, for which it is compiled, fit together: it reads only
+    // inside source, weight and, if there are any, bias and mask, aligned as ALIGNED says, and writes each result
     // pixel of the images once.
     unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], "correlate_small"), constants, launch, &arguments)? };
     Ok(true)
 }
 
-/// The result, from image, weight and bias, with zeros for what is negative if `relu`; false, and nothing has happened,
-/// if the geometry is not small.
+/// The result, from image, weight and bias; with `relu`, negative results become zero. Returns false, without
+/// launching anything, if the geometry is not small.
 pub(super) fn forward(
     device: &CudaDevice,
     d: &ConvDims,
@@ -361,7 +363,7 @@ pub(super) fn image_grad(
     correlate(device, "conv2d_image_grad", (d, true), (grad, weight, None), false, out)
 }
 
-/// The gradient of the weight, and behind it that of the bias if `with_bias`, from the image and the gradient of the
+/// The gradient of the weight, followed by that of the bias if `with_bias`, from the image and the gradient of the
 /// result; as [`forward`].
 pub(super) fn weight_grad(
     device: &CudaDevice,
@@ -383,8 +385,8 @@ pub(super) fn weight_grad(
     let [x, grad, mask] = [image, numbers, mask.unwrap_or(numbers)].mapped(|view| view.argument());
     let arguments = [out.argument(), x, grad, mask, Argument::Value(&batch)];
     let (op, kernel) = ("conv2d_weight_grad", ([image.dtype(); 2], "weight_grad_small"));
-    // SAFETY: as in `correlate`; with a bias `out` has a place for each weight and each result channel, else for each
-    // weight. The device has clusters.
+    // SAFETY: as in `correlate`; `out` has an element for each weight and, with a bias, for each result channel. The
+    // device has clusters.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(), &arguments)? };
     Ok(true)
 }
@@ -393,7 +395,7 @@ fn has_clusters(device: &CudaDevice) -> bool {
     device.cuda().properties().compute_capability >= (9, 0)
 }
 
-/// Whether the forward pass and both gradients, with bias, relu and mask, are those of this file, for elements of that
+/// Whether this file computes the forward pass and both gradients, with bias, relu and mask, for elements of that
 /// type: then they can be fused.
 pub(super) fn is_small(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
     let size = computing_bytes(dtype);
@@ -409,7 +411,7 @@ pub(super) fn is_small(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool 
 mod tests {
     use super::*;
 
-    /// The geometries of a small network, and odd ones.
+    /// The geometries of a small network, and unusual ones.
     fn some() -> Vec<ConvDims> {
         let dims = |[in_channels, out_channels]: [usize; 2],
                     in_size: [usize; 2],

@@ -1,6 +1,7 @@
-//! The transposed convolution: a convolution's gradient of its image, as an operation of its own.
+//! The transposed convolution: the image gradient of a convolution, as an operation of its own.
 //!
-//! An image of the transposed convolution is the result of the convolution, and the other way round; the weight is the same.
+//! The image of the transposed convolution is the result of that convolution, and its result is that convolution's
+//! image; the weight is the same.
 
 use pagelock_cuda::library::ConvolutionKind;
 
@@ -23,13 +24,13 @@ const OP: &str = "conv_transpose2d";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConvTranspose2dOptions {
-    /// Distance between the places of neighboring pixels in the result, `[vertical, horizontal]`.
+    /// Distance in the result between the kernels of neighboring pixels, `[vertical, horizontal]`.
     pub stride: [usize; 2],
     /// Rows and columns of the result that are left out on each side.
     pub padding: [usize; 2],
-    /// Rows and columns that the result has more, at the bottom and on the right; below the stride.
+    /// Additional rows at the bottom and columns on the right of the result; below the stride.
     pub output_padding: [usize; 2],
-    /// Groups of channels that do not see each other.
+    /// The number of groups of channels; each is convolved separately.
     pub groups: usize,
     /// Distance between neighboring taps of the kernel.
     pub dilation: [usize; 2],
@@ -59,13 +60,13 @@ impl ConvTranspose2dOptions {
         ConvTranspose2dOptions { padding: [padding; 2], ..self }
     }
 
-    /// As many more rows and columns.
+    /// That number of additional rows and columns.
     #[must_use]
     pub fn output_padding(self, output_padding: usize) -> ConvTranspose2dOptions {
         ConvTranspose2dOptions { output_padding: [output_padding; 2], ..self }
     }
 
-    /// As many groups of channels.
+    /// That number of groups of channels.
     #[must_use]
     pub fn groups(self, groups: usize) -> ConvTranspose2dOptions {
         ConvTranspose2dOptions { groups, ..self }
@@ -77,7 +78,7 @@ impl ConvTranspose2dOptions {
         ConvTranspose2dOptions { dilation: [dilation; 2], ..self }
     }
 
-    /// The operation and its result's channels; the one place that rejects shapes.
+    /// The operation. This is the only place that checks its shapes.
     fn op(&self, image: &Shape, weight: &Shape) -> Result<ConvolutionOp> {
         let [batch, in_channels, in_h, in_w] = **image else {
             let expected = "it must be [batch, channels, height, width]; reshape or unsqueeze it";
@@ -129,8 +130,8 @@ fn out_size(size: usize, kernel: usize, [stride, padding, output_padding, dilati
 }
 
 impl Tensor {
-    /// Puts `weight`, times each pixel, at the pixel's place and adds up: what [`conv2d`](Tensor::conv2d) of the same geometry
-    /// has as its gradient of the image, and so a layer that makes images larger.
+    /// Adds up copies of `weight`, one for each pixel, multiplied by the pixel and placed `stride` apart. This is the
+    /// image gradient of [`conv2d`](Tensor::conv2d) with the same geometry, and as a layer makes images larger.
     ///
     /// - `self`: `[batch, in_channels, height, width]`
     /// - `weight`: `[in_channels, out_channels / groups, kernel_h, kernel_w]`

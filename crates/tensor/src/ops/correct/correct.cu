@@ -1,5 +1,5 @@
-// correct += how many of the rows [n, classes] of x have their largest number where the label says;   total += n.
-// Of equal numbers the first counts as larger, and a NaN is larger than any number. A warp has a row.
+// correct += the number of rows of x [n, classes] whose largest number is at their label;   total += n.
+// Of equal numbers the first counts as larger, and a NaN is larger than any number. One warp per row.
 
 #define THREADS 256
 #define WARP 32
@@ -10,7 +10,7 @@ count(i64* correct, i64* total, const T* x, const i64* labels, u64 n, u64 classe
     begin();
     u64 row = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     x += row < n ? row * classes : 0;
-    // Both at once: a few classes are all read before the label is known.
+    // Both loads are in flight at once: lanes load the first classes before they know the label.
     R first = row < n && lane < classes ? real(x[lane]) : R(0);
     u64 label = row < n ? u64(labels[row]) : classes;
     R own = __shfl_sync(EVERYONE, first, int(label % WARP));
@@ -26,7 +26,7 @@ count(i64* correct, i64* total, const T* x, const i64* labels, u64 n, u64 classe
     int right = __syncthreads_count(is_right);
     typedef unsigned long long Count;
     if (threadIdx.x > 0) return;
-    // Integers: the order does not matter. Neither waits for the number that is there.
+    // The order of atomic additions does not matter for integers.
     if (right > 0) atomicAdd(reinterpret_cast<Count*>(correct), Count(right));
     if (blockIdx.x == 0) atomicAdd(reinterpret_cast<Count*>(total), Count(n));
 }

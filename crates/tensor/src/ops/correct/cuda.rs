@@ -1,4 +1,4 @@
-//! Right answers counted on a device: the kernel of `correct.cu`.
+//! Counting correct predictions on a device: the kernel of `correct.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -15,8 +15,8 @@ static CODE: Code = Code { name: "correct", text: include_str!("correct.cu") };
 const THREADS: usize = 256;
 const WARP: usize = 32;
 
-/// Adds to both counts, of `i64`; `scores`, `[n, classes]`, and `labels`, `[n]` of `i64`, have elements and no gaps; all are on the device
-/// and in different storages.
+/// Adds to both counts, which are `i64`. `scores`, `[n, classes]`, and `labels`, `[n]` of `i64`, are contiguous and
+/// not empty. All tensors are on the device, in different storages.
 pub(super) fn add_correct(
     op: &'static str,
     device: &CudaDevice,

@@ -1,4 +1,4 @@
-//! [`add_correct_`]: right answers of a classifier, counted where they are.
+//! [`add_correct_`]: counts a classifier's correct predictions on the device where they are.
 
 mod cuda;
 
@@ -12,13 +12,13 @@ use crate::tensor::Tensor;
 
 const OP: &str = "add_correct_";
 
-/// Adds to `correct` how many rows of scores have their largest number where the label says, and to `total` how many rows there are: on
-/// a GPU in one kernel. Of equal scores the first counts as larger, and a NaN is larger than any number, as
-/// [`argmax`](Tensor::argmax) has it.
+/// Adds to `correct` the number of rows of scores whose largest score is at their label, and to `total` the number of
+/// rows, on a GPU in one kernel. As in [`argmax`](Tensor::argmax), the first of equal scores counts as larger, and
+/// NaN is larger than any number.
 ///
 /// - `correct`, `total`: one integer each
 /// - `scores`: `[n, classes]`
-/// - `labels`: `[n]`; one that is no class is never right
+/// - `labels`: `[n]`; rows whose label is no class count as wrong
 ///
 /// # Examples
 /// ```

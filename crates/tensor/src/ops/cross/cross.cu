@@ -1,5 +1,4 @@
-// The vector products along a dimension of size 3 of x and y, which lie as [outer, 3, inner] without gaps. One thread for each
-// vector.
+// out = x × y along dimension 1 (cross product).   x, y, out: [outer, 3, inner], contiguous.   One thread per vector.
 struct Sizes { u64 vectors, inner; };
 
 extern "C" __global__ void cross(T* out, const T* x, const T* y, Sizes sizes) {

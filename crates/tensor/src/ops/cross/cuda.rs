@@ -1,4 +1,4 @@
-//! Products of vectors on a device: the kernel of `cross.cu`.
+//! Cross products on a device: the kernel of `cross.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -13,7 +13,7 @@ static CODE: Code = Code { name: "cross", text: include_str!("cross.cu") };
 
 const THREADS: usize = 256;
 
-/// Of tensors without gaps, of one shape and precision.
+/// The cross products of contiguous tensors of one shape and precision.
 pub(super) fn on_device(device: &CudaDevice, [x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
     let vectors = lines.outer * lines.inner;
     count(OP, vectors.div_ceil(THREADS))?;

@@ -1,4 +1,4 @@
-//! Products of vectors in three dimensions.
+//! Cross products of vectors with three components.
 
 mod cuda;
 
@@ -28,7 +28,7 @@ pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
     products(&x, &y, at)
 }
 
-/// Of tensors of one shape, precision and device.
+/// The cross products of tensors of one shape, precision and device.
 fn products(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
     let (left, right, lines) = (x.gap_free()?, y.gap_free()?, Lines::along(dim, x.shape()));
     let out = match common_device(OP, &[x, y])? {
@@ -38,7 +38,7 @@ fn products(x: &Raw, y: &Raw, dim: usize) -> Result<Raw> {
     Ok(record(OP, Cross { dim }, [Some(x), Some(y)], out))
 }
 
-/// Of tensors without gaps.
+/// The cross products of contiguous tensors on the CPU.
 fn on_host([x, y]: [&Raw; 2], lines: Lines) -> Result<Raw> {
     on_cpu(OP, [Some(x), Some(y)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };

@@ -2,18 +2,18 @@
 //
 // loss[r] = log Σ_c exp(x[r, c]) − x[r, target[r]]          ẋ[r, c] = (exp(x[r, c]) / Σ_c exp(x[r, c]) − [c = target[r]]) · ẏ[r]
 //
-// LANES neighboring threads (a power of two, at most a warp) compute a row; where that many are enough, each has one class,
-// which it reads once. Halves are computed in f32. `cuda.rs` writes LANES in front of this.
+// LANES neighboring threads (a power of two, at most a warp) compute a row. If there are no more classes than LANES,
+// each thread has one class, which it reads once. Halves are computed in f32. `cuda.rs` defines LANES.
 
 struct Rows {
     u64 rows, classes;
-    u64 factor;     // of the losses' sum, or of the gradient: the bytes of an R
-    u64 grad_step;  // from one row's gradient to the next: 1, or 0 if there is one for all
+    u64 factor;     // multiplies the sum of losses, or the gradient; the bits of an R
+    u64 grad_step;  // the distance between the gradients of rows: 1, or 0 if all rows share one
 };
 
 INLINE R larger(R a, R b) { return b > a || is_nan(b) ? b : a; }
 
-// What the threads of a row know of it: `mine`, a thread's first element, the largest one, and Σ exp(x[c] − largest).
+// For the threads of a row: `mine`, a thread's first element; the row's largest element; and Σ exp(x[c] − largest).
 struct Scale { R mine, largest, sum; };
 INLINE Scale scale_of(const T* x, const Rows& g) {
     u32 lane = threadIdx.x % LANES;
@@ -31,7 +31,7 @@ INLINE R loss_of(const T* x, i64 right, const Scale& scale, const Rows& g, Fault
     return log(scale.sum) - ((right < LANES ? score : real(x[right])) - scale.largest);
 }
 
-// The gradient of a row, each thread its share.
+// Writes the gradient of a row; each thread writes every LANES-th class.
 INLINE void write_grad(T* dx, const T* x, i64 right, const Scale& scale, R factor, const Rows& g) {
     u64 c = threadIdx.x % LANES;
     R share = R(1) / scale.sum;
@@ -40,7 +40,7 @@ INLINE void write_grad(T* dx, const T* x, i64 right, const Scale& scale, R facto
 }
 
 #ifdef KERNEL_losses
-// One loss for each row. Groups behind the last row compute it again.
+// One loss for each row. Groups of threads beyond the last row compute the last row again.
 extern "C" __global__ void losses(O* y, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     u64 row = min(wide_thread_number() / LANES, g.rows - 1);
@@ -51,7 +51,7 @@ extern "C" __global__ void losses(O* y, const T* x, const i64* target, Fault* fa
 
 #endif
 #ifdef KERNEL_total
-// The losses' sum times the factor, by one block, and with HAS_GRAD its gradient.
+// The sum of losses times the factor, by one block, and with HAS_GRAD its gradient.
 extern "C" __global__ void __launch_bounds__(1024) total(O* y, T* dx, const T* x, const i64* target, Fault* fault, u64 site, Rows g) {
     begin();
     __shared__ R sums[1024];

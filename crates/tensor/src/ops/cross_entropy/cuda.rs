@@ -1,5 +1,5 @@
-//! Cross entropy on a device: one kernel for a loss, one for its gradient, of `cross_entropy.cu` or, where there are many
-//! classes, of `long_rows.cu`.
+//! Cross entropy on a device: one kernel for the loss and one for its gradient, in `cross_entropy.cu` or, for many
+//! classes, in `long_rows.cu`.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -35,7 +35,7 @@ const LONG: usize = 1024;
 const THREADS: u32 = 128;
 /// The longest packs.
 const PACK_BYTES: usize = 16;
-/// Threads of the one block that adds up all losses.
+/// The most threads of the block that adds up all losses.
 const TOTAL_THREADS: usize = 1024;
 
 /// `Rows` of `cross_entropy.cu`.
@@ -54,8 +54,8 @@ impl Rows {
         Rows { rows: rows as u64, classes: classes as u64, factor, grad_step: grad_step as u64 }
     }
 
-    /// Whether more than a warp shares a row. A batch that one block computes, gradient and all, keeps to `cross_entropy.cu`, so
-    /// that its gradient has the same bits whenever it is computed.
+    /// Whether more than a warp shares a row. A batch whose loss and gradient one block computes always uses
+    /// `cross_entropy.cu`, so that its gradient has the same bits whether it is computed with the loss or later.
     fn are_long(&self) -> bool {
         self.classes as usize >= LONG && (self.rows * self.classes) as usize > ONE_BLOCK
     }
@@ -73,7 +73,7 @@ impl Rows {
         Constants::of(&[("LANES", self.lanes() as i32)])
     }
 
-    /// Threads for each row.
+    /// A launch with [`lanes`](Self::lanes) threads for each row.
     fn launch(&self, op: &'static str) -> Result<Launch> {
         count(op, self.threads().div_ceil(THREADS as usize))?;
         Ok(Launch::covering(self.threads(), THREADS))
@@ -84,13 +84,13 @@ fn indexed(x: CudaView<'_>) -> Indexed {
     Indexed { op: "cross_entropy", dim: 1, shape: *x.shape() }
 }
 
-/// Whether rows are so long that a kernel reads them more than once.
+/// Whether rows are too long for registers, so that a kernel reads them more than once.
 pub(super) fn reads_rows_again(x: CudaView<'_>) -> bool {
     Rows::new(x, 0, 0).are_long()
         && !cuda::RowPlan::new(x.shape()[1], x.dtype(), 1, |bytes| x.is_aligned(bytes)).is_kept()
 }
 
-/// One loss for each row, and its scale, if there is room for it: the largest element, and Σ exp(x − largest).
+/// One loss for each row and, if `scales` is given, the row's scale: its largest element, and Σ exp(x − largest).
 pub(super) fn losses(
     device: &CudaDevice,
     x: CudaView<'_>,
@@ -116,7 +116,7 @@ pub(super) fn losses(
     })
 }
 
-/// How long rows are shared, and how many there are of what length.
+/// The plan and launch for long rows, then the arguments: the number of rows and their length.
 fn long_rows(
     op: &'static str,
     x: CudaView<'_>,
@@ -129,7 +129,7 @@ fn long_rows(
     Ok((plan, launch, (rows as u64).to_ne_bytes(), count(op, n)?.to_ne_bytes()))
 }
 
-/// [`losses`] of many classes.
+/// [`losses`] for many classes.
 fn long_losses(
     device: &CudaDevice,
     x: CudaView<'_>,
@@ -145,12 +145,12 @@ fn long_losses(
         let constants = plan.constants().and(&[("HAS_SCALES", scales.is_some().into())]);
         let scales = scales.map_or(x.argument(), CudaOut::into_argument);
         let arguments = [out.argument(), scales, x.argument(), target.argument(), fault, site, rows, n];
-        // SAFETY: as in `losses`; packs begin where they may; scales, if there are any, are two for each row.
+        // SAFETY: as in `losses`; packs are aligned; scales, if there are any, are two for each row.
         unsafe { LONG_ROWS.launch_for(device, op, kernel, constants, launch, &arguments) }
     })
 }
 
-/// The sum of all losses, times a factor, and the gradient of that, if there is room for it.
+/// The sum of all losses times a factor and, if `grad` is given, its gradient.
 pub(super) fn total(
     device: &CudaDevice,
     x: CudaView<'_>,
@@ -174,7 +174,8 @@ pub(super) fn total(
     })
 }
 
-/// The gradient of `x`, of which rows may have scales, from that of the loss or the losses, which is 1 if there is none.
+/// The gradient of `x`, from that of the loss or the losses, which is 1 if it is `None`. Scales of long rows may be
+/// given.
 pub(super) fn grad(
     device: &CudaDevice,
     (x, scales): (CudaView<'_>, Option<CudaView<'_>>),
@@ -198,13 +199,13 @@ pub(super) fn grad(
         let constants = plan.constants().and(&has_grad).and(&[("HAS_SCALES", scales.is_some().into())]);
         let scales = scales.unwrap_or(x).argument();
         let arguments: cuda::Arguments<'_> = tensors.into_iter().chain([scales]).chain(sizes).collect();
-        // SAFETY: as below; packs begin where they may; scales, if there are any, are two for each row.
+        // SAFETY: as below; packs are aligned; scales, if there are any, are two for each row.
         return unsafe { LONG_ROWS.launch_for(device, op, kernel, constants, launch, &arguments) };
     }
     let (launch, constants) = (rows.launch(op)?, rows.constants().and(&has_grad));
     let [dx, x, dy, target] = tensors;
     let arguments = [dx, x, dy, target, Argument::Value(bytemuck::bytes_of(&rows))];
-    // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, grad, if there is
-    // one, that too or, with a step of 0, one.
+    // SAFETY: the kernel takes these; x and out have rows · classes elements, target one for each row, and grad, if
+    // it is given, one for each row or, with a step of 0, one.
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }

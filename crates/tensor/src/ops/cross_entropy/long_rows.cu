@@ -1,13 +1,13 @@
 // What `cross_entropy.cu` computes, for rows of many classes: the threads of a block share a row. Read `rows.cu` first.
 
-// Less than every float but −∞, which taken from itself is not a number.
+// The lowest finite number. −∞ would not do, since −∞ − (−∞) is NaN.
 #define LOWEST_FINITE R(sizeof(R) == 8 ? -1.7976931348623157e308 : -3.4028234663852886e38)
 
-// The largest element of a row, and Σ exp(x − largest). What is not a number makes the sum one of its kind.
+// The largest element of a row, and Σ exp(x − largest), which is NaN if an element is.
 struct Scale { R largest, sum; };
 INLINE Scale scale_of(Row<T>& row, u32 n) {
     R largest = -INFINITY, sum = 0;
-    if constexpr (PACKS == 0) { // memory is read once: a thread's sum is of powers less its largest element so far
+    if constexpr (PACKS == 0) { // reads memory once: a thread rescales its sum whenever its largest element grows
         largest = LOWEST_FINITE;
         each_pack(n, [&](int p, u32 i) {
             const R (&x)[V] = row.pack(p, i);
@@ -26,7 +26,7 @@ INLINE Scale scale_of(Row<T>& row, u32 n) {
 }
 
 #ifdef KERNEL_losses
-// With HAS_SCALES, scales[r] are what the gradient needs of a row.
+// With HAS_SCALES, scales[r] is written for the gradient.
 KERNEL losses(O* y, Scale* scales, const T* x, const i64* target, Fault* fault, u64 site, u64 rows, u32 n) {
     u64 r = row_number(rows);
     Row<T> row(x + r * n, n);

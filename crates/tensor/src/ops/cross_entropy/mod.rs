@@ -1,5 +1,5 @@
-//! Cross entropy of a batch, and its gradient: an operation each. On a device each is one kernel; for a small batch whose
-//! gradient will be needed, one kernel computes both.
+//! Cross entropy of a batch and its gradient, each an operation. On a device each is one kernel; for a small batch
+//! whose gradient will be needed, one kernel computes both.
 
 mod cuda;
 
@@ -22,13 +22,14 @@ use crate::shape::Shape;
 use crate::storage::FreshCuda;
 use crate::tensor::{Raw, Tensor};
 
-/// The most scores of which one block of a device's threads computes the loss: more take more blocks, and so two kernels.
+/// The most scores whose loss one block of threads computes on a device. More scores take several blocks, and so two
+/// kernels.
 const ONE_BLOCK: usize = 1 << 16;
 
 const GRADIENT: &str = "cross_entropy's gradient";
 
-/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`. Under autocast, kernels of devices read halves and
-/// write `f32`; on the CPU the scores are converted.
+/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`. Under autocast, CUDA kernels read
+/// halves and write `f32`; on the CPU the scores are converted.
 pub(super) fn cross_entropy(scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
     let precision = Precision::F32UnderAutocast;
     let to = autocast::wanted(precision, &[scores.raw()]).unwrap_or(scores.dtype());
@@ -52,7 +53,7 @@ fn loss_in(to: DType, scores: &Tensor, target: &Tensor<Int>, reduction: Reductio
     apply(CrossEntropy { labels, to, wants_grad, keeps_scales, made: Mutex::default() }, [scores])
 }
 
-/// The right classes, which nobody may change until the gradient was computed.
+/// The right classes, which must not change until the gradient is computed.
 #[derive(Clone)]
 struct Labels {
     target: Tensor<Int>,
@@ -61,7 +62,7 @@ struct Labels {
 }
 
 impl Labels {
-    /// What the sum of all losses, or each gradient, is multiplied by.
+    /// The factor of the sum of all losses, and of each gradient.
     fn factor(&self) -> f64 {
         match self.reduction {
             Reduction::Mean => 1.0 / self.target.len() as f64,
@@ -98,15 +99,15 @@ struct CrossEntropy {
     to: DType,
     /// Whether a device computes the gradient along with the loss.
     wants_grad: bool,
-    /// Whether a device keeps of long rows what their gradient needs to know.
+    /// Whether a device saves the scales of long rows for their gradient.
     keeps_scales: bool,
     made: Mutex<Made>, // guards nothing else
 }
 
-/// What a device makes along with the loss.
+/// The tensors that a device computes along with the loss.
 #[derive(Default)]
 struct Made {
-    /// Of a loss whose own gradient is 1, until it is asked for.
+    /// The gradient of `x` for a loss whose own gradient is 1, until `backward_of_one` takes it.
     grad: Option<Raw>,
     /// The largest element of each row, and Σ exp(x − largest).
     scales: Option<Raw>,
@@ -252,7 +253,7 @@ impl<R: Real> CpuKernel<R, 2> for CrossEntropyGrad {
 }
 
 impl CrossEntropy {
-    /// The same where the output's gradient is 1, on a device; not recorded.
+    /// The gradient of `x` on a device where the output's gradient is 1; not recorded.
     fn gradient_of_one(&self, device: &CudaDevice, x: &Raw) -> Result<Tensor> {
         let factor = constant(x.dtype(), self.labels.factor().into());
         let (x, scales) = (&x.gap_free()?, self.made().scales.clone());
@@ -266,7 +267,7 @@ impl CrossEntropy {
     }
 }
 
-/// Calls `f` with what a kernel sees of a tensor, or with none.
+/// Calls `f` with a kernel's view of the tensor, or with `None`.
 fn with_view<R>(tensor: Option<&Raw>, f: impl FnOnce(Option<CudaView<'_>>) -> R) -> R {
     match tensor {
         Some(tensor) => f(Some(tensor.storage.lock().cuda(&tensor.layout, tensor.dtype()))),

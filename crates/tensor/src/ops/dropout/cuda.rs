@@ -10,7 +10,7 @@ use crate::random::Draw;
 static CODE: Code =
     Code { name: "dropout", text: concat!(include_str!("../../random/random.cu"), include_str!("dropout.cu")) };
 
-/// Computes every element of `out`; both tensors have no gaps.
+/// Computes every element of `out`; both tensors are contiguous.
 pub(super) fn run(
     device: &CudaDevice,
     draw: Draw,

@@ -1,6 +1,6 @@
-// y[i] = x[i] · (u[i] ≥ p ? scale : 0), with u as `uniform` of `random.cu` makes it for f32.   x, y: contiguous.
+// y[i] = x[i] · (u[i] ≥ p ? scale : 0), with u from `uniform` of `random.cu` in f32.   x, y: contiguous.
 //
-// One thread per counter, which gives four numbers. Elements are asked for before these are computed.
+// One thread per counter, which gives four numbers. Elements are loaded before these are computed.
 
 extern "C" __global__ void dropout(
     T* y, const T* x, u64 n, u64 seed, u64 position, const u64* shift, u64 stream, f32 p, u64 scale

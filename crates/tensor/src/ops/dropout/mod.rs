@@ -1,5 +1,6 @@
-//! Dropout. What is dropped is a function of a place in a random sequence. A device computes that again for the gradient;
-//! on the CPU, where it takes ten times as long as reading the tensor, one bit per element is kept.
+//! Dropout. Which elements are dropped is a function of a position in a random sequence. A device computes it again
+//! for the gradient. On the CPU, where that takes ten times as long as reading the tensor, one bit per element is
+//! saved.
 
 mod cuda;
 
@@ -23,9 +24,9 @@ use crate::tensor::{Tensor, by_real};
 const OP: &str = "dropout";
 
 impl Tensor {
-    /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays
-    /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>). Where it fails, the
-    /// generator stays where it was.
+    /// Zeroes each element with probability `p` and divides the others by `1 − p`, so that the mean stays the same
+    /// (inverted dropout: Srivastava et al., 2014, <https://jmlr.org/papers/v15/srivastava14a.html>). If the call
+    /// fails, the generator does not advance.
     ///
     /// # Errors
     /// [`Error::Argument`] unless 0 ≤ `p` ≤ 1.
@@ -47,13 +48,13 @@ impl Tensor {
     }
 }
 
-/// Elements per block of bits: bit `b` of byte `i` of a block is that of element `b · BYTES + i`, so that neighbours are
-/// compared with the same bit of neighbouring bytes.
+/// Elements per block of bits. Bit `b` of byte `i` of a block belongs to element `b · BYTES + i`, so that neighboring
+/// elements use the same bit of neighboring bytes.
 const BLOCK: usize = 8 * BYTES;
-/// Bytes of a block; as many halves are widened together.
+/// Bytes of a block; also the number of halves that are widened together.
 const BYTES: usize = half::BLOCK;
 
-/// One bit per element: whether the random number is not below `p`.
+/// One bit per element: whether its random number is at least `p`.
 fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
     let mut out = Fresh::allocate("dropout", Shape::new(&[len.div_ceil(BLOCK) * BYTES])?, DType::U8)?;
     let computed = try_for_each_chunk_mut(out.bits::<u8>(), random::CHUNK / 8, |i, bytes| {
@@ -67,7 +68,7 @@ fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
     Ok(out.share().typed())
 }
 
-/// Sets the bits of numbers that are not below `p`, in whole blocks.
+/// Sets the bits of numbers that are at least `p`, in whole blocks.
 fn keep(p: f32, numbers: &[f32], bytes: &mut [u8]) {
     vectorized(
         #[inline(always)]
@@ -90,12 +91,12 @@ struct Dropout {
     scale: f64,
 }
 
-/// Which elements are not dropped.
+/// The elements that are not dropped.
 #[derive(Clone)]
 enum Mask {
-    /// Those whose bit is set, on the CPU: what [`kept`] gives.
+    /// On the CPU, those whose bit is set in the result of [`kept`].
     Kept(Tensor<Int>),
-    /// Those whose random number, which the device draws again, is not below `p`.
+    /// On a device, those whose random number is at least `p`; the device draws the numbers again.
     Drawn { p: f32, draw: Draw, device: CudaDevice },
 }
 
@@ -136,7 +137,8 @@ fn scale_all<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_
     });
 }
 
-/// Whole blocks of halves in the machine's registers, if it has any for them; returns how many elements these are.
+/// Scales whole blocks of halves with the machine's instructions for halves, if it has any. Returns the number of
+/// elements scaled.
 fn scale_halves<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_, R>) -> usize {
     let (Stored::Halves(x, half), StoredMut::Halves(out, _)) = (x, out) else { return 0 };
     let (x, out) = (x.as_chunks::<BLOCK>().0, out.as_chunks_mut::<BLOCK>().0);

@@ -9,10 +9,10 @@ use crate::inlined::Array;
 static CODE: Code = Code { name: "flip", text: include_str!("flip.cu") };
 
 const THREADS: usize = 128;
-/// Elements that a thread has.
+/// Elements per thread.
 const PER_THREAD: usize = 4;
 
-/// Along one dimension; both tensors have no gaps, and elements.
+/// Flips one dimension; both tensors are contiguous and not empty.
 pub(super) fn flip(device: &CudaDevice, x: CudaView<'_>, dim: usize, mut out: CudaOut<'_>) -> Result<()> {
     let (shape, elements) = (x.shape(), out.shape().elements());
     let inner: usize = shape[dim + 1..].iter().product();
@@ -22,6 +22,7 @@ pub(super) fn flip(device: &CudaDevice, x: CudaView<'_>, dim: usize, mut out: Cu
     let [elements, n, inner] = numbers.each_ref().mapped(|number| Argument::Value(number));
     let arguments = [out.argument(), x.argument(), elements, n, inner];
     let launch = Launch::covering(threads, THREADS as u32);
-    // SAFETY: the kernel takes these; both tensors have that many elements, of one type, and those of a dimension lie `inner` apart.
+    // SAFETY: the kernel takes these; both tensors have that many elements of one type, and `inner` is the stride of
+    // the dimension.
     unsafe { CODE.launch(device, "flip", ([x.dtype(); 2], "flip"), launch, &arguments) }
 }

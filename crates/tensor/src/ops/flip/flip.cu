@@ -2,13 +2,13 @@
 
 #define PER_THREAD 4
 
-// Where the element at `at` comes from.
+// The index in x of the element that goes to index `at` of y.
 template <typename Number> INLINE Number mirrored(Number at, Number n, Number inner) {
     Number i = (inner == 1 ? at : at / inner) % n;
-    return at + (n - 1 - 2 * i) * inner; // wraps around to what is before
+    return at + (n - 1 - 2 * i) * inner; // unsigned: a negative distance wraps around
 }
 
-// A thread has elements a block apart, and asks for all of them before it waits for the first.
+// A thread handles elements a block apart, and loads all of them before it uses the first.
 template <typename Number> INLINE void flip_elements(T* y, const T* x, Number elements, Number n, Number inner) {
     Number first = Number(blockIdx.x) * blockDim.x * PER_THREAD + threadIdx.x;
     T found[PER_THREAD];

@@ -9,10 +9,10 @@ use crate::error::Result;
 use crate::op::{Derivative, on_cpu, on_cuda};
 use crate::tensor::{Raw, Tensor, by_bits};
 
-/// A dimension that is named twice stays as it is.
+/// Reverses each of `dims`; a dimension that is listed twice stays as it is.
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
-    // On the CPU, elements are moved in the order in which they lie.
+    // On the CPU, elements are moved in their order in memory.
     if x.storage.device().is_cpu()
         && let Some(order) = x.layout.order()
     {

@@ -1,4 +1,4 @@
-//! Counts of numbers on a device: the kernels of `histogram.cu`.
+//! Histograms on a device: the kernels of `histogram.cu`.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -13,10 +13,10 @@ use crate::tensor::Raw;
 static CODE: Code = Code { name: "histogram", text: include_str!("histogram.cu") };
 
 const THREADS: usize = 256;
-/// Numbers that a thread counts, unless there are more than `MOST_BLOCKS` blocks of them.
+/// Numbers that a thread counts, unless that takes more than `MOST_BLOCKS` blocks.
 const PER_THREAD: usize = 16;
 const MOST_BLOCKS: usize = 1024;
-/// What every kernel may have of shared memory.
+/// The shared memory that every kernel can have.
 const SHARED_BYTES: usize = 48 << 10;
 
 /// `Counts` of `histogram.cu`.
@@ -30,8 +30,8 @@ struct Counts {
     most: f64,
 }
 
-/// Counts of numbers. Count `i` is of those equal to `i` or, with bounds, of those in part `i` of what is between the bounds, which is
-/// cut into equal parts.
+/// Counts the numbers of a tensor. Count `i` is the number of elements equal to `i` or, with bounds, in bin `i` of
+/// `places` equal bins between the bounds.
 pub(super) fn counts(
     op: &'static str,
     device: &CudaDevice,
@@ -54,7 +54,8 @@ pub(super) fn counts(
         let launch = Launch::covering(threads, THREADS as u32).shared_bytes(shared_bytes as u32);
         let counts = Argument::Value(bytemuck::bytes_of(&counts));
         let arguments = [out.argument(), inputs.cuda_view(0).argument(), counts];
-        // SAFETY: the kernels take these; `x` has `n` elements and no gaps, and `out` and shared memory have that many counters.
+        // SAFETY: the kernels take these; `x` is contiguous with `n` elements, and `out` and shared memory have
+        // `places` counters.
         unsafe { CODE.launch(device, op, ([x.dtype(); 2], kernel), launch, &arguments) }
     })
 }

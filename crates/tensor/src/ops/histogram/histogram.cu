@@ -1,8 +1,8 @@
-// Counts of numbers: counts[place] += how many numbers have that place. Counters begin at zero, and what has no counter is not
-// counted. Sums of integers do not depend on their order.
+// Histograms: counts[place] += the number of elements with that place.   counts: [places], zero at first;  x: [n].
+// Elements without a counter are not counted. Sums of integers do not depend on their order.
 //
-// count_numbers    a number is its place
-// count_bins       places are the parts of [least, most], as many as there are counters
+// count_numbers    the place of an element is its value
+// count_bins       the place of an element is its bin, of `places` equal bins of [least, most]
 
 #define THREADS 256
 
@@ -22,7 +22,7 @@ INLINE u64 place_of(T x, const Counts& g) {
 }
 #endif
 
-// Where counters fit into shared memory, each block has its own.
+// If the counters fit in shared memory, each block has its own.
 INLINE void count_all(i64* counts, const T* x, const Counts& g) {
     extern __shared__ u32 own[];
     u64 places = g.in_shared ? g.places : 0;

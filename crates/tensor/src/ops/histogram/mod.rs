@@ -1,4 +1,4 @@
-//! Counts of numbers.
+//! Histograms: [`Tensor::histc`] and [`Tensor::bincount`].
 
 mod cuda;
 
@@ -14,7 +14,7 @@ use crate::scratch;
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_num};
 
-/// Shows the elements of a vector, some at a time.
+/// Calls `visit` with the elements of a vector, a piece at a time.
 fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
     const PIECE: usize = 1 << 18;
     for start in (0..x.len()).step_by(PIECE) {
@@ -24,13 +24,13 @@ fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
 }
 
 impl Tensor {
-    /// How many elements are in each of `bins` equal parts of `[min, max]`; those outside count nowhere. If both bounds are
-    /// equal, they are the least and the largest element. In this tensor's precision. Waits for
-    /// a device that has to find these.
+    /// The number of elements in each of `bins` equal parts of `[min, max]`, in this tensor's precision. Elements
+    /// outside are not counted. If both bounds are equal, the least and the largest element are used instead, for
+    /// which the host waits for a device.
     ///
     /// # Errors
-    /// [`Error::Argument`] for 0 bins, bounds that are not finite, or in the wrong order; [`Error::Memory`] for more counts than the budget
-    /// has room for.
+    /// [`Error::Argument`] for 0 bins, or bounds that are not finite or in the wrong order; [`Error::Memory`] if the
+    /// counts do not fit the budget.
     pub fn histc(&self, bins: usize, min: f64, max: f64) -> Result<Tensor> {
         let flat = self.raw().without_node().reshape(&[-1])?.typed::<Float>();
         let (mut min, mut max) = (min, max);
@@ -50,7 +50,7 @@ impl Tensor {
             return counts.typed::<Int>().to_float_of(self.dtype());
         }
         let mut counted = Ok(());
-        // Behind the bins, one more for what is outside.
+        // One more counter after the bins, for the elements outside.
         let counts = Tensor::build(bins.saturating_add(1), |counts: &mut [i64]| {
             counts.set_to(0);
             let mut places = [0; PIECE];
@@ -75,7 +75,8 @@ impl Tensor {
 }
 
 impl Tensor<Int> {
-    /// How often each number from 0 on occurs, up to the largest, or at least up to `minlength`. Waits for a device.
+    /// How often each number from 0 to the largest element occurs; at least `minlength` counts. The host waits for a
+    /// device.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -84,7 +85,7 @@ impl Tensor<Int> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than a vector of numbers that are not negative; as [`Tensor::nonzero`].
+    /// [`Error::Argument`] unless this is a vector without negative numbers; as [`Tensor::nonzero`].
     pub fn bincount(&self, minlength: usize) -> Result<Tensor<Int>> {
         if self.rank() != 1 {
             return Err(Error::wrong_shape("bincount", "the tensor", self.shape(), "it must be a vector; flatten it"));
@@ -114,10 +115,10 @@ impl Tensor<Int> {
     }
 }
 
-/// So few counters are kept several times.
+/// Up to this many counters, several copies of them are used.
 const FEW: usize = 256;
 
-/// [`count_places`] by all threads, if there are few counters.
+/// [`count_places`] by several threads, if there are few counters.
 fn count_many<T: Copy + Sync>(
     numbers: &[T],
     place: impl Fn(T) -> usize + Sync + Copy,
@@ -145,9 +146,9 @@ fn count_many<T: Copy + Sync>(
     })
 }
 
-/// Adds to `counts[place]` how many of the numbers have this place.
+/// Adds to each `counts[place]` the number of elements with that place.
 fn count_places<T: Copy>(numbers: &[T], place: impl Fn(T) -> usize, counts: &mut [i64]) {
-    // A number need not wait until the counter of the one before it is written: that is in another table.
+    // Neighboring numbers use different tables, so that equal ones do not wait for each other's counter.
     let (fours, rest) = numbers.as_chunks::<4>();
     if counts.len() > FEW || fours.len() < FEW {
         return numbers.iter().for_each(|&number| counts[place(number)] += 1);

@@ -1,4 +1,4 @@
-//! Indexing on a device: the positions that the kernels of `index.cu` and `entries.cu` take, and their launches.
+//! Indexing on a device: launches of the kernels of `index.cu` and `entries.cu`.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
@@ -17,10 +17,10 @@ static ENTRIES: Code = Code {
 };
 
 const THREADS: u32 = 128;
-/// Elements that a thread of `gather` has.
+/// Elements per thread of `gather`.
 const PER_THREAD: usize = 4;
 
-/// An index tensor, and its stride along each dimension of the other tensor: 0 where all entries share an index.
+/// An index tensor, and its stride along each dimension of the other tensor; 0 along dimensions that share an index.
 #[derive(Clone, Copy)]
 pub(in crate::ops) struct Index<'a> {
     pub(in crate::ops) view: CudaView<'a>,
@@ -29,14 +29,14 @@ pub(in crate::ops) struct Index<'a> {
 }
 
 impl<'a> Index<'a> {
-    /// One index for each element.
+    /// An index tensor with one index for each element.
     pub(in crate::ops) fn of_elements(view: CudaView<'a>, dim: usize) -> Index<'a> {
         let mut strides = [0; MAX_RANK];
         strides[..view.strides().len()].copy_from(view.strides());
         Index { view, strides, dim }
     }
 
-    /// One-dimensional: one index for all elements of an entry.
+    /// A one-dimensional index tensor, with one index for all elements of an entry.
     pub(in crate::ops) fn of_entries(view: CudaView<'a>, dim: usize) -> Index<'a> {
         let mut strides = [0; MAX_RANK];
         strides[dim] = view.strides()[0];
@@ -88,13 +88,14 @@ pub(in crate::ops) struct Entries {
 }
 
 impl Entries {
-    /// Of `out` and `x`, and how many of each there are in front of the dimension.
+    /// The entries of `out` and `x`, and the product of the sizes before the dimension.
     pub(in crate::ops) fn new(out: &Shape, x: CudaView<'_>, dim: usize) -> (Entries, usize) {
         let [outer, inner] = [&out[..dim], &out[dim + 1..]].mapped(|sizes| sizes.iter().product::<usize>());
         (Entries { y_entries: out[dim] as u64, x_entries: x.shape()[dim] as u64, inner: inner as u64 }, outer)
     }
 
-    /// How many elements are copied at once: the most that divide every entry, are aligned, and have at most `most_bytes`.
+    /// The number of elements that are copied at once: the most that divide every entry, are aligned, and have at
+    /// most `most_bytes`.
     pub(in crate::ops) fn pack(&self, most_bytes: usize, x: CudaView<'_>, out: &CudaOut<'_>) -> usize {
         let size = x.dtype().size();
         let fits = |&pack: &usize| {
@@ -108,9 +109,9 @@ impl Entries {
     }
 }
 
-/// Bytes of an entry from which on it is copied as a whole.
+/// Entries of at least this many bytes are copied as a whole.
 const LONG_ENTRY: usize = 16;
-/// Packs that a thread of `select_entries` asks for at once.
+/// Packs that a thread of `select_entries` loads at once.
 const AT_ONCE: usize = 4;
 
 /// [`gather`] with one index for each entry of a dimension.
@@ -137,8 +138,8 @@ pub(super) fn select_entries(
         let rows = (rows as u64).to_ne_bytes();
         let [entries, rows] = [bytemuck::bytes_of(&entries), &rows].mapped(Argument::Value);
         let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, entries, rows];
-        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and begin where
-        // they may, and the index, which the kernel checks, has an element for each entry of `out`.
+        // SAFETY: the kernel takes these; `x` and `out` are contiguous and of these sizes, packs divide entries and
+        // are aligned, and the index, which the kernel checks, has an element for each entry of `out`.
         unsafe { ENTRIES.launch_for(device, op, kernel, Constants::of(&[("V", pack as i32)]), launch, &arguments) }
     })
 }

@@ -1,12 +1,13 @@
-// Whole entries of a dimension, which one index each names: y[…, j, …] = x[…, index[j], …], for contiguous x
-// [outer, x_entries, inner] and y [outer, y_entries, inner].
+// Copies whole entries of a dimension: y[…, j, …] = x[…, index[j], …], for contiguous x [outer, x_entries, inner] and
+// y [outer, y_entries, inner].
 //
-// `cuda.rs` writes V in front of this: elements of a pack, which divides `inner`; all entries begin where packs may.
+// `cuda.rs` defines V, the elements of a pack, which divides `inner`; all entries are aligned to packs.
 
 struct Entries { u64 y_entries, x_entries, inner; };
 
 #define AT_ONCE 4
-// An entry of y has blockDim.x threads, a block blockDim.y of them. A thread asks for AT_ONCE packs before it waits for the first.
+// A block copies blockDim.y entries of y with blockDim.x threads each. A thread loads AT_ONCE packs before it uses
+// the first.
 extern "C" __global__ void __launch_bounds__(128) select_entries(
     O* y, const T* x, const i64* index, Fault* fault, u64 site, Entries g, u64 rows) {
     begin();

@@ -1,8 +1,8 @@
 // y[…, j, …] = x[…, index[…, j, …], …]. `index_select` is this with an index that is the same along all dimensions but one;
-// `entries.cu` has kernels for that where nothing has gaps.
+// `entries.cu` has a kernel for it if all tensors are contiguous.
 
-// A thread has PER_THREAD elements of y, a block apart, and asks for all of them before it waits for the first. The walk is over
-// y, the index, and x without what the index says.
+// A thread handles PER_THREAD elements of y, a block apart, and loads all of them before it uses the first. The walk
+// gives offsets in y, in the index, and in x at index 0.
 #define PER_THREAD 4
 template <typename Number, typename AnyWalk>
 INLINE void gather_elements(O* y, const T* x, const i64* index, const AnyWalk& walk, u64 size, u64 stride, Fault* fault, u64 site) {

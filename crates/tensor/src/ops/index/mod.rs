@@ -1,5 +1,5 @@
-//! Selecting and scattering by index tensors. On the CPU indices are checked before any loop runs; on a device the kernels
-//! check them, and the host is told when it next reads from the device.
+//! Selecting and scattering by index tensors. On the CPU indices are checked before any loop runs. On a device the
+//! kernels check them, and the host gets the error when it next reads from the device.
 
 pub(super) mod cuda;
 
@@ -17,7 +17,7 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor, by_bits, by_num};
 
 impl<K: Kind> Tensor<K> {
-    /// The entries of a dimension that `index` (one-dimensional) names, in its order, repeated where it repeats.
+    /// The entries of a dimension at the indices in `index` (one-dimensional), in that order; indices may repeat.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -35,7 +35,8 @@ impl<K: Kind> Tensor<K> {
 
     /// One element of a dimension per element of `index`: `out[i][j] = self[i][index[i][j]]` for `dim` 1.
     ///
-    /// `index` has this tensor's rank, and no dimension but `dim` is larger than here; the result has its shape.
+    /// `index` has this tensor's rank, and is not larger than this tensor except in `dim`. The result has the shape
+    /// of `index`.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
@@ -64,7 +65,8 @@ impl<K: Numeric> Tensor<K> {
         added_to(self.raw(), source, dim, index.raw()).map(Raw::typed)
     }
 
-    /// This tensor with every entry of `source` added to that which `index` (one-dimensional) names for it. A copy.
+    /// A copy of this tensor in which every entry `j` of `source` is added to entry `index[j]`; `index` is
+    /// one-dimensional.
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -80,7 +82,7 @@ impl<K: Numeric> Tensor<K> {
         picks.added_to(self.raw(), source).map(Raw::typed)
     }
 
-    /// This tensor with `value` in the entries of a dimension that `index` (one-dimensional) names. A copy.
+    /// A copy of this tensor with `value` in the entries of a dimension at the indices in `index` (one-dimensional).
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -100,8 +102,8 @@ pub(super) fn same_dtype<'a>(op: &'static str, x: &Raw, source: &'a Raw) -> Resu
 }
 
 impl<K: Kind> Tensor<K> {
-    /// [`gather`](Tensor::gather) with an index that broadcasts against this tensor in every other dimension: what
-    /// [`argsort`](Tensor::argsort) or [`argmax_keepdim`](Tensor::argmax_keepdim) gave, taken.
+    /// [`gather`](Tensor::gather) with an index that broadcasts against this tensor in every other dimension, such as
+    /// a result of [`argsort`](Tensor::argsort) or [`argmax_keepdim`](Tensor::argmax_keepdim).
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or the shapes do not fit; [`Error::IndexOutOfRange`].
@@ -133,7 +135,8 @@ impl Raw {
         Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?.pick(self)
     }
 
-    /// The same with an index that names no element twice, so that there is nothing to add up in the derivative.
+    /// [`gather`](Self::gather) with an index that selects no element twice, so that its derivative has nothing to
+    /// add up.
     pub(crate) fn gather_once(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
         let picks = Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?;
@@ -146,7 +149,8 @@ pub(super) fn scatter_added(source: &Raw, dim: usize, index: &Raw, into: Shape) 
     scatter_added_own(source, dim, own_index("scatter_add", [source, source], index)?, into)
 }
 
-/// Zeros of shape `into`, to whose entry `index[j]` along `dim` entry `j` of `source` is added. The caller checked the shapes.
+/// Zeros of shape `into`, with each entry `j` of `source` added to entry `index[j]` along `dim`. The caller has
+/// checked the shapes.
 pub(super) fn entries_added(source: &Raw, dim: usize, index: &Raw, into: Shape) -> Result<Raw> {
     Picks::of_entries(&into, dim, index.clone())?.add(source)
 }
@@ -156,19 +160,19 @@ pub(super) fn added_to(x: &Raw, source: &Raw, dim: usize, index: &Raw) -> Result
     added_to_own(x, source, dim, own_index("scatter_add", [x, source], index)?)
 }
 
-/// [`scatter_added`] with an index that is in a storage of its own.
+/// [`scatter_added`] with an index in its own storage.
 pub(super) fn scatter_added_own(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<Raw> {
     let (picks, source) = picks_to_add(source, dim, index, into)?;
     picks.add_to_zeros(&source, true)
 }
 
-/// [`added_to`] with an index that is in a storage of its own.
+/// [`added_to`] with an index in its own storage.
 pub(super) fn added_to_own(x: &Raw, source: &Raw, dim: usize, index: Raw) -> Result<Raw> {
     let (picks, source) = picks_to_add(source, dim, index, *x.shape())?;
     picks.added_to(x, &source)
 }
 
-/// An index for each element as a vector, if it names whole entries of a tensor of that shape.
+/// An index for each element reduced to a vector, if it selects whole entries of a tensor of that shape.
 pub(super) fn entries_of(index: &Raw, dim: usize, x: &Shape) -> Result<Option<Raw>> {
     let (shape, strides) = (index.shape(), index.layout.strides());
     let is_whole = |at: usize| at == dim || shape[at] == x[at] && (shape[at] == 1 || strides[at] == 0);
@@ -179,7 +183,7 @@ pub(super) fn entries_of(index: &Raw, dim: usize, x: &Shape) -> Result<Option<Ra
     others.try_fold(index.clone(), |index, at| index.select(at as isize, 0)).map(Some)
 }
 
-/// The part of the source that the index has places for, and these places.
+/// The part of `source` that is as large as the index, and the elements to which it is added.
 fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Picks, Raw)> {
     let picks = Picks::of_elements(&into, dim, index)?;
     if source.rank() != into.rank()
@@ -205,7 +209,8 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
     Picks { way: Way::Elements, dim, index, shapes, is_once: false }.add(source.raw()).map(Raw::typed)
 }
 
-/// The index without gaps. Where a derivative will need it, in a storage that in-place changes do not share.
+/// The index, contiguous. If a derivative will need it, it is copied to a storage that in-place operations cannot
+/// change.
 pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Result<Raw> {
     let is_kept = is_grad_enabled() && inputs.iter().any(|input| input.node.is_some());
     match index.dtype() {
@@ -214,7 +219,7 @@ pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Res
     }
 }
 
-/// The index without gaps, perhaps in the storage that it has: a derivative keeps it with its version.
+/// The index, contiguous, possibly in its own storage: a derivative saves the version of that storage with it.
 fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     common_device(op, &[x, index])?;
     match index.dtype() {
@@ -224,7 +229,7 @@ fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     }
 }
 
-/// Every index is below the size of dimension `dim`, and none negative.
+/// Checks that every index is below the size of dimension `dim`, and not negative.
 pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &Shape) -> Result<()> {
     if cpu::all_below(index, shape[dim]) {
         return Ok(());
@@ -234,13 +239,13 @@ pub(crate) fn check_range(op: &'static str, index: &[i64], dim: usize, shape: &S
     first.map_or(Ok(()), |index| Err(Error::IndexOutOfRange { op, index, dim, shape: *shape, from_end: false }))
 }
 
-/// What is picked from a tensor along a dimension. To pick and to add to what was picked are each other's derivatives.
+/// A selection of elements along a dimension. Picking the elements, and adding to them, are each other's derivatives.
 #[derive(Clone)]
 struct Picks {
     way: Way,
     dim: usize,
     index: Raw,
-    /// Of the tensor, and of what is picked from it.
+    /// The shapes of the tensor, and of the picked elements.
     shapes: [Shape; 2],
     /// Whether no element is picked twice.
     is_once: bool,
@@ -250,7 +255,7 @@ struct Picks {
 enum Way {
     /// Whole entries of the dimension: `index_select`.
     Entries,
-    /// One element for each of the index: `gather`.
+    /// One element for each element of the index: `gather`.
     Elements,
 }
 
@@ -302,7 +307,7 @@ impl Picks {
         Ok(record(op, Picked { op, index, picks: self }, [Some(x)], out))
     }
 
-    /// `x` with each element of `source` added where it would be picked. The index is checked here.
+    /// `x` with each element of `source` added to the element that its index picks. Checks the index.
     fn added_to(self, x: &Raw, source: &Raw) -> Result<Raw> {
         if !x.storage.device().is_cpu() {
             return x.add(&self.add_to_zeros(source, true)?);
@@ -318,7 +323,7 @@ impl Picks {
         Ok(record(op, AddPicked(self), [Some(x), Some(source)], out))
     }
 
-    /// The first input added at the second, to `base` or to zeros.
+    /// Adds the first input at the indices of the second, to `base` or to zeros.
     fn run_on_cpu<T: Num, const N: usize>(
         &self,
         inputs: &LockedInputs<'_, N>,
@@ -351,7 +356,8 @@ impl Picks {
         }
     }
 
-    /// Zeros, with each element of `x` added where it would be picked. On the CPU the index is in range.
+    /// Zeros, with each element of `x` added to the element that its index picks. On the CPU, the index must be in
+    /// range.
     fn add(self, x: &Raw) -> Result<Raw> {
         self.add_to_zeros(x, false)
     }

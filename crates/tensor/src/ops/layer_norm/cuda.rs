@@ -18,14 +18,14 @@ static CODE: Code = Code {
     ),
 };
 
-/// Blocks that add up gradients of parameters, and threads where blocks are small: constants, since sums must not depend on
-/// the device.
+/// The most blocks that add up gradients of parameters, or the most threads if blocks are small. Constants, since
+/// sums must not depend on the device.
 const SUMMING_BLOCKS: usize = 256;
 const SUMMING_THREADS: usize = 64 << 10;
 /// Columns of a block of `layer_norm_parameters`.
 const BLOCK_COLUMNS: usize = 32;
 
-/// The result; the inputs are `x`, weight and bias, as far as there are any.
+/// The result. The inputs are `x`, and weight and bias if there are any.
 pub(super) fn forward(
     device: &CudaDevice,
     norm: &LayerNorm,
@@ -63,8 +63,8 @@ fn run(
     let [rows, n, eps] = [&rows[..], &n, &eps].mapped(Argument::Value);
     let [a, b, c] = inputs.mapped(optional);
     let arguments = [out.argument(), a, b, c, rows, n, eps];
-    // SAFETY: the kernels take these; `out`, `x` and its gradient have rows · n elements, weight and bias n, and packs begin
-    // where they may.
+    // SAFETY: the kernels take these; `out`, `x` and its gradient have rows · n elements, weight and bias n, and all
+    // are aligned to packs.
     unsafe { CODE.launch_for(device, op, ([dtype; 2], kernel), constants(plan, norm), launch, &arguments) }
 }
 
@@ -76,7 +76,7 @@ fn eps_of(norm: &LayerNorm, dtype: DType) -> [u8; 8] {
     constant(dtype, norm.eps.into()).to_ne_bytes()
 }
 
-/// How rows are added up, if that is possible: only as long as threads keep them.
+/// The plan for adding up rows, if they are short enough for threads to keep in registers.
 fn summing(n: usize, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Option<RowPlan> {
     Some(RowPlan::new(n, dtype, 4, is_aligned)).filter(RowPlan::is_kept)
 }
@@ -86,8 +86,8 @@ pub(super) fn can_sum(n: usize, dtype: DType) -> bool {
     summing(n, dtype, |bytes| bytes <= dtype.size()).is_some()
 }
 
-/// The gradients of weight and bias, one after the other (of `rms_norm`, of the weight alone), and that of `x`, if it is
-/// wanted, all from one walk over the rows; the inputs are those of [`grad`].
+/// The gradients of weight and bias, one after the other (for `rms_norm`, of the weight alone), and that of `x` if it
+/// is wanted, all in one pass over the rows. The inputs are those of [`grad`].
 pub(super) fn grads(
     device: &CudaDevice,
     norm: &LayerNorm,
@@ -111,7 +111,8 @@ pub(super) fn grads(
     let x_grad = x_grad.unwrap_or_else(|| optional(None));
     let arguments = [x_grad, Argument::Write(partial.view_mut()), x, grad, weight, rows, row_len, eps];
     let kernel = ([dtype; 2], "layer_norm_grads");
-    // SAFETY: as in `run`; `partial` has as many numbers as `out` for each block, its shared memory as many, where rows share it.
+    // SAFETY: as in `run`; `partial` has `columns` numbers for each block, and so has its shared memory if the block
+    // has several rows.
     unsafe { CODE.launch_for(device, op, kernel, constants(plan, norm), launch, &arguments) }?;
 
     let grid = [columns.div_ceil(BLOCK_COLUMNS) as u32, 1, 1];

@@ -5,10 +5,12 @@
 // layer_norm        y = x̂ · w + b                                   w, b: [n], or null: ones, zeros
 // layer_norm_grad   ẋ = s · (h − Σ h / n − x̂ · Σ h·x̂ / n)            with h = g · w
 //
-// layer_norm_grads  the same, unless `dx` is null, and what each block's rows give to ẇ = Σ g·x̂ and ḃ = Σ g: `partial` is
-//                   [gridDim.x, 2, n]. Sizes alone decide which block has which rows. `layer_norm_parameters` adds up: y is [2, n].
+// layer_norm_grads  the same, unless `dx` is null, and each block's part of ẇ = Σ g·x̂ and ḃ = Σ g: `partial` is
+//                   [gridDim.x, 2, n]. Sizes alone decide which block has which rows.
+// layer_norm_parameters  adds up `partial`: y is [2, n].
 //
-// CENTERED is 1; where it is 0, this is rms_norm: m and the mean of h count as 0, and there is no b: `partial` is [gridDim.x, 1, n].
+// CENTERED is 1 for layer_norm. It is 0 for rms_norm: m and the mean of h count as 0, and there is no b, so `partial`
+// is [gridDim.x, 1, n].
 //
 // Halves are computed in f32.
 
@@ -16,7 +18,7 @@
 
 struct Scale { R mean, factor; };
 
-// The mean of a row, and what its deviations are multiplied by.
+// The mean of a row, and the factor s of its deviations.
 INLINE Scale scale_of(Row<T>& row, u32 n, R eps) {
     R mean = 0, squares = 0;
     if constexpr (CENTERED) {
@@ -49,7 +51,7 @@ KERNEL layer_norm(T* y, const T* x, const T* w, const T* b, u64 rows, u32 n, u64
 }
 #endif
 #if defined(KERNEL_layer_norm_grad) || defined(KERNEL_layer_norm_grads)
-// Writes the gradient of a row, if it is one of this thread's own. All threads of a block call this.
+// Writes the gradient of a row if `is_own`. All threads of a block must call this, since it has barriers.
 INLINE void grad_of_row(T* dx, Row<T>& row, Row<T>& grads, const T* w, const Scale& scale, u32 n, bool is_own) {
     R means[2] = {}; // of h, and of h·x̂
     each_pack(n, [&](int p, u32 i) {
@@ -90,12 +92,12 @@ KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u
     static_assert(PACKS > 0, "sums are kept in registers");
     R sums[PARAMETERS][KEPT][V] = {};
     u64 stride = u64(gridDim.x) * blockDim.y;
-    for (u64 first = u64(blockIdx.x) * blockDim.y; first < rows; first += stride) { // as often for all threads of a block
+    for (u64 first = u64(blockIdx.x) * blockDim.y; first < rows; first += stride) { // equally often for all threads
         u64 own = first + threadIdx.y, start = min(own, rows - 1) * n;
         Row<T> row(x + start, n), grads(g + start, n);
         Scale scale = scale_of(row, n, constant(eps));
         if (dx) grad_of_row(dx + start, row, grads, w, scale, n, own < rows);
-        else if (!CENTERED) __syncthreads(); // the next row's sum is written where that of this one is read
+        else if (!CENTERED) __syncthreads(); // the next row's sum overwrites this one's
         if (own < rows)
             each_pack(n, [&](int p, u32 i) {
                 const R (&x)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
@@ -105,7 +107,7 @@ KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u
                 }
             });
     }
-    // Of the rows of threads in a block, each takes up what those behind it found; the first has it all.
+    // From the last row of threads in a block to the first, each adds its sums to those of the rows after it.
     extern __shared__ __align__(16) unsigned char shared[];
     R* others = reinterpret_cast<R*>(shared); // [PARAMETERS, n], if there are several
     for (u32 y = blockDim.y; y-- > 0;) {
@@ -124,7 +126,7 @@ KERNEL layer_norm_grads(T* dx, R* partial, const T* x, const T* g, const T* w, u
 }
 #endif
 #ifdef KERNEL_layer_norm_parameters
-// y[j] = Σ partial[block, j] for j < columns = PARAMETERS · n.   A block has 32 columns, 8 threads each.
+// y[j] = Σ partial[block, j] for j < columns = PARAMETERS · n.   A block computes 32 columns, with 8 threads each.
 extern "C" __global__ void __launch_bounds__(256) layer_norm_parameters(T* y, const R* partial, u32 blocks, u32 columns) {
     __shared__ R parts[8][33];
     u32 lane = threadIdx.x % 32, part = threadIdx.x / 32, j = blockIdx.x * 32 + lane;

@@ -1,6 +1,8 @@
-//! Layer normalization: rows with mean 0 and variance 1, or with a mean square of 1 (`rms_norm`), and their gradients.
+//! Layer normalization, which gives rows mean 0 and variance 1, or a mean square of 1 (`rms_norm`), and its
+//! gradients.
 //!
-//! The gradients have kernels of their own, and are made of other operations where they are differentiated again.
+//! The gradients have their own kernels. If they are differentiated again, they are composed of other operations
+//! instead.
 
 mod cuda;
 
@@ -17,13 +19,13 @@ use crate::storage::{Fresh, FreshCuda};
 use crate::tensor::{Raw, Tensor, by_real};
 
 impl Tensor {
-    /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (of all elements, without Bessel's
-    /// correction) are those of the last dimensions, which have the sizes `normalized`.
+    /// (x − mean) / √(variance + eps) · weight + bias, where mean and variance (without Bessel's correction) are
+    /// those over the last dimensions, which have the sizes `normalized`.
     ///
     /// - `self`: `[.., normalized]`
     /// - `weight`, `bias`: `normalized`; without them, 1 and 0
-    /// - result: as `self`, whose precision it has, but under [`autocast`](crate::autocast). Beside half precision, weight
-    ///   and bias may be `f32`
+    /// - result: as `self`, whose precision it has except under [`autocast`](crate::autocast). In half precision,
+    ///   weight and bias may be `f32`
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -46,12 +48,13 @@ impl Tensor {
             .run(self, [weight, bias])
     }
 
-    /// x / √(mean of x² + eps) · weight, where the mean is that of the last dimensions, which have the sizes `normalized`.
-    /// Without `eps` it is the smallest difference from 1 of the precision that is computed in: of `f32` for half types.
+    /// x / √(mean of x² + eps) · weight, where the mean is that over the last dimensions, which have the sizes
+    /// `normalized`. If `eps` is `None`, it is the machine epsilon of the computing precision: that of `f32` for half
+    /// types.
     ///
     /// - `self`: `[.., normalized]`
     /// - `weight`: `normalized`; without it, 1
-    /// - result: as `self`, whose precision it has, but under [`autocast`](crate::autocast). Beside half precision, the
+    /// - result: as `self`, whose precision it has except under [`autocast`](crate::autocast). In half precision, the
     ///   weight may be `f32`
     ///
     /// Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", <https://arxiv.org/abs/1910.07467>.
@@ -72,14 +75,14 @@ impl Tensor {
     }
 }
 
-/// Of the input, and of weight and bias, as far as there are any.
+/// The operation on the input and, if there are any, weight and bias.
 #[derive(Clone)]
 struct LayerNorm {
     normalized: Shape,
     eps: f64,
     /// Whether the mean is subtracted; otherwise it is `rms_norm`.
     is_centered: bool,
-    /// What the CPU leaves for the gradient: of each row, the mean and what deviations are multiplied by.
+    /// Saved for the gradient on the CPU: the mean of each row, and the factor of its deviations.
     statistics: Option<Raw>,
 }
 
@@ -109,12 +112,12 @@ impl LayerNorm {
         self.normalized.elements()
     }
 
-    /// What kernels of the CPU are told.
+    /// The settings of the kernels on the CPU.
     fn rows<R: Real>(&self) -> cpu::Normalized<R> {
         cpu::Normalized { n: self.row_len(), eps: R::from_f64(self.eps), is_centered: self.is_centered }
     }
 
-    /// The gradients of weight and bias in one tensor; of `rms_norm`, that of the weight.
+    /// The shape of the gradients of weight and bias in one tensor; for `rms_norm`, of that of the weight.
     fn parameters_shape(&self) -> Result<Shape> {
         let mut sizes = [if self.is_centered { 2 } else { 1 }; 1 + MAX_RANK];
         let rank = self.normalized.rank();
@@ -161,7 +164,7 @@ impl LayerNorm {
         Ok(record(op, self, inputs, out))
     }
 
-    /// The gradients of input, weight and bias as results of other operations, in the computing type.
+    /// The gradients of input, weight and bias composed of other operations, in the computing type.
     fn composed(&self, x: &Tensor, weight: Option<&Tensor>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let (n, shape) = (self.row_len(), *x.shape());
         let rows = Shape::new(&[x.len() / n.max(1), n])?;
@@ -181,8 +184,8 @@ impl LayerNorm {
         Ok([x_grad, weight_grad, flat_grad.sum(0)?.reshape_to(self.normalized)?])
     }
 
-    /// The gradients of the input and, one after the other, of weight and bias, each if it is wanted, from one walk over the
-    /// rows.
+    /// The gradient of the input, and those of weight and bias one after the other, in one pass over the rows.
+    /// `wanted` says which of the two results are needed.
     fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
         let (op, like) = (self.name_of_gradient(), (*x.shape(), x.dtype()));
         let inputs = [Some(x), Some(grad), weight];
@@ -226,7 +229,7 @@ impl LayerNorm {
         }
     }
 
-    /// Whether kernels add up the gradients of weight and bias.
+    /// Whether there are kernels that add up the gradients of weight and bias.
     fn are_summed_by_kernel(&self, x: &Tensor) -> bool {
         x.device().is_cpu() || cuda::can_sum(self.row_len(), x.dtype())
     }

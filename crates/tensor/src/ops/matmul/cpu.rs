@@ -1,13 +1,15 @@
 //! The matrix product of two matrices with any strides, into a contiguous one.
 //!
-//! - Large products go to the `gemm` crate, cut into blocks of the result by size only, so that any number of threads
-//!   computes the same bits. A right side whose rows are not contiguous is transposed once for all blocks.
-//! - With few rows and a large right side, each task copies the columns that it multiplies with (`few_rows.rs`); with a long inner
-//!   dimension and a small result, each has a piece of that dimension (`long.rs`).
-//! - Narrow and small ones have loops of their own (`narrow.rs`), that allocate nothing and pack nothing: with ten
+//! - Large products are computed by the `gemm` crate, in blocks of the result whose size depends on sizes only, so
+//!   that any number of threads computes the same bits. A right side whose rows are not contiguous is transposed once
+//!   for all blocks.
+//! - With few rows and a large right side, each task copies the columns that it multiplies with (`few_rows.rs`); with
+//!   a long inner dimension and a small result, each task takes a piece of that dimension (`long.rs`).
+//! - Narrow and small products have loops of their own (`narrow.rs`), which allocate and pack nothing. With ten
 //!   columns, as in the last layer of a classifier of digits, they are several times faster.
-//! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`), for steps of recurrent layers with a right
-//!   side that is packed once (`packed.rs`); else the half types are computed in `f32`. Integers have plain loops that wrap.
+//! - `bf16` has a loop of its own on processors with an instruction for it (`bf16.rs`); for steps of recurrent
+//!   layers, the right side is packed once (`packed.rs`). Otherwise the half types are computed in `f32`. Integers
+//!   have plain loops that wrap.
 //!
 //! Unsafe: one call of `gemm`, in `large.rs`.
 
@@ -51,11 +53,11 @@ struct Sizes {
     n: usize,
 }
 
-/// With fewer columns than these, the left side is read about once.
+/// With fewer columns than this, the left side is read about once.
 const FEW_COLUMNS: usize = 8;
-/// Halves of the left side that a task widens if the right one is read whole by all, and of the result.
+/// If all tasks read the whole right side, each widens about this many halves of the left side and of the result.
 const HALVES: usize = 8 << 10;
-/// Rows of such a task are a multiple of these, if there are more columns.
+/// The rows of such a task are a multiple of this, if there are at least [`FEW_COLUMNS`] columns.
 const TILE_ROWS: usize = 8;
 
 /// `c = a · b`, for `a`: `[m, k]` and `b`: `[k, n]` with these strides, and `c`: `[m, n]`, contiguous.
@@ -90,7 +92,7 @@ pub(crate) fn gemm<T: Num>(
                 gemm(m, k, n, a, a_strides, Stored::Halves(rows, half), [n, 1], c)
             });
         }
-        // Each task widens its own rows, which then are in the caches.
+        // Each task widens its own rows, which are then in its cache.
         let rows =
             if n < FEW_COLUMNS { (HALVES / k).max(1) } else { (HALVES / k.max(n)).max(1).next_multiple_of(TILE_ROWS) };
         return scratch::reals(b, |b| {
@@ -134,8 +136,8 @@ fn cut<R: Real>(sizes: Sizes, [left, right]: [Side<'_, R>; 2], c: &mut [R]) -> R
     })
 }
 
-/// Cuts an inner dimension into pieces of at most `depth` numbers, and adds up their products in `sums`. `product` gets the start of a
-/// piece, its length, and the room to write to.
+/// Divides an inner dimension into pieces of at most `depth` numbers, and adds up their products in `sums`. `product`
+/// gets the start of a piece, its length, and the slice to write to.
 fn in_pieces<R: Real>(
     (inner, depth): (Range<usize>, usize),
     [sums, more]: [&mut [R]; 2],
@@ -153,7 +155,7 @@ fn in_pieces<R: Real>(
     Ok(())
 }
 
-/// The product by [`bf16::product`], if all are `bf16` and it computes them.
+/// The product by [`bf16::product`], if both sides and the result are `bf16` and it takes these sizes.
 #[cfg(target_arch = "x86_64")]
 fn of_bf16<T: Num>(
     sizes: Sizes,
@@ -190,7 +192,7 @@ pub(crate) fn dots<T: Num>(k: usize, a: Stored<'_, T>, b: Stored<'_, T>, out: St
     })
 }
 
-/// The inner product of two long vectors of floats, which threads share; none for integers.
+/// The inner product of two long vectors of floats, by several threads; `None` for integers.
 pub(crate) fn long_dot<T: Num>(a: Stored<'_, T>, b: Stored<'_, T>, out: StoredMut<'_, T>) -> Option<Result<()>> {
     let total = match T::DTYPE {
         DType::F32 => total([a.cast(), b.cast()], |[a, b]: [f32; 2]| a * b),
@@ -205,7 +207,7 @@ pub(crate) fn long_dot<T: Num>(a: Stored<'_, T>, b: Stored<'_, T>, out: StoredMu
     }))
 }
 
-/// An inner product, as sums side by side.
+/// An inner product, by independent partial sums that the compiler can vectorize.
 #[inline(always)]
 fn dot<T: Num>(a: &[T], b: &[T]) -> T {
     const LANES: usize = 16;
@@ -229,7 +231,7 @@ fn dot<T: Num>(a: &[T], b: &[T]) -> T {
     sums[0]
 }
 
-/// The part of a slice that a matrix reaches.
+/// The part of a slice from a matrix's first element to its last.
 fn spanned<T: Num>(numbers: Stored<'_, T>, [rows, columns]: [usize; 2], strides: [usize; 2]) -> Stored<'_, T> {
     numbers.part(0, (rows - 1) * strides[0] + (columns - 1) * strides[1] + 1)
 }
@@ -243,7 +245,7 @@ fn product<T: Num>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &mut [T]
 }
 
 impl<'a, T: Num> Matrix<'a, T> {
-    /// As the type that `T` is.
+    /// The same matrix with `T` named as `U`, which must be the same type.
     fn cast<U: Num>(self) -> Matrix<'a, U> {
         Matrix { numbers: bytemuck::cast_slice(self.numbers), strides: self.strides }
     }

@@ -30,7 +30,7 @@ enum Direction {
     InputGrad,
 }
 
-/// One axis of a pass; see the head of the file.
+/// One axis of a pass; see the top of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub(super) target_size: usize,
@@ -40,7 +40,7 @@ pub(super) struct Axis {
     pub(super) source_phases: usize,
     /// The source pixel at entry 0 of phase 0; negative in the padding.
     pub(super) origin: isize,
-    /// How many entries the next target's are further on.
+    /// The distance in entries between what one target reads and what the next one reads.
     pub(super) advance: usize,
     /// The largest shift of a tap.
     pub(super) reach: usize,
@@ -51,11 +51,11 @@ pub(super) struct Axis {
 /// A tap as one target phase sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tap {
-    /// Its place in the kernel.
+    /// Its index in the kernel.
     pub(super) index: usize,
     /// The source phase that it reads.
     pub(super) phase: usize,
-    /// How many entries after the target's own.
+    /// For target `t`, it reads entry `t · advance + shift`.
     pub(super) shift: usize,
 }
 
@@ -75,7 +75,7 @@ impl Axis {
         }
     }
 
-    /// The same with a source in phases, so that `advance` is 1.
+    /// The same axis with its source split into phases, so that `advance` is 1.
     pub(super) fn split(self) -> Axis {
         let ConvAxis { kernel, stride, dilation, .. } = self.conv;
         if matches!(self.direction, Direction::InputGrad) {
@@ -109,7 +109,7 @@ impl Axis {
         }
     }
 
-    /// Every target reads the pixel at its own place: what the sums over the target's own pixels need.
+    /// Every target reads the source pixel with its own index: an axis of the gradient in products with the image.
     pub(super) fn identity(size: usize) -> Axis {
         let conv = ConvAxis { in_size: size, out_size: size, kernel: 1, stride: 1, padding: 0, dilation: 1 };
         Axis::forward(conv)
@@ -153,7 +153,8 @@ impl Axis {
         self.origin == 0 && self.source_phases == 1 && self.entries(self.targets(0)) <= self.source_size
     }
 
-    /// From the first entry of a row to that of the next one: zeros behind a row are those before the next one, too.
+    /// The distance between the first entries of neighboring rows. The zeros behind a row are also those before the
+    /// next one.
     pub(super) fn pitch(&self) -> usize {
         let (entries, before) = (self.targets(0) + self.reach, self.origin.min(0).unsigned_abs());
         match self.source_step {
@@ -162,7 +163,7 @@ impl Axis {
         }
     }
 
-    /// The source pixels that have one of the first `entries` entries.
+    /// The source pixels among the first `entries` entries of a row.
     pub(super) fn pixels(&self, entries: usize) -> Range<usize> {
         let end = self.origin + (entries * self.source_step) as isize;
         let end = self.source_size.min(end.max(0) as usize);

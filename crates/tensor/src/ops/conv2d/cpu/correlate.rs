@@ -19,7 +19,7 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::Lanes;
 use crate::scratch;
 
-/// A block stays in the second-level cache.
+/// A block fits in the second-level cache.
 const LIMITS: Limits = Limits { block_bytes: 192 << 10, plane_vectors: 64, prefers_large: false };
 
 /// The tensors of a pass: `target = Σ weight · source + bias`.
@@ -55,7 +55,7 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
     })
 }
 
-/// What all tasks share.
+/// The data that all tasks share.
 struct Packed<'a, E: Entries> {
     entries: E,
     planes: Planes,
@@ -139,11 +139,11 @@ struct Task<'a, E: Entries> {
     source: &'a [E::Element],
     span: Span,
     target: &'a mut [E::Element],
-    /// Room for a block of the source.
+    /// Scratch for a block of the source.
     block: &'a mut [E::Factor],
-    /// Room for the sums of a tile.
+    /// Scratch for the sums of a tile.
     sums: &'a mut [E::Sum],
-    /// Room for these as elements.
+    /// Scratch for these sums rounded to elements.
     room: &'a mut [E::Element],
 }
 
@@ -213,7 +213,7 @@ impl<E: Entries> Task<'_, E> {
         }
     }
 
-    /// Where a tile's sums are written.
+    /// A tile's sums, and the rows of the target to which they are written.
     fn rows(
         &mut self,
         part: &Part,
@@ -243,7 +243,7 @@ impl<E: Entries> Task<'_, E> {
     }
 }
 
-/// Zero for what is below zero.
+/// Negative sums become zero.
 #[inline(always)]
 fn relu<R: Lanes>(sums: &mut [R]) {
     sums.iter_mut().for_each(|sum| *sum = if *sum < R::zeroed() { R::zeroed() } else { *sum });

@@ -1,8 +1,8 @@
-//! A pass with vectors over target channels, for as many of these as fill a vector.
+//! A pass with vectors over target channels, for target channels that fill vectors.
 //!
-//! Each product is of a vector of weights and one pixel, so pixels may be anywhere: strides need no rearranging, and
-//! only padding a copy of the image (`source.rs`). Sums of a band of rows are added up in scratch as `[pixel, lanes]`
-//! (`tile.rs`), and go to their planes in squares that are transposed in registers.
+//! A vector of weights is multiplied by one pixel at a time, so pixels need not be adjacent: strides need no
+//! rearranging, and only padding needs a copy of the image (`source.rs`). Sums of a band of rows are added up in
+//! scratch as `[pixel, lanes]` (`tile.rs`), and written to their planes in squares that are transposed in registers.
 
 mod products;
 mod source;
@@ -24,26 +24,28 @@ use crate::inlined::{Array, Slice, zip};
 use crate::lanes::{Lanes, ToPlanes};
 use crate::scratch;
 
-/// A block of the source stays in the second-level cache, and what it is multiplied with beside it.
+/// Entries of a block of the source, which fits in the second-level cache together with the weights.
 const BLOCK_LEN: usize = 32 << 10;
 
-/// Images are taken several at a time while their entries are fewer than this: they stay in the first-level cache.
+/// Several images are processed together while they have fewer entries than this, so that they fit in the first-level
+/// cache.
 const SMALL_LEN: usize = 6 << 10;
 
-/// Target pixels per block: sums of all of them are in the cache at a time.
+/// Target pixels per block, whose sums all fit in the cache.
 const BLOCK_PIXELS: usize = 512;
 
-/// Whether there are direct passes over `R`: those over `f64` gained nothing, and took long to compile.
+/// Whether there are direct passes for `R`. Those for `f64` gained nothing, and took long to compile.
 pub(super) const fn are_for<R>() -> bool {
     size_of::<R>() == size_of::<f32>()
 }
 
-/// Whether the direct pass is the faster one: rows of targets do not fill vectors of pixels, and channels fill theirs.
+/// Whether the direct pass is the faster one: rows of targets do not fill vectors of pixels, but channels fill
+/// vectors.
 pub(super) fn suits<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     pass.columns.targets(0) < R::lanes::<S>() && fills_lanes::<S, R>(pass)
 }
 
-/// Whether more than half of the lanes have a channel, and there are tiles with these steps.
+/// Whether more than half of the lanes have a channel, and there are tiles for this column step.
 pub(super) fn fills_lanes<S: Simd, R: Lanes>(pass: &Pass) -> bool {
     let channels = pass.target_channels;
     pass.columns.advance <= 2 && 2 * channels > channels.next_multiple_of(R::lanes::<S>())
@@ -102,10 +104,11 @@ fn run_tasks<S: Simd, R: Real>(
     })
 }
 
-/// Taps of a pair of phases, and the shape of its tiles.
+/// The number of taps of a pair of phases, then rows and columns of its tiles.
 type Phase = [usize; 3];
 
-/// As many that their rows make whole tiles, and several times that if they are small.
+/// The number of images processed together: enough for their rows to make whole tiles, and a multiple of that if they
+/// are small.
 fn images_at_a_time<S: Simd>(pass: &Pass, layout: &Source, n_vectors: usize) -> usize {
     if !layout.has_all_rows() {
         return 1;
@@ -123,7 +126,7 @@ fn phase_of<S: Simd>(pass: &Pass, images: usize, n_vectors: usize, (row, column)
     [pass.n_taps((row, column)), tile_rows, tile_columns]
 }
 
-/// What all tasks share.
+/// The data that all tasks share.
 struct Packed<'a, R> {
     layout: Source,
     images: usize,
@@ -131,7 +134,7 @@ struct Packed<'a, R> {
     n_vectors: usize,
     lanes: usize,
     phases: &'a [Phase],
-    /// From each tap to the entry of a target: `[phases, taps]`.
+    /// The offset of each tap's entry from that of a target: `[phases, taps]`.
     offsets: &'a [usize],
     /// `[groups, vectors, phases, taps, lanes]`
     weights: &'a [R],
@@ -140,18 +143,19 @@ struct Packed<'a, R> {
 }
 
 impl<R> Packed<'_, R> {
-    /// Target rows of all phases that a block serves.
+    /// Target rows, of all phases, for which a block has the source.
     fn band_rows(&self, pass: &Pass) -> usize {
         (self.layout.block_rows * pass.rows.target_step).min(pass.rows.target_size)
     }
 
-    /// Sums per vector of channels: of a band of each image.
+    /// Numbers per vector of channels: the sums of a band of rows of each image.
     fn band_len(&self, pass: &Pass) -> usize {
         self.images * self.band_rows(pass) * pass.columns.target_size * self.lanes
     }
 }
 
-/// Where the source of each tap is, from the entry of a target on, and its weight, from that of the target channel on.
+/// Finds the offset of each tap's entry from that of a target, and the offset of its weight from the first weight of
+/// a target channel.
 fn find_taps(pass: &Pass, layout: &Source, offsets: &mut [usize], weight_starts: &mut [usize]) {
     let mut taps = zip(&mut offsets[..], weight_starts);
     for phases in pass.phases() {
@@ -190,7 +194,7 @@ struct Task<'a, R> {
 }
 
 impl<R: Real> Task<'_, R> {
-    /// `block` and `sums` are room for copies of the source, and for the sums of two vectors of channels.
+    /// `block` is scratch for copies of the source, `sums` for the sums of two vectors of channels.
     fn run<S: Simd>(&self, simd: S, source: &[R], target: &mut [R], block: &mut [R], sums: &mut [R]) {
         let Task { pass, packed, span, .. } = *self;
         block.set_to(R::ZERO);
@@ -209,7 +213,7 @@ impl<R: Real> Task<'_, R> {
         }
     }
 
-    /// All channels of a part of the images.
+    /// Computes all channels of a part of the images.
     fn part<S: Simd>(&self, simd: S, part: Part, source: &[R], target: &mut [R], sums: &mut [R]) {
         let (first, end) = self.span.tiles;
         for first in (first..end).step_by(2) {

@@ -1,4 +1,4 @@
-//! What planes hold: numbers, or those of two channels in one entry where `bf16` is multiplied in pairs.
+//! The entries of planes: single numbers, or those of two channels where `bf16` is multiplied in pairs.
 
 use bytemuck::Pod;
 use pagelock_memory::Result;
@@ -21,9 +21,9 @@ use crate::{lanes::StridedRows, ops::Packed, scratch};
 
 /// How elements of tensors become factors in planes, and sums become elements.
 pub(super) trait Entries: Multiplier {
-    /// What tensors store.
+    /// The stored type of tensors.
     type Element: Pod + Send + Sync;
-    /// Channels per factor. The second one may be missing: then its elements count as zero.
+    /// Channels per factor. If the second one is missing, its elements count as zero.
     const CHANNELS: usize;
 
     /// The element as a number.
@@ -41,16 +41,16 @@ pub(super) trait Entries: Multiplier {
         dots.run();
         Ok(())
     }
-    /// The factors of neighbors.
+    /// The factors of neighboring pixels, from one channel or two.
     fn join<const W: usize>(first: &[Self::Element; W], second: Option<&[Self::Element; W]>) -> [Self::Factor; W];
-    /// The factors of the even and of the odd ones of neighbors.
+    /// The same, with the factors of even and of odd pixels separated.
     fn join_halves<const W: usize>(
         first: &[[Self::Element; 2]; W],
         second: Option<&[[Self::Element; 2]; W]>,
     ) -> [[Self::Factor; W]; 2];
-    /// How many elements [`rounded`](Self::rounded) needs room for.
+    /// The number of elements of the scratch that [`rounded`](Self::rounded) needs.
     fn room(sums: usize) -> usize;
-    /// The sums as elements: themselves, or in `room`.
+    /// The sums as elements: the sums themselves, or rounded ones in `room`.
     fn rounded<'a>(sums: &'a [Self::Sum], room: &'a mut [Self::Element]) -> &'a [Self::Element];
 }
 
@@ -66,7 +66,7 @@ pub(super) struct TileSizes {
 }
 
 impl TileSizes {
-    /// Those of tiles in vector registers.
+    /// The sizes of tiles in vector registers.
     fn of_vectors<M: Multiplier>(channels: usize) -> TileSizes {
         TileSizes { rows: tile_rows::<M::Simd>(channels), depth: 1, lanes: M::lanes() }
     }
@@ -101,8 +101,8 @@ impl Entries for Bf16 {
     type Element = u16;
     const CHANNELS: usize = 1;
 
-    /// By matrix units, if the processor has them and channels fill half of one. Each tap is a product: its entries of all channels times
-    /// the transposed left side.
+    /// Uses matrix units if the processor has them and channels fill half of one. Each tap is a matrix product: its
+    /// entries of all channels times the transposed left side.
     fn add_dots(dots: Dots<'_, Self>, taps: usize) -> Result<()> {
         let Dots { left, right, starts, len, .. } = dots;
         let (channels, n) = (starts.len() / taps, dots.sums.len() / starts.len());
@@ -160,7 +160,7 @@ impl Entries for PairsOfBf16 {
     type Element = u16;
     const CHANNELS: usize = 2;
 
-    /// Those of matrix units, if the processor has them and a tile fills half of one.
+    /// The sizes for matrix units, if the processor has them and a tile fills half of one.
     fn tiling(entries: usize, channels: usize) -> TileSizes {
         let depth = [amx::SIDE, amx::SIDE / 2].into_iter().find(|&depth| entries.is_multiple_of(depth));
         match depth.filter(|_| channels >= amx::SIDE && Amx::new().is_some()) {

@@ -5,7 +5,8 @@ use pulp::{Simd, WithSimd};
 use super::entries::Entries;
 use super::planes::Planes;
 
-/// Copies what the target rows from `first_row` on read. The block was cleared, or last held the same rows.
+/// Copies the source rows that the target rows from `first_row` on read. Before that, the block is zero or holds the
+/// same rows of other images or groups.
 pub(super) struct Fill<'a, E: Entries> {
     pub(super) planes: &'a Planes,
     pub(super) from: Images<'a, E::Element>,
@@ -15,7 +16,7 @@ pub(super) struct Fill<'a, E: Entries> {
 
 /// Where the pixels of a block come from: channels of one group, of consecutive images.
 pub(super) struct Images<'a, T> {
-    /// From the first pixel that is read on.
+    /// Begins with the first pixel of the group.
     pub(super) pixels: &'a [T],
     pub(super) n_images: usize,
     pub(super) image_len: usize,
@@ -32,7 +33,7 @@ impl<E: Entries> WithSimd for Fill<'_, E> {
     fn with_simd<S: Simd>(self, _: S) {
         let Planes { columns, pitch, plane_len, .. } = *self.planes;
         let pixels = columns.pixels(pitch);
-        // The place of the first pixel, counted in pixels.
+        // The distance in pixels from the first entry to the first pixel.
         let place = pixels.start.wrapping_sub(columns.origin as usize);
         match (columns.source_step, columns.source_phases, pixels.len()) {
             (1, 1, 16..) => self.rows(&Whole::<16> { place }),
@@ -88,7 +89,7 @@ trait CopyRow {
     fn copy<E: Entries>(&self, row: Row<'_, E::Element>, to: &mut [E::Factor]);
 }
 
-/// The `W` places from `at` on.
+/// The `W` elements from `at` on.
 #[inline(always)]
 pub(super) fn piece<T, const W: usize>(row: &[T], at: usize) -> &[T; W] {
     row[at..].first_chunk().expect("a piece is inside its row")
@@ -100,7 +101,7 @@ pub(super) fn piece_mut<T, const W: usize>(row: &mut [T], at: usize) -> &mut [T;
     row[at..].first_chunk_mut().expect("a piece is inside its row")
 }
 
-/// All pixels of at least `W`, to entries beside each other.
+/// Rows of at least `W` pixels, copied to adjacent entries.
 struct Whole<const W: usize> {
     place: usize,
 }
@@ -117,7 +118,7 @@ impl<const W: usize> CopyRow for Whole<W> {
     }
 }
 
-/// At least `W` pairs of pixels, of which each has one in either of two phases.
+/// Rows of at least `W` pairs of pixels, copied to two phases: even pixels to one, odd pixels to the other.
 struct Halves<const W: usize> {
     place: usize,
     plane_len: usize,
@@ -143,7 +144,7 @@ impl<const W: usize> CopyRow for Halves<W> {
     }
 }
 
-/// Pixel by pixel, for short rows and strides of which nothing special is known.
+/// Pixel by pixel, for short rows and other strides.
 struct Steps {
     place: usize,
     step: usize,

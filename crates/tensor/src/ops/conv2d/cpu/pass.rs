@@ -1,5 +1,5 @@
-//! A pass: the convolution, or its derivative by the image, over a whole batch. What it adds up, and how it is cut into
-//! tasks; `direct.rs` and `correlate.rs` are two ways of running one.
+//! A pass: the convolution, or its derivative by the image, over a whole batch. Defines its sums and its division
+//! into tasks; `direct.rs` and `correlate.rs` are two ways of running one.
 
 use pagelock_memory::Result;
 
@@ -8,10 +8,10 @@ use super::axis::{Axis, ConvAxis, Tap};
 use crate::inlined::Array;
 use crate::parallel::try_for_each_chunk_mut;
 
-/// Multiply-adds that make a task worth handing out: some ten microseconds.
+/// The fewest multiply-adds that make a task worth starting: about ten microseconds.
 const TASK_WORK: usize = 1 << 20;
 
-/// What is added up where; see `axis.rs`.
+/// The sizes and strides of a pass; see `axis.rs`.
 pub(super) struct Pass {
     pub(super) rows: Axis,
     pub(super) columns: Axis,
@@ -20,9 +20,9 @@ pub(super) struct Pass {
     /// Channels per group.
     pub(super) source_channels: usize,
     pub(super) target_channels: usize,
-    /// Source channels that each product adds up: those of an entry (`entries.rs`).
+    /// Source channels per entry, which one product adds up (`entries.rs`).
     pub(super) entry_channels: usize,
-    /// Entries whose taps at one place follow each other; divides their number.
+    /// Entries whose taps at one position of the kernel follow each other; divides the number of entries.
     pub(super) entry_depth: usize,
     /// Whether sums below zero become zero.
     pub(super) relu: bool,
@@ -93,7 +93,7 @@ impl Pass {
         Pass { relu, ..self }
     }
 
-    /// The same with its source in phases, and `entry_channels` channels in each entry.
+    /// The same with its source split into phases, and `entry_channels` channels in each entry.
     pub(super) fn split(&self, entry_channels: usize) -> Pass {
         Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
     }
@@ -149,12 +149,12 @@ impl Pass {
         }
     }
 
-    /// The weights of a target channel of a group: where the first one is.
+    /// The index of the first weight of a target channel of a group.
     pub(super) fn first_weight(&self, group: usize, channel: usize) -> usize {
         group * self.weights.group + channel * self.weights.target
     }
 
-    /// Cuts the target into tasks, by sizes only, and runs them.
+    /// Divides the target into tasks, depending on sizes only, and runs them.
     pub(super) fn for_each_task<T: Send>(
         &self,
         tiling: Tiling,
@@ -186,31 +186,32 @@ impl Pass {
         if self.batch >= FEW_IMAGES || !whole || self.work_per_image < 2 * TASK_WORK {
             return tiles;
         }
-        // Copying the source once per task should cost little beside the sums: at least two tiles per task.
+        // At least two tiles per task, since each task copies the source.
         let enough = (TASK_WORK * tiles * self.groups).div_ceil(self.work_per_image).max(2);
         (enough..tiles).find(|&n| tiles.is_multiple_of(n)).unwrap_or(tiles)
     }
 }
 
-/// As many that a task has about `task_work` and the number of tasks is a power of two: then they take the same time, and
-/// two or four threads have equally many.
+/// The number of images per task, such that a task has about `task_work` and the number of tasks is a power of two:
+/// then two or four threads get equally many tasks of equal length.
 pub(super) fn images_per_task(batch: usize, work_per_image: usize, task_work: usize) -> usize {
     let tasks = batch.saturating_mul(work_per_image).div_ceil(task_work).next_power_of_two();
     batch.div_ceil(tasks).max(1)
 }
 
-/// How the target channels of a group and the images are taken together.
+/// How target channels and images are grouped.
 #[derive(Clone, Copy)]
 pub(super) struct Tiling {
     /// Channels per tile.
     pub(super) channels: usize,
     /// Tiles per group.
     pub(super) tiles: usize,
-    /// Images side by side.
+    /// Images per block.
     pub(super) images: usize,
 }
 
-/// What a task works on: images from `first_image` on, as many as its target has, and ranges of groups and tiles.
+/// The part of a pass that a task computes: images from `first_image` on, as many as its target has, and ranges of
+/// groups and tiles.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) first_image: usize,
@@ -219,7 +220,7 @@ pub(super) struct Span {
 }
 
 impl Span {
-    /// Target channels of one group.
+    /// The number of target channels of one group.
     pub(super) fn channels(&self, pass: &Pass, tile_channels: usize) -> usize {
         ((self.tiles.1 - self.tiles.0) * tile_channels).min(pass.target_channels)
     }

@@ -1,11 +1,11 @@
 //! Planes: a block of source images, padded with zeros and split by phases, laid out for vectors of pixels.
 //!
-//! A plane belongs to one channel and one phase of rows and columns. Its entry for row `r`, image `g` and column `c` is
-//! number `(r · images + g) · pitch + c`: rows of different images lie side by side, so a tap that looks `s` rows
-//! further is the same offset for all of them, and short rows fill vectors. Columns past a target's last are computed
-//! and thrown away, but not where a row of targets is as long as a vector.
+//! A plane belongs to one channel and one phase of rows and columns. Its entry for row `r`, image `g` and column `c`
+//! is number `(r · images + g) · pitch + c`. Rows of different images are adjacent, so a tap `s` rows down has the
+//! same offset in all of them, and short rows fill vectors. Columns beyond a target's last one are computed and
+//! discarded, except where a row of targets is exactly one vector.
 //!
-//! Invariant: entries that no source pixel belongs to are zero, from when the block was cleared on.
+//! Invariant: once the block is cleared, entries without a source pixel stay zero.
 
 use super::axis::Axis;
 use crate::inlined::Array;
@@ -15,15 +15,15 @@ use crate::inlined::Array;
 pub(super) struct Planes {
     pub(super) rows: Axis,
     pub(super) columns: Axis,
-    /// Images side by side.
+    /// Images per block.
     pub(super) images: usize,
-    /// Target rows (of one target phase) that a block serves.
+    /// Target rows (of one target phase) for which a block has the source.
     pub(super) block_rows: usize,
     pub(super) pitch: usize,
     pub(super) plane_len: usize,
     /// Entries that are added up at once.
     lanes: usize,
-    /// Whether each row of targets is one vector, so that nothing behind it is computed.
+    /// Whether each row of targets is exactly one vector, so that no columns beyond it are computed.
     rows_are_vectors: bool,
 }
 
@@ -34,14 +34,14 @@ impl Planes {
         Planes { rows, columns, images, block_rows, pitch, plane_len: 0, lanes, rows_are_vectors }.with_room()
     }
 
-    /// With planes as long as the other sizes want them.
+    /// The same with `plane_len` set to the length that the other sizes need.
     fn with_room(self) -> Planes {
         Planes { plane_len: (self.block_rows + self.rows.reach) * self.images * self.pitch + self.lanes, ..self }
     }
 
-    /// The layout that wastes the least: several images if they are small, some rows if an image alone is large.
+    /// The layout that wastes the least: several images if they are small, some rows of an image if it is large.
     ///
-    /// `channels`: how many planes a block has for each phase. Factors are `F`, of which `lanes` are added up at once.
+    /// A block has `channels` planes for each phase. Factors are `F`, of which `lanes` are added up at once.
     pub(super) fn choose<F>(
         (rows, columns): (Axis, Axis),
         (channels, lanes): (usize, usize),
@@ -64,13 +64,13 @@ impl Planes {
         })
     }
 
-    /// Planes for images of the target itself, with entries at the same places.
+    /// Planes for images of the target itself, with entries at the same offsets.
     pub(super) fn identity(&self) -> Planes {
         let [rows, columns] = [self.rows, self.columns].mapped(|axis| Axis::identity(axis.target_size));
         Planes { rows, columns, ..*self }.with_room()
     }
 
-    /// Entries of a block with that many channels, the slack behind the last plane included.
+    /// Entries of a block with that many channels, including the slack behind the last plane.
     pub(super) fn block_len(&self, channels: usize) -> usize {
         let planes = channels * self.rows.source_phases * self.columns.source_phases;
         planes * self.plane_len + self.columns.reach + self.lanes
@@ -86,18 +86,18 @@ impl Planes {
         (n_rows * self.images * self.sums_pitch()).div_ceil(self.lanes)
     }
 
-    /// The same layout, with vectors that are rows if rows have that length.
+    /// The same layout, with one vector for each row of targets if they have the same length.
     pub(super) fn with_rows_as_vectors(self) -> Planes {
         let rows_are_vectors = self.columns.target_step == 1 && self.columns.targets(0) == self.lanes;
         Planes { rows_are_vectors, ..self }
     }
 
-    /// From the entries of a vector to those of the next one.
+    /// The distance from the entries of a vector to those of the next one.
     pub(super) fn vectors_apart(&self) -> usize {
         if self.rows_are_vectors { self.pitch } else { self.lanes }
     }
 
-    /// From the sums of an image's row to those of the next image's.
+    /// The distance from the sums of an image's row to those of the next image's row.
     pub(super) fn sums_pitch(&self) -> usize {
         if self.rows_are_vectors { self.lanes } else { self.pitch }
     }
@@ -107,22 +107,22 @@ impl Planes {
         self.block_rows == self.rows.targets(0)
     }
 
-    /// Where a plane begins.
+    /// The index of a plane's first entry.
     pub(super) fn plane(&self, channel: usize, row_phase: usize, column_phase: usize) -> usize {
         let phases = (self.rows.source_phases, self.columns.source_phases);
         ((channel * phases.0 + row_phase) * phases.1 + column_phase) * self.plane_len
     }
 
-    /// How far apart two entries are of which one is `rows` rows and `columns` columns after the other.
+    /// The distance between an entry and the one `rows` rows and `columns` columns after it.
     pub(super) fn distance(&self, rows: usize, columns: usize) -> usize {
         rows * self.images * self.pitch + columns
     }
 }
 
-/// What a block may grow to.
+/// Limits for the size of a block.
 #[derive(Clone, Copy)]
 pub(super) struct Limits {
-    /// The whole block, as far as one row of one image allows.
+    /// The size of the whole block, unless one row of one image is larger.
     pub(super) block_bytes: usize,
     /// Vectors of one plane, if there are several images in it.
     pub(super) plane_vectors: usize,

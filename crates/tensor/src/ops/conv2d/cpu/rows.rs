@@ -1,4 +1,4 @@
-//! Writing sums to the rows of the target, which lie phase by phase with junk behind each row.
+//! Writing sums to the rows of the target. Sums are stored phase by phase, with unused ones behind each row.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::fill::{piece, piece_mut};
 use crate::inlined::{Array, from_fn};
 
-/// The sums of a tile of channels, and where they belong.
+/// The sums of a tile of channels, and the part of the target that they are written to.
 pub(super) struct TileRows<'a, T> {
     /// `[row phases, column phases, channels, rows, images, pitch]`
     pub(super) sums: &'a [T],
@@ -16,16 +16,16 @@ pub(super) struct TileRows<'a, T> {
     pub(super) phase_len: usize,
     /// Sums per channel.
     pub(super) channel_len: usize,
-    /// From a row of sums to the next one.
+    /// The distance from a row of sums to the next one.
     pub(super) row_len: usize,
-    /// From an image's row to the next image's.
+    /// The distance from an image's row of sums to the next image's.
     pub(super) pitch: usize,
-    /// From the first plane of the tile in its first image on.
+    /// Begins with the first plane of the tile in its first image.
     pub(super) target: &'a mut [T],
     pub(super) image_len: usize,
     pub(super) n_images: usize,
     pub(super) channels: usize,
-    /// Of a target plane, `[height, width]`.
+    /// The size of a target plane, `[height, width]`.
     pub(super) size: [usize; 2],
     /// Phases of rows and columns.
     pub(super) steps: [usize; 2],
@@ -77,12 +77,12 @@ impl<T: Pod> TileRows<'_, T> {
     }
 }
 
-/// How one row is written, as `CopyRow` of `fill.rs` copies one.
+/// How one row is written: the counterpart of `CopyRow` in `fill.rs`.
 trait WriteRow {
     fn write<T: Pod>(&self, from: &[T], to: &mut [T]);
 }
 
-/// At least `W` places, from sums beside each other.
+/// Rows of at least `W` pixels, from adjacent sums.
 struct Whole<const W: usize>;
 
 impl<const W: usize> WriteRow for Whole<W> {
@@ -96,7 +96,7 @@ impl<const W: usize> WriteRow for Whole<W> {
     }
 }
 
-/// At least `W` pairs of places, the even ones from one phase and the odd ones from the next.
+/// Rows of at least `W` pairs of pixels, the even ones from one phase and the odd ones from the next.
 struct Zipped<const W: usize> {
     phase_len: usize,
 }
@@ -117,7 +117,7 @@ impl<const W: usize> WriteRow for Zipped<W> {
     }
 }
 
-/// Any other number of phases, and short rows: place `i` is in phase `i mod phases`.
+/// Any other number of phases, and short rows: pixel `i` is in phase `i mod phases`.
 struct Steps {
     phases: usize,
     phase_len: usize,

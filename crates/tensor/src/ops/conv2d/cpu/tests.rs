@@ -9,7 +9,7 @@ use crate::element::Real;
 use crate::lanes::testing::{Level, levels, with_level};
 use crate::parallel::set_num_threads;
 
-/// Calls `each(pixel, weight, output)` for every product of a convolution, with places in the three slices.
+/// Calls `each(pixel, weight, output)` for every product of a convolution, with indices into the three slices.
 fn for_each_product(d: &ConvDims, mut each: impl FnMut(usize, usize, usize)) {
     let (inputs, outputs) = (d.in_channels / d.groups, d.out_channels / d.groups);
     let outs = (0..d.batch).flat_map(|n| (0..d.out_channels).map(move |o| (n, o)));
@@ -82,7 +82,7 @@ impl Case {
         [out, grad_in, grad_weight]
     }
 
-    /// The three passes in the type `T`. Results start as NaN, so that what is not written shows.
+    /// The three passes in the type `T`. Results start as NaN, so that elements that are not written show.
     fn actual<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
@@ -95,8 +95,8 @@ impl Case {
         [out, grad_in, grad_weight]
     }
 
-    /// The convolution followed by `relu`, and the gradients of weight and bias for all of the gradient and for where
-    /// that is above zero.
+    /// The convolution followed by `relu`, and the gradients of weight and bias: from the whole gradient, and from
+    /// where it is above zero.
     fn fused<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
         let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
         let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
@@ -111,7 +111,7 @@ impl Case {
         [out, grads(None), grads(Some(stored(&grad)))]
     }
 
-    /// What `fused` is made of, one after the other.
+    /// Compares `fused` with the separate operations.
     fn check_fused(&self, level: Level) {
         let (fused, [out, _, grad_weight]) = with_level(level, || (self.fused::<f32>(), self.actual::<f32>()));
         let positive = Case { grad: self.grad.iter().map(|grad| grad.max(0.0)).collect(), ..self.clone() };
@@ -169,7 +169,7 @@ fn dims(batch: usize, [inputs, outputs]: [usize; 2], in_size: [usize; 2], kernel
 }
 
 impl ConvDims {
-    /// With the size of the result that the others make.
+    /// With the size of the result, computed from the other sizes.
     fn sized(mut self) -> ConvDims {
         for axis in 0..2 {
             let reach = (self.kernel[axis] - 1) * self.dilation[axis] + 1;
@@ -231,8 +231,8 @@ proptest! {
     }
 }
 
-/// Sizes that take the paths of many images, of rows in blocks, of channels in several vectors, of few images with channels in
-/// parts, and of rows as long as a vector.
+/// Sizes that cover these paths: many images, rows in blocks, channels in several vectors, few images with channels
+/// in parts, and rows as long as a vector.
 fn large_dims() -> [ConvDims; 15] {
     [
         dims(9, [40, 50], [8, 9], 3),

@@ -5,8 +5,8 @@ use pulp::{Simd, WithSimd};
 use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
-/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, where vectors of pixels may
-/// be apart. Of each `depth` taps, pixels begin `distance` apart.
+/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, where vectors of pixels
+/// begin `apart` entries apart. The pixels of each `depth` taps begin `distance` entries apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
@@ -20,7 +20,7 @@ pub(super) struct Tile<'a, M: Multiplier> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
-    /// From the pixels of a vector to those of the next one.
+    /// The distance from the pixels of a vector to those of the next one.
     pub(super) apart: usize,
     /// `[R, vectors · lanes]`
     pub(super) sums: &'a mut [M::Sum],
@@ -41,14 +41,14 @@ impl<M: Multiplier> Tile<'_, M> {
     }
 }
 
-/// The number of rows, known to the compiler.
+/// [`Tile`] with the number of rows known to the compiler.
 struct Fixed<'a, M: Multiplier, const R: usize>(Tile<'a, M>);
 
 impl<M: Multiplier, const R: usize> WithSimd for Fixed<'_, M, R> {
     type Output = ();
 
-    /// Three vectors at a time where `3·R` sums and what feeds them fit the registers; of a single row as many as keep the
-    /// units busy.
+    /// Three vectors at a time where `3·R` sums and their operands fit in the registers; six of a single row, to hide
+    /// the latency of multiply-adds.
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, _: S) {
         let n_vectors = self.0.sums.len() / R / M::lanes();
@@ -60,7 +60,7 @@ impl<M: Multiplier, const R: usize> WithSimd for Fixed<'_, M, R> {
             }
         }
         if Tiled::<M::Simd, R, 3>::FITS {
-            // Not one vector at the end, if two and two do it too.
+            // Four vectors at the end are taken as two and two, not as three and one.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
                 self.columns::<3>(at);
                 at += 3;

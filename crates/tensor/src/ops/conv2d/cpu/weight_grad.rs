@@ -1,9 +1,9 @@
 //! The derivative by the weight: for each pair of an output channel and a tap, the product of two images, summed.
 //!
-//! Both images are laid out in planes of the same shape (`planes.rs`): the source's entries for a tap are those of its
-//! plane, shifted, and the gradient has zeros where the source has junk. So each weight's gradient is the dot product of
-//! two long vectors; tiles of channels × taps keep theirs in registers for a whole block of images. A task takes some
-//! images and has sums of its own, which are added up in the order of the tasks.
+//! Both images are laid out in planes of the same shape (`planes.rs`): the source's entries for a tap are those of
+//! its plane, shifted, and the gradient has zeros where the source has unrelated entries. So each weight's gradient
+//! is the dot product of two long vectors; tiles of channels × taps keep their sums in registers for a whole block of
+//! images. A task computes the sums over some images, and these are added up in the order of the tasks.
 
 use std::ops::Range;
 
@@ -20,17 +20,17 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::{Dots, StridedRows};
 use crate::scratch;
 
-/// Multiply-adds that make a task worth its own sums: some ten microseconds.
+/// The fewest multiply-adds that make a task worth its own sums: about ten microseconds.
 const TASK_WORK: usize = 1 << 20;
 
-/// More tasks than this would spend their time on adding up each other's sums.
+/// With more tasks, adding up their sums would take too much of the time.
 const MAX_TASKS: usize = 16;
 
-/// A block stays in the second-level cache, and a tile of channels in the first-level one; both are long enough for the sums
-/// across a vector to cost little.
+/// A block fits in the second-level cache, and a tile of channels in the first-level one. Both are so long that the
+/// final sum over the lanes of a vector costs little.
 const LIMITS: Limits = Limits { block_bytes: 256 << 10, plane_vectors: 40, prefers_large: true };
 
-/// `grads = Σ gradient · x`, and behind that `Σ gradient` for each channel if there is room.
+/// `grads = Σ gradient · x`, followed by `Σ gradient` for each channel if `grads` is longer than that.
 pub(super) fn run<E: Entries>(
     entries: E,
     d: &ConvDims,
@@ -54,7 +54,7 @@ pub(super) fn run<E: Entries>(
     })
 }
 
-/// Calls `body` with the gradient's numbers, zero where they count as zero.
+/// Calls `body` with the gradient's numbers, or zero where `positive` is at most zero.
 fn masked<E: Entries>(gradient: Gradient<&[E::Element]>, body: impl FnOnce(&[E::Element]) -> Result<()>) -> Result<()> {
     let Some(positive) = gradient.positive else { return body(gradient.numbers) };
     scratch::with(gradient.numbers.len(), |masked: &mut [E::Element]| {
@@ -65,7 +65,8 @@ fn masked<E: Entries>(gradient: Gradient<&[E::Element]>, body: impl FnOnce(&[E::
     })
 }
 
-/// Calls `task` with images, a multiple of `at_a_time` if possible, and room for the sums over these; adds all up.
+/// Calls `task` with ranges of images, multiples of `at_a_time` but for the last, and a slice for their sums; adds
+/// these up.
 pub(super) fn in_tasks<R: Real>(
     d: &ConvDims,
     at_a_time: usize,
@@ -79,7 +80,7 @@ pub(super) fn in_tasks<R: Real>(
     })
 }
 
-/// Where each tap's pixels begin in a block, in the order of the weights.
+/// The offset of each tap's pixels in a block, in the order of the weights.
 fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
     let mut offset = offsets.iter_mut();
     for channel in 0..d.in_channels / d.groups {
@@ -92,7 +93,7 @@ fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
     }
 }
 
-/// The sum, with several sums on the way that do not wait for each other.
+/// The sum of the elements. Eight independent partial sums hide the latency of additions.
 fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
     let (eights, rest) = elements.as_chunks::<8>();
     let mut sums = [E::Sum::zeroed(); 8];
@@ -102,7 +103,7 @@ fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
     sums.into_iter().chain(rest.iter().map(|&element| E::number(element))).fold(E::Sum::zeroed(), |sum, x| sum + x)
 }
 
-/// What all tasks share.
+/// The data that all tasks share.
 struct Task<'a, E: Entries> {
     entries: E,
     d: &'a ConvDims,
@@ -114,7 +115,8 @@ struct Task<'a, E: Entries> {
 }
 
 impl<E: Entries> Task<'_, E> {
-    /// The sums over some images: those of the weights, and behind them those of the biases if there is room.
+    /// The sums over some images: those of the weights, followed by those of the biases if `sums` is longer than
+    /// that.
     fn run(&self, images: Range<usize>, sums: &mut [E::Sum]) -> Result<()> {
         let d = self.d;
         let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
@@ -125,7 +127,7 @@ impl<E: Entries> Task<'_, E> {
             scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [E::Factor]| {
                 for first in images.clone().step_by(self.source.images) {
                     let n_images = self.source.images.min(images.end - first);
-                    // Zeros are where they belong from the block before, unless that had other rows or more images.
+                    // The padding is still zero from the previous block, unless that had other rows or more images.
                     if first == images.start || n_images < self.source.images {
                         source.set_to(E::Factor::zeroed());
                         gradient.set_to(E::Factor::zeroed());
@@ -172,7 +174,7 @@ impl<E: Entries> Task<'_, E> {
         Ok(())
     }
 
-    /// Adds the products of a block: of the gradient plane of each channel with the source's entries for each tap.
+    /// Adds the dot products of a block: each channel's gradient plane with the source's entries for each tap.
     fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) -> Result<()> {
         let len = self.source.covered(self.source.block_rows);
         let left = StridedRows { numbers: gradient, distance: self.gradient.plane_len };
@@ -181,7 +183,7 @@ impl<E: Entries> Task<'_, E> {
     }
 }
 
-/// One group of channels of some images.
+/// The channels of one group of some images.
 fn group_images<'a, T>(
     planes: &Planes,
     pixels: &'a [T],

@@ -1,9 +1,9 @@
 //! Products of `bf16` by the instruction that x86 processors have for them since 2020 (`lanes/multiplier.rs`), or by the matrix
 //! units of some (`lanes/amx.rs`).
 //!
-//! It multiplies pairs of numbers that follow each other along the inner dimension. In the rows of a left side such pairs lie
-//! next to each other already; a right side, and any other left side, is packed so that they do: all of the right side once
-//! for many rows, or by each task for its own columns if there are few rows.
+//! The instruction multiplies pairs of numbers that follow each other along the inner dimension. In the rows of a
+//! contiguous left side such pairs are adjacent already. A right side, and any other left side, is packed so that
+//! they are: with many rows, the right side once for all tasks; with few rows, by each task for its own columns.
 
 use pagelock_memory::Result;
 use pulp::x86::V4;
@@ -21,35 +21,35 @@ use crate::scratch;
 /// Rows and columns of a tile, whose sums stay in registers.
 const ROWS: usize = 8;
 const COLUMNS: usize = 32;
-/// Panels of the right side that a task packs at most.
+/// The most panels of the right side that a task packs.
 const PANELS: usize = 8;
-/// Pairs of the right side that a task packs where it uses them itself; they stay in the second-level cache.
+/// Pairs of the right side that a task packs for itself; they fit in the second-level cache.
 const OWN_PAIRS: usize = 64 << 10;
-/// Multiply-adds that are worth packing.
+/// The fewest multiply-adds that are worth packing for.
 const MIN_WORK: usize = 1 << 15;
 /// The fewest rows for a matrix unit.
 const UNIT_ROWS: usize = 8;
-/// Numbers in 64 bytes: matrix units read rows that begin at multiples of them twice as fast.
+/// Numbers in 64 bytes. Matrix units read rows that are aligned to this twice as fast.
 const ALIGNED: usize = 32;
-/// The fewest columns: fewer leave most of a tile empty.
+/// The fewest columns for tiles: fewer would leave most of a tile empty.
 const MIN_COLUMNS: usize = 8;
-/// Packing columns as long as these takes longer than dot products, if they are no more than those.
+/// Dot products are faster than packing for at most `LONG_COLUMNS` columns of at least `LONG` numbers.
 const LONG: usize = 8 << 10;
 const LONG_COLUMNS: usize = 16;
-/// With at most this many rows, a task has all of them and some columns.
+/// With at most this many rows, a task computes all of them for some columns.
 const FEW_ROWS: usize = 64;
 /// Up to this many pairs of a single panel are packed on the stack.
 const FEW_PAIRS: usize = 32;
-/// How many tasks there should be at least, if there are more rows.
+/// With more rows, there should be at least this many tasks.
 const ENOUGH_TASKS: usize = 16;
-/// Numbers of the left side that a task reads; they stay in the second-level cache.
+/// Numbers of the left side that a task reads; they fit in the second-level cache.
 const TASK_LEN: usize = 256 << 10;
 
 /// Two numbers that follow each other along the inner dimension, the first in the lower half.
 type Pair = u32;
 
-/// Computes `c = a · b`, for numbers given as their bits, if the processor has the instruction and the product is large
-/// enough; else none.
+/// Computes `c = a · b`, for numbers given as their bits. `None` if the processor does not have the instruction, or
+/// sizes and strides do not suit it.
 pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16]) -> Option<Result<()>> {
     let Sizes { m, k, n } = sizes;
     let is_large = m.saturating_mul(k).saturating_mul(n) >= MIN_WORK;
@@ -87,7 +87,7 @@ pub(super) fn product(sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [u16])
     }))
 }
 
-/// The matrix unit, if there is one and it is to compute such a product.
+/// The matrix unit, if there is one and it suits a product of these sizes.
 fn unit(Sizes { m, k, .. }: Sizes) -> Option<Amx> {
     Amx::new().filter(|_| m >= UNIT_ROWS && k.is_multiple_of(2))
 }
@@ -110,9 +110,9 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
     })
 }
 
-/// Computes the sums of `a · b`, for numbers given as their bits and pairs of a right side that is packed in panels of all its
-/// rows. The processor has the instruction; the numbers of a row of `a` lie side by side, and `k` is even. A sum does not depend on how many rows and
-/// columns there are.
+/// Computes the sums of `a · b`, for numbers given as their bits and a right side packed by [`pack_right`]. The
+/// processor has the instruction, rows of `a` are contiguous, and `k` is even. A sum does not depend on the number of
+/// rows and columns.
 pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
     let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };
     let b = Matrix { numbers: &[], strides: [0; 2] };
@@ -155,7 +155,7 @@ impl Product<'_> {
         }
     }
 
-    /// Each task has some rows; the right side is packed for all of them.
+    /// Each task computes some rows; the right side is packed once for all tasks.
     fn by_rows(&self, c: &mut [u16]) -> Result<()> {
         let (Sizes { m, k, n }, pairs) = (self.sizes, self.pairs());
         let fewest = if self.unit.is_some() { 4 * ROWS } else { 2 * ROWS };
@@ -168,7 +168,7 @@ impl Product<'_> {
         })
     }
 
-    /// Each task has some columns, which it packs for itself; their results are put together in the end.
+    /// Each task packs and computes some columns; the results are put together in the end.
     fn by_columns(&self, c: &mut [u16]) -> Result<()> {
         let (Sizes { m, n, .. }, pairs) = (self.sizes, self.pairs());
         let panels = self.own_panels();
@@ -198,14 +198,14 @@ impl Product<'_> {
         self.sizes.k.div_ceil(2)
     }
 
-    /// Packs panels of the right side from number `first` on.
+    /// Packs panels of the right side, from panel `first` on.
     fn pack(&self, first: usize, to: &mut [[Pair; COLUMNS]]) {
         let (b, first, width) = (self.b, first * COLUMNS, to.len() / self.pairs() * COLUMNS);
         let from = Matrix { numbers: &b.numbers[first * b.strides[1]..], strides: [b.strides[1], b.strides[0]] };
         pack(self.bf16.simd, from, [width.min(self.sizes.n - first), self.sizes.k], to);
     }
 
-    /// Multiplies rows from number `first_row` on, as many as `c` has, with packed panels.
+    /// Multiplies the rows from `first_row` on, as many as `c` has, with packed panels.
     fn multiply<C: OfSums>(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [C]) {
         let multiplier = PairsOfBf16(self.bf16);
         let (unit, left, m, pairs) = (self.unit, self.left, self.sizes.m, self.pairs());
@@ -213,7 +213,7 @@ impl Product<'_> {
     }
 }
 
-/// A left side whose pairs lie next to each other.
+/// A left side whose pairs are adjacent.
 #[derive(Clone, Copy)]
 enum Left<'a> {
     InRows(Matrix<'a, u16>),
@@ -221,13 +221,13 @@ enum Left<'a> {
     Packed(&'a [[Pair; ROWS]]),
 }
 
-/// Where results go: `n` columns, of which those of a panel lie side by side.
+/// The layout of the results: `n` columns, of which those of a panel are adjacent.
 #[derive(Clone, Copy)]
 struct Place {
     n: usize,
-    /// From a row to the next one.
+    /// The distance from a row to the next one.
     row: usize,
-    /// From a panel to the next one.
+    /// The distance from a panel to the next one.
     panel: usize,
 }
 
@@ -273,7 +273,7 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
                     Left::InRows(a) => {
                         let mut rows = [&[][..]; ROWS];
                         for (i, row) in rows.iter_mut().enumerate() {
-                            // Rows that there are not repeat the last one, and are not used.
+                            // Rows beyond the end repeat the last one; their sums are not written.
                             let start = (first_row + first + i).min(m - 1) * a.strides[0];
                             *row = &a.numbers[start..][..2 * pairs].as_chunks().0[..pairs];
                         }
@@ -293,7 +293,7 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
 /// Writes the rows of a tile.
 #[inline(always)]
 fn write<C: OfSums>(bf16: Bf16, sums: &[[f32; COLUMNS]], c: &mut [C], (distance, width): (usize, usize)) {
-    // In two loops, or the compiler writes whole rows by a call of `memcpy`, too.
+    // Two loops: with one, the compiler would call `memcpy` for whole rows, too.
     if width == COLUMNS {
         for (i, sums) in sums.iter().enumerate() {
             *c[i * distance..].first_chunk_mut().expect("a row has room for all columns") = C::of(bf16, sums);
@@ -307,7 +307,7 @@ fn write<C: OfSums>(bf16: Bf16, sums: &[[f32; COLUMNS]], c: &mut [C], (distance,
 
 /// How a tile reads the left side. (Not a closure: those need not be inlined, and would then be called per number.)
 trait Rows {
-    /// The pairs of the tile's rows at place `p`.
+    /// Pair `p` of each of the tile's rows.
     fn pairs(&self, p: usize) -> [Pair; ROWS];
 }
 
@@ -349,7 +349,7 @@ fn sums(multiplier: PairsOfBf16, left: &impl Rows, right: &[[Pair; COLUMNS]]) ->
     bytemuck::cast(sums)
 }
 
-/// What sums become.
+/// An element type that sums are converted to.
 trait OfSums: Copy {
     fn of(bf16: Bf16, sums: &[f32; COLUMNS]) -> [Self; COLUMNS];
 }
@@ -369,8 +369,8 @@ impl OfSums for u16 {
     }
 }
 
-/// Packs `lines` lines of `len` numbers, which are `strides` apart from line to line and from number to number, in panels of
-/// `W` lines: the pairs with one place in all lines of a panel lie side by side, with zeros for lines that there are not.
+/// Packs `lines` lines of `len` numbers, where `strides` are the distances between lines and between numbers, in
+/// panels of `W` lines. Pair `p` of all lines of a panel are adjacent, with zeros for missing lines.
 fn pack<const W: usize>(
     simd: V4,
     Matrix { numbers, strides }: Matrix<'_, u16>,
@@ -405,11 +405,12 @@ fn pair(first: u16, second: u16) -> Pair {
 /// Pairs of a panel that are packed before those of the next panel.
 const BLOCK: usize = 8;
 
-/// [`pack`] of lines that lie side by side.
+/// [`pack`] of lines that are interleaved: neighboring lines are adjacent.
 #[inline(always)]
 fn pack_across<const W: usize>((numbers, step): (&[u16], usize), [lines, len]: [usize; 2], to: &mut [[Pair; W]]) {
     let pairs = len.div_ceil(2);
-    // Not one pair of each panel after the other: panels are so far apart that their pairs would drive each other out of the caches.
+    // Several pairs of a panel before the next panel: panels are so far apart that single pairs would evict each
+    // other from the caches.
     for block in (0..pairs).step_by(BLOCK) {
         for (panel, to) in to.chunks_exact_mut(pairs).enumerate() {
             let (start, end) = (panel * W, (panel * W + W).min(lines));
@@ -438,7 +439,7 @@ fn joined<const W: usize>(first: &[u16; W], second: &[u16; W]) -> [Pair; W] {
 /// Lines and pairs that are transposed in registers.
 const SQUARE: usize = 16;
 
-/// [`pack`] of lines whose numbers lie side by side.
+/// [`pack`] of lines whose numbers are contiguous.
 #[inline(always)]
 fn pack_along<const W: usize>(
     simd: V4,
@@ -468,7 +469,7 @@ fn pack_along<const W: usize>(
     }
 }
 
-/// Writes the pairs of some lines, where line and pair number `first` and those that follow belong in panels of `W` lines.
+/// Writes a square of pairs, from `first_line` and `first_pair` on, to panels of `W` lines.
 #[inline(always)]
 fn write_square<const W: usize>(
     simd: V4,

@@ -18,7 +18,7 @@ pub(super) struct Products<'a, R> {
     pub(super) run_len: usize,
     /// `[images, rows, columns, lanes]`
     pub(super) gradient: &'a [R],
-    /// How many targets there are, and how far apart their entries are: images, rows and columns.
+    /// The number of targets and the distance of their entries, for images, rows and columns.
     pub(super) targets: [(usize, usize); 3],
     /// Numbers of the gradient per image.
     pub(super) image_len: usize,
@@ -26,7 +26,8 @@ pub(super) struct Products<'a, R> {
     pub(super) sums: &'a mut [R],
 }
 
-/// The lengths of runs that there are; others are cut into runs of one.
+/// The length of runs for kernels of that width: a row of taps if it is short and not dilated, otherwise a single
+/// tap.
 pub(super) fn run_len(width: usize, dilation: usize) -> usize {
     if dilation == 1 && width <= 5 { width } else { 1 }
 }
@@ -44,13 +45,13 @@ impl<R: Lanes> Products<'_, R> {
     }
 }
 
-/// With the length of runs known to the compiler.
+/// [`Products`] with the length of runs known to the compiler.
 struct Fixed<'a, R, const LEN: usize>(Products<'a, R>);
 
 impl<R: Lanes, const LEN: usize> WithSimd for Fixed<'_, R, LEN> {
     type Output = ();
 
-    /// As many runs at a time as the registers have room for.
+    /// Sums as many runs at a time as fit in the registers.
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n = self.0.runs.len();
@@ -68,8 +69,8 @@ impl<R: Lanes, const LEN: usize> WithSimd for Fixed<'_, R, LEN> {
     }
 }
 
-/// Whether the sums of `N` runs of `LEN` taps and what feeds them fit the registers, as a constant: what does not is not
-/// compiled.
+/// Whether the sums of `N` runs of `LEN` taps and their operands fit in the registers. It is a constant, so that
+/// loops that do not fit are not compiled.
 struct Together<S, const LEN: usize, const N: usize>(PhantomData<S>);
 
 impl<S: Simd, const LEN: usize, const N: usize> Together<S, LEN, N> {

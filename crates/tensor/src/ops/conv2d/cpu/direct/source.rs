@@ -1,4 +1,4 @@
-//! What a direct pass reads: the images themselves, or copies with zeros around them.
+//! The source of a direct pass: the images themselves, or copies padded with zeros.
 
 use pulp::{Simd, WithSimd};
 
@@ -7,26 +7,26 @@ use super::super::pass::Pass;
 use crate::inlined::{Slice, zip};
 use crate::lanes::Lanes;
 
-/// The layout of what is read at a time, `[images, channels, rows, pitch]` of one group; `image_len` and `plane_len`
-/// are distances.
+/// The layout of a block of the source, `[images, channels, rows, pitch]` of one group. `image_len` and `plane_len`
+/// are the distances between images and planes.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Source {
     pub(in super::super) rows: Axis,
     pub(in super::super) columns: Axis,
     pub(in super::super) channels: usize,
     groups: usize,
-    /// Without padding, pixels are read where they are.
+    /// Whether pixels are read from the images themselves, since there is no padding.
     in_place: bool,
-    /// Where copies begin: so that rows of pixels are stored at multiples of the size of a vector, if the pitch is one.
+    /// Where copies begin, so that rows of pixels are aligned to vectors if the pitch is a multiple of a vector.
     shift: usize,
-    /// Target rows (of a target phase) that it serves.
+    /// Target rows (of a target phase) for which a block has the source.
     pub(in super::super) block_rows: usize,
     pub(in super::super) pitch: usize,
     pub(in super::super) plane_len: usize,
     pub(in super::super) image_len: usize,
 }
 
-/// Which part of the batch is read.
+/// The part of the batch that a block has.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Part {
     pub(in super::super) image: usize,
@@ -37,7 +37,7 @@ pub(in super::super) struct Part {
 }
 
 impl Source {
-    /// A layout for as many target rows as keep a block within `block_len` entries, all of them if possible.
+    /// A layout for as many target rows as fit in a block of `block_len` entries, all of them if possible.
     pub(in super::super) fn new<S: Simd, R: Lanes>(pass: &Pass, max_rows: usize, block_len: usize) -> Source {
         let Pass { rows, columns, groups, source_channels: channels, .. } = *pass;
         let all_rows = rows.targets(0);
@@ -77,17 +77,17 @@ impl Source {
         self.block_rows == self.rows.targets(0)
     }
 
-    /// Room for copies of `n_images` images.
+    /// The length of the scratch for copies of `n_images` images.
     pub(in super::super) fn room<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
         if self.in_place { 0 } else { n_images * self.image_len + 2 * R::lanes::<S>() }
     }
 
-    /// From a target to the one of the next row.
+    /// The distance from a target's entry to that of the target in the next row.
     pub(in super::super) fn row_len(&self) -> usize {
         self.rows.advance * self.pitch
     }
 
-    /// What the part reads, from its first entry on. `copies` was zero or held another part before.
+    /// The source of the part, from its first entry on. Before the call, `copies` is zero or holds another part.
     pub(in super::super) fn read<'a, S: Simd, R: Lanes>(
         &self,
         simd: S,
@@ -113,7 +113,7 @@ impl Source {
     }
 }
 
-/// Copies planes, with zeros around.
+/// Copies planes and pads them with zeros.
 struct CopyPlanes<'a, R> {
     source: &'a Source,
     from: &'a [R],
@@ -135,7 +135,7 @@ impl<R: Lanes> WithSimd for CopyPlanes<'_, R> {
         let start = (0..n_entries).find(|&entry| is_pixel(entry)).unwrap_or(n_entries);
         let end = (start..n_entries).find(|&entry| !is_pixel(entry)).unwrap_or(n_entries);
         if !self.source.has_all_rows() {
-            // Other rows of zeros than those of the block before.
+            // The rows of zeros differ from those of the previous block.
             for plane in to.chunks_mut(plane_len).take(n_planes) {
                 plane[..start * pitch].set_to(R::zeroed());
                 plane[end * pitch..n_entries * pitch].set_to(R::zeroed());
@@ -154,20 +154,20 @@ impl<R: Lanes> WithSimd for CopyPlanes<'_, R> {
     }
 }
 
-/// A row in vectors.
+/// How a row is divided into vectors.
 struct Pieces<V> {
     /// The first pixel that is read.
     from: usize,
-    /// How many vectors come before the last one.
+    /// The number of vectors before the last one.
     before: usize,
-    /// How many pixels the last one has, and the mask for these.
+    /// The number of pixels in the last vector, and the mask for them.
     last: usize,
     mask: V,
     all: V,
 }
 
 impl<V: Copy> Pieces<V> {
-    /// `None` if all that is read of a row is padding.
+    /// `None` if only padding of a row is read.
     #[inline(always)]
     fn new<S: Simd, R: Lanes<Vector<S> = V>>(simd: S, axis: &Axis, pitch: usize) -> Option<Pieces<V>> {
         let lanes = R::lanes::<S>();
@@ -225,7 +225,7 @@ impl<R: Lanes> Planes<'_, R> {
         }
     }
 
-    /// A row is one vector, of which the end belongs to the next row.
+    /// For rows of one vector, whose end overlaps the next row.
     #[inline(always)]
     fn copy_narrow<S: Simd>(self, simd: S, pieces: &Pieces<R::Vector<S>>) {
         let Planes { from, to, n, distances, n_rows, row_distances } = self;

@@ -8,14 +8,14 @@ use crate::lanes::{Lanes, Registers};
 /// The sums of one phase of targets: `sums[v, target] = starts[v] + Σ_t weights[v][t] · source[target's entry + offsets[t]]`.
 pub(super) struct Sums<'a, R> {
     pub(super) source: &'a [R],
-    /// From each tap to the entry of a target.
+    /// The offset of each tap's entry from that of a target.
     pub(super) offsets: &'a [usize],
     /// For each vector of channels: `[taps, lanes]`.
     pub(super) weights: &'a [&'a [R]],
     /// For each vector of channels: `[lanes]`.
     pub(super) starts: &'a [&'a [R]],
     pub(super) targets: Targets,
-    /// As [`shape`] says.
+    /// A shape that [`shape`] returns.
     pub(super) shape: TileShape,
     /// For each vector of channels, `vector_len` numbers.
     pub(super) sums: &'a mut [R],
@@ -32,7 +32,7 @@ pub(super) struct Targets {
     pub(super) first: usize,
 }
 
-/// How many there are, and the distances between neighbors.
+/// The number of images, rows or columns, and the distances between neighbors in source and target.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) n: usize,
@@ -41,7 +41,7 @@ pub(super) struct Span {
 }
 
 impl Targets {
-    /// Entry and place of the first target of a row, counted through all images.
+    /// The entry and the position of the sum of the first target of a row; rows are counted through all images.
     #[inline(always)]
     fn row(&self, row: usize) -> (usize, usize) {
         let (image, row) = (row / self.rows.n, row % self.rows.n);
@@ -59,21 +59,22 @@ impl Targets {
 /// Rows and columns of a tile.
 pub(super) type TileShape = [usize; 2];
 
-/// Shapes that there are, for machines with 32 registers and with 16. Each takes long to compile: rows
-/// are counted through all images, so two rows of seven columns do what one of fourteen would.
+/// The shapes that are compiled, for machines with 32 registers and with 16. They are few, since each takes long to
+/// compile: rows are counted through all images, so two rows of seven columns serve instead of one of fourteen.
 const LARGE: [TileShape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
 const SMALL: [TileShape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
 
 /// The most sums of a tile, with 32 registers.
 const MAX_SUMS: usize = 28;
 
-/// The shape that costs least for rows of `width`, with two vectors of channels or one.
+/// The cheapest shape for `n_rows` rows of `width` targets, with two vectors of channels or one.
 pub(super) fn shape<S: Simd>(n_rows: usize, width: usize, n_vectors: usize) -> TileShape {
     let shapes: &[TileShape] = if Registers::<S>::ARE_MANY { &LARGE } else { &SMALL };
     let cost = |&[rows, columns]: &TileShape| {
         let sums = rows * columns * n_vectors;
         let targets = n_rows.next_multiple_of(rows) * width.next_multiple_of(columns);
-        // Each tap also loads its offset and its weights; fewer than eight sums do not keep the units busy.
+        // Each tap also loads its offset and its weights; fewer than eight sums do not hide the latency of
+        // multiply-adds.
         targets * n_vectors * (100 + 150 / (rows * columns)) * sums.max(8) / sums
     };
     let fits = |&&[rows, columns]: &&TileShape| columns <= width && rows * columns * n_vectors <= MAX_SUMS;
@@ -116,13 +117,13 @@ impl<R: Lanes> Sums<'_, R> {
     }
 }
 
-/// With everything that the registers depend on known to the compiler.
+/// [`Sums`] with the step and the shape known to the compiler, so that sums stay in registers.
 struct Fixed<'a, R, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>(Sums<'a, R>);
 
 impl<R, const STEP: usize, const V: usize, const ROWS: usize, const COLUMNS: usize>
     Fixed<'_, R, STEP, V, ROWS, COLUMNS>
 {
-    /// As a constant: tiles that no [`shape`] has are not compiled.
+    /// A constant, so that tiles that [`shape`] never returns are not compiled.
     const FITS: bool = ROWS * COLUMNS * V <= MAX_SUMS;
 }
 
@@ -144,7 +145,7 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
         let (n_rows, width) = (targets.n_rows(), targets.columns.n);
         let mut row = 0;
         while row < n_rows {
-            // The last tile repeats a row, or some columns, rather than run over the end.
+            // The last tile repeats a row or some columns instead of running over the end.
             let (mut entries, mut starts) = ([0; ROWS], [0; ROWS]);
             for i in 0..ROWS {
                 (entries[i], starts[i]) = targets.row((row + i).min(n_rows - 1));
@@ -167,7 +168,7 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
     }
 }
 
-/// What `f` makes of the first items. (Not `array::from_fn`, of which each of the many tiles would compile 150 lines.)
+/// `f` of the first `N` items. (Not `array::from_fn`, of which each of the many tiles would compile 150 lines.)
 #[inline(always)]
 fn each<'a, T, U: Copy, const N: usize>(items: &'a [T], f: impl Fn(&'a T) -> U) -> [U; N] {
     let mut all = [f(&items[0]); N];
@@ -177,7 +178,7 @@ fn each<'a, T, U: Copy, const N: usize>(items: &'a [T], f: impl Fn(&'a T) -> U) 
     all
 }
 
-/// Writes the vectors number `v` at equal distances.
+/// Writes vector `v` of each pixel, `step` apart.
 #[inline(always)]
 fn put<T: Copy, const V: usize, const N: usize>(to: &mut [T], step: usize, vectors: &[[T; V]; N], v: usize) {
     match step {
@@ -201,7 +202,7 @@ fn put<T: Copy, const V: usize, const N: usize>(to: &mut [T], step: usize, vecto
     }
 }
 
-/// What tiles of the same vectors share.
+/// The operands that all tiles of the same vectors share.
 struct Tile<'a, S: Simd, R: Lanes, const V: usize> {
     simd: S,
     source: &'a [R],
@@ -212,7 +213,7 @@ struct Tile<'a, S: Simd, R: Lanes, const V: usize> {
 }
 
 impl<S: Simd, R: Lanes, const V: usize> Tile<'_, S, R, V> {
-    /// The sums of the targets whose rows begin `first` behind these entries.
+    /// The sums of a tile whose rows begin `first` entries after `entries`.
     #[inline(always)]
     fn sums<const STEP: usize, const ROWS: usize, const COLUMNS: usize>(
         &self,

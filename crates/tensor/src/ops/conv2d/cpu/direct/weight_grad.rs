@@ -1,5 +1,5 @@
-//! The derivative by the weight with vectors over output channels: gradients as `[pixel, lanes]`, one product of such a
-//! vector and a pixel of the image for each tap.
+//! The derivative by the weight with vectors over output channels. Gradients are rearranged to `[pixel, lanes]`; for
+//! each tap, such a vector is multiplied by a pixel of the image.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::{FromPlanes, Lanes, ToPlanes};
 use crate::scratch;
 
-/// Numbers of source and gradient that are used together: they stay near the first-level cache.
+/// Numbers of source and gradient that are used together; they about fit in the first-level cache.
 const BLOCK_LEN: usize = 12 << 10;
 
 /// Target pixels per block.
 const BLOCK_PIXELS: usize = 512;
 
-/// What is added up, and in which blocks.
+/// The sizes of the sums, and the blocks in which they are added up.
 pub(in super::super) struct WeightGrad<'a> {
     /// The convolution.
     pass: &'a Pass,
@@ -29,10 +29,10 @@ pub(in super::super) struct WeightGrad<'a> {
     /// Taps of the kernel per run; see `products.rs`.
     run_len: usize,
     kernel: [usize; 2],
-    /// Whether the gradients themselves are added up as well.
+    /// Whether the gradients themselves are added up, too, for the bias.
     with_bias: bool,
     lanes: usize,
-    /// Images at a time.
+    /// Images per block.
     pub(in super::super) images: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'a> WeightGrad<'a> {
         self.pass.source_channels * self.kernel[0] * self.kernel[1]
     }
 
-    /// Sums of one output channel: of the taps, and of its bias behind them.
+    /// Sums of one output channel: those of its taps, then that of its bias.
     fn n_sums(&self) -> usize {
         self.n_taps() + usize::from(self.with_bias)
     }
@@ -67,7 +67,7 @@ impl<'a> WeightGrad<'a> {
         self.layout.block_rows * self.pass.columns.target_size
     }
 
-    /// The sums over some images, `[out_channels, taps]`, and behind them `[out_channels]` with a bias.
+    /// The sums over some images, `[out_channels, taps]`, followed by `[out_channels]` if there is a bias.
     pub(in super::super) fn run<S: Simd, R: Real>(
         &self,
         simd: S,
@@ -96,7 +96,7 @@ impl<'a> WeightGrad<'a> {
         })
     }
 
-    /// Where each run begins, from the entry of a target on.
+    /// The offset of each run from the entry of a target.
     fn place_runs(&self, runs: &mut [usize]) {
         let mut run = runs.iter_mut();
         for channel in 0..self.pass.source_channels {
@@ -165,7 +165,7 @@ impl<'a> WeightGrad<'a> {
         }
     }
 
-    /// From vectors of output channels to rows of weights, and a row of biases.
+    /// Writes vectors of output channels as rows of weights, and a row of biases.
     fn write<S: Simd, R: Real>(&self, simd: S, vectors: &[R], sums: &mut [R]) {
         let (lanes, n_taps, channels) = (self.lanes, self.n_taps(), self.pass.target_channels);
         let (sums, biases) = sums.split_at_mut(self.pass.groups * channels * n_taps);
@@ -190,7 +190,7 @@ impl<'a> WeightGrad<'a> {
     }
 }
 
-/// Adds vectors to a sum, with several sums on the way that do not wait for each other.
+/// Adds vectors to a sum. Eight independent partial sums hide the latency of additions.
 struct Total<'a, R> {
     vectors: &'a [R],
     sum: &'a mut [R],
