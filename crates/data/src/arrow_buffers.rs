@@ -1,4 +1,4 @@
-//! Values of Arrow arrays, without a copy: the buffers of `arrow-buffer`, which all implementations of arrays here are made of.
+//! Values of Arrow arrays without a copy: the buffers of `arrow-buffer`, on which Rust's Arrow arrays are built.
 
 use arrow_buffer::{ArrowNativeType, BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use bytes::Bytes;
@@ -10,9 +10,9 @@ use crate::{Error, Result};
 
 /// A tensor of the values of a primitive array: `from_arrow(array.values(), array.nulls())`.
 ///
-/// Nothing is copied if the values begin at a multiple of 64 bytes, as those of buffers do that Arrow allocated: the tensor keeps
-/// the buffer alive, which stays in nobody's budget here, and cannot be changed in place. Other values, such as those behind the
-/// start of a slice, or in what was a `Vec`, are copied once.
+/// Nothing is copied if the values begin at a multiple of 64 bytes, as in buffers that Arrow allocated. The tensor
+/// then keeps the buffer alive and cannot be changed in place; the buffer counts in no budget. Other values, for
+/// example those of a slice that begins later, or of a buffer that was made from a `Vec`, are copied once.
 ///
 /// # Errors
 /// [`Error::Argument`] if a value is null; [`Error::Tensor`] if the budget refuses a copy.
@@ -36,7 +36,7 @@ pub fn from_arrow<T: ArrowNativeType + Element>(
     Ok(tensor_of(values.inner(), nulls, T::DTYPE)?.kind()?)
 }
 
-/// A tensor of truth values, which Arrow packs and tensors do not: a copy.
+/// A tensor of truth values. This is a copy, since Arrow packs eight values into a byte and tensors do not.
 ///
 /// # Errors
 /// As [`from_arrow`].
@@ -56,9 +56,9 @@ pub fn from_arrow_bool(values: &BooleanBuffer, nulls: Option<&NullBuffer>) -> Re
     Ok(Tensor::build(values.len(), fill)?)
 }
 
-/// The elements of a tensor, row-major, for a primitive array: `PrimitiveArray::new(to_arrow(x)?, None)`. Without a copy if this
-/// is the only handle to the storage, the elements lie in order, and are of that type; else copied once. They stay in the budget
-/// until Arrow is done with them.
+/// The elements of a tensor in row-major order, for a primitive array: `PrimitiveArray::new(to_arrow(x)?, None)`.
+/// Nothing is copied if `tensor` is the only handle to its storage, is contiguous, and has elements of type `T`;
+/// otherwise the elements are copied once. They count in the budget until Arrow frees them.
 ///
 /// # Errors
 /// [`Error::Tensor`] if the budget refuses a copy, or a device cannot be read.
@@ -87,7 +87,7 @@ fn refuse_nulls(nulls: Option<&NullBuffer>) -> Result<()> {
     }
 }
 
-/// What programs need not compile again.
+/// The part that is compiled once here, instead of in every program.
 fn tensor_of(values: &Buffer, nulls: Option<&NullBuffer>, dtype: DType) -> Result<AnyTensor> {
     refuse_nulls(nulls)?;
     match Foreign::new(Kept(values.clone())) {
@@ -99,7 +99,7 @@ fn tensor_of(values: &Buffer, nulls: Option<&NullBuffer>, dtype: DType) -> Resul
     }
 }
 
-/// A buffer, whose bytes nobody can write while this is there.
+/// A buffer whose bytes nobody can write while this handle exists.
 struct Kept(Buffer);
 
 impl AsRef<[u8]> for Kept {

@@ -1,4 +1,4 @@
-//! From samples to a batch: [`Stack`] for types that know how, and functions for those that do not.
+//! [`Stack`]: how samples become a batch. Types that do not implement it need a collating function.
 
 use std::iter;
 
@@ -6,10 +6,10 @@ use pagelock_tensor::{AnyTensor, Bool, Error as TensorError, Float, Int, Kind, T
 
 use crate::{Error, Result};
 
-/// A sample type that knows how to become a batch: tensors stack along a new first dimension, numbers become a tensor,
-/// tuples go part by part, texts become a vector.
+/// A sample type that can be stacked into a batch: tensors stack along a new first dimension, numbers become a
+/// tensor, texts become a vector, and tuples stack part by part.
 ///
-/// A [`DataLoader`](crate::DataLoader) uses this unless it is given a function.
+/// A [`DataLoader`](crate::DataLoader) uses this unless it is given a collating function.
 ///
 /// # Examples
 /// ```
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 ///
-/// A type of one's own says what a batch of it is:
+/// A type of your own defines its batch:
 /// ```
 /// use pagelock_data::{Result, Stack};
 /// use pagelock_tensor::{Int, Tensor};
@@ -51,7 +51,7 @@ use crate::{Error, Result};
     note = "implement `pagelock_data::Stack` for `{Self}`, or use `DataLoader::with_collate(dataset, |samples| ...)`"
 )]
 pub trait Stack: Sized {
-    /// What several samples become.
+    /// The batch of several samples.
     type Batch: Send + 'static;
 
     /// Makes a batch of `samples`, of which there is at least one.
@@ -79,7 +79,7 @@ fn stack(n_samples: usize, next: &mut dyn FnMut() -> Option<AnyTensor>) -> Resul
         let (shape, first_shape) = (samples[index].dims().into(), samples[0].dims().into());
         return Err(Error::Uneven { index, shape, first: 0, first_shape });
     }
-    // Of mixed precisions it refuses: else the precision of a batch would depend on which samples are in it.
+    // Mixed precisions are refused: else the precision of a batch would depend on which samples are in it.
     let stacked = AnyTensor::stack(&samples.iter().collect::<Vec<_>>(), 0);
     Ok(stacked.map_err(|error| match error {
         TensorError::MixedTypes { left, right, wider, .. } => {

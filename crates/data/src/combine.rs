@@ -1,4 +1,5 @@
-//! Datasets made of datasets: [`ConcatDataset`] and [`ChainDataset`] one behind the other, [`StackDataset`] side by side.
+//! Datasets made of datasets: [`ConcatDataset`] and [`ChainDataset`] append them, [`StackDataset`] makes tuples of
+//! their samples.
 
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
@@ -7,10 +8,10 @@ use crate::identity::Hash;
 use crate::iterable::{IterableDataset, Samples};
 use crate::{Error, Result};
 
-/// Datasets one behind the other: `torch.utils.data.ConcatDataset`.
+/// Several datasets, one after another: `torch.utils.data.ConcatDataset`.
 ///
-/// A batch whose samples are all of one dataset is gathered there at once. Datasets of different types with the same samples go
-/// together as `Box<dyn Dataset<Sample = S>>`.
+/// A batch whose samples all come from one dataset is made by that dataset's [`gather`](Dataset::gather). Datasets of
+/// different types with the same sample type can be combined as `Box<dyn Dataset<Sample = S>>`.
 ///
 /// # Examples
 /// ```
@@ -25,14 +26,14 @@ use crate::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct ConcatDataset<D> {
     datasets: Vec<D>,
-    ends: Vec<usize>, // by dataset: how many samples it and those before it have
+    ends: Vec<usize>, // for each dataset, the number of samples up to its end
 }
 
 impl<D: Dataset> ConcatDataset<D> {
     /// All samples of the first dataset, then all of the second, and so on.
     ///
     /// # Errors
-    /// [`Error::Argument`] without datasets, and if there are more samples than a `usize` counts.
+    /// [`Error::Argument`] without datasets, and if there are more samples than fit into a `usize`.
     ///
     /// # Examples
     /// See [`ConcatDataset`].
@@ -51,7 +52,7 @@ impl<D: Dataset> ConcatDataset<D> {
     }
 }
 
-/// How many samples there are up to each dataset.
+/// How many samples there are up to the end of each dataset.
 fn ends(lens: &[usize]) -> Result<Vec<usize>> {
     if lens.is_empty() {
         return Err(Error::Argument("there are no datasets to concatenate; give at least one".into()));
@@ -81,7 +82,7 @@ fn common_place(ends: &[usize], indices: &[usize]) -> Result<Option<(usize, Vec<
     Ok(is_common.then(|| (first, places.into_iter().map(|(_, index)| index).collect())))
 }
 
-/// One name for several datasets.
+/// One identity for several datasets.
 fn joined(what: &str, names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     let all = names.join(" + ");
@@ -121,10 +122,10 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     }
 }
 
-/// Streams one behind the other: `torch.utils.data.ChainDataset`.
+/// Several streams, one after another: `torch.utils.data.ChainDataset`.
 ///
-/// Shard `s` is shard `s` of the first dataset, then that of the second, and so on. So with datasets of one shard the samples come as
-/// PyTorch gives them; with more shards, the loader's threads read them beside each other.
+/// Shard `s` consists of shard `s` of the first dataset, then shard `s` of the second, and so on. With datasets of
+/// one shard, the order of samples is PyTorch's. With more shards, the loader's threads read them in parallel.
 ///
 /// # Examples
 /// ```
@@ -183,7 +184,8 @@ impl<D: IterableDataset> IterableDataset for ChainDataset<D> {
     }
 }
 
-/// Datasets side by side: sample `i` is the tuple of their samples `i`. `torch.utils.data.StackDataset`, of a tuple of two or three.
+/// Two or three datasets of the same length: sample `i` is the tuple of their samples `i`, as in
+/// `torch.utils.data.StackDataset`.
 ///
 /// # Examples
 /// ```
@@ -203,7 +205,7 @@ pub struct StackDataset<T> {
     n_samples: usize,
 }
 
-/// The number of samples that all have.
+/// The number of samples, if all datasets have the same.
 fn common_len(lens: &[usize]) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
@@ -215,7 +217,7 @@ fn common_len(lens: &[usize]) -> Result<usize> {
 }
 
 impl<T: DatasetTuple> StackDataset<T> {
-    /// Binds datasets together: a tuple of two or three.
+    /// Combines a tuple of two or three datasets.
     ///
     /// # Errors
     /// [`Error::Argument`] if they have different numbers of samples.
@@ -248,7 +250,7 @@ impl<T: DatasetTuple> Dataset for StackDataset<T> {
     }
 }
 
-/// A tuple of datasets. Not for implementing: [`StackDataset`] is generic over it.
+/// A tuple of datasets, over which [`StackDataset`] is generic. Programs do not implement it.
 pub trait DatasetTuple: Send + Sync + 'static {
     /// The tuple of their samples.
     type Sample: Send + 'static;

@@ -1,11 +1,13 @@
 //! [`CsvTable`]: the numbers of a CSV file, checked cell by cell.
 //!
-//! Fields are separated by commas (or another byte), may be in quotes, in which a doubled quote is one, and lines end with
-//! LF or CRLF; RFC 4180. Every cell of a column that is asked for must be a number.
+//! The format is that of RFC 4180. Fields are separated by commas (or another byte) and may be quoted; within quotes,
+//! a doubled quote is one quote. Lines end with LF or CRLF. Every cell of a column that is read as numbers must be a
+//! number.
 //!
-//! A table is the bytes of its file, in the host's budget. `csv-core`, the parser inside the crate `csv`, goes through them
-//! field by field, once when the table is opened and once for each request: it gives a field to a buffer of fixed size, where
-//! `csv` collects records, which take 24 times as much memory as a file of separators has bytes.
+//! A table holds the bytes of its file, counted in the host's budget. `csv-core`, the parser inside the crate `csv`,
+//! parses them once when the table is opened and once for each read of columns. It writes one field at a time into
+//! one buffer. The crate `csv` collects records instead, which take 24 times the memory of a file that consists of
+//! separators.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,8 +24,9 @@ use crate::{Error, Result};
 
 /// A CSV file with a header line, read into memory as text.
 ///
-/// Columns are read as the kind that is asked for: floats in [`default_dtype`](pagelock_tensor::default_dtype), whole numbers
-/// as `i64`, `true` and `false` as truth values; [`numbers_of`](Self::numbers_of) names another precision.
+/// The kind of the requested tensor decides how columns are read: floats in
+/// [`default_dtype`](pagelock_tensor::default_dtype), whole numbers as `i64`, `true` and `false` as truth values.
+/// [`numbers_of`](Self::numbers_of) reads another precision.
 ///
 /// # Examples
 /// ```
@@ -47,28 +50,28 @@ pub struct CsvTable {
     separator: u8,
     bytes: Arc<HostBuffer>,
     names: Arc<[String]>,
-    _names: Arc<HeapReservation>, // what the names take of the budget
+    _names: Arc<HeapReservation>, // budget for `names`
     n_rows: usize,
-    na_values: Arc<[String]>, // cells that count as missing, beside empty ones
+    na_values: Arc<[String]>, // cells that count as missing, in addition to empty ones
     fill: Option<f64>,        // what a missing cell is read as
 }
 
-/// A cell that is longer is no number, and a name that is longer no name.
+/// The most bytes of a number, and of a column's name.
 const LONGEST_FIELD: usize = 4_096;
-/// What a name takes beside its bytes: its place in a list, which is copied once, and what the allocator adds.
+/// The overhead of a name in bytes: its entry in a list, which is copied once, and the allocator's own.
 const BESIDE_NAME: usize = 2 * size_of::<String>() + 32;
 
 impl CsvTable {
     /// Reads a file whose fields are separated by commas.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is not UTF-8, has no header, a quote that is not closed, or a line with
-    /// another number of fields than the header, which is named; [`Error::Memory`] if there is no room for it.
+    /// [`Error::Io`]; [`Error::Content`] if it is not UTF-8, has no header, or has an unclosed quote or a line with
+    /// another number of fields than the header (the error names the line); [`Error::Memory`] if the budget refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, b',')
     }
 
-    /// As [`open`](Self::open), with fields that are separated by another byte.
+    /// As [`open`](Self::open), with fields that are separated by the byte `separator`.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -129,7 +132,7 @@ impl CsvTable {
         self.column_of(K::default_dtype(), name)
     }
 
-    /// One column of numbers, `[rows]`, in that precision.
+    /// One column of numbers, `[rows]`, in the precision `dtype`.
     ///
     /// # Errors
     /// As [`numbers_of`](Self::numbers_of).
@@ -143,16 +146,16 @@ impl CsvTable {
     /// Columns of numbers, `[rows, columns]`, in the order in which they are named.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there, and for a cell that is no such number, or one that is too large for
-    /// the precision, with its line; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Content`] for an unknown column, and for a cell that is not a number of this kind or is too large for
+    /// the precision (the error names the line); [`Error::Tensor`] if memory is refused.
     pub fn numbers<K: Kind>(&self, names: &[&str]) -> Result<Tensor<K>> {
         self.numbers_of(K::default_dtype(), names)
     }
 
-    /// As [`numbers`](Self::numbers), in that precision.
+    /// As [`numbers`](Self::numbers), in the precision `dtype`.
     ///
     /// # Errors
-    /// As [`numbers`](Self::numbers); [`Error::Tensor`] if `dtype` is none of this kind.
+    /// As [`numbers`](Self::numbers); [`Error::Tensor`] if `dtype` is not of kind `K`.
     ///
     /// # Examples
     /// ```
@@ -173,7 +176,7 @@ impl CsvTable {
         Ok(self.read(dtype, names)?.kind()?)
     }
 
-    /// The same table, in which cells with one of these texts count as missing, as empty ones always do: "NA", "?".
+    /// Counts cells with one of these texts as missing, for example "NA" and "?". Empty cells are always missing.
     ///
     /// # Examples
     /// See [`fill_missing`](Self::fill_missing).
@@ -182,7 +185,7 @@ impl CsvTable {
         self
     }
 
-    /// The same table, whose missing cells are read as the number `value`. Without it, a missing cell is an error.
+    /// Reads missing cells as the number `value`. Without this, a missing cell is an error.
     ///
     /// # Examples
     /// ```
@@ -209,8 +212,8 @@ impl CsvTable {
         self.bytes.len_bytes()
     }
 
-    /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
-    /// its number of rows, the separator, and the checksum of all bytes of the file.
+    /// Identifies the table in one line, for the [`Dataset::identity`](crate::Dataset::identity) of a dataset that is
+    /// made of it: the number of rows, the separator, and the checksum of the whole file.
     ///
     /// # Examples
     /// ```
@@ -253,7 +256,7 @@ impl CsvTable {
         })
     }
 
-    /// The numbers of these columns, row by row.
+    /// Writes the numbers of these columns into `out`, row by row.
     fn fill<E: Element + FromStr>(&self, columns: &[usize], out: &mut [E]) -> Result<()> {
         let fill = self.fill.map(|fill| fill.to_string());
         self.each_cell(columns, LONGEST_FIELD, &mut |field, at| {
@@ -266,8 +269,8 @@ impl CsvTable {
         })
     }
 
-    /// Gives `visit` every cell of these columns, with its place in the matrix of rows and columns. A cell that is longer than
-    /// `longest` comes without its text.
+    /// Calls `visit` for every cell of these columns, with its index in the row-major matrix `[rows, columns]`. A
+    /// cell that is longer than `longest` bytes has no text.
     pub(crate) fn each_cell(
         &self,
         columns: &[usize],
@@ -275,7 +278,7 @@ impl CsvTable {
         visit: &mut dyn FnMut(&Field<'_>, usize) -> Result<()>,
     ) -> Result<()> {
         let mut wanted: Vec<(usize, usize)> = columns.iter().copied().zip(0..).collect();
-        wanted.sort_unstable(); // in the order in which a row has them
+        wanted.sort_unstable(); // by column, as the parser gives them
         let mut fields = Fields::of(self.bytes.bytes(), self.separator, longest);
         let mut next = wanted.iter().peekable();
         while let Some(field) = fields.next() {
@@ -289,7 +292,7 @@ impl CsvTable {
         Ok(())
     }
 
-    /// Whether a cell is empty, or one of those that count as missing.
+    /// Whether a cell counts as missing.
     pub(crate) fn is_missing(&self, cell: Option<&str>) -> bool {
         cell.map(str::trim).is_some_and(|cell| cell.is_empty() || self.na_values.iter().any(|missing| missing == cell))
     }
@@ -319,11 +322,11 @@ fn read_file(path: &Path) -> Result<HostBuffer> {
     Ok(bytes)
 }
 
-/// The number of a cell; else what is wrong with it, and what to do.
+/// Parses the number in a cell; else what is wrong with the cell, and the fix.
 fn number<E: Element + FromStr>(text: Option<&str>) -> Result<E, String> {
     let text = text.unwrap_or_default().trim();
     let number: E = text.parse().map_err(|_| format!("is no {}; correct the cell", E::DTYPE))?;
-    // Parsing rounds what is beyond the largest number to infinity.
+    // Parsing rounds numbers beyond the largest finite one to infinity.
     let is_infinite = matches!(number.to_scalar(), Scalar::Float(value) if value.is_infinite());
     if is_infinite && text.contains(|character: char| character.is_ascii_digit()) {
         return Err(format!("is too large for {}; correct the cell, or read a wider type", E::DTYPE));
@@ -374,21 +377,21 @@ fn header(bytes: &[u8], separator: u8, n_names: usize) -> Result<Vec<String>, St
     Ok(names)
 }
 
-/// The fields of a text, one after the other; empty lines are left out.
+/// Iterates over the fields of a text; empty lines are skipped.
 struct Fields<'a> {
     parser: csv_core::Reader,
     rest: &'a [u8],
     field: Vec<u8>,
-    longest: usize, // to which the field grows
+    longest: usize, // the most bytes to which `field` grows
     row: usize,
     column: usize,
-    n_empty: u64,       // lines that were left out
-    end: &'static [u8], // a newline that is put behind the text
-    is_open: bool,      // a quote is not closed, and the text has ended
+    n_empty: u64,       // empty lines that were skipped
+    end: &'static [u8], // a newline that is appended to the text
+    is_open: bool,      // the text has ended within quotes
 }
 
 pub(crate) struct Field<'a> {
-    pub(crate) text: Option<&'a str>, // none if it is too long
+    pub(crate) text: Option<&'a str>, // `None` if it is too long
     row: usize,                       // the header is row 0
     column: usize,
     line: u64, // where it starts, from 1
@@ -423,7 +426,7 @@ impl<'a> Fields<'a> {
             let (result, n_in, n_out) = self.parser.read_field(input, &mut self.field[len..]);
             if is_at_end {
                 self.end = &self.end[n_in..];
-                self.is_open |= n_out > 0; // within quotes, and nowhere else, a newline belongs to the field
+                self.is_open |= n_out > 0; // only within quotes does a newline belong to the field
             } else {
                 self.rest = &self.rest[n_in..];
             }
@@ -445,7 +448,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The parser leaves them out too, but does not say so before the next field.
+    /// Skips empty lines and counts them. The parser counts them only while it reads the next field, too late for its
+    /// line number.
     fn skip_empty_lines(&mut self) {
         while let [b'\n' | b'\r', rest @ ..] = self.rest {
             self.n_empty += u64::from(self.rest[0] == b'\n');

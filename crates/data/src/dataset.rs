@@ -1,4 +1,4 @@
-//! Datasets: where samples come from. Read `loader/` next: how they become batches.
+//! Datasets: where samples come from. `loader/` makes batches of them; read it next.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::error::listed;
 use crate::identity::{Hash, probes};
 use crate::{Error, Result};
 
-/// Samples that can be asked for by number.
+/// Samples that are accessed by index.
 ///
-/// Several threads may ask at once, in any order, so a dataset opens what it needs and shares it; the same number must
-/// give the same sample.
+/// Several threads may call [`get`](Self::get) at the same time, in any order, so a dataset shares its open files
+/// between threads. The same index must give the same sample.
 ///
 /// # Examples
 /// ```
@@ -55,16 +55,16 @@ pub trait Dataset: Send + Sync + 'static {
         self.len() == 0
     }
 
-    /// Sample number `index`, counted from 0 to below [`len`](Self::len).
+    /// The sample at `index`, which is from 0 to below [`len`](Self::len).
     ///
     /// # Errors
     /// Whatever makes the sample unavailable; [`Error::other`] wraps any error or text.
     fn get(&self, index: usize) -> Result<Self::Sample>;
 
-    /// Sample number `index` as it is in that epoch, counted from 0: for datasets that give a sample with other random
-    /// changes each time. What a [`DataLoader`](crate::DataLoader) asks for.
+    /// The sample at `index` in epoch `epoch`, counted from 0. A [`DataLoader`](crate::DataLoader) calls this
+    /// function. A dataset overrides it if its random changes differ from epoch to epoch.
     ///
-    /// The same index and epoch must give the same sample; this one asks [`get`](Self::get), whatever the epoch.
+    /// The same index and epoch must give the same sample. By default, this is [`get`](Self::get) in every epoch.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -73,8 +73,8 @@ pub trait Dataset: Send + Sync + 'static {
         self.get(index)
     }
 
-    /// Puts every sample through `f`, which gets random numbers that depend on `seed`, the epoch and the sample's index
-    /// alone, and so are the same for any number of workers and after a restart.
+    /// Applies `f` to every sample. The random numbers that `f` gets depend only on `seed`, the epoch and the
+    /// sample's index, so they are the same for any number of workers and after a restart.
     ///
     /// # Examples
     /// See [`Transformed`].
@@ -87,11 +87,11 @@ pub trait Dataset: Send + Sync + 'static {
         Transformed { dataset: self, seed, f }
     }
 
-    /// A whole batch at once, for datasets that can do that faster than sample by sample; `None` for those that
-    /// cannot.
+    /// The batch of the samples at `indices`, for datasets that can make it faster than sample by sample; `None`, the
+    /// default, for all others.
     ///
-    /// The batch must be what [`Stack::stack`] makes of the single samples. A [`DataLoader`](crate::DataLoader) with a
-    /// collating function of its own does not ask.
+    /// The batch must equal what [`Stack::stack`] makes of the single samples. A [`DataLoader`](crate::DataLoader)
+    /// with its own collating function does not call this.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -103,8 +103,9 @@ pub trait Dataset: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// What the dataset is, in one line that is the same in every run: where its samples are from, seeds, a hash. It is
-    /// part of a loader's state, which a loader of another dataset refuses. By default the name of the type.
+    /// Identifies the dataset in one line that is the same in every run: the origin of its samples, seeds, a hash.
+    /// The line is part of a loader's state, which a loader of another dataset refuses. By default the name of the
+    /// type.
     ///
     /// # Examples
     /// ```
@@ -154,10 +155,10 @@ macro_rules! through_pointer {
 
 through_pointer! { Arc Box }
 
-/// Another dataset's samples, put through a function; made by [`Dataset::transform`].
+/// Applies a function to another dataset's samples; made by [`Dataset::transform`].
 ///
 /// # Examples
-/// Every epoch sees each number with other noise, and every run the same:
+/// The noise differs from epoch to epoch, and is the same in every run:
 /// ```
 /// use pagelock_data::{Dataset, Result, TensorDataset};
 /// use pagelock_tensor::Tensor;
@@ -204,9 +205,9 @@ where
 /// Tensors whose rows belong together: row `i` of each is sample `i`.
 ///
 /// Made of one tensor or a tuple of up to four, of any kinds and precisions. A loader takes a whole batch with one
-/// `index_select` per tensor. Cloning is cheap: the tensors are shared. Its identity in a
-/// loader's state is a hash of element types, shapes and elements: of each tensor that has 64 KiB at most all, of a larger one
-/// 16 rows, from the first to the last.
+/// `index_select` per tensor. Cloning is cheap: the tensors are shared. Its identity in a loader's state is a hash of
+/// element types, shapes and elements: all elements of a tensor of at most 64 KiB, and 16 rows, from the first to the
+/// last, of a larger one.
 ///
 /// # Examples
 /// ```
@@ -229,7 +230,7 @@ pub struct TensorDataset<T> {
 }
 
 impl<T: Rows> TensorDataset<T> {
-    /// Binds `tensors` together.
+    /// A dataset of the rows of `tensors`.
     ///
     /// # Errors
     /// [`Error::Argument`] if they have different numbers of rows, or one has no dimensions.
@@ -261,8 +262,8 @@ impl<T: Rows> TensorDataset<T> {
         &self.tensors
     }
 
-    /// The samples in `range` as one batch, without copying: what the tutorial writes as
-    /// `train_ds[i * bs : i * bs + bs]`. An end beyond the last sample means the last sample.
+    /// The samples in `range` as one batch, without a copy: the tutorial's `train_ds[i * bs : i * bs + bs]`. A range
+    /// that ends beyond the last sample is cut there.
     ///
     /// # Errors
     /// [`Error::Argument`] if the range starts beyond the last sample or ends before it starts.
@@ -302,12 +303,12 @@ impl<T: Rows> Dataset for TensorDataset<T> {
     fn identity(&self) -> String {
         let mut hash = Hash::EMPTY;
         let seen = self.tensors.through(&mut |part| add_part(part, &mut hash));
-        identity_of(hash, seen.is_ok()) // of a device that fails: loading will say so
+        identity_of(hash, seen.is_ok()) // if a device fails here, loading reports the error
     }
 }
 
-/// A tensor, or a tuple of tensors, whose first dimension counts samples. Not for implementing: [`TensorDataset`] is
-/// generic over it.
+/// A tensor, or a tuple of tensors, whose first dimension counts samples. [`TensorDataset`] is generic over it;
+/// programs do not implement it.
 ///
 /// # Examples
 /// ```
@@ -324,7 +325,7 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
-    /// Puts each tensor through `f`, which takes any kind of tensor and so is compiled once for all tuples.
+    /// Applies `f` to each tensor. `f` takes tensors of any kind, so it is compiled once for all tuples.
     #[doc(hidden)]
     fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
@@ -341,7 +342,7 @@ impl<K: Kind> Rows for Tensor<K> {
     }
 }
 
-/// Notes how many rows a tensor has.
+/// Appends the number of rows of a tensor to `lens`.
 fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
     let position = lens.len();
     let Some(&n_rows) = part.dims().first() else {
@@ -354,7 +355,7 @@ fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
     Ok(part)
 }
 
-/// The number of rows, if all have as many.
+/// The number of rows, if all tensors have the same.
 fn equal(lens: Vec<usize>) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
@@ -386,10 +387,10 @@ fn identity_of(hash: Hash, is_whole: bool) -> String {
     if is_whole { format!("TensorDataset {hash}") } else { "TensorDataset".to_owned() }
 }
 
-/// How many bytes of elements are seen whole.
+/// A tensor of at most this many bytes is hashed whole.
 const WHOLE_BYTES: usize = 64 << 10;
 
-/// Element type, shape, and all elements or, if they are many, some rows from the first to the last.
+/// Adds the element type, the shape and all elements; of a larger tensor, only some rows from the first to the last.
 fn add_tensor(tensor: &AnyTensor, add: &mut dyn FnMut(&[u8])) -> Result<()> {
     add(tensor.dtype().name().as_bytes());
     tensor.dims().iter().for_each(|&size| add(&(size as u64).to_le_bytes()));
@@ -403,7 +404,7 @@ fn add_tensor(tensor: &AnyTensor, add: &mut dyn FnMut(&[u8])) -> Result<()> {
     probes(tensor.dims()[0]).try_for_each(|row| add_numbers(&tensor.select(0, row as isize)?))
 }
 
-/// The elements as numbers.
+/// The elements as `f64`.
 fn numbers(tensor: &AnyTensor) -> Result<Vec<f64>> {
     match tensor.dtype() {
         dtype if dtype.is_float() => Ok(tensor.float()?.to_vec()?),

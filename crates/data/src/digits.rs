@@ -1,7 +1,7 @@
-//! [`Digits`]: labelled 28 × 28 gray images as bytes, and the three parts in which a data set of them comes.
+//! [`Digits`]: labeled 28 × 28 gray images as bytes. [`DigitSet`]: the parts for training, validation and testing.
 //!
-//! Images stay one byte per pixel, a quarter of what they take as `f32`. As a [`Dataset`] a `Digits` picks a batch
-//! and converts it in one pass; [`Digits::flat`] and [`Digits::planes`] convert everything at once.
+//! Images stay at one byte per pixel, a quarter of the size of `f32`. As a [`Dataset`], `Digits` gathers and converts
+//! a batch in one pass; [`Digits::flat`] and [`Digits::planes`] convert everything at once.
 //!
 //! Pixels become floats in [0, 1) by dividing by 256, as in the pickle that PyTorch's tutorial starts from.
 
@@ -51,7 +51,7 @@ const N_CLASSES: u8 = 10;
 pub struct Digits {
     images: Arc<HostBuffer>,
     labels: Arc<HostBuffer>,
-    /// Which of the images in the buffers are meant.
+    /// The images of the buffers that belong to this slice.
     range: Range<usize>,
 }
 
@@ -59,8 +59,8 @@ impl Digits {
     /// Copies `images`, row-major and one after another, and one label for each.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the numbers of bytes do not fit together, a label is above 9, or
-    /// there is nothing; [`Error::Memory`] if the budget of host memory refuses.
+    /// [`Error::Argument`] if the lengths do not match, a label is above 9, or there are no images; [`Error::Memory`]
+    /// if the budget of host memory refuses.
     ///
     /// # Examples
     /// ```
@@ -90,7 +90,7 @@ impl Digits {
         })
     }
 
-    /// Takes over `images` and `labels`, whose lengths belong together.
+    /// Takes ownership of `images` and `labels`, whose lengths match.
     pub(crate) fn from_buffers(images: HostBuffer, labels: HostBuffer) -> Result<Self> {
         check_labels(labels.bytes())?;
         let range = 0..labels.len_bytes();
@@ -160,7 +160,7 @@ impl Digits {
         &self.labels.bytes()[self.range.clone()]
     }
 
-    /// The same digits as a dataset of bytes, for a device that makes floats of them itself: a quarter to copy.
+    /// The same digits as a dataset of bytes, which the device converts to floats: a quarter of the bytes to copy.
     ///
     /// # Examples
     /// ```
@@ -308,8 +308,8 @@ impl Dataset for DigitBytes {
 
 /// A digit data set in three parts, and where it comes from.
 ///
-/// Printing one gives the line with which a program can say what it works on; `{:#}` adds lines that say why MNIST could
-/// not be used, if it was wanted.
+/// It prints as one line with the origin and the sizes of the parts. `{:#}` adds why MNIST could not be used, if it
+/// was requested.
 ///
 /// # Examples
 /// ```
@@ -326,11 +326,11 @@ impl Dataset for DigitBytes {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DigitSet {
-    /// To train with: the first five sixths of the training file (MNIST: the first 50,000 images), as in the tutorial.
+    /// For training: the first five sixths of the training file (MNIST: the first 50,000 images), as in the tutorial.
     pub train: Digits,
-    /// To watch the training with: the rest of the training file (MNIST: the last 10,000 images).
+    /// For validation: the rest of the training file (MNIST: the last 10,000 images).
     pub valid: Digits,
-    /// To judge the result with: the test file.
+    /// For testing: the test file.
     pub test: Digits,
     /// Where the images come from.
     pub origin: Origin,
@@ -354,16 +354,16 @@ pub enum Origin {
         /// The folder.
         folder: PathBuf,
     },
-    /// Fashion-MNIST, likewise.
+    /// Fashion-MNIST, read from the files of a folder.
     Fashion {
         /// The folder.
         folder: PathBuf,
     },
     /// Drawn by [`SyntheticDigits`](crate::SyntheticDigits).
     Generated {
-        /// From this seed.
+        /// The seed.
         seed: u64,
-        /// Why MNIST was not used, where it was wanted.
+        /// Why MNIST was not used, if it was requested.
         instead: Option<String>,
     },
 }
@@ -412,8 +412,8 @@ fn check_labels(labels: &[u8]) -> Result<()> {
     }
 }
 
-/// Reads one byte of every cache line, so that the waits for main memory overlap; row by row, each row's first line
-/// would be waited for alone; `benches/loader.rs` shows what that is worth.
+/// Reads one byte of every cache line, so that the cache misses overlap. Without it, the first miss of each row would
+/// come after those of the row before. `benches/loader.rs` measures the gain.
 fn touch<'a>(rows: impl Iterator<Item = &'a [u8]>) {
     let touched = rows.flat_map(|row| row.iter().step_by(64)).fold(0, |sum, byte| sum ^ byte);
     black_box(touched);

@@ -1,8 +1,8 @@
-//! Getting a file whose checksum is known from one of several mirrors.
+//! Downloads a file with a known checksum from one of several mirrors.
 //!
-//! Whatever happens (no network, a stalled server, a wrong file, a crash), the file's own name only ever appears
-//! with the right content: the bytes go to a temporary file in the same folder, are checked on the way, and take the
-//! file's name in one step (`pagelock-files`). No attempt takes longer than its [`Timeouts`].
+//! Whatever happens (no network, a stalled server, a wrong file, a crash), a file appears under its own name only
+//! with the right content. The bytes go to a temporary file in the same folder and are checked on the way; then the
+//! temporary file is renamed in one step (`pagelock-files`). No attempt takes longer than its [`Timeouts`].
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -28,11 +28,11 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until a connection stands, name look-up and encryption included. Default: 5 s.
+    /// To establish a connection, including name look-up and TLS. Default: 5 s.
     pub connect: Duration,
-    /// Without a single byte arriving. Default: 10 s.
+    /// The longest time in which no byte arrives. Default: 10 s.
     pub silence: Duration,
-    /// For one file from one mirror. Default: 60 s, enough at 165 kB/s for the largest file of MNIST.
+    /// For one file from one mirror in all. Default: 60 s, enough at 165 kB/s for the largest file of MNIST.
     pub total: Duration,
 }
 
@@ -42,7 +42,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Where from, where to, and how.
+/// A download's sources, target folder, limits and progress report.
 pub(crate) struct Job<'a> {
     pub(crate) mirrors: &'a [String],
     pub(crate) folder: &'a Path,
@@ -51,7 +51,7 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Downloads `file` from the first mirror that has it right, and says where it is now.
+    /// Downloads `file` from the first mirror that delivers the right bytes; returns its path.
     pub(crate) fn fetch(&self, file: RemoteFile) -> Result<PathBuf> {
         let mut attempts = Vec::new();
         for url in file.urls(self.mirrors) {
@@ -105,7 +105,7 @@ fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failu
     Ok(path)
 }
 
-/// Asks for `url` and reads as far as the headers.
+/// Requests `url` and reads the headers of the response.
 fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
     let remote = |error| Failure::Remote(explain(error, timeouts));
     let config = ureq::Agent::config_builder()
@@ -123,7 +123,7 @@ fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Fa
     }
 }
 
-/// In the words of this crate, what an HTTP client ran into.
+/// Describes an error of the HTTP client.
 fn explain(error: ureq::Error, timeouts: Timeouts) -> String {
     match error {
         ureq::Error::StatusCode(status) => format!("answered with HTTP status {status}"),
@@ -164,8 +164,8 @@ mod tests {
     const FILE: RemoteFile =
         RemoteFile { set: "mnist", name: "digits.gz", len_bytes: 16, md5: "4032af8d61035123906e58e067140cc5" };
 
-    /// A mirror on the loopback interface: answers every request by `answer`, which gets the connection after the
-    /// request has been read. Returns its address and what was asked for.
+    /// A mirror on the loopback interface. `answer` answers every request, and gets the connection after the request
+    /// has been read. Returns the mirror's address and the requests.
     fn mirror(answer: impl Fn(&mut TcpStream) + Send + 'static) -> (String, Receiver<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}/files/", listener.local_addr().unwrap());
@@ -209,7 +209,7 @@ mod tests {
         Job { mirrors, folder, timeouts, progress: &Silent }.fetch(FILE)
     }
 
-    /// What the only mirror's failure is reported as; nothing may be left in the folder.
+    /// The reported failure of the only mirror; checks that nothing is left in the folder.
     fn failure(mirror: String, timeouts: Timeouts) -> String {
         let folder = tempfile::tempdir().unwrap();
         let error = fetch(folder.path(), std::slice::from_ref(&mirror), timeouts).unwrap_err();

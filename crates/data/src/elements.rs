@@ -1,4 +1,4 @@
-//! From a precision, which is a value, to the Rust type of such elements.
+//! From a precision, which is a value at run time, to the Rust type of its elements.
 
 use pagelock_tensor::DType;
 
@@ -21,7 +21,7 @@ macro_rules! with_element {
 }
 pub(crate) use with_element;
 
-/// The kind of tensors that hold such elements, as programs write it.
+/// The name of the kind of tensors with elements of `dtype`, as programs write it.
 pub(crate) fn kind_of(dtype: DType) -> &'static str {
     match dtype {
         dtype if dtype.is_float() => "Float",
@@ -30,8 +30,8 @@ pub(crate) fn kind_of(dtype: DType) -> &'static str {
     }
 }
 
-/// Calls `f` for the elements at the same place of both, as far as there are both. By index: what iterators side by side do is not
-/// always inlined (decision 0080).
+/// Calls `f` for the pairs of elements at the same index, up to the end of the shorter slice. It loops over indices,
+/// because zipped iterators are not always inlined (decision 0080).
 #[inline(always)]
 pub(crate) fn for_each_pair<A, B>(a: &mut [A], b: &[B], mut f: impl FnMut(&mut A, &B)) {
     let n = a.len().min(b.len());

@@ -1,4 +1,4 @@
-//! What can go wrong, with the numbers and the fix in every text.
+//! Errors. Every message states the numbers and the fix.
 
 use std::any::Any;
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::panics::{drop_panic, panic_message};
 /// See [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something in this crate did not work.
+/// An error of this crate.
 ///
 /// # Examples
 /// ```
@@ -33,23 +33,23 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something that was asked for cannot be: a setting, an index, weights, sizes that do not fit together, a dataset
-    /// without samples, or an environment variable. The text says which, with the numbers.
+    /// An argument is invalid: a setting, an index, weights, sizes that do not match, an empty dataset, or an
+    /// environment variable. The text names it, with the numbers.
     #[error("{0}")]
     Argument(String),
 
     /// A file or folder could not be read or written.
     #[error("cannot {action} `{}`: {source}; check the path and its permissions", path.display())]
     Io {
-        /// What was tried: "open", "create", …
+        /// The action that failed: "open", "create", …
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         r#source: io::Error,
     },
 
-    /// The content of a file or folder is damaged, of another format, or does not fit what was asked for.
+    /// The content of a file or folder is damaged, of another format, or does not match the request.
     #[error("`{}` {problem}", path.display())]
     Content {
         /// The file or folder.
@@ -58,7 +58,7 @@ pub enum Error {
         problem: String,
     },
 
-    /// A data file is not there and is not going to be downloaded.
+    /// A data file is missing and will not be downloaded.
     #[error(
         "`{file}` is not in `{}` and {}; put {} (md5 {md5}) there, or set PAGELOCK_DATA to a folder that has \
          `{set}/{file}`, or {}",
@@ -79,7 +79,7 @@ pub enum Error {
         because: NoDownload,
     },
 
-    /// No mirror gave the file.
+    /// No mirror delivered the file.
     #[error(
         "cannot download `{file}` (md5 {md5}) into `{}`: {}; check the network, put the file there by hand, or set \
          PAGELOCK_DATA to a folder that has `{set}/{file}`",
@@ -90,11 +90,11 @@ pub enum Error {
         file: &'static str,
         /// The data set that it belongs to, and the folder's name in `$PAGELOCK_DATA`.
         set: &'static str,
-        /// Where it should have gone.
+        /// The folder for the file.
         folder: PathBuf,
         /// The checksum that it should have had.
         md5: &'static str,
-        /// For each address in turn, what happened there.
+        /// For each address, in the order in which they were tried, what failed.
         attempts: Vec<String>,
     },
 
@@ -104,12 +104,13 @@ pub enum Error {
          set PAGELOCK_DATA or give a folder"
     )]
     NoFolder {
-        /// What the look-up of the home directory says.
+        /// The error of the look-up of the home directory.
         because: String,
     },
 
-    /// A loader cannot go on from a state: the text is no state or was damaged, or the state is of another loader or behind
-    /// the end. [`Loader::set_epoch`](crate::Loader::set_epoch) begins an epoch instead.
+    /// A loader cannot resume from a state: the text is not a state or is damaged, or the state belongs to another
+    /// loader or is past the end of the epoch. [`Loader::set_epoch`](crate::Loader::set_epoch) begins an epoch
+    /// instead.
     #[error("{0}")]
     State(String),
 
@@ -123,20 +124,20 @@ pub enum Error {
         index: usize,
         /// Its shard, if it comes from a stream.
         shard: Option<usize>,
-        /// The worker that was to get it, counted from 0; none if that was the calling thread.
+        /// The worker that tried to fetch it, counted from 0; `None` for the calling thread.
         worker: Option<usize>,
-        /// What the dataset ran into.
+        /// The error of the dataset.
         r#source: Box<Error>,
     },
 
-    /// A shard of a stream could not be opened; nothing comes of it in this epoch.
+    /// A shard of a stream could not be opened; it gives no samples in this epoch.
     #[error("{} could not open shard {shard}: {source}", who(*worker))]
     Shard {
         /// Which shard, counted from 0.
         shard: usize,
-        /// The worker that was to open it, counted from 0; none if that was the calling thread.
+        /// The worker that tried to open it, counted from 0; `None` for the calling thread.
         worker: Option<usize>,
-        /// What the dataset ran into.
+        /// The error of the dataset.
         r#source: Box<Error>,
     },
 
@@ -149,9 +150,9 @@ pub enum Error {
         first: usize,
         /// Their shard, if they come from a stream.
         shard: Option<usize>,
-        /// The worker that was to make it, counted from 0; none if that was the calling thread.
+        /// The worker that tried to make it, counted from 0; `None` for the calling thread.
         worker: Option<usize>,
-        /// What it ran into.
+        /// The cause.
         r#source: Box<Error>,
     },
 
@@ -161,13 +162,13 @@ pub enum Error {
         who(*worker), sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
     )]
     Panicked {
-        /// The worker, counted from 0; none if it was the calling thread.
+        /// The worker, counted from 0; `None` for the calling thread.
         worker: Option<usize>,
-        /// The sample that it was getting, if it was: its index in the dataset, or in its shard.
+        /// The sample that was being fetched, if any: its index in the dataset, or in its shard.
         sample: Option<usize>,
         /// Its shard, if it comes from a stream.
         shard: Option<usize>,
-        /// What the panic says.
+        /// The message of the panic.
         message: String,
     },
 
@@ -180,25 +181,25 @@ pub enum Error {
     AllSkipped {
         /// How many samples the batch was to have.
         n_samples: usize,
-        /// The last one's index in the dataset, or in its shard.
+        /// The index of the last of them in the dataset, or in its shard.
         index: usize,
         /// Their shard, if they come from a stream.
         shard: Option<usize>,
-        /// The worker that was to get them, counted from 0; none if that was the calling thread.
+        /// The worker that tried to fetch them, counted from 0; `None` for the calling thread.
         worker: Option<usize>,
-        /// What the last one ran into.
+        /// The error of the last of them.
         error: String,
     },
 
-    /// A batch was not there in time. The epoch goes on without it; a worker that was making it was replaced. Of a stream it
-    /// comes later.
+    /// A batch was not ready in time. The epoch goes on without it, and a worker that was making it was replaced. In
+    /// a stream, the batch comes later instead.
     #[error("batch {batch} was not ready after {waited:.1?}: {}", late(*worker, *sample, *first, *shard))]
     Timeout {
-        /// Which worker, counted from 0, if one had taken it up.
+        /// The worker that makes it, counted from 0, if one had started.
         worker: Option<usize>,
         /// The number of the batch in its epoch.
         batch: usize,
-        /// The sample that the worker is getting, if it is: its index in the dataset, or in its shard.
+        /// The sample that the worker is fetching, if any: its index in the dataset, or in its shard.
         sample: Option<usize>,
         /// The first sample of the batch, if the worker has begun it.
         first: Option<usize>,
@@ -213,11 +214,11 @@ pub enum Error {
     Worker {
         /// Which worker, counted from 0.
         worker: usize,
-        /// What it ran into.
+        /// The cause.
         r#source: Box<Error>,
     },
 
-    /// Samples that do not stack.
+    /// The samples of a batch have different shapes.
     #[error(
         "sample {index} is {shape:?}, but sample {first} of the same batch is {first_shape:?}; bring all samples to one \
          shape, or batch them with a function of your own (DataLoader::with_collate)"
@@ -227,9 +228,9 @@ pub enum Error {
         index: usize,
         /// Its shape.
         shape: Vec<usize>,
-        /// The first sample of the batch, likewise.
+        /// The first sample of the batch, in the same numbering.
         first: usize,
-        /// What the others have to be like.
+        /// The shape of the first sample.
         first_shape: Vec<usize>,
     },
 
@@ -255,7 +256,7 @@ impl From<pagelock_tensor::Error> for Error {
 }
 
 impl Error {
-    /// Wraps an error, or a text, of one's own.
+    /// Wraps an error or a text of your own.
     ///
     /// # Examples
     /// ```
@@ -272,7 +273,7 @@ impl Error {
     pub(crate) fn locate(self, indices: &[usize]) -> Self {
         match self {
             Error::Uneven { index, shape, first, first_shape } => {
-                // A function of the user's may have stacked something longer than the batch.
+                // A user's function may have stacked more elements than the batch has samples.
                 let sample = |position: usize| indices.get(position).copied().unwrap_or(position);
                 Error::Uneven { index: sample(index), shape, first: sample(first), first_shape }
             }
@@ -280,7 +281,7 @@ impl Error {
         }
     }
 
-    /// Says which batch it is about, and who was to make that; nothing, if no batch was begun.
+    /// Adds which batch failed and which worker made it. Unchanged if no batch was begun.
     pub(crate) fn of_batch(self, indices: &[usize], shard: Option<usize>, worker: Option<usize>) -> Self {
         match indices.first() {
             Some(&first) => Error::Batch { n_samples: indices.len(), first, shard, worker, source: self.into() },
@@ -288,7 +289,7 @@ impl Error {
         }
     }
 
-    /// Whether memory was refused, which no single sample is to blame for.
+    /// Whether memory was refused, for which no single sample is to blame.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {
             Error::Memory(_) => true,
@@ -297,7 +298,8 @@ impl Error {
         }
     }
 
-    /// An error with the message of a panic, and who was at what. Drops the payload of the panic, which may panic again.
+    /// An error with the message of a panic, the worker and the sample. Drops the panic's payload, whose drop may
+    /// panic again.
     pub(crate) fn panicked(
         worker: Option<usize>,
         sample: Option<usize>,
@@ -309,7 +311,7 @@ impl Error {
         Self::Panicked { worker, sample, shard, message }
     }
 
-    /// Runs `work`; a panic becomes an error that says who was at what.
+    /// Runs `work`; a panic becomes an error that names the worker and the sample.
     pub(crate) fn catch<R>(
         worker: Option<usize>,
         sample: Option<usize>,
@@ -336,9 +338,9 @@ impl Error {
     }
 }
 
-/// Why something in a file cannot be used, where the file's path is not at hand.
+/// Why something in a file cannot be used, from code that does not know the file's path.
 pub(crate) enum Problem {
-    /// The content is wrong: the text says what is, and what to do.
+    /// The content is wrong; the text says why, and how to fix it.
     Content(String),
     Other(Error),
 }
@@ -352,7 +354,7 @@ impl Problem {
         }
     }
 
-    /// With another text about the content.
+    /// Replaces the text about the content.
     pub(crate) fn explained(self, explain: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Content(problem) => Self::Content(explain(problem)),
@@ -387,7 +389,7 @@ pub(crate) fn check_most(setting: &str, value: usize, most: usize, usual: &str) 
     }
 }
 
-/// Refuses a process that does not exist.
+/// Refuses a rank that is not below `world_size`.
 pub(crate) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
     if rank < world_size {
         return Ok(());
@@ -414,7 +416,7 @@ pub(crate) fn batch_of(n_samples: usize, first: usize, shard: Option<usize>) -> 
     }
 }
 
-/// Where a batch is that is not ready, and what to do.
+/// Why a batch is not ready, and what to do.
 pub(crate) fn late(worker: Option<usize>, sample: Option<usize>, first: Option<usize>, shard: Option<usize>) -> String {
     let Some(worker) = worker else { return "no worker was free; raise the timeout, or use more workers".to_owned() };
     let (at, look_at) = match (sample, first) {

@@ -1,4 +1,4 @@
-//! [`FileBytes`]: a part of a file, or what was unpacked of one, for all readers of files.
+//! [`FileBytes`]: a range of a file, or data unpacked into memory. All readers of files use it.
 
 use std::fs::File;
 use std::io::{self, SeekFrom};
@@ -10,7 +10,7 @@ use pagelock_memory::{HostBuffer, open_regular};
 
 use crate::{Error, Result};
 
-/// FileBytes that are read at their place. Cloning shares them.
+/// Bytes that are read at any offset. Clones share the file or the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct FileBytes {
     source: Source,
@@ -45,13 +45,13 @@ impl FileBytes {
         self.len
     }
 
-    /// A part of these; none if it does not lie within them.
+    /// A range of these bytes; `None` if it is not within them.
     pub(crate) fn part(&self, start: u64, len: u64) -> Option<Self> {
         let is_within = start.checked_add(len).is_some_and(|end| end <= self.len);
         is_within.then(|| Self { source: self.source.clone(), start: self.start + start, len })
     }
 
-    /// The file and where in it these begin, if they are in one.
+    /// The file and the offset of these bytes in it; `None` if they are in memory.
     pub(crate) fn in_file(&self) -> Option<(&File, u64)> {
         match &self.source {
             Source::File(file) => Some((file, self.start)),
@@ -59,7 +59,7 @@ impl FileBytes {
         }
     }
 
-    /// Fills `out` with what is at `at`; [`io::ErrorKind::UnexpectedEof`] if there is not as much.
+    /// Fills `out` with the bytes from offset `at` on; [`io::ErrorKind::UnexpectedEof`] if there are fewer.
     pub(crate) fn read_exact_at(&self, out: &mut [u8], at: u64) -> io::Result<()> {
         let Some(Self { source, start, len }) = self.part(at, out.len() as u64) else {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -74,7 +74,7 @@ impl FileBytes {
     }
 }
 
-/// Reads on from the start.
+/// Reads [`FileBytes`] from the start, one part after another.
 pub(crate) struct Reader {
     bytes: FileBytes,
     at: u64,

@@ -14,11 +14,11 @@ use crate::progress::{Progress, default_progress};
 use crate::remote::RemoteFile;
 use crate::{Error, NoDownload, Result};
 
-/// A published data set: [`Mnist`](crate::Mnist) or [`CifarFiles`](crate::CifarFiles), as `S` says.
+/// A published data set: [`Mnist`](crate::Mnist) or [`CifarFiles`](crate::CifarFiles), depending on `S`.
 ///
-/// Looks in the folder given, else in the set's folder in `$PAGELOCK_DATA`, else in the set's folder in `pagelock` in the
-/// user's cache folder. A file that is not there is downloaded into that folder and checked, unless `PAGELOCK_OFFLINE` is set
-/// to anything but `0`.
+/// Looks in the given folder; without one, in the set's folder in `$PAGELOCK_DATA`; without that variable, in the
+/// set's folder in `pagelock` in the user's cache folder. A missing file is downloaded into that folder and verified,
+/// unless `PAGELOCK_OFFLINE` is `1`, `true`, `yes` or `on`.
 ///
 /// # Examples
 /// ```
@@ -68,7 +68,7 @@ impl<S> Published<S> {
         self
     }
 
-    /// Whether to leave the network alone. `PAGELOCK_OFFLINE=1` does the same from outside.
+    /// Whether downloads are forbidden. The environment variable `PAGELOCK_OFFLINE=1` forbids them too.
     ///
     /// # Examples
     /// See [`Published`].
@@ -77,7 +77,7 @@ impl<S> Published<S> {
         self
     }
 
-    /// Addresses of folders that have the packed files, to be tried in turn instead of the usual ones.
+    /// Addresses of folders that have the packed files, which are tried in turn instead of the usual ones.
     ///
     /// # Examples
     /// See [`Published`].
@@ -106,7 +106,7 @@ impl<S> Published<S> {
         self
     }
 
-    /// The folder of the data set of that name.
+    /// The folder of the data set named `set`.
     pub(crate) fn folder_of(&self, set: &str, environment: &Environment) -> Result<PathBuf> {
         match &self.folder {
             Some(folder) => Ok(folder.clone()),
@@ -148,7 +148,7 @@ impl<S> Published<S> {
     }
 }
 
-/// What the environment says about data files.
+/// The environment variables for data files.
 pub(crate) struct Environment {
     pub(crate) data: Option<OsString>,
     pub(crate) offline: Option<OsString>,
@@ -159,7 +159,7 @@ impl Environment {
         Self { data: std::env::var_os("PAGELOCK_DATA"), offline: std::env::var_os("PAGELOCK_OFFLINE") }
     }
 
-    /// Whether nothing may be downloaded.
+    /// Whether downloads are forbidden.
     pub(crate) fn offline(&self) -> Result<bool> {
         let text = self.offline.as_ref().map(|text| text.to_string_lossy().trim().to_lowercase()).unwrap_or_default();
         match &*text {

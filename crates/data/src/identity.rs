@@ -9,10 +9,10 @@ use flate2::Crc;
 /// The longest name; longer ones are cut and end in their hash.
 const LONGEST: usize = 160;
 
-/// How many samples of a dataset, places of an order, and blocks of a file are looked at.
+/// How many samples of a dataset, positions of an order, or blocks of a file are hashed.
 const PROBES: usize = 16;
 
-/// How many bytes of a file are looked at in one place.
+/// The length of a block of a file.
 const BLOCK_BYTES: usize = 4_096;
 
 /// FNV-1a, which stays the same from version to version and from machine to machine. Prints as sixteen digits.
@@ -46,7 +46,8 @@ impl fmt::Display for Hash {
     }
 }
 
-/// A name as it is in a state: in one line, without the semicolon that ends it there, and not too long.
+/// A name as a state has it: on one line, not too long, and without semicolons, since a semicolon ends the name
+/// there.
 pub(crate) fn in_a_line(name: &str) -> String {
     let letter = |letter: char| if letter.is_control() { ' ' } else { letter };
     let line = name.trim().replace(';', ",").chars().map(letter).collect::<String>();
@@ -63,8 +64,8 @@ pub(crate) fn probes(n: usize) -> impl Iterator<Item = usize> {
     (0..n_probes).map(move |i| (i as u128 * (n - 1) as u128 / (n_probes - 1).max(1) as u128) as usize)
 }
 
-/// A hash of `len` bytes, which `read` gives from any place on: of all of them if they are [`PROBES`] blocks at most, else of
-/// that many blocks, from the first bytes to the last.
+/// A hash of `len` bytes, which `read` reads from any offset on. It covers all of them if they are at most [`PROBES`]
+/// blocks, else that many blocks from the first bytes to the last.
 pub(crate) fn hash_of_blocks(len: u64, mut read: impl FnMut(&mut [u8], u64) -> io::Result<()>) -> io::Result<Hash> {
     let mut block = [0; BLOCK_BYTES];
     let mut hash = Hash::of_numbers([len]);
@@ -80,12 +81,12 @@ pub(crate) fn hash_of_blocks(len: u64, mut read: impl FnMut(&mut [u8], u64) -> i
     Ok(hash)
 }
 
-/// A hash as names have it, or why there is none.
+/// A hash for a name, or why it could not be computed.
 pub(crate) fn shown(hash: io::Result<Hash>) -> String {
     hash.map_or_else(|error| format!("unreadable: {error}"), |hash| hash.to_string())
 }
 
-/// The checksum of all of `bytes`, the one that gzip has: gigabytes in a second.
+/// The checksum of `bytes`, gzip's CRC-32, at gigabytes per second.
 pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
     let mut crc = Crc::new();
     crc.update(bytes);

@@ -7,11 +7,12 @@
 //! 00 00 EA 60  each size: 4 bytes, the highest first (60,000 images)
 //! ...          the data, the last dimension varying fastest
 //! ```
-//! A header's claims are checked against the bytes that are there. How much is allocated depends on the length of the file and
-//! grows with the bytes that are read, never on the header alone; at most one byte more than the header claims is read.
+//! A header's claims are checked against the actual bytes. The allocation starts from the length of the file and
+//! grows with the bytes that are read; it never depends on the header alone. At most one byte more than the header
+//! claims is read.
 //!
-//! Plain files are read, not mapped: all of their bytes are wanted at once, a copy in RAM counts in the budget, and access to
-//! a mapped file that was cut short ends the process.
+//! Plain files are read, not mapped: all bytes are needed at once, a copy in RAM counts in the budget, and access to
+//! a mapped file that was truncated ends the process.
 
 use std::cmp::Ordering;
 use std::io::{self, BufRead, BufReader, Read};
@@ -25,11 +26,12 @@ use crate::{Error, Result};
 
 /// The first bytes of a gzip stream.
 const GZIP_MAGIC: [u8; 2] = [0x1F, 0x8B];
-/// Packed files are rarely more than this many times smaller than their content; memory starts at that size.
+/// The content is rarely more than this many times longer than the packed file; the first allocation assumes this
+/// ratio.
 const USUAL_RATIO: usize = 8;
 /// The code for unsigned bytes, the only element type that image sets use.
 const UNSIGNED_BYTE: u8 = 0x08;
-/// As many dimensions as a tensor can have.
+/// The most dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
 /// An IDX file in memory, read from a plain file or from one packed with gzip (told apart by content, not by name).
@@ -112,7 +114,7 @@ impl IdxFile {
         })
     }
 
-    /// Reads `stream` to its end. `expected_bytes` is how much memory may be taken before a byte has come.
+    /// Reads `stream` to its end. `expected_bytes` is the most that is allocated before any data are read.
     fn read(mut stream: impl Read, expected_bytes: usize) -> Result<Self, Problem> {
         let header = Header::read(&mut stream)?;
         let mut data = allocate(header.data_len.min(expected_bytes.max(4096)))?;
@@ -181,7 +183,7 @@ impl Header {
         Ok(4 + 4 * rank)
     }
 
-    /// The header at the front of `stream`, which is left where the data begin.
+    /// Reads the header from `stream`, up to the start of the data.
     fn read(stream: &mut impl Read) -> Result<Self, Problem> {
         let mut bytes = [0; 4 + 4 * MAX_RANK];
         let len_bytes = read_until_full(stream, &mut bytes[..4], 0)?;
@@ -237,7 +239,7 @@ fn allocate(len_bytes: usize) -> Result<HostBuffer, Problem> {
     Ok(HostBuffer::allocate(default_host(), len_bytes)?)
 }
 
-/// Reads until `room` is full or the stream ends; returns how many bytes came. `found_bytes` came before.
+/// Reads until `room` is full or the stream ends; returns how many bytes were read. `found_bytes` were read before.
 fn read_until_full(stream: &mut impl Read, room: &mut [u8], found_bytes: usize) -> Result<usize, Problem> {
     let mut len = 0;
     while len < room.len() {

@@ -1,4 +1,4 @@
-//! [`ImageFolder`]: labelled pictures in folders, one for each class, decoded when they are asked for.
+//! [`ImageFolder`]: labeled pictures in one folder for each class, decoded on demand.
 
 use std::fs;
 use std::io::{self, Cursor, Read};
@@ -16,21 +16,22 @@ use crate::error::Problem;
 use crate::identity::{Hash, hash_of_blocks, probes, shown};
 use crate::{Error, Result, jpeg};
 
-/// What every PNG picture starts with.
+/// The first bytes of every PNG picture.
 const PNG_START: [u8; 4] = *b"\x89PNG";
-/// Deflate packs at most so well.
+/// The best compression ratio of Deflate.
 const MOST_PACKED: u64 = 1_040;
-/// The longest side of a picture, and the memory that decoding one may take: what a header claims beyond is refused.
+/// The limits of a side in pixels and of the memory for decoding. A picture whose header claims more is refused.
 const LONGEST_SIDE: u32 = 16_384;
 const MOST_BYTES: u64 = 1 << 30;
-/// The memory that a PNG's color profile and other notes may take beyond the length of the file.
+/// The memory that a PNG's color profile and other metadata may take beyond the length of the file.
 const MOST_NOTES: u64 = 256 << 10;
 
-/// Pictures in the subfolders of a folder, whose names, sorted, are the classes 0, 1, 2 and so on: PyTorch's
-/// `ImageFolder`. A sample is a picture `[height, width, 3]` of `u8` and its class. PNG and JPEG, told apart by content.
+/// Pictures in the subfolders of a folder: torchvision's `ImageFolder`. The sorted names of the subfolders are the
+/// classes 0, 1, 2 and so on. A sample is a picture `[height, width, 3]` of `u8` and its class. Files are PNG or
+/// JPEG, recognized by their content.
 ///
-/// Its identity in a loader's state is a hash of the names of the classes, the names and lengths of all files, as they were
-/// listed, and the content of 16 of them, up to 64 KiB each. Where the folder is does not matter.
+/// Its identity in a loader's state consists of hashes: one of the class names and of the names and listed lengths of
+/// all files, and one of the content of 16 files, up to 64 KiB of each. The path of the folder does not matter.
 ///
 /// # Examples
 /// ```
@@ -54,7 +55,7 @@ pub struct ImageFolder {
     files: Arc<[Picture]>,
 }
 
-/// A file that was listed.
+/// A picture file, as it was listed.
 #[derive(Debug)]
 struct Picture {
     path: PathBuf,
@@ -127,7 +128,7 @@ impl Dataset for ImageFolder {
 }
 
 impl Picture {
-    /// None if the name is not one of a picture, or no file has it.
+    /// `None` if the extension is not that of a picture, or the path is not a file.
     fn of(path: PathBuf, class: i64) -> Option<Self> {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if !["png", "jpg", "jpeg"].contains(&&*extension) {
@@ -137,21 +138,21 @@ impl Picture {
         Some(Self { path, class, len_bytes })
     }
 
-    /// Everything but where its folder is.
+    /// Adds everything but the path of the folder to `hash`.
     fn add_to(&self, hash: &mut Hash) {
         add_text(hash, &self.path.file_name().unwrap_or_default().to_string_lossy());
         hash.add(&self.class.to_le_bytes());
         hash.add(&self.len_bytes.to_le_bytes());
     }
 
-    /// What is in it.
+    /// A hash of the file's content.
     fn content(&self) -> io::Result<Hash> {
         let (file, len_bytes) = open_regular(&self.path)?;
         hash_of_blocks(len_bytes, |out, at| file.read_exact_at(out, at))
     }
 }
 
-/// Adds the length too: else `ab`, `c` and `a`, `bc` would have the same hash.
+/// Adds the length too; otherwise `ab`, `c` and `a`, `bc` would have the same hash.
 fn add_text(hash: &mut Hash, text: &str) {
     hash.add(&(text.len() as u64).to_le_bytes());
     hash.add(text.as_bytes());
@@ -164,7 +165,7 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
     if len_bytes > MOST_BYTES {
         return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));
     }
-    let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are there
+    let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are mapped
     file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
     let picture = match bytes.bytes() {
         bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES),
@@ -174,12 +175,12 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
     picture.map_err(|problem| problem.explained(explain).of(path))
 }
 
-/// A picture `[height, width, 3]`; else what is wrong with it. Everything that is as long as the picture is in the budget before
-/// it is decoded.
+/// A picture `[height, width, 3]`; else what is wrong with it. Memory as large as the picture is reserved in the
+/// budget before decoding.
 fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
-    limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // of what is not pixels
+    limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // for everything but pixels
     let _notes = HeapReservation::new(bytes.len() as u64)?;
     let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
@@ -207,7 +208,7 @@ fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
 /// Three bytes for each pixel: gray becomes three equal ones, opacity is left out, and 16 bits are rounded to 8.
 fn to_rgb8(color: ColorType, pixels: &[u8], out: &mut [u8]) {
     let (n_channels, width) = (usize::from(color.channel_count()), usize::from(color.bytes_per_pixel()));
-    let of_one = width / n_channels; // byte or two
+    let of_one = width / n_channels; // bytes of one channel, 1 or 2
     let value = |pixel: &[u8], channel: usize| match pixel[channel * of_one..][..of_one] {
         [low, high] => ((u32::from(u16::from_ne_bytes([low, high])) + 128) / 257) as u8,
         [byte] => byte,
@@ -221,7 +222,7 @@ fn to_rgb8(color: ColorType, pixels: &[u8], out: &mut [u8]) {
     }
 }
 
-/// What is in a folder, sorted.
+/// The entries of a folder, sorted.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |source| Error::io("list", folder, source);
     let listed = fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));

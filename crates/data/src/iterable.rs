@@ -1,5 +1,5 @@
-//! [`IterableDataset`]: samples that come one after another, and cannot be asked for by number. Read `loader/` next:
-//! how they become batches.
+//! [`IterableDataset`]: samples that come one after another and have no indices. `loader/` makes batches of them;
+//! read it next.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::Result;
 /// The samples of a shard, in order.
 pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
 
-/// Samples that come in streams: lines of a log, records of files too large for an index, what a generator makes.
+/// Samples that come in streams: lines of a log, records of files too large for an index, the output of a generator.
 ///
-/// A dataset has shards, files for example, that several threads read beside each other, one thread a shard. The same shard
-/// and epoch must give the same samples in the same order.
+/// A dataset has shards, files for example. Several threads read them in parallel, each shard by one thread. The same
+/// shard and epoch must give the same samples in the same order.
 ///
 /// # Examples
 /// Lines of files:
@@ -58,7 +58,7 @@ pub trait IterableDataset: Send + Sync + 'static {
         1
     }
 
-    /// The samples of shard `shard`, counted from 0, as they are in that epoch.
+    /// The samples of shard `shard`, counted from 0, in epoch `epoch`.
     ///
     /// # Errors
     /// Whatever makes the shard unavailable; [`Error::other`](crate::Error::other) wraps any error or text. The iterator

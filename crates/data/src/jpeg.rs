@@ -1,8 +1,8 @@
-//! JPEG pictures, straight into tensors, by `libjpeg-turbo-rs`, whose pixels are libjpeg-turbo's.
+//! Decodes JPEG pictures straight into tensors with `libjpeg-turbo-rs`, which gives the same pixels as libjpeg-turbo.
 //!
-//! Promises: a picture that is cut off, even by one byte, is refused; so is one that claims more pixels than its bytes can
-//! hold, or more memory than there may be, before anything of that size is allocated. What the decoder takes beside the
-//! tensor is reserved in the host's budget. A panic of the decoder is an error.
+//! A picture that is truncated, even by one byte, is refused. A picture that claims more pixels than its bytes can
+//! hold, or needs more memory than the limit, is refused before anything of that size is allocated. The decoder's
+//! scratch memory is reserved in the host's budget. A panic of the decoder becomes an error.
 
 use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
 use pagelock_memory::HeapReservation;
@@ -11,15 +11,15 @@ use pagelock_tensor::{Int, Tensor};
 use crate::error::Problem;
 use crate::panics::unpanicked;
 
-/// What every JPEG picture starts with.
+/// The first bytes of every JPEG picture.
 pub(crate) const START: [u8; 2] = [0xFF, 0xD8];
 const END: [u8; 2] = [0xFF, 0xD9];
 const START_OF_SCAN: u8 = 0xDA;
-/// Huffman codes take a bit for a block of 8 × 8 pixels, at least.
+/// Huffman codes take at least one bit for a block of 8 × 8 pixels.
 const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
 
-/// A picture `[height, width, 3]`; else what is wrong with it. One with a longer side, or that takes more memory to decode, is
-/// refused.
+/// A picture `[height, width, 3]`; else what is wrong with it. A picture with a side above `longest_side`, or that
+/// takes more than `most_bytes` to decode, is refused.
 pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Tensor<Int>, Problem> {
     let Some(has_huffman_codes) = check_whole(bytes) else {
         return Err("it is cut off: the mark of its end is missing; get it again".to_owned().into());
@@ -57,17 +57,18 @@ fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), String> {
     }
 }
 
-/// What the decoder takes at most beside the pixels that it gives: planes of components, also at full size, and in
-/// progressive pictures their coefficients.
+/// The most memory that the decoder takes beside its output: the planes of the components, as stored and at full
+/// size, and the coefficients of progressive pictures.
 fn scratch_bytes(decoder: &Decoder<'_>) -> u64 {
-    const WIDEST_BLOCKS: u64 = 32; // sampled four times
+    const WIDEST_BLOCKS: u64 = 32; // pixels, at a subsampling of 4
     let header = decoder.header();
     let [height, width] = [header.height, header.width].map(|size| u64::from(size).next_multiple_of(WIDEST_BLOCKS));
     let of_one_pixel = if header.is_progressive { 5 } else { 2 };
     height * width * of_one_pixel * header.components.len() as u64
 }
 
-/// Whether the picture has Huffman codes; none if it does not reach its end. The decoder takes what is missing for gray.
+/// Whether the picture has Huffman codes; `None` if its end marker is missing. The decoder shows missing data as
+/// gray.
 fn check_whole(bytes: &[u8]) -> Option<bool> {
     let (mut at, mut has_huffman_codes) = (START.len(), false);
     loop {
@@ -76,8 +77,8 @@ fn check_whole(bytes: &[u8]) -> Option<bool> {
             return rest.windows(2).rposition(|mark| mark == END).map(|_| has_huffman_codes);
         }
         match (first, marker) {
-            (0xFF, 0x01 | 0xD0..=0xD8) => at += 2,         // marks without a length
-            (0xFF, 0x00 | 0xFF) | (0..0xFF, _) => at += 1, // filling
+            (0xFF, 0x01 | 0xD0..=0xD8) => at += 2,         // markers without a length
+            (0xFF, 0x00 | 0xFF) | (0..0xFF, _) => at += 1, // fill bytes
             (0xFF, _) => {
                 let (&len, _) = rest.split_first_chunk()?;
                 at += 2 + usize::from(u16::from_be_bytes(len));

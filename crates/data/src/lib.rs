@@ -1,7 +1,7 @@
 //! Datasets, samplers and loaders, with MNIST and a generated digit set.
 //!
-//! A [`Dataset`] gives samples by number, a [`Sampler`] says in which order, [`Stack`] (or a function) makes batches of
-//! them, and a [`DataLoader`] puts the three together for a `for` loop.
+//! A [`Dataset`] gives samples by index, a [`Sampler`] says in which order, [`Stack`] (or a function) makes batches
+//! of them, and a [`DataLoader`] puts the three together for a `for` loop.
 //!
 //! ```
 //! use pagelock_data::{DataLoader, SyntheticDigits, TensorDataset};
@@ -21,8 +21,8 @@
 //! - `download` (default): missing data files are fetched over HTTPS; without it, a missing file is an error that says
 //!   where to get it.
 //! - `progress` (default): a progress bar for downloads, on terminals only.
-//! - `images`: folders of PNG and JPEG pictures (`ImageFolder`), JPEG with libjpeg-turbo's pixels, by a crate that is not
-//!   without `unsafe`.
+//! - `images`: folders of PNG and JPEG pictures (`ImageFolder`). The JPEG decoder gives libjpeg-turbo's pixels; its
+//!   crate contains `unsafe` code.
 //! - `text`: normal forms of Unicode and words (`text::normalize`, `text::words`).
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `ndarray`: arrays of the crate `ndarray` as tensors (`from_ndarray`), and views of tensors (`ndarray_view`).
@@ -30,10 +30,11 @@
 //!
 //! There is no `unsafe` in this crate.
 
-// Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`, `pin.rs`, `state.rs`, `loader/`, `get_data.rs`; then for digits `digits.rs`, `mnist.rs` (with
-// `idx.rs`, `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`,
-// `csv.rs`, `table.rs`, `parquet.rs`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), `text/` for texts, and
-// `transforms/` for pictures.
+// Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`,
+// `pin.rs`, `state.rs`, `loader/`, `get_data.rs`; then for digits `digits.rs`, `mnist.rs` (with `idx.rs`,
+// `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`, `csv.rs`,
+// `table.rs`, `parquet/`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), `text/` for texts,
+// and `transforms/` for pictures.
 
 #![forbid(unsafe_code)]
 

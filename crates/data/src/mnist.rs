@@ -17,11 +17,11 @@ use crate::{Error, Result};
 /// The name of the set, and of its folder.
 const SET: &str = "mnist";
 
-/// Where the files have been for years; those that torchvision and TensorFlow use.
+/// Long-lived mirrors, which torchvision and TensorFlow use too.
 const MIRRORS: [&str; 2] =
     ["https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"];
 
-/// The same for Fashion-MNIST: its authors' own.
+/// The mirror of Fashion-MNIST, from its authors.
 const FASHION_MIRRORS: [&str; 1] = ["https://fashion-mnist.s3-website.eu-central-1.amazonaws.com"];
 
 const TRAIN_IMAGES: RemoteFile = RemoteFile {
@@ -66,8 +66,9 @@ const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> Remot
 
 /// Finds, downloads and reads MNIST, or Fashion-MNIST.
 ///
-/// Looks in the folder given, else in `$PAGELOCK_DATA/mnist`, else in `pagelock/mnist` in the user's cache folder, for
-/// the four files under their usual names, packed (`.gz`) or not, and downloads those that are missing; see [`Published`].
+/// Looks for the four files under their usual names, packed (`.gz`) or not: in the given folder, else in
+/// `$PAGELOCK_DATA/mnist`, else in `pagelock/mnist` in the user's cache folder. Missing files are downloaded; see
+/// [`Published`].
 ///
 /// # Examples
 /// ```
@@ -80,7 +81,7 @@ const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> Remot
 /// ```
 pub type Mnist = Published<DigitFiles>;
 
-/// The files of MNIST or Fashion-MNIST: images and labels to train with, and to test.
+/// The files of MNIST or Fashion-MNIST: images and labels, for training and for testing.
 #[derive(Clone, Copy)]
 pub struct DigitFiles([RemoteFile; 4]);
 
@@ -116,9 +117,9 @@ impl Mnist {
     /// Finds the files, downloads those that are missing, and reads them.
     ///
     /// # Errors
-    /// [`Error::Missing`] or [`Error::Download`] if a file cannot be had; [`Error::Content`] if one is
-    /// not what it should be; [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say. Whatever goes
-    /// wrong, nothing stays allocated.
+    /// [`Error::Missing`] or [`Error::Download`] if a file is neither found nor downloaded; [`Error::Content`] if a
+    /// file is damaged or of another format; also [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`]. After an
+    /// error, nothing stays allocated.
     ///
     /// # Examples
     /// See [`open_or_generate`](Self::open_or_generate).
@@ -126,10 +127,10 @@ impl Mnist {
         self.open_in(&Environment::read())
     }
 
-    /// MNIST, or [`SyntheticDigits`] of the same size where it cannot be had; printing the result says which, and why.
+    /// MNIST, or [`SyntheticDigits`] of the same size if MNIST is not available. The printed result says which one it
+    /// is, and why.
     ///
-    /// A [`folder`](Self::folder) given by hand is taken at its word: then there is no fallback. Nor is there one for
-    /// files that are there but damaged.
+    /// There is no fallback if a [`folder`](Self::folder) is given, or if the files exist but are damaged.
     ///
     /// # Errors
     /// As [`open`](Self::open), where there is no fallback.

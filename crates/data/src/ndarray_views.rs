@@ -1,12 +1,12 @@
-//! Arrays of the crate `ndarray`: tensors of their elements, and views of tensors' elements.
+//! Tensors made of arrays of the crate `ndarray`, and array views of a tensor's elements.
 
 use ndarray::{ArrayBase, ArrayViewD, Data, Dimension, IxDyn};
 use pagelock_tensor::{Element, HostElements, Tensor};
 
 use crate::Result;
 
-/// A tensor of an array's elements, of any layout, which are copied once: memory of tensors begins at multiples of 64 bytes, and an array's
-/// seldom does.
+/// A tensor of an array's elements. The array may have any layout. The elements are copied once, because tensors need
+/// memory that begins at a multiple of 64 bytes, and an array's rarely does.
 ///
 /// # Errors
 /// [`Error::Tensor`](crate::Error::Tensor) for more than 8 dimensions, or if the budget refuses.

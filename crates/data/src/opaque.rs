@@ -1,13 +1,14 @@
-//! [`Opaque`]: keeps what is compiled here out of programs that use a generic type around it.
+//! [`Opaque`]: keeps code of this crate from being compiled again in programs that use a generic type around it.
 
 use std::borrow::BorrowMut;
 use std::ops::{Deref, DerefMut};
 
-/// A value of ours in a type that is generic: dropping and moving it is compiled here, not again in every program.
+/// A value of this crate inside a generic type: the code that drops and moves it is compiled here, not again in every
+/// program.
 pub(crate) struct Opaque<'a, T>(Box<dyn BorrowMut<T> + Send + Sync + 'a>);
 
 impl<'a, T: Send + Sync + 'a> Opaque<'a, T> {
-    /// Not for callers that are generic.
+    /// Must not be called from generic code, which every program would compile again.
     pub(crate) fn new(value: T) -> Self {
         Self(Box::new(value))
     }

@@ -1,4 +1,4 @@
-//! Panics as errors: of decoders, and of what users give to loaders.
+//! Turns panics of decoders, and of code that users give to loaders, into errors.
 
 use std::any::Any;
 use std::mem;
@@ -12,7 +12,7 @@ pub(crate) fn unpanicked<R>(work: impl FnOnce() -> Result<R, String>) -> Result<
         .unwrap_or_else(|panic| Err(format!("its decoder gave up with \"{}\"", panic_message(&*panic))))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("no message")
@@ -26,12 +26,12 @@ pub(crate) fn drop_panic(panic: Box<dyn Any + Send>) {
     }
 }
 
-/// Drops a value of the program's. A panic is ignored: there is no batch that it could be an error of.
+/// Drops a value of the user's program. A panic is ignored, since it belongs to no batch.
 pub(crate) fn drop_quietly<T>(value: T) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(value))).map_err(drop_panic);
 }
 
-/// Locks a mutex, also after a panic of another holder: what it guards stays usable.
+/// Locks a mutex, even after a panic of another holder: the guarded data stay usable.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,12 +9,13 @@ use pagelock_tensor::{AnyTensor, Kind, Tensor, TensorMap};
 
 use crate::Result;
 
-/// A batch that knows its tensors, so that [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) can put them into
-/// page-locked memory, and [`DataLoader::to`](crate::DataLoader::to) on a device: tensors, maps of tensors ([`TensorMap`]), and tuples, arrays, vectors, options, boxes and maps of what is `PinMemory` itself;
-/// numbers and texts have nothing to pin.
+/// A batch whose tensors can be moved: by [`DataLoader::pin_memory`](crate::DataLoader::pin_memory) into page-locked
+/// memory, by [`DataLoader::to`](crate::DataLoader::to) to a device. Tensors and maps of tensors ([`TensorMap`])
+/// implement it, and so do tuples, arrays, vectors, options, boxes and maps of `PinMemory` types. Numbers and texts
+/// have nothing to pin.
 ///
-/// `#[derive(PinMemory)]` teaches it to a type of one's own, struct or enum, field by field; `#[pin(skip)]` on a field
-/// leaves that field as it is, and `#[pin(crate = path::to::data)]` on the type says where `pagelock_data` is when it is
+/// `#[derive(PinMemory)]` implements it for a struct or an enum, field by field. `#[pin(skip)]` on a field leaves
+/// that field as it is. `#[pin(crate = path::to::data)]` on the type names the path of `pagelock_data`, if that is
 /// neither a dependency nor in `pagelock`.
 ///
 /// # Examples
@@ -47,7 +48,7 @@ use crate::Result;
     note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them are `PinMemory` already"
 )]
 pub trait PinMemory: Sized {
-    /// Moves every tensor to where `slots` says ([`Slots::take`]): into page-locked memory, or to a device.
+    /// Moves every tensor with [`Slots::take`]: into page-locked memory, or to a device.
     ///
     /// # Errors
     /// Those of [`Slots::take`].
@@ -57,13 +58,13 @@ pub trait PinMemory: Sized {
     fn is_pinned(&self) -> bool;
 }
 
-/// Where a loader wants the tensors of its batches: in its page-locked memory, or on a device. What
-/// [`PinMemory::move_into`] is given.
+/// The destination of the tensors of a loader's batches: its page-locked memory, or a device. The argument of
+/// [`PinMemory::move_into`].
 pub struct Slots<'a>(&'a dyn Destination);
 
 /// Page-locked memory, or a device.
 pub(crate) trait Destination {
-    /// `tensor` there: itself if it is there, else a copy.
+    /// `tensor` at the destination: itself if it is there already, else a copy.
     fn take(&self, tensor: AnyTensor) -> Result<AnyTensor>;
 }
 
@@ -72,7 +73,7 @@ impl<'a> Slots<'a> {
         Self(destination)
     }
 
-    /// `tensor` where it is wanted: itself if it is there, else a copy.
+    /// `tensor` at the destination: itself if it is there already, else a copy.
     ///
     /// # Errors
     /// [`Error::Tensor`](crate::Error::Tensor) if memory is refused, or for a tensor on a GPU that is to be page-locked.

@@ -3,7 +3,7 @@
 #[cfg(feature = "progress")]
 use std::sync::Mutex;
 
-/// Is told how far a download is. All methods are called from the thread that downloads.
+/// Receives the progress of a download. All methods are called from the thread that downloads.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ pub trait Progress: Send + Sync + 'static {
     fn start(&self, file_name: &str, len_bytes: u64);
     /// Another `n_bytes` bytes have arrived.
     fn advance(&self, n_bytes: u64);
-    /// The file is there, or the attempt failed.
+    /// The file is complete, or the attempt failed.
     fn finish(&self);
 }
 
@@ -48,7 +48,8 @@ impl Progress for Silent {
     fn finish(&self) {}
 }
 
-/// A bar with bytes, speed and time left on standard error; draws nothing where that is not a terminal.
+/// A bar with bytes, speed and remaining time on standard error. It draws nothing if standard error is not a
+/// terminal.
 ///
 /// # Examples
 /// See [`Progress`].
@@ -93,7 +94,7 @@ impl Progress for TerminalBar {
     }
 }
 
-/// What a download reports to unless told otherwise.
+/// Where downloads report their progress by default.
 pub(crate) fn default_progress() -> std::sync::Arc<dyn Progress> {
     #[cfg(feature = "progress")]
     let progress = TerminalBar::default();

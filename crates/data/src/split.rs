@@ -1,4 +1,4 @@
-//! A dataset in parts: by fractions at random, and with the same mixture of labels in each.
+//! Random splits of a dataset by fractions, also with the same mixture of labels in each part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::dataset::Dataset;
 use crate::subset::{Subset, random_split};
 use crate::{Error, Result};
 
-/// As [`random_split`], into parts that are these fractions of the whole, which add up to 1.
+/// As [`random_split`], with the sizes of the parts as fractions of the whole, which add up to 1.
 ///
-/// A part has `floor(fraction · samples)` samples; what is left over goes to the parts one by one, from the first on: as
-/// PyTorch's `random_split` does it.
+/// A part has `floor(fraction · samples)` samples. The remaining samples go to the parts one by one, from the first
+/// part on, as in PyTorch's `random_split`.
 ///
 /// # Errors
 /// [`Error::Argument`] if a fraction is not from 0 to 1, or if they do not add up to 1.
@@ -45,11 +45,12 @@ pub fn random_split_fractions<D: Dataset, const N: usize>(
 /// Splits `dataset` at random into parts that are these fractions of the whole, each with the same mixture of labels as the
 /// whole, as nearly as whole samples allow. The same generator state gives the same parts.
 ///
-/// `labels[i]` is the label of sample `i`. The memory that it works in, two numbers a sample, is counted in the host's budget.
+/// `labels[i]` is the label of sample `i`. The working memory, two numbers for each sample, counts in the host's
+/// budget.
 ///
 /// # Errors
-/// [`Error::Argument`] if a fraction is not from 0 to 1, if they do not add up to 1, or if there are not as many labels as samples;
-/// [`Error::Memory`] if the budget refuses.
+/// [`Error::Argument`] if a fraction is not from 0 to 1, if they do not add up to 1, or if there is not one label for
+/// each sample; [`Error::Memory`] if the budget refuses.
 ///
 /// # Examples
 /// ```
@@ -99,7 +100,7 @@ fn stratified(n_samples: usize, labels: &[i64], fractions: &[f64], generator: &G
             part.extend_from_slice(mine);
             rest = after;
         }
-        // What is left over goes where most is missing.
+        // Each remaining sample goes to the part that lacks most.
         for &index in rest {
             let missing = |at: usize| fractions[at] * n_seen as f64 - parts[at].len() as f64;
             let most = (0..parts.len()).max_by(|&a, &b| missing(a).total_cmp(&missing(b)).then(b.cmp(&a)));
@@ -110,7 +111,7 @@ fn stratified(n_samples: usize, labels: &[i64], fractions: &[f64], generator: &G
     Ok(parts)
 }
 
-/// `fraction · n` without its fraction; what is a whole number but for rounding is that number.
+/// `fraction · n` rounded down, except that a product within rounding error of a whole number is that number.
 fn floor_of(fraction: f64, n: usize) -> usize {
     let exact = fraction * n as f64;
     let whole = exact.round();

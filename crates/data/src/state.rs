@@ -1,4 +1,4 @@
-//! [`LoaderState`]: where a loader is, small enough to go into every checkpoint.
+//! [`LoaderState`]: the position of a loader, small enough to go into every checkpoint.
 //!
 //! ```text
 //! epoch 3, batch 17, 50000 samples in batches of 64; order: …; data: …; check …                    DataLoader
@@ -11,16 +11,16 @@ use std::str::FromStr;
 use crate::identity::Hash;
 use crate::{Error, Result};
 
-/// Where a loader is in its epoch. Batches are a function of epoch and position, so this is all there is to remember. The rest
-/// says which loader it is of: one with another dataset, order or batch size refuses it.
+/// The position of a loader in its epoch. Batches are a function of epoch and position, so nothing else has to be
+/// saved. The other fields identify the loader: one with another dataset, order or batch size refuses the state.
 ///
-/// A [`DataLoader`](crate::DataLoader) counts batches, and going on takes no time. A [`StreamLoader`](crate::StreamLoader)
+/// A [`DataLoader`](crate::DataLoader) counts batches, and resumes at once. A [`StreamLoader`](crate::StreamLoader)
 /// counts the turns of its shards.
 ///
 /// It prints as one line that parses again, with a checksum: a line that was damaged does not parse.
 ///
 /// # Examples
-/// Training that stops in the middle of an epoch and goes on in another process:
+/// Training that stops in the middle of an epoch and resumes in another process:
 /// ```
 /// use pagelock_data::{DataLoader, LoaderState, TensorDataset};
 /// use pagelock_tensor::Tensor;
@@ -47,20 +47,21 @@ use crate::{Error, Result};
 pub struct LoaderState {
     /// Which epoch, counted from 0.
     pub epoch: u64,
-    /// How many of its batches were given: the number of the next. Of a stream, how often every shard had its turn.
+    /// How many of its batches were given, which is the number of the next. In a stream, how many turns every shard
+    /// has had.
     pub batch: u64,
-    /// Of a stream, which shard's turn is next, in the order of those that the loader reads.
+    /// In a stream, the shard whose turn is next, counted among those that the loader reads.
     pub turn: Option<usize>,
-    /// How many samples the dataset has. Of a stream, how many shards the loader reads.
+    /// How many samples the dataset has. In a stream, how many shards the loader reads.
     pub len: usize,
     /// How many samples make a batch.
     pub batch_size: usize,
-    /// Whether a smaller last batch is left out. Of a stream, the last batch of each shard.
+    /// Whether a smaller last batch is left out. In a stream, the last batch of each shard.
     pub drop_last: bool,
-    /// What decides the order: [`Sampler::identity`](crate::Sampler::identity), and a hash of some of its indices. Of a stream,
-    /// which of the dataset's shards the loader reads: all, or those of a process.
+    /// The order: [`Sampler::identity`](crate::Sampler::identity), and a hash of some of its indices. In a stream,
+    /// the shards that the loader reads: all, or those of one process.
     pub order: String,
-    /// What the dataset is: its [`identity`](crate::Dataset::identity).
+    /// The dataset's [`identity`](crate::Dataset::identity).
     pub dataset: String,
 }
 
@@ -81,12 +82,12 @@ impl LoaderState {
         format!("{} {what} in {full}batches of {}", self.len, self.batch_size)
     }
 
-    /// What the order is called.
+    /// The label of the order in the line.
     fn order_name(&self) -> &'static str {
         if self.turn.is_some() { "shards" } else { "order" }
     }
 
-    /// Refuses the state of a loader other than that whose state is `here`.
+    /// Refuses this state, unless it belongs to the loader whose state is `here`.
     pub(crate) fn check_is_of(&self, here: &Self) -> Result<()> {
         let order_name = self.order_name();
         let order = if self.turn.is_some() { "its shards are" } else { "its order is" };
@@ -126,8 +127,8 @@ impl FromStr for LoaderState {
     type Err = Error;
 
     /// # Errors
-    /// [`Error::State`] for anything that [`LoaderState`] does not print: damaged lines, and what older versions printed, without
-    /// order and dataset.
+    /// [`Error::State`] for anything that [`LoaderState`] does not print: damaged lines, and lines of older versions,
+    /// which have neither order nor dataset.
     fn from_str(text: &str) -> Result<Self> {
         parse(text.trim()).ok_or_else(|| not_a_state(text.trim()))
     }
@@ -166,7 +167,7 @@ fn parse_sizes(text: &str) -> Option<LoaderState> {
     Some(LoaderState { epoch, batch, turn, len, batch_size, drop_last: full.is_some(), order, dataset })
 }
 
-/// The error for a text that is no state. A line of an older version ended after the sizes.
+/// The error for a text that is not a state. A line of an older version ended after the sizes.
 fn not_a_state(text: &str) -> Error {
     if let Some(LoaderState { epoch, .. }) = parse_sizes(text) {
         return Error::State(format!(

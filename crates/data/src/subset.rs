@@ -11,7 +11,7 @@ use crate::error::listed;
 use crate::identity::Hash;
 use crate::{Error, Result};
 
-/// Some of another dataset's samples, in an order of their own.
+/// Some of another dataset's samples, in a given order.
 ///
 /// # Examples
 /// ```
@@ -31,10 +31,10 @@ pub struct Subset<D> {
 }
 
 impl<D: Dataset> Subset<D> {
-    /// The samples of `dataset` that `indices` name. Several subsets share one dataset through an [`Arc`].
+    /// The samples of `dataset` at `indices`. Several subsets share one dataset through an [`Arc`].
     ///
     /// # Errors
-    /// [`Error::Argument`] if the dataset does not have one of them.
+    /// [`Error::Argument`] if the dataset does not have one of the indices.
     ///
     /// # Examples
     /// ```
@@ -57,7 +57,7 @@ impl<D: Dataset> Subset<D> {
         Ok(Self { dataset, indices })
     }
 
-    /// Of indices that the dataset has.
+    /// A subset of indices that are known to be valid.
     pub(crate) fn of_known(dataset: &Arc<D>, indices: &[usize]) -> Self {
         Self { dataset: Arc::clone(dataset), indices: indices.into() }
     }

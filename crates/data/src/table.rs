@@ -1,6 +1,7 @@
-//! Columns of tables that are no plain numbers: texts, categories, missing cells; and numbers made comparable.
+//! Columns of tables beyond plain numbers: texts, categories and missing cells; and standardized numbers.
 //!
-//! [`Categories`] and [`Standardize`] are made of training data and kept, so that test data gets the same codes and the same scale.
+//! [`Categories`] and [`Standardize`] are fitted to training data and kept, so that test data gets the same codes and
+//! the same scale.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use crate::csv::CsvTable;
 use crate::text::lines::Room;
 use crate::{Error, Result};
 
-/// What a text takes beside its bytes, with what the allocator adds.
+/// The overhead of a text in bytes, with the allocator's own.
 const BESIDE_TEXT: u64 = size_of::<String>() as u64 + 32;
 
-/// The names of a column's categories; the code of a category is its place among them.
+/// The names of a column's categories. The code of a category is the index of its name.
 ///
 /// # Examples
 /// ```
@@ -45,7 +46,7 @@ impl Categories {
     /// Categories with these names, in this order.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a name is there twice.
+    /// [`Error::Argument`] if a name is repeated.
     ///
     /// # Examples
     /// ```
@@ -71,7 +72,7 @@ impl Categories {
         Ok(Self { names: names.into(), codes: Arc::new(codes), unknown: None })
     }
 
-    /// The different ones among `texts`, in the order of their bytes: so they do not depend on the order of rows.
+    /// The distinct texts, in the order of their bytes, so that codes do not depend on the order of rows.
     ///
     /// # Examples
     /// ```
@@ -94,7 +95,7 @@ impl Categories {
         Self { names, codes: Arc::new(codes), unknown: None }
     }
 
-    /// The same, with this code for every text that is no category and for missing cells. Without it, they are errors.
+    /// Gives `code` to every text that is not a category, and to missing cells. Without this, they are errors.
     ///
     /// # Examples
     /// See [`Categories`].
@@ -103,7 +104,7 @@ impl Categories {
         self
     }
 
-    /// The names; that of code 0 comes first.
+    /// The names, in the order of their codes.
     ///
     /// # Examples
     /// See [`Categories`].
@@ -111,17 +112,17 @@ impl Categories {
         &self.names
     }
 
-    /// How many there are.
+    /// How many categories there are.
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no categories.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The code of a text: its category's, or that of unknown ones if there is one.
+    /// The code of a text: that of its category, else the code for unknown texts if there is one.
     ///
     /// # Examples
     /// See [`new`](Self::new).
@@ -132,8 +133,8 @@ impl Categories {
     /// The codes of texts, `[texts]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a text that is no category, with its place, unless unknown ones have a code; [`Error::Tensor`] if memory
-    /// is refused.
+    /// [`Error::Argument`] for a text that is not a category, with its index, unless there is a code for unknown
+    /// texts; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`of`](Self::of).
@@ -161,8 +162,8 @@ impl CsvTable {
     /// One column as texts, as the file has them, without quotes.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there; [`Error::Memory`] if the budget has no room for them. What is returned is in no
-    /// budget.
+    /// [`Error::Content`] for an unknown column; [`Error::Memory`] if the budget has no memory for the texts. The
+    /// returned texts count in no budget.
     ///
     /// # Examples
     /// ```
@@ -174,7 +175,7 @@ impl CsvTable {
     /// ```
     pub fn texts(&self, name: &str) -> Result<Vec<String>> {
         let column = self.position(name)?;
-        // The texts, and the buffer for one, are no longer than the file.
+        // The texts together, and the buffer for one text, are no longer than the file.
         let _counted = HeapReservation::new(2 * self.len_bytes() as u64 + self.n_rows() as u64 * BESIDE_TEXT)?;
         let mut texts = Vec::with_capacity(self.n_rows());
         self.each_cell(&[column], self.len_bytes(), &mut |field, _| {
@@ -184,7 +185,7 @@ impl CsvTable {
         Ok(texts)
     }
 
-    /// The different texts of a column, without missing cells, in the order of their bytes.
+    /// The distinct texts of a column, without missing cells, in the order of their bytes.
     ///
     /// # Errors
     /// As [`texts`](Self::texts); [`Error::Content`] for a cell of more than 4096 bytes.
@@ -209,8 +210,8 @@ impl CsvTable {
     /// One column as codes of categories, `[rows]`; spaces around a cell do not count.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there, and, unless unknown ones have a code, for a missing cell and a text that is no
-    /// category, with its line; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Content`] for an unknown column and, unless there is a code for unknown texts, for a missing cell or
+    /// a text that is not a category (the error names the line); [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`Categories`].
@@ -231,7 +232,7 @@ impl CsvTable {
     /// Which cells of columns are missing, `[rows, columns]`: those that are empty, and those of [`na_values`](Self::na_values).
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Content`] for an unknown column; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`fill_missing`](Self::fill_missing).
@@ -248,13 +249,13 @@ impl CsvTable {
     }
 }
 
-/// A longer cell is no category.
+/// The most bytes of a category.
 const LONGEST_CATEGORY: usize = 4_096;
 const TOO_LONG: &str = "is longer than 4096 bytes, too long for a category; read it with texts()";
 
 /// Brings columns of numbers to mean 0 and standard deviation 1, with the means and deviations of training data:
-/// scikit-learn's `StandardScaler`. A column that is constant is only moved. NaN stands for a missing number: it is left out of mean
-/// and deviation and stays NaN.
+/// scikit-learn's `StandardScaler`. A constant column is only shifted. NaN counts as a missing number: it is left out
+/// of mean and deviation and stays NaN.
 ///
 /// # Examples
 /// ```
@@ -274,7 +275,7 @@ const TOO_LONG: &str = "is longer than 4096 bytes, too long for a category; read
 pub struct Standardize {
     /// The mean of each column.
     pub mean: Vec<f64>,
-    /// The standard deviation of each column, the root of the mean square; 1 where that is 0.
+    /// The standard deviation of each column, as the root of the mean square; 1 where that is 0.
     pub std: Vec<f64>,
 }
 
@@ -315,7 +316,8 @@ impl Standardize {
         self.each(x, &|value, mean, std| (value - mean) / std)
     }
 
-    /// `x · std + mean`: from what [`apply`](Self::apply) gives, or what a model predicts, back to the unit of the data.
+    /// `x · std + mean`: converts results of [`apply`](Self::apply), or predictions of a model, back to the unit of
+    /// the data.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).

@@ -1,11 +1,11 @@
-//! [`StoredRows`]: the rows of an array in a file, read when they are asked for; however large the file, in fixed memory.
+//! [`StoredRows`]: the rows of an array in a file, read on demand in a fixed amount of memory.
 //!
-//! Rows are read, not mapped. If the file is cut short meanwhile, reading a row is an error that names the row, where access to a
-//! mapped file would end the process. The system's page cache keeps what was read lately.
+//! Rows are read, not mapped. If the file is truncated while it is open, reading a row fails with an error that names
+//! the row, whereas access to a mapped file would end the process. The system's page cache holds recently read parts.
 //!
-//! `npy.rs`, `npz.rs` and `safetensors.rs` find the array in files of those formats; `write.rs` writes the first two; `file_bytes.rs` is a
-//! part of a file. What a
-//! header claims is checked against the length of the file before anything is allocated.
+//! `npy.rs`, `npz.rs` and `safetensors.rs` locate the array in a file of their format, and `write.rs` writes `.npy`
+//! and `.npz` files. `../file_bytes.rs` reads a range of a file. The claims of a header are checked against the
+//! length of the file before anything is allocated.
 
 mod npy;
 mod npz;
@@ -29,15 +29,15 @@ use crate::file_bytes::FileBytes;
 use crate::identity::{Checksum, hash_of_blocks, shown};
 use crate::{Error, Result};
 
-/// An array in a file, row by row: a dataset whose samples are its rows, floats unless another kind is named. Their precision
-/// is that of the file.
+/// A dataset whose samples are the rows of an array in a file. The elements are floats unless the type names another
+/// kind, and they keep the file's precision.
 ///
-/// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read straight into its tensor,
-/// page-locked if the loader says so; a row is copied once on the way.
+/// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read row by row into its
+/// tensor, which is page-locked if the loader pins its batches. Each row is copied once on the way.
 ///
-/// Its identity in a loader's state is the element type, the shape, and a hash of the elements: of all if they are 64 KiB at
-/// most, else of 16 blocks of 4 KiB, from the first to the last. An array of a `.npz` file has its checksum instead, which is
-/// of all elements.
+/// Its identity in a loader's state consists of the element type, the shape and a hash. The hash covers all elements
+/// if they take at most 64 KiB, else 16 blocks of 4 KiB spread from the first to the last. For an array of a `.npz`
+/// file, the archive's checksum of the array replaces the hash; it covers all elements.
 ///
 /// # Examples
 /// ```
@@ -67,15 +67,15 @@ pub struct StoredRows<K = Float> {
 struct Array {
     bytes: FileBytes,
     path: PathBuf,
-    start: u64, // of the first row
+    start: u64, // offset of the first row in bytes
     dtype: DType,
     row_shape: Vec<usize>,
     row_bytes: usize,
     n_rows: usize,
-    checksum: Option<Checksum>, // of all of `bytes`, where the file has one
+    checksum: Option<Checksum>, // of all of `bytes`, if the format has one
 }
 
-/// Where an array is in a file, as a header claims.
+/// The type, shape and offset of an array in a file, as a header claims them.
 struct Claim {
     dtype: DType,
     shape: Vec<usize>,
@@ -95,16 +95,16 @@ impl<K> fmt::Debug for StoredRows<K> {
 }
 
 impl<K: Kind> StoredRows<K> {
-    /// The rows of a file without a header: numbers of this machine's byte order, one row after another.
+    /// The rows of a file without a header: numbers in this machine's byte order, one row after another.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows, or `dtype` is none of this kind.
+    /// [`Error::Io`]; [`Error::Content`] if the file is not a whole number of rows, or `dtype` is not of kind `K`.
     pub fn raw(path: impl AsRef<Path>, dtype: DType, row_shape: &[usize]) -> Result<Self> {
         check_kind::<K>(path.as_ref(), dtype)?;
         Self::of(Array::raw(path.as_ref(), dtype, row_shape)?)
     }
 
-    /// The array, if it is of this kind.
+    /// Refuses an array whose elements are not of kind `K`.
     fn of(array: Array) -> Result<Self> {
         check_kind::<K>(&array.path, array.dtype)?;
         Ok(Self { array, kind: PhantomData })
@@ -137,9 +137,9 @@ impl<K: Kind> StoredRows<K> {
         Ok(self.array.rows(0..self.array.n_rows)?.kind()?)
     }
 
-    /// All rows on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies share, by
-    /// several threads, and are nowhere else in memory, however large the file; an array that had to be unpacked is in memory
-    /// already.
+    /// All rows as a tensor on `device`. For a GPU, several threads read them straight into the slots of the
+    /// page-locked ring buffer that all copies share, so no other host memory is used, however large the file. An
+    /// array that had to be unpacked is in memory already.
     ///
     /// # Errors
     /// [`Error::Tensor`] if memory is refused, by the host or by the device, or if the file cannot be read any more.
@@ -211,7 +211,7 @@ impl Array {
         }
     }
 
-    /// Where the rows are, if they are in a file as they are.
+    /// The location of the rows in the file; `None` if they were unpacked into memory.
     fn in_file(&self) -> Option<FileElements<'_>> {
         let (file, start) = self.bytes.in_file()?;
         Some(FileElements { file, path: &self.path, start: start + self.start })
@@ -231,9 +231,9 @@ impl Array {
         with_element!(self.dtype, E => self.rows_of::<E>(indices))
     }
 
-    /// These rows, whose elements are `E`.
+    /// The rows at `indices`, with elements of type `E`.
     fn rows_of<E: Element>(&self, indices: impl ExactSizeIterator<Item = usize>) -> Result<AnyTensor> {
-        // What is not read needs no memory: a row of a file without rows may claim any length.
+        // Without rows no buffer is needed, and a file without rows may claim any row length.
         let n_bytes = if indices.len() == 0 { 0 } else { self.row_bytes };
         let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
@@ -281,7 +281,7 @@ impl Array {
     }
 }
 
-// Tensors always stack to tensors; the compiler does not see it through `gather`'s own bound.
+// `Tensor<K>` always stacks to `Tensor<K>`, but the compiler cannot derive that from the bound of `gather`.
 impl<K: Kind> Dataset for StoredRows<K>
 where
     Tensor<K>: Stack<Batch = Tensor<K>>,
@@ -316,7 +316,7 @@ fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
     ))
 }
 
-/// How many bytes an array takes; none if that is no number of 64 bits.
+/// How many bytes an array takes; `None` if the number does not fit into 64 bits.
 fn bytes_of(dtype: DType, shape: &[usize]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0); // whatever the other sizes are

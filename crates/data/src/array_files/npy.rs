@@ -12,7 +12,7 @@ use super::{Array, Claim, FileBytes, StoredRows};
 use crate::{Error, Result};
 
 pub(super) const MAGIC: [u8; 6] = *b"\x93NUMPY";
-/// How headers call element types, in this machine's byte order, as tensors have them.
+/// What headers call the element types of tensors, in this machine's byte order.
 pub(super) const DESCR: [(&str, DType); 7] = [
     ("<f4", DType::F32),
     ("<f8", DType::F64),
@@ -22,15 +22,15 @@ pub(super) const DESCR: [(&str, DType); 7] = [
     ("|u1", DType::U8),
     ("|b1", DType::Bool),
 ];
-/// Headers are some hundred bytes; this is what NumPy itself reads at most unless told otherwise.
+/// The longest header that is read. Usual headers have a few hundred bytes; this is NumPy's own default limit.
 const LONGEST_HEADER: u64 = 10_000;
 
 impl<K: Kind> StoredRows<K> {
     /// The rows of a `.npy` file, as `numpy.save` writes it, in the precision of the file.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has elements of another kind, is in Fortran's order, or is
-    /// shorter than its header says.
+    /// [`Error::Io`]; [`Error::Content`] if it is not a `.npy` file, has elements of another kind, is in Fortran
+    /// order, or is shorter than its header says.
     ///
     /// # Examples
     /// ```
@@ -52,7 +52,7 @@ impl<K: Kind> StoredRows<K> {
 }
 
 impl Array {
-    /// The array in `bytes` of that file, which are a `.npy` file.
+    /// The array in `bytes`, which hold a whole `.npy` file; `path` is for errors.
     pub(super) fn npy_in(path: &Path, bytes: FileBytes) -> Result<Self> {
         let (start, header) = read_header(path, &bytes)?;
         let (dtype, shape) = parse(&header).map_err(|problem| Error::content(path, problem))?;
@@ -60,7 +60,7 @@ impl Array {
     }
 }
 
-/// Where the elements start, and the dictionary.
+/// The offset of the elements, and the dictionary in the header.
 fn read_header(path: &Path, bytes: &FileBytes) -> Result<(u64, String)> {
     let not_npy = || Error::content(path, "it does not start like a .npy file; write it with numpy.save");
     let mut start = [0; 12];

@@ -24,7 +24,7 @@ fn archive(path: &Path, bytes: &FileBytes) -> Result<Archive> {
     let (reader, kept) = CountedReader::new(bytes.clone().reader(), PARSED);
     let archive = Archive::new(BufReader::new(reader))
         .map_err(|error| kept.take_refusal().map_or_else(|| failed(path, error), Error::from))?;
-    kept.is_read(); // what follows are members: the buffers that they are read into count them
+    kept.is_read(); // members are read from here on, into buffers that the budget counts itself
     Ok(archive)
 }
 
@@ -35,17 +35,18 @@ fn failed(path: &Path, error: ZipError) -> Error {
     }
 }
 
-/// Deflate packs at most so well; a member that claims more is none.
+/// The best compression ratio of Deflate. A member that claims a better one is damaged.
 const MOST_PACKED: u64 = 1_040;
 
 impl<K: Kind> StoredRows<K> {
-    /// The rows of the array `name` of a `.npz` file, as `numpy.savez` writes it: read at their place. From one that
-    /// `numpy.savez_compressed` wrote, the array is unpacked into memory first. Either is read through once here, to compare
-    /// its checksum.
+    /// The rows of the array `name` of a `.npz` file. An array that `numpy.savez` wrote is read on demand from the
+    /// file. One that `numpy.savez_compressed` wrote is unpacked into memory here. Either is read once in full here,
+    /// to verify its checksum.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no such file, has no array of that name, the array does not fit its
-    /// checksum, or is not one that [`npy`](Self::npy) reads; [`Error::Memory`] if there is no room to unpack it.
+    /// [`Error::Io`]; [`Error::Content`] if it is not a `.npz` file, has no array of that name, or the array does not
+    /// match its checksum or is not one that [`npy`](Self::npy) reads; [`Error::Memory`] if the budget has no memory
+    /// to unpack it.
     ///
     /// # Examples
     /// ```no_run
@@ -82,7 +83,7 @@ impl Array {
     }
 }
 
-/// The problem of an archive that is damaged or not of this format.
+/// The text for an archive that is damaged or of another format.
 fn not_whole(what: &str) -> String {
     format!("it is no whole .npz file: {what}; get it again, or write it with numpy.savez")
 }
@@ -96,7 +97,7 @@ fn missing(path: &Path, name: &str, archive: &Archive) -> Error {
     }
 }
 
-/// The part of the file that a member is, compared with its checksum; else what is wrong with it.
+/// The range of the file that holds a stored member, after its checksum was verified; else what is wrong.
 fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<FileBytes, String> {
     let (start, len) = (member.data_start(), member.size());
     let part = start.and_then(|start| bytes.part(start, len)).ok_or("is not within it")?;
@@ -107,14 +108,14 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<Fi
     }
 }
 
-/// A member in memory of its own; else what is wrong with it.
+/// A compressed member, unpacked into memory; else what is wrong with it.
 fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
     if len > (member.compressed_size() + 1).saturating_mul(MOST_PACKED) {
         return Err(format!("claims to be {len} bytes").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;
-    // The checksum is compared where the member ends, which the last of these reads sees.
+    // `zip` compares the checksum at the end of the member, which only the last of these reads reaches.
     let is_whole = member.read_exact(memory.bytes_mut()?).is_ok() && matches!(member.read(&mut [0]), Ok(0));
     if is_whole {
         Ok(FileBytes::of_memory(memory))

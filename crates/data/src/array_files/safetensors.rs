@@ -1,4 +1,4 @@
-//! Safetensors: where the rows of a tensor are in such a file, as [`TensorFile`] reads its header.
+//! Safetensors files: locates the rows of a tensor with [`TensorFile`], which reads the header.
 
 use std::path::Path;
 
@@ -11,8 +11,8 @@ impl<K: Kind> StoredRows<K> {
     /// The rows of the tensor `name` of a `.safetensors` file, in the precision of the file.
     ///
     /// # Errors
-    /// As [`TensorFile::open`], where [`Error::Io`] and [`Error::Content`] are this crate's; [`Error::Content`] if it has no
-    /// tensor of that name, or elements of another kind.
+    /// As [`TensorFile::open`], but with this crate's [`Error::Io`] and [`Error::Content`]; [`Error::Content`] if the
+    /// file has no tensor of that name, or the tensor has elements of another kind.
     ///
     /// # Examples
     /// ```
@@ -47,7 +47,7 @@ impl Array {
     }
 }
 
-/// What is wrong with a file, as this crate's errors say it.
+/// Converts an error about a file to this crate's error.
 fn of_file(error: TensorError) -> Error {
     match error {
         TensorError::Content { path, problem } => Error::content(&path, problem),

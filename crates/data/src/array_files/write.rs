@@ -14,12 +14,12 @@ use zip::{CompressionMethod, ZipWriter};
 use super::npy::{DESCR, MAGIC};
 use crate::{Error, Result};
 
-/// Writes a tensor as `numpy.save` does, in its own precision, and replaces a file that is there. Tensors on a device are
+/// Writes a tensor as `numpy.save` does, in its own precision. An existing file is replaced. Tensors on a device are
 /// copied to the host first.
 ///
 /// # Errors
-/// [`Error::Argument`] for `bfloat16`, which NumPy does not have; [`Error::Io`]; [`Error::Tensor`] if a tensor on a device cannot
-/// be read. A file that was there is kept then.
+/// [`Error::Argument`] for `bfloat16`, which NumPy does not have; [`Error::Io`]; [`Error::Tensor`] if a tensor on a
+/// device cannot be read. After an error, an existing file is unchanged.
 ///
 /// # Examples
 /// ```
@@ -36,11 +36,11 @@ pub fn save_npy(tensor: impl Into<AnyTensor>, path: impl AsRef<Path>) -> Result<
     save_one(&tensor.into(), path.as_ref())
 }
 
-/// Writes tensors by name as `numpy.savez` does, uncompressed, and replaces a file that is there. `numpy.savez` calls arrays
-/// without a name `arr_0`, `arr_1`, ….
+/// Writes named tensors as `numpy.savez` does, uncompressed. An existing file is replaced. `numpy.savez` calls arrays
+/// without a name `arr_0`, `arr_1` and so on.
 ///
 /// # Errors
-/// As [`save_npy`]; [`Error::Argument`] for an empty name, or one that is there twice.
+/// As [`save_npy`]; [`Error::Argument`] for an empty or repeated name.
 ///
 /// # Examples
 /// ```
@@ -133,7 +133,7 @@ fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
     write().map_err(|fault| fault.of(path))
 }
 
-/// What stands before the elements, so that they begin at a multiple of 64 bytes.
+/// The bytes before the elements, padded so that the elements begin at a multiple of 64 bytes.
 fn header(path: &Path, what: &str, tensor: &AnyTensor) -> Result<Vec<u8>> {
     const BEFORE: usize = 10; // magic number, version, length
     let dtype = tensor.dtype();
@@ -149,7 +149,7 @@ fn header(path: &Path, what: &str, tensor: &AnyTensor) -> Result<Vec<u8>> {
     Ok([&MAGIC[..], &[1, 0], &len.to_le_bytes(), text.as_bytes()].concat())
 }
 
-/// As Python shows it: `()`, `(3,)`, `(2, 3)`.
+/// A shape as Python prints it: `()`, `(3,)`, `(2, 3)`.
 fn tuple(shape: &Shape) -> String {
     let mut text = String::from("(");
     for (i, size) in shape.iter().enumerate() {

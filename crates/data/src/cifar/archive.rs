@@ -1,5 +1,5 @@
-//! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the archive as it is published, a
-//! tar file in gzip. The archive is read to its end, where gzip's checksum is.
+//! [`CifarFiles`]: finds CIFAR on this machine or downloads it, and reads it straight from the published archive, a
+//! tar file compressed with gzip. The archive is read to its end, because gzip's checksum is there.
 
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -45,7 +45,7 @@ const CIFAR_100: CifarArchive = CifarArchive {
 
 /// The most bytes of a member; the largest has 154 MB.
 const MOST_BYTES: u64 = 1 << 28;
-/// The most bytes that are read of an unpacked archive; the larger has 185 MB.
+/// The most bytes that are read of an unpacked archive; the larger of the two has 185 MB.
 const MOST_UNPACKED: u64 = 1 << 30;
 
 /// Training and test images; from [`CifarFiles::open`].
@@ -60,9 +60,10 @@ pub struct CifarSet {
 
 /// Finds, downloads and reads CIFAR-10 or CIFAR-100.
 ///
-/// Looks in the folder given, else in `$PAGELOCK_DATA/cifar-10` (`cifar-100`), else in `pagelock/cifar-10` in the user's cache
-/// folder, for the files of the binary version, for the folder that has them when the archive is unpacked, and for the archive.
-/// If there is none of them, the archive is downloaded, and stays packed; see [`Published`].
+/// Looks in the given folder, else in `$PAGELOCK_DATA/cifar-10` (`cifar-100`), else in `pagelock/cifar-10` in the
+/// user's cache folder. There it looks for the files of the binary version, then for the folder to which the archive
+/// unpacks, then for the archive. If none of them exists, the archive is downloaded, and stays packed; see
+/// [`Published`].
 ///
 /// # Examples
 /// ```
@@ -80,7 +81,7 @@ pub type CifarFiles = Published<CifarArchive>;
 #[derive(Clone, Copy)]
 pub struct CifarArchive {
     file: RemoteFile,
-    /// What it unpacks to.
+    /// The folder to which it unpacks.
     folder: &'static str,
     train: &'static [&'static str],
     test: &'static str,
@@ -109,8 +110,8 @@ impl CifarFiles {
     /// Finds the images, downloads them if they are missing, and reads them.
     ///
     /// # Errors
-    /// [`Error::Missing`] or [`Error::Download`] if they cannot be had; [`Error::Content`] if a file is not what it should be;
-    /// [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`] as their names say.
+    /// [`Error::Missing`] or [`Error::Download`] if the images are neither found nor downloaded; [`Error::Content`]
+    /// if a file is damaged or of another format; also [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`].
     pub fn open(&self) -> Result<CifarSet> {
         let environment = Environment::read();
         let CifarArchive { file, folder: unpacked, train, test, layout } = self.set;
@@ -133,8 +134,9 @@ impl CifarArchive {
         let unpacked = GzDecoder::new(BufReader::new(file)).take(MOST_UNPACKED);
         let mut tar = tar::Archive::new(unpacked);
         let _charged = holder("cifar");
-        let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: to test
-        // Raw members: a note about a member, which may be of any length, is a member of its own and is skipped.
+        let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: test
+        // Raw members: an extension header, for example a long name, may have any length. It is a member of its own
+        // here, and skipped.
         for member in tar.entries().map_err(|error| wrong(error.to_string()))?.raw(true) {
             let mut member = member.map_err(|error| wrong(error.to_string()))?;
             let Some(at) = self.position(&member) else { continue };
@@ -155,7 +157,7 @@ impl CifarArchive {
         Ok(CifarSet { train: self.joined(parts)?, test: self.joined(test)? })
     }
 
-    /// The place of a member among the files, training files first; its folder does not matter.
+    /// The index of a member among the training files and the test file, in this order. Its folder does not matter.
     fn position(&self, member: &tar::Entry<'_, impl Read>) -> Option<usize> {
         let path = member.path_bytes();
         let name = path.rsplit(|&byte| byte == b'/').next().filter(|_| member.header().entry_type().is_file())?;
@@ -176,7 +178,7 @@ impl CifarArchive {
         }
     }
 
-    /// All records in one piece.
+    /// All records in one buffer.
     fn joined(&self, mut parts: Vec<HostBuffer>) -> Result<Cifar> {
         let len_bytes = parts.iter().map(HostBuffer::len_bytes).sum();
         let records = match parts.len() {

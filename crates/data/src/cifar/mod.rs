@@ -1,4 +1,4 @@
-//! [`Cifar`]: small color photographs of ten or a hundred kinds of things, from the files of their binary version.
+//! [`Cifar`]: small color photographs of 10 or 100 classes, from the files of CIFAR's binary version.
 //!
 //! A. Krizhevsky: Learning multiple layers of features from tiny images, 2009; 50,000 training and 10,000 test images of
 //! 32 × 32 pixels. `archive.rs` finds or downloads them. A record is one label (CIFAR-100: two, the coarse one first), then 1,024
@@ -23,7 +23,7 @@ const PIXELS: usize = 3 * SIDE * SIDE;
 const TRAIN_10: [&str; 5] =
     ["data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"];
 
-/// Images of CIFAR-10 or CIFAR-100 with their labels, as bytes; a dataset of images `[3, 32, 32]` of `u8`, and labels.
+/// CIFAR-10 or CIFAR-100 in memory, as bytes. A sample is an image `[3, 32, 32]` of `u8` and its label.
 ///
 /// # Examples
 /// ```no_run
@@ -37,8 +37,8 @@ const TRAIN_10: [&str; 5] =
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 ///
-/// With random changes, which are others in each epoch: [`ToFloat`](crate::transforms::ToFloat) shows them. Its identity in a
-/// loader's state is the checksum of all images and labels.
+/// [`ToFloat`](crate::transforms::ToFloat) shows how to add random changes that differ from epoch to epoch. The
+/// identity in a loader's state is the checksum of all images and labels.
 #[derive(Clone, Debug)]
 pub struct Cifar {
     records: Arc<HostBuffer>,
@@ -46,7 +46,7 @@ pub struct Cifar {
     n_samples: usize,
 }
 
-/// What a record is: labels, of which the last is used, then pixels.
+/// The layout of a record: labels, of which the last is used, then pixels.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     n_labels: usize,
@@ -71,16 +71,16 @@ impl Layout {
 }
 
 impl Cifar {
-    /// The 50,000 training images of CIFAR-10, in the folder of `data_batch_1.bin` to `data_batch_5.bin`.
+    /// The 50,000 training images of CIFAR-10, from the folder that has `data_batch_1.bin` to `data_batch_5.bin`.
     ///
     /// # Errors
-    /// [`Error::Io`] if a file cannot be read; [`Error::Content`] if one is not whole records, or has a label that there is
-    /// not; [`Error::Memory`].
+    /// [`Error::Io`] if a file cannot be read; [`Error::Content`] if a file is not a whole number of records, or has
+    /// a label that is out of range; [`Error::Memory`].
     pub fn cifar10_train(folder: impl AsRef<Path>) -> Result<Self> {
         Self::open(folder.as_ref(), &TRAIN_10, Layout::CIFAR_10)
     }
 
-    /// The 10,000 test images of CIFAR-10, in the folder of `test_batch.bin`.
+    /// The 10,000 test images of CIFAR-10, from the folder that has `test_batch.bin`.
     ///
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
@@ -96,7 +96,7 @@ impl Cifar {
         Self::open(folder.as_ref(), &["test_batch.bin"], Layout::CIFAR_10)
     }
 
-    /// The 50,000 training images of CIFAR-100 with their fine labels, in the folder of `train.bin`.
+    /// The 50,000 training images of CIFAR-100 with their fine labels, from the folder that has `train.bin`.
     ///
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
@@ -104,7 +104,7 @@ impl Cifar {
         Self::open(folder.as_ref(), &["train.bin"], Layout::CIFAR_100)
     }
 
-    /// The 10,000 test images of CIFAR-100 with their fine labels, in the folder of `test.bin`.
+    /// The 10,000 test images of CIFAR-100 with their fine labels, from the folder that has `test.bin`.
     ///
     /// # Errors
     /// As [`cifar10_train`](Self::cifar10_train).
@@ -147,7 +147,7 @@ impl Cifar {
     }
 }
 
-/// Reads one file to the front of `room`; returns what is left of it.
+/// Reads one file into the front of `room`; returns the rest of `room`.
 fn read_records<'a>(path: &Path, room: &'a mut [u8], layout: Layout) -> Result<&'a mut [u8]> {
     let failed = |source| Error::io("read", path, source);
     let (mut file, len) = open_regular(path).map_err(failed)?;

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 /// One epoch of a [`DataLoader`](super::DataLoader) or [`StreamLoader`](super::StreamLoader). After an error the next batch
 /// follows, so a bad sample costs its own batch only.
 ///
-/// It knows how many batches are left, except of a stream.
+/// The number of batches that are left is known, except for a stream.
 ///
 /// # Examples
 /// See [`Loader`](super::Loader).
@@ -43,7 +43,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
     }
 }
 
-/// [`Batches`], whatever their type.
+/// [`Batches`] without the type of the batches.
 pub(super) struct AnyBatches<'a> {
     core: &'a Core,
     start: Position,
@@ -53,10 +53,10 @@ pub(super) struct AnyBatches<'a> {
     n_left: Option<usize>,
     /// The number of the batch that comes next.
     number: usize,
-    /// Why there is no batch at all; given once.
+    /// Why the epoch cannot begin; given once, instead of batches.
     refusal: Option<Error>,
-    is_empty: bool,  // nothing was given yet
-    batch: AnyBatch, // that was made last
+    is_empty: bool,  // no batch was given yet
+    batch: AnyBatch, // the batch that was made last
     uploads: Option<Uploads>,
     given: Option<Instant>, // when the program got its last batch
 }
@@ -70,7 +70,7 @@ enum Threads {
 }
 
 impl<'a> AnyBatches<'a> {
-    /// The next epoch of a loader.
+    /// Starts the next epoch of a loader.
     pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
         let mut progress = core.progress();
         let start = progress.start;
@@ -91,7 +91,7 @@ impl<'a> AnyBatches<'a> {
         let positions = self.core.positions(self.start)?;
         let (n_turns, n_left) = (positions.n_turns(), positions.n_left());
         if n_turns > 1 {
-            self.core.check_is_reached(self.start, n_turns)?; // of one shard, the first batch says so too
+            self.core.check_is_reached(self.start, n_turns)?; // with one shard, `nothing_came` checks this
         }
         let readers = recipe.readers(self.start, n_turns);
         self.uploads = settings.device.as_ref().map(Uploads::begin).transpose()?;
@@ -174,7 +174,7 @@ impl<'a> AnyBatches<'a> {
             *n_left -= 1;
         }
         if matches!(made.result, Err(Error::Worker { .. })) {
-            (self.n_left, self.threads) = (Some(0), Threads::Nobody); // no workers for another epoch
+            (self.n_left, self.threads) = (Some(0), Threads::Nobody); // a failed pool is not kept for the next epoch
         }
         let mut progress = self.core.progress();
         match (self.n_left, position) {
@@ -186,8 +186,8 @@ impl<'a> AnyBatches<'a> {
         Some(made.result.map(|_| ()))
     }
 
-    /// The error of an epoch without a batch: the dataset is empty, or the loader was resumed past the end. None if it was
-    /// resumed right behind the last batch.
+    /// The error of an epoch without a batch: the dataset is empty, or the loader was resumed past the end. `None` if
+    /// it was resumed exactly at the end.
     fn nothing_came(&self) -> Option<Error> {
         match self.start.before(self.n_turns) {
             None => Some(Error::empty_dataset()),

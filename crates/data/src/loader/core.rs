@@ -1,4 +1,4 @@
-//! [`Core`]: a loader, whatever the type of its batches. So its functions are compiled once, here.
+//! [`Core`]: a loader without the type of its batches, so that its functions are compiled once, here.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -22,17 +22,17 @@ use crate::{Error, Result};
 pub(super) struct Core {
     pub(super) recipe: Recipe,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
-    pinned: OnceLock<PinnedPool>,         // where batches are made that are to be page-locked
-    progress: Mutex<Progress>,            // guards where the loader is
-    idle: Mutex<Option<WorkerPool>>,      // guards workers that wait for the next epoch
+    pinned: OnceLock<PinnedPool>,         // memory for page-locked batches
+    progress: Mutex<Progress>,            // guards the position and the report
+    idle: Mutex<Option<WorkerPool>>,      // guards workers between two epochs
 }
 
-/// Where a loader is.
+/// The position of a loader, and what it has done so far.
 #[derive(Default)]
 pub(super) struct Progress {
-    /// Where the next loop starts.
+    /// The position at which the next loop starts.
     pub(super) start: Position,
-    /// Where the loop that was started last is.
+    /// The position of the loop that was started last.
     pub(super) next: Position,
     pub(super) report: LoaderReport,
     /// The latest samples that were left out.
@@ -43,7 +43,7 @@ pub(super) struct Progress {
 const KEPT_SKIPPED: usize = 1_000;
 
 impl Progress {
-    /// Notes what became of a batch.
+    /// Adds the report and the skipped samples of a batch.
     pub(super) fn add(&mut self, made: &mut Made) {
         self.report.add(made);
         self.skipped.extend(made.skipped.drain(..));
@@ -66,7 +66,8 @@ impl Core {
         self.recipe_mut().steps.push(step);
     }
 
-    /// To change it. Drops the workers and the memory that it made before.
+    /// The recipe, to be changed. Drops the workers, the page-locked memory and the identity that were made from it
+    /// before.
     pub(super) fn recipe_mut(&mut self) -> &mut Recipe {
         (self.idle, self.identity, self.pinned) = (Mutex::new(None), OnceLock::new(), OnceLock::new());
         &mut self.recipe
@@ -77,7 +78,8 @@ impl Core {
         self.reset_position();
     }
 
-    /// With other batches of shards, the position in the epoch means something else: the epoch starts anew.
+    /// Restarts the epoch of a stream: with other batches, a position within the epoch no longer means the same
+    /// samples.
     pub(super) fn reset_position(&mut self) {
         if self.recipe.order.share().is_some() {
             let epoch = self.progress().start.epoch;
@@ -89,7 +91,7 @@ impl Core {
         lock(&self.progress)
     }
 
-    /// The next loop starts there.
+    /// Makes the next loop start at `position`.
     pub(super) fn go_to(&self, position: Position) {
         let mut progress = self.progress();
         (progress.start, progress.next) = (position, position);
@@ -99,7 +101,7 @@ impl Core {
         LoaderReport { workers: self.n_workers(), ..self.progress().report }
     }
 
-    /// How many threads make batches: one at most for each shard.
+    /// How many workers make batches: at most one for each shard.
     fn n_workers(&self) -> usize {
         let Recipe { settings: Settings { n_workers, .. }, source, order, .. } = &self.recipe;
         order.share().map_or(*n_workers, |share| share.n_read(source.len()).min(*n_workers))
@@ -108,7 +110,7 @@ impl Core {
     /// The batches of an epoch from `start` on.
     ///
     /// # Errors
-    /// What keeps the loop from beginning.
+    /// The reason why the loop cannot begin.
     pub(super) fn positions(&self, start: Position) -> Result<Positions> {
         self.recipe.settings.check()?;
         self.recipe.order.positions(start, self.recipe.source.len())
@@ -152,7 +154,7 @@ impl Core {
         Ok(())
     }
 
-    /// Refuses a position of shards before which no batch came, unless it is the start: it is of other shards.
+    /// Refuses a position of a stream, other than the start, if no batch comes before it: it belongs to other shards.
     pub(super) fn check_is_reached(&self, position: Position, n_turns: usize) -> Result<()> {
         let (Some(share), Some(before)) = (self.recipe.order.share(), position.before(n_turns)) else {
             return Ok(());
@@ -167,7 +169,7 @@ impl Core {
         )))
     }
 
-    /// The workers of an epoch; none if the program makes its batches itself.
+    /// The workers of an epoch; `None` if the program makes its batches itself.
     pub(super) fn workers(&self) -> Result<Option<WorkerPool>> {
         let (idle, n_workers) = (lock(&self.idle).take(), self.n_workers());
         match idle {
@@ -176,7 +178,7 @@ impl Core {
         }
     }
 
-    /// An epoch is over.
+    /// Keeps the workers of a finished epoch for the next one, if they are persistent.
     pub(super) fn put_away(&self, pool: WorkerPool) {
         if self.recipe.settings.persistent {
             pool.stop();
@@ -189,7 +191,7 @@ impl Core {
         self.recipe.n_pinned_steps > 0
     }
 
-    /// Where batches are made that are to be page-locked.
+    /// The memory for page-locked batches; `None` if no batches are page-locked.
     pub(super) fn pinned_pool(&self) -> Option<PinnedPool> {
         let pool = || pinned_pool(self.recipe.settings.pin_budget.as_ref());
         self.makes_pinned().then(|| self.pinned.get_or_init(pool).clone())

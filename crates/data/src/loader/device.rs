@@ -1,8 +1,8 @@
-//! [`DeviceLoader`]: a loader, of either kind, whose batches are on a device before the program asks for them.
+//! [`DeviceLoader`]: a loader, of either kind, whose batches are on a device before the program requests them.
 //!
-//! Copies run on a stream of their own, from page-locked batches, while the device computes; an operation waits for the
-//! batch that it uses and for nothing else. Dropping a source waits for its copy, so a source is kept until later copies are
-//! queued.
+//! Copies from page-locked batches run on a separate stream while the device computes. An operation waits only for
+//! the copy of the batch that it uses. Dropping a source waits for its copy, so a source is kept until later copies
+//! are queued.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -25,7 +25,7 @@ use crate::{Error, Result};
 
 /// Gives the batches of a loader on a device; made by [`Loader::to`].
 ///
-/// It is that loader for everything else: [`len`](crate::DataLoader::len), [`report`](Loader::report),
+/// For everything else it derefs to that loader: [`len`](crate::DataLoader::len), [`report`](Loader::report),
 /// [`state`](crate::DataLoader::state), and so on.
 ///
 /// # Examples
@@ -59,11 +59,12 @@ pub(super) struct ToDevice {
 }
 
 impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
-    /// Batches on `device`: page-locked first, if it is a GPU, then copied there on a stream of its own while the device
-    /// computes, two batches ahead of the program. They are as they are with [`Tensor::to`](pagelock_tensor::Tensor::to), only sooner.
+    /// Copies batches to `device`, two batches ahead of the program. For a GPU they are page-locked first, then
+    /// copied on a separate stream while the device computes. The results are those of
+    /// [`Tensor::to`](pagelock_tensor::Tensor::to).
     ///
     /// # Errors
-    /// None: the error of a batch that does not reach the device comes in the place of the batch.
+    /// None. If a batch cannot be copied, the error takes its place.
     pub fn to(self, device: &Device) -> Result<DeviceLoader<B, K>> {
         let mut loader = if device.is_cpu() || self.core.makes_pinned() { self } else { self.pin_memory(true) };
         let to = ToDevice { device: device.clone(), ahead: 2, timeline: None, move_tensors: move_tensors::<B> };
@@ -73,8 +74,8 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
 }
 
 impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
-    /// How many batches are on the device, or on their way there, ahead of the program: 2 unless set. Each takes memory
-    /// there; with 0 a batch is copied when the program asks for it.
+    /// How many batches are copied to the device ahead of the program: 2 unless set. Each takes memory there. With 0,
+    /// a batch is copied when the program requests it.
     ///
     /// # Examples
     /// See [`DeviceLoader`].
@@ -83,8 +84,9 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
         self
     }
 
-    /// Notes in `timeline` when each batch is copied, by the device's clock: "upload 17". Beside spans of what the program
-    /// computes, its trace shows what is hidden and what is waited for. On the CPU there is nothing to note.
+    /// Records in `timeline` when each batch is copied, by the device's clock: "upload 17". Next to spans of the
+    /// program's computation, the trace shows which copies overlap with it and which delay it. On the CPU nothing is
+    /// recorded.
     ///
     /// # Examples
     /// See [`DeviceLoader`].
@@ -111,14 +113,14 @@ impl<'a, B: PinMemory + Send + 'static, K> IntoIterator for &'a DeviceLoader<B, 
     }
 }
 
-/// The batches of an epoch that are on a device, or on their way there.
+/// The batches of an epoch that are on a device, or being copied there.
 pub(super) struct Uploads {
     to: ToDevice,
     stream: CopyStream,
-    sources: Mutex<Vec<AnyTensor>>, // guards what was sent of the batch that is being sent
-    /// Of the batches that were sent last.
+    sources: Mutex<Vec<AnyTensor>>, // guards the sources of the batch that is being sent
+    /// The sources of the batches that were sent before, the oldest first.
     earlier: VecDeque<Vec<AnyTensor>>,
-    /// What the program gets next, with the loader's position from then on.
+    /// The next batches for the program, each with the loader's position after it.
     there: VecDeque<(Result<AnyBatch>, Position)>,
 }
 
@@ -138,7 +140,7 @@ impl Uploads {
         self.there.len() > self.to.ahead
     }
 
-    /// Starts to copy the batch `number` of the epoch; a panic is an error too.
+    /// Starts the copy of batch `number` of the epoch; a panic becomes an error.
     pub(super) fn send(&self, number: usize, mut batch: AnyBatch) -> Result<AnyBatch> {
         let _uploading = profiler::span("DataLoader upload", Category::Loading);
         let mut send = || Error::catch(None, None, None, || (self.to.move_tensors)(&mut batch, &Slots::new(self)));
@@ -158,7 +160,7 @@ impl Uploads {
         self.there.push_back((batch, then));
     }
 
-    /// The next batch. Waits for the copy of the batch that was given before this one, whose sources are dropped.
+    /// The next batch. Drops the sources of the batch before it, which waits for the copy of that batch.
     pub(super) fn pop(&mut self) -> Option<(Result<AnyBatch>, Position)> {
         let given = self.there.pop_front()?;
         while self.earlier.len() > self.there.len() + 1 {

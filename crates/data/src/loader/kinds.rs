@@ -27,7 +27,7 @@ impl<B: Send + 'static> DataLoader<B> {
         Self::of(Indexed { dataset, collate: Stack::stack, gather: D::gather }, first_to_last())
     }
 
-    /// Loads `dataset` and makes each batch with `collate`, which gets the samples in order and at least one.
+    /// Loads `dataset` and makes each batch with `collate`, which gets one or more samples in order.
     ///
     /// # Examples
     /// Texts of different lengths, padded to the longest of each batch:
@@ -81,8 +81,8 @@ impl<B: Send + 'static> DataLoader<B> {
     /// How many batches an epoch has; never zero.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument), which the loop would give instead of its first batch: the dataset or the
-    /// order is empty, or a setting is out of range.
+    /// [`Error::Argument`](crate::Error::Argument) if the dataset or the order is empty, or a setting is out of
+    /// range. The loop would give the same error instead of its first batch.
     ///
     /// # Examples
     /// See [`DataLoader`].
@@ -110,7 +110,7 @@ impl<B: Send + 'static> StreamLoader<B> {
         Self::with_collate(dataset, Stack::stack)
     }
 
-    /// Loads `dataset` and makes each batch with `collate`, which gets the samples in order and at least one.
+    /// Loads `dataset` and makes each batch with `collate`, which gets one or more samples in order.
     ///
     /// # Examples
     /// See [`DataLoader::with_collate`].
@@ -123,10 +123,10 @@ impl<B: Send + 'static> StreamLoader<B> {
         Self::of(Sharded { dataset, collate, batches: PhantomData }, all)
     }
 
-    /// Reads only the shards `rank`, `rank + world_size` and so on: the part of one of several processes.
+    /// Reads only the shards `rank`, `rank + world_size` and so on: the share of one of several processes.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no such process.
+    /// [`Error::Argument`](crate::Error::Argument) if `rank` is not below `world_size`.
     ///
     /// # Examples
     /// ```

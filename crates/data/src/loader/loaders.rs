@@ -1,5 +1,5 @@
-//! [`Loader`]: gives a dataset's samples in batches, one epoch per `for` loop. [`DataLoader`] and [`StreamLoader`] are the
-//! two kinds of it.
+//! [`Loader`]: gives a dataset's samples in batches, one epoch per `for` loop. [`DataLoader`] and [`StreamLoader`]
+//! are its two kinds.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::state::LoaderState;
 
 /// Gives a dataset's samples in batches of type `B`, one epoch per `for` loop.
 ///
-/// Starts as: batch size 1, first sample to last, the last batch as small as it comes. Each loop is the next epoch,
-/// and a shuffled loader gives each epoch an order of its own.
+/// By default the batch size is 1, samples come from first to last, and the last batch may be smaller. Each loop is
+/// the next epoch, and a shuffled loader gives each epoch its own order.
 ///
 /// # Examples
 /// ```
@@ -38,18 +38,19 @@ use crate::state::LoaderState;
 /// ```
 pub type DataLoader<B> = Loader<B, Indices>;
 
-/// Gives the samples of an [`IterableDataset`](crate::IterableDataset) in batches of type `B`, one epoch per `for` loop: a
-/// [`DataLoader`] for datasets without numbers.
+/// Gives the samples of an [`IterableDataset`](crate::IterableDataset) in batches of type `B`, one epoch per `for`
+/// loop: a [`DataLoader`] for datasets without indices.
 ///
-/// Starts as: batch size 1, every shard to its end, its last batch as small as it comes. There is no shuffling: a dataset
-/// that gives each epoch another order does that in [`shard`](crate::IterableDataset::shard), which is told the epoch.
+/// By default the batch size is 1 and every shard is read to its end, where its last batch may be smaller. There is
+/// no shuffling: a dataset can give each epoch another order in [`shard`](crate::IterableDataset::shard), which gets
+/// the epoch.
 ///
 /// # Examples
 /// See [`IterableDataset`](crate::IterableDataset).
 pub type StreamLoader<B> = Loader<B, Shards>;
 
-/// What [`DataLoader`] and [`StreamLoader`] have in common: all but which samples make which batch. Those are functions of the
-/// kind `K` of dataset.
+/// What [`DataLoader`] and [`StreamLoader`] have in common: everything but the choice of the samples of a batch. The
+/// functions for that choice belong to the kind `K`.
 ///
 /// # Examples
 /// ```
@@ -98,7 +99,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
         Loader { core: self.core, types: PhantomData }
     }
 
-    /// Puts every batch through `f`: the tutorial's `WrappedDataLoader`.
+    /// Applies `f` to every batch: the tutorial's `WrappedDataLoader`.
     ///
     /// # Examples
     /// ```
@@ -118,8 +119,9 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.with_step(source::map(f))
     }
 
-    /// Puts every batch through `f`, which gets random numbers that depend on `seed`, the epoch and the batch's place in the epoch
-    /// alone: the same for any number of workers and after a restart. [`MixUp`](crate::transforms::MixUp) needs them.
+    /// Applies `f` to every batch. The random numbers that `f` gets depend only on `seed`, the epoch and the batch's
+    /// position in it, so they are the same for any number of workers and after a restart.
+    /// [`MixUp`](crate::transforms::MixUp) needs them.
     ///
     /// # Examples
     /// ```
@@ -146,7 +148,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.core.progress().start.epoch
     }
 
-    /// Makes the next loop epoch number `epoch`, to repeat one or to go on where another run stopped.
+    /// Makes the next loop epoch number `epoch`, to repeat an epoch, or to continue where another run stopped.
     pub fn set_epoch(&self, epoch: u64) {
         self.core.go_to(Position::start_of(epoch));
     }
@@ -162,18 +164,19 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.core.progress().skipped.iter().cloned().collect()
     }
 
-    /// Where the loop that was started last is, to be kept in a checkpoint; see [`LoaderState`].
+    /// The position of the loop that was started last, for a checkpoint; see [`LoaderState`].
     ///
-    /// That a batch of a stream was the last is known only when another is asked for. A loop that goes on from there gives
-    /// nothing, and the next loop is the next epoch.
+    /// Only the request for another batch shows that a batch of a stream was the last one. A loop that resumes after
+    /// the last batch gives none, and the loop after it is the next epoch.
     pub fn state(&self) -> LoaderState {
         self.core.state()
     }
 
-    /// Makes the next loop go on where [`state`](Self::state) was taken, with the same batches, for any number of workers.
+    /// Makes the next loop resume where [`state`](Self::state) was taken, with the same batches, for any number of
+    /// workers.
     ///
-    /// A dataset with indices is resumed at once. A stream reads again what came before, unless its
-    /// [`shard_from`](crate::IterableDataset::shard_from) can jump.
+    /// A dataset with indices resumes at once. A stream reads the earlier samples again, unless its
+    /// [`shard_from`](crate::IterableDataset::shard_from) can seek.
     ///
     /// # Errors
     /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or past the end of the

@@ -1,5 +1,5 @@
-//! [`Recipe`]: how the batch at a position is made. [`Maker`]: makes batches on one thread, whatever their type. It reuses its
-//! memory, times every part, and adds the sample and the worker to errors. A panic is an error too.
+//! [`Recipe`]: how the batch at a position is made. [`Maker`]: makes batches on one thread, whatever their type. It
+//! reuses its memory, times every part, and adds the sample and the worker to errors. A panic becomes an error.
 
 use std::any::Any;
 use std::mem;
@@ -22,7 +22,7 @@ use crate::panics::{drop_quietly, lock};
 use crate::pin::Slots;
 use crate::{Error, Result};
 
-/// How batches are made: everything that a loader was told.
+/// How batches are made: all settings of a loader.
 #[derive(Clone)]
 pub(super) struct Recipe {
     pub(super) source: Arc<dyn BatchSource>,
@@ -44,7 +44,7 @@ impl Recipe {
     pub(super) fn readers(&self, start: Position, n_turns: usize) -> Readers {
         let Some(share) = self.order.share() else { return Readers::default() };
         let reader = |turn| {
-            // The next batch of a shard whose turn is over is that of the next round.
+            // Shards before `start.turn` had their turn in this round: their next batch is that of the next round.
             let round = start.round.saturating_add(u64::from(turn < start.turn));
             let next = self.order.first_sample(Position { round, ..start });
             Mutex::new(ShardReader { shard: share.shard_at(turn), next, state: ReaderState::Closed })
@@ -52,8 +52,8 @@ impl Recipe {
         Readers((0..n_turns).map(reader).collect())
     }
 
-    /// Puts the batch at a position into `to`, or gives the refusal in its place; false if its shard has no more. Errors
-    /// name the samples, and who was to make the batch; so do panics, which are errors too.
+    /// Makes the batch at `position` in `to`; false if its shard has no more. A `refusal` becomes the error of the
+    /// batch. Errors name the samples and the worker. A panic becomes such an error.
     pub(super) fn make(
         &self,
         readers: &Readers,
@@ -88,7 +88,7 @@ impl Recipe {
     }
 }
 
-/// Which sample a thread is at, for the error of a timeout.
+/// Which sample a thread is fetching, for the error of a time-out.
 #[derive(Default)]
 pub(super) struct SampleProgress {
     // Both are an index plus one, 0 for none. Relaxed: they guard nothing.
@@ -97,13 +97,13 @@ pub(super) struct SampleProgress {
 }
 
 impl SampleProgress {
-    /// A batch that starts with this sample is made, or none.
+    /// Notes the first sample of the batch that is being made; `None` if no batch is.
     pub(super) fn begin(&self, first: Option<usize>) {
         self.first.store(first.map_or(0, |index| index.saturating_add(1)), Relaxed);
         self.fetch(None);
     }
 
-    /// This sample is fetched, or none.
+    /// Notes the sample that is being fetched; `None` if no sample is.
     fn fetch(&self, sample: Option<usize>) {
         self.sample.store(sample.map_or(0, |index| index.saturating_add(1)), Relaxed);
     }
@@ -125,9 +125,9 @@ pub(super) struct Request<'a> {
     pub(super) order: &'a Order,
     /// The samples: given by the sampler, or noted here as they are read from the shard.
     pub(super) indices: Vec<usize>,
-    /// The shard to read; none of a dataset with indices.
+    /// The shard to read; `None` for a dataset with indices.
     pub(super) shard: Option<&'a mut ShardReader>,
-    /// Why the batch is not to be made; its samples are read all the same.
+    /// Why the batch is not to be made. A shard is read past the samples of the batch all the same.
     pub(super) refusal: Option<Error>,
 }
 
@@ -146,7 +146,7 @@ enum ReaderState {
     Over,
 }
 
-/// Opens a shard in an epoch at a sample.
+/// Opens a shard, for an epoch, from a sample on.
 type Open<'a> = dyn FnMut(usize, u64, u64) -> Result<Box<dyn Any + Send>> + 'a;
 
 impl ShardReader {
@@ -167,10 +167,10 @@ pub(super) struct Maker {
     worker: Option<usize>, // none: the calling thread
     progress: Arc<SampleProgress>,
     pinned: Option<Arc<PinnedAllocator>>,
-    /// Samples that fail are left out of their batches.
+    /// Whether failing samples are left out of their batches.
     skips: bool,
     indices: Vec<usize>, // allocated once
-    // Of the batch that is made:
+    // Of the batch that is being made:
     position: Position,
     shard: Option<usize>,
     is_pinning: bool, // its tensors are made in page-locked memory
@@ -186,7 +186,7 @@ impl Maker {
         Self { worker, progress, pinned, skips, ..Self::default() }
     }
 
-    /// Does `make` for a request, in which it may note the samples; false if the shard has no more.
+    /// Runs `make` for a request, whose samples it may fill in; false if the shard has no more.
     fn run(
         &mut self,
         mut request: Request<'_>,
@@ -209,7 +209,7 @@ impl Maker {
         made
     }
 
-    /// What the batch was like that was made last.
+    /// The result, the report and the skipped samples of the batch that was made last.
     pub(super) fn made(&mut self, result: Result<bool>) -> Made {
         Made { result, report: self.report, skipped: mem::take(&mut self.skipped) }
     }
@@ -221,7 +221,7 @@ impl Maker {
         }
     }
 
-    /// What a panic said, and where it was: at a sample, or at a batch. It ends its shard.
+    /// The error for a panic, which names the sample or the batch. The batch's shard ends.
     fn panicked(&mut self, panic: Box<dyn Any + Send>, request: &mut Request<'_>) -> Error {
         match &mut request.shard {
             Some(reader) => reader.end(),
@@ -234,7 +234,8 @@ impl Maker {
         if sample.is_some() { error } else { error.of_batch(&request.indices, self.shard, self.worker) }
     }
 
-    /// Makes a batch at once, if the dataset can. Where that fails, sample by sample shows which one it is.
+    /// Makes a whole batch at once, if the dataset can. If that fails, the samples are fetched one by one to find the
+    /// bad one.
     pub(super) fn gather(&mut self, gather: &mut dyn FnMut() -> Result<bool>) -> Result<bool> {
         match self.time(|report| &mut report.fetch, gather) {
             Err(error) if !error.is_out_of_memory() => {
@@ -266,8 +267,8 @@ impl Maker {
         self.check_not_all_skipped(request.indices.len())
     }
 
-    /// Reads as many samples as make a batch from the shard of a request, or as there are; false if they are no batch. An error
-    /// does not change where the next batch starts.
+    /// Reads the samples of one batch from the shard of a request, or fewer at its end; false if they are no batch.
+    /// An error does not change where the next batch starts.
     pub(super) fn read(
         &mut self,
         request: &mut Request<'_>,
@@ -341,7 +342,7 @@ impl Maker {
         indices.iter().copied().filter(is_kept).collect()
     }
 
-    /// Makes the batch of the samples.
+    /// Makes a batch of the samples that were fetched.
     pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         match self.gather_error.take().filter(|_| !self.skips) {
             Some(error) => Err(error),
@@ -349,7 +350,8 @@ impl Maker {
         }
     }
 
-    /// Copies what a batch has elsewhere into page-locked memory: nothing more, if there was none left.
+    /// Copies the tensors of a batch that are elsewhere into page-locked memory, unless that has run out during this
+    /// batch.
     pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
         match self.pinned.clone().filter(|_| self.report.pageable == 0) {
             Some(pinned) => self.time(|report| &mut report.pin, || copy(&Slots::new(&pinned))),
@@ -357,20 +359,21 @@ impl Maker {
         }
     }
 
-    /// Puts a batch through a function.
+    /// Applies a function to a batch.
     pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.time(|report| &mut report.map, f)
     }
 
-    /// Random numbers of the batch that is made: a function of the seed, the epoch and the batch's place in it.
+    /// Random numbers for the batch that is being made: a function of the seed, the epoch and the batch's position in
+    /// it.
     pub(super) fn generator(&self, seed: u64) -> Generator {
         let Position { epoch, round, turn } = self.position;
         let of_epoch = Generator::new(seed).stream(epoch).next_u64();
         Generator::new(Generator::new(of_epoch).stream(turn as u64).next_u64()).stream(round)
     }
 
-    /// Times what makes batches: in page-locked memory, if they are wanted there. Not for callers that are generic, which would compile it
-    /// in every program.
+    /// Runs and times `work`, with new tensors in page-locked memory if the batch is to be page-locked. Generic
+    /// callers must not use it, because every program would compile it.
     fn time<R>(&mut self, part: impl FnOnce(&mut LoaderReport) -> &mut Duration, work: impl FnOnce() -> R) -> R {
         let start = Instant::now();
         let Some(pinned) = self.pinned.as_ref().filter(|_| self.is_pinning) else {

@@ -1,8 +1,8 @@
 //! Loaders: a dataset, an order and a way to make batches, read with `for`.
 //!
-//! A loader promises: the same seed and epoch give the same batches in the same order, for any number of workers; every
-//! batch of an epoch is given once, as a batch or as an error that says what is wrong with it, with which sample, and which
-//! worker was at it; nothing ends early in silence.
+//! The same seed and epoch give the same batches in the same order, for any number of workers. Every batch of an
+//! epoch is given once: as a batch, or as an error that names the problem, the sample and the worker. No epoch ends
+//! early without an error.
 //!
 //! One engine serves both kinds of datasets: a batch is a function of the epoch and of its position in the epoch.
 //!

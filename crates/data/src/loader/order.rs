@@ -15,7 +15,7 @@ use crate::error::check_most;
 use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
-/// The most shards that are read: the loader keeps a position in each.
+/// The most shards that are read, since the loader keeps a position in each.
 const MOST_SHARDS: usize = 1 << 20;
 
 /// Which samples make which batch.
@@ -28,9 +28,9 @@ pub(super) struct Order {
 
 #[derive(Clone)]
 pub(super) enum OrderKind {
-    /// Of a dataset with indices.
+    /// For a dataset with indices.
     Sampler(Arc<dyn Sampler>),
-    /// Of a dataset of shards that are read from their start.
+    /// For a dataset of shards that are read from their start.
     Shards(Share),
 }
 
@@ -54,7 +54,7 @@ impl Share {
 }
 
 impl Order {
-    /// Which shards are read; none of a dataset with indices.
+    /// Which shards are read; `None` for a dataset with indices.
     pub(super) fn share(&self) -> Option<&Share> {
         match &self.kind {
             OrderKind::Sampler(_) => None,
@@ -98,7 +98,7 @@ impl Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) epoch: u64,
-    /// How often every shard had its turn; the number of the batch for a dataset with indices.
+    /// How many turns every shard has had; for a dataset with indices, the number of the batch.
     pub(super) round: u64,
     /// Which shard's turn it is; 0 for a dataset with indices.
     pub(super) turn: usize,
@@ -129,11 +129,11 @@ impl Position {
     }
 }
 
-/// See the head of the file. By default none.
+/// See the head of the file. There are none by default.
 #[derive(Default)]
 pub(super) struct Positions {
     next: Position,
-    n_rounds: Option<u64>, // of a dataset with indices; shards end when they say so
+    n_rounds: Option<u64>, // for a dataset with indices; the ends of shards are found by reading
     is_live: Vec<bool>,    // by turn: whether the shard may have more
     n_live: usize,
 }

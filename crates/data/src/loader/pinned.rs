@@ -1,8 +1,8 @@
-//! [`PinnedAllocator`]: page-locked memory that batches are made in, and what to do when there is no more of it.
+//! [`PinnedAllocator`]: page-locked memory for batches, and what to do when it runs out.
 //!
-//! While a batch is collated, the thread's new tensors come from here, so that they are where a GPU copies from without
-//! having been copied themselves. The memory is pooled: a batch that is dropped leaves its memory to the next. The tensors of a
-//! small batch share a block, which a GPU copies at once.
+//! While a batch is collated, the thread's new tensors are allocated here, so that a GPU can copy from them directly.
+//! The memory is pooled: a dropped batch leaves its memory to the next. The tensors of a small batch share a block,
+//! which is copied to a GPU in one copy.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,7 +34,7 @@ pub enum WhenFull {
     /// Makes the batch in ordinary memory, and counts that in [`LoaderReport::pageable`](crate::LoaderReport::pageable).
     #[default]
     Pageable,
-    /// Gives the refusal in the place of the batch.
+    /// Gives an error in the place of the batch.
     Error,
 }
 
@@ -46,7 +46,7 @@ const SLICE: Duration = Duration::from_millis(10);
 
 pub(super) type PinnedPool = Counted<Pooled<Limited<PageLocked>>>;
 
-/// Page-locked memory under a budget, and under that of the host; or the memory of the process.
+/// A pool of page-locked memory under `budget` and the host's budget; without a budget, the pool of the process.
 pub(super) fn pinned_pool(budget: Option<&Budget>) -> PinnedPool {
     match budget {
         Some(budget) => {
@@ -65,32 +65,32 @@ pub(super) struct PinnedAllocator {
     memory: PinnedPool,
     when_full: WhenFull,
     patience: Box<Patience>,
-    batch: Mutex<Batch>, // guards what the batch that is being made takes; only one thread makes it
+    batch: Mutex<Batch>, // guards the batch that is being made; only one thread makes it
 }
 
 #[derive(Default)]
 struct Batch {
     waited: Duration,
     fell_back: bool,           // to ordinary memory
-    never_fits: Option<usize>, // the shortest length, of all batches, that was too much for the limit itself
+    never_fits: Option<usize>, // the shortest length, of all batches, that exceeds the limit itself
     block: Block,
 }
 
-/// One block for the tensors of a batch, if they are as long as those of the batch before.
+/// One block for the tensors of a batch, if their lengths equal those of the batch before.
 #[derive(Default)]
 struct Block {
-    expected: Vec<usize>,   // lengths in bytes, of the batch before
-    taken: Vec<usize>,      // of this one so far
-    parts: Vec<HostBuffer>, // for the rest of this one, the next at the end
+    expected: Vec<usize>,   // lengths in bytes of the tensors of the batch before
+    taken: Vec<usize>,      // those of this batch so far
+    parts: Vec<HostBuffer>, // for the remaining tensors, the next one last
 }
 
-/// In a batch of more tensors, or of more bytes, each tensor has a block of its own: one copy for each tensor then costs little
-/// beside the bytes.
+/// In a batch with more tensors or more bytes, each tensor has its own block: one copy per tensor then costs little
+/// compared to the bytes.
 const MOST_PARTS: usize = 8;
 const MOST_BYTES: usize = 1 << 20;
 
 impl Block {
-    /// Memory for the next tensor; none if its length differs from the batch before, or if memory is short.
+    /// Memory for the next tensor; `None` if its length differs from that in the batch before, or if memory is short.
     fn next(&mut self, len_bytes: usize, memory: &PinnedPool) -> Option<HostBuffer> {
         let at = self.taken.len();
         if at > MOST_PARTS {
@@ -115,13 +115,13 @@ impl Block {
         if !(2..=MOST_PARTS).contains(&self.expected.len()) || total > MOST_BYTES {
             return;
         }
-        let Ok(whole) = HostBuffer::allocate(memory, total) else { return }; // tensor by tensor there may be room
+        let Ok(whole) = HostBuffer::allocate(memory, total) else { return }; // single tensors may still fit
         let cut = whole.split_into(ranges, &mut self.parts);
         cut.unwrap_or_else(|error| unreachable!("the ranges follow each other from the start: {error}"));
         self.parts.reverse();
     }
 
-    /// The batch is made.
+    /// Ends a batch. Its lengths are the expected ones for the next.
     fn end(&mut self) {
         self.parts.clear();
         if !self.taken.is_empty() {
@@ -165,7 +165,8 @@ impl PinnedAllocator {
         HostScope::enter(self.clone())
     }
 
-    /// Ends a part of the making of a batch. How long it waited for memory, and whether it had to take ordinary memory.
+    /// Ends a step of making a batch. Returns how long it waited for memory, and whether it fell back to ordinary
+    /// memory.
     pub(super) fn finish(&self) -> (Duration, bool) {
         let mut batch = self.batch();
         batch.block.end();
@@ -192,7 +193,7 @@ impl HostAllocator for PinnedAllocator {
         let never_fits = batch.never_fits.is_some_and(|shortest| len_bytes >= shortest);
         drop(batch);
         if self.when_full == WhenFull::Pageable && never_fits {
-            return pageable(()); // asking costs the touching of all its pages
+            return pageable(()); // another attempt would touch all pages before it fails
         }
         let seen = self.memory.inner().returns();
         HostBuffer::allocate(&self.memory, len_bytes).or_else(|refusal| {

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! One lock guards the buffer; batches are made and dropped without it. The program waits on the condition variable `ready`
-//! until the first entry is ready. Workers wait on `work` until an entry is pending, or there is room for one more. Any worker
-//! can make any batch of a dataset with indices. A shard belongs to worker `turn % n_workers`, which makes its batches one after
-//! another.
+//! until the first entry is ready. Workers wait on `work` until an entry is pending, or the buffer has space for one
+//! more. Any worker can make any batch of a dataset with indices. A shard belongs to worker `turn % n_workers`, which
+//! makes its batches one after another.
 //!
 //! With a `prefetch_budget`, workers reserve memory in the order of positions. So the batch that the program waits for has
 //! memory, or is the next to get some, and waiting always ends.
@@ -79,7 +79,7 @@ struct State {
     n_running: usize,
     n_starting: usize, // threads that run `worker_init`; no batch is made before all have
     workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
-    spare: Vec<AnyBatch>, // empty, to be used again
+    spare: Vec<AnyBatch>, // empty, to be reused
     wait_for_program: Duration,
     wait_for_budget: Duration,
 }
@@ -117,11 +117,11 @@ pub(super) struct Worker {
     pub(super) progress: Arc<SampleProgress>,
 }
 
-/// What the program gets: what became of a batch, and its position; none if the batch still comes later.
+/// What the program gets: the outcome of a batch and its position, or no position if the batch still comes later.
 pub(super) type Given = (Made, Option<Position>);
 
 impl WorkerPool {
-    /// Starts the workers; they wait.
+    /// Starts the workers, which wait for an epoch.
     pub(super) fn new(recipe: Recipe, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
         let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { recipe, n_workers, memory, state, ready, work });
@@ -137,7 +137,7 @@ impl WorkerPool {
     fn start(&self, number: usize) -> Result<JoinHandle<()>> {
         let (shared, worker) = (self.shared.clone(), Worker { number, progress: Arc::default() });
         let progress = worker.progress.clone();
-        let mut state = lock(&self.shared.state); // until the worker is listed below: its thread looks itself up first
+        let mut state = lock(&self.shared.state); // until the worker is listed below, which its thread checks first
         let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
             let ended = Error::catch(Some(number), None, None, || shared.work(&worker));
             shared.end(&worker, ended);
@@ -157,7 +157,7 @@ impl WorkerPool {
         Ok(thread)
     }
 
-    /// Starts on the batches at `positions`.
+    /// Starts an epoch with the batches at `positions`.
     pub(super) fn begin(&self, positions: Positions, readers: Readers) {
         let mut state = lock(&self.shared.state);
         debug_assert!(state.entries.is_empty(), "an epoch begins after the one before has ended");
@@ -165,7 +165,7 @@ impl WorkerPool {
         self.shared.work.notify_all();
     }
 
-    /// Puts the next batch of the epoch, the `number`th, into `batch`, whose memory is used again; none at the end.
+    /// Puts batch `number`, the next of the epoch, into `batch`, whose memory is reused; `None` at the end.
     pub(super) fn next(&mut self, number: usize, batch: &mut AnyBatch) -> Option<Given> {
         let start = Instant::now();
         let shared = self.shared.clone();
@@ -229,7 +229,7 @@ impl WorkerPool {
         state.is_starving = false;
         drop(state);
         let replaced = worker.map_or(Ok(()), |worker| {
-            self.threads[worker] = self.start(worker)?; // the other ends when it can
+            self.threads[worker] = self.start(worker)?; // the replaced one ends after its batch
             Ok(())
         });
         (Made::failed(replaced.err().unwrap_or(error)), Some(position))
@@ -241,7 +241,7 @@ impl WorkerPool {
         let (positions, readers) = (mem::take(&mut state.positions), mem::take(&mut state.readers));
         (state.n_pending, state.is_starving) = (0, false);
         let entries: Vec<_> = state.entries.drain(..).collect();
-        self.shared.work.notify_all(); // those that wait for memory need none any more
+        self.shared.work.notify_all(); // workers that wait for memory no longer need it
         drop(state);
         drop((entries, positions, readers)); // without the lock
     }
@@ -294,19 +294,19 @@ impl State {
         }
     }
 
-    /// How many entries are made or being made.
+    /// How many entries are ready or being made.
     fn in_memory(&self) -> usize {
         self.entries.len() - self.n_pending
     }
 
-    /// The index of the entry that a worker makes; none if its batch is no longer needed.
+    /// The index of the entry that a worker makes; `None` if its batch is no longer needed.
     fn index_of(&self, worker: &Worker) -> Option<usize> {
         let is_its =
             |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
         self.entries.iter().rposition(is_its).filter(|_| self.is_at_work(worker)) // most are near the end
     }
 
-    /// The last finished batch behind the first, which is to be made again.
+    /// Takes the last finished batch, but not the first entry, and makes its entry pending again.
     fn take_back(&mut self) -> Option<EntryState> {
         let is_ready = |entry: &&mut Entry| matches!(entry.state, EntryState::Ready(_));
         let last = self.entries.iter_mut().skip(1).rev().find(is_ready)?;
@@ -320,7 +320,7 @@ impl State {
 }
 
 impl Shared {
-    /// What a worker does.
+    /// The loop of a worker.
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
         let (init, number) = (&self.recipe.settings.init, worker.number);
         let done = Error::catch(Some(number), None, None, || init.as_ref().map_or(Ok(()), |init| init(number)));
@@ -349,7 +349,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A worker has ended.
+    /// Notes that a worker has ended.
     fn end(&self, worker: &Worker, ended: Result<()>) {
         let mut state = lock(&self.state);
         if let Err(error) = ended {
@@ -359,7 +359,7 @@ impl Shared {
         self.ready.notify_all();
     }
 
-    /// The next batch to make, after waiting for one, and the memory for it; none if the worker is to end.
+    /// Waits for the next batch to make, and for the memory for it; `None` if the worker is to end.
     fn take(&self, worker: &Worker) -> Option<Job> {
         let mut state = lock(&self.state);
         let index = loop {
@@ -411,7 +411,7 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Memory for a batch like those before. While a worker waits here, no worker starts a later batch.
+    /// Reserves memory for a batch like those before. While a worker waits here, no worker starts a later batch.
     fn reserve(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -424,7 +424,7 @@ impl Shared {
             match budget.reserve(state.batch_bytes) {
                 Ok(reserved) => break Ok(Some(reserved)),
                 _ if state.index_of(worker).is_none() => break Ok(None), // the batch is no longer needed
-                // The program will take the batches ahead of this one, which gives their memory back.
+                // The program will take the batches ahead of this one, which frees their memory.
                 Err(_) if state.in_memory() > 1 => state = self.wait_for_work(state),
                 Err(refused) => break Err(refused),
             }
@@ -437,14 +437,14 @@ impl Shared {
         reserved
     }
 
-    /// Puts what was made into its entry; returns it if it is no longer needed.
+    /// Puts a finished batch into its entry; returns the batch if it is no longer needed.
     fn finish(&self, worker: &Worker, position: Position, finished: Finished, batch_bytes: u64) -> Option<Finished> {
         worker.progress.begin(None);
         let mut state = lock(&self.state);
         let is_first = state.batch_bytes == 0;
         state.batch_bytes = state.batch_bytes.max(batch_bytes);
         let Some(index) = state.index_of(worker) else {
-            self.work.notify_all(); // its memory is free soon
+            self.work.notify_all(); // its memory is freed soon
             return Some(finished);
         };
         if matches!(finished.made.result, Ok(false)) {
@@ -453,7 +453,7 @@ impl Shared {
         state.entries[index].state = EntryState::Ready(finished);
         let fed = index == 0 && mem::take(&mut state.is_starving);
         if is_first || fed {
-            self.work.notify_all(); // workers wait for the size of the first batch, and while it has no memory
+            self.work.notify_all(); // workers waited for the size of the first batch, or for this entry
         }
         if index == 0 && state.program_waits.is_some() {
             self.ready.notify_one();
@@ -461,9 +461,10 @@ impl Shared {
         None
     }
 
-    /// Wakes workers after an entry was removed. Not after each: waking one takes as long as a small batch.
+    /// Wakes workers after an entry was removed, but not each time: waking a worker takes as long as making a small
+    /// batch.
     fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
-        drop(reserved); // one of them may need it
+        drop(reserved); // a worker may need its memory
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
         let is_for_one = !state.is_reserving && self.recipe.order.share().is_none();
         match state.n_idle {
@@ -474,14 +475,14 @@ impl Shared {
         }
     }
 
-    /// Whether a worker that was refused page-locked memory goes on waiting for some.
+    /// Whether a worker that was refused page-locked memory keeps waiting for it.
     fn waits_on(&self, worker: &Worker, waited: Duration) -> bool {
         let mut state = lock(&self.state);
         let Some(index) = state.index_of(worker) else { return false };
         if self.recipe.order.share().is_some() {
             return waited < self.recipe.settings.timeout.unwrap_or(PATIENCE);
         }
-        let Some(since) = state.program_waits else { return true }; // the program is going to give some back
+        let Some(since) = state.program_waits else { return true }; // the program will drop a batch
         if index > 0 {
             if state.is_starving {
                 state.entries[index].state = EntryState::Pending;

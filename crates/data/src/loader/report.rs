@@ -1,4 +1,4 @@
-//! [`LoaderReport`]: how long each part of making batches took, and what to change; [`Loader::tune`] changes it.
+//! [`LoaderReport`]: how long each part of making batches took, and what to change; [`Loader::tune`] applies that.
 
 use std::fmt;
 use std::num::NonZero;
@@ -11,7 +11,8 @@ use crate::{Error, Result};
 
 /// What a loader has done so far, and how long each part took.
 ///
-/// The first six times are summed over workers, which work at the same time; the last two are the program's own time.
+/// `transfer`, `program_waited` and `program_worked` are the program's own time. The other times are summed over the
+/// workers, which work in parallel.
 ///
 /// # Examples
 /// ```
@@ -30,11 +31,12 @@ use crate::{Error, Result};
 pub struct LoaderReport {
     /// How many threads make batches besides the program's own.
     pub workers: usize,
-    /// Batches given, those with errors among them.
+    /// Batches given, including errors.
     pub batches: u64,
     /// Batches that were errors.
     pub errors: u64,
-    /// Batches that are not in page-locked memory altogether, because there was no more ([`WhenFull::Pageable`](crate::WhenFull)).
+    /// Batches that are at least partly in ordinary memory, because page-locked memory ran out
+    /// ([`WhenFull::Pageable`](crate::WhenFull)).
     pub pageable: u64,
     /// Samples in the batches that were given.
     pub samples: u64,
@@ -42,21 +44,21 @@ pub struct LoaderReport {
     pub skipped: u64,
     /// Getting samples from the dataset, decoding and transforming them.
     pub fetch: Duration,
-    /// Making a batch of them.
+    /// Collating samples into a batch.
     pub collate: Duration,
     /// In functions given to `map`.
     pub map: Duration,
-    /// Copying into page-locked memory what was not collated there.
+    /// Copying tensors that were not collated there into page-locked memory.
     pub pin: Duration,
     /// Handing batches to a device ([`DataLoader::to`](crate::DataLoader::to)): the program's own time.
     pub transfer: Duration,
-    /// Workers that had nothing to do: the window was full of batches that the program had not taken yet.
+    /// Workers were idle: the window was full of batches that the program had not taken yet.
     pub wait_for_program: Duration,
-    /// Waiting for the budget: of batches that are ahead, or of page-locked memory.
+    /// Workers waited for a budget: that of batches ahead of the program, or that of page-locked memory.
     pub wait_for_budget: Duration,
     /// The program waited for its next batch.
     pub program_waited: Duration,
-    /// The program did something with its last batch.
+    /// The program used its last batch.
     pub program_worked: Duration,
 }
 
@@ -67,15 +69,15 @@ pub struct LoaderReport {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Skipped {
-    /// In which epoch.
+    /// The epoch.
     pub epoch: u64,
     /// Its index in the dataset, or in its shard.
     pub index: usize,
     /// Its shard, if it comes from a stream.
     pub shard: Option<usize>,
-    /// The worker that was to get it, counted from 0; none if that was the calling thread.
+    /// The worker that tried to fetch it, counted from 0; `None` for the calling thread.
     pub worker: Option<usize>,
-    /// What the dataset ran into.
+    /// The error of the dataset.
     pub error: String,
 }
 
@@ -86,7 +88,7 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// What became of a batch, and what that took.
+/// The outcome of a batch, and what it took to make it.
 pub(super) struct Made {
     pub(super) result: Result<bool>, // false: its shard has no more
     pub(super) report: LoaderReport, // of this batch alone
@@ -126,7 +128,7 @@ impl LoaderReport {
         self.program_waited * 20 <= self.program_waited + self.program_worked
     }
 
-    /// Now the workers wait for the program, now the program waits for the workers.
+    /// Whether workers and program wait for each other in turn.
     fn comes_in_bursts(&self) -> bool {
         self.workers > 0 && self.wait_for_program * 4 > self.making() && !self.keeps_up()
     }
@@ -177,12 +179,12 @@ impl LoaderReport {
 }
 
 impl<B: Send + 'static, K> Loader<B, K> {
-    /// The same loader with as many workers as its [`report`](Self::report) asks for, at most one per processor. Order and
-    /// content of batches stay the same.
+    /// The same loader with the number of workers that its [`report`](Self::report) suggests, at most one per
+    /// processor. Order and content of batches stay the same.
     ///
-    /// The workers make batches a quarter faster than the program works through them; there are none where a batch takes
-    /// less than 10 µs. A program that does nothing but wait gets all. Where batches come in bursts, they are made
-    /// further ahead. A loader that gave no batch yet gets one worker.
+    /// The workers make batches a quarter faster than the program uses them. There are no workers if a batch takes at
+    /// most 10 µs to make. A program that only waits for batches gets one worker per processor. If batches come in
+    /// bursts, more of them are made ahead. A loader that has given no batch yet gets one worker.
     ///
     /// # Examples
     /// ```

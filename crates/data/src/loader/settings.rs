@@ -18,7 +18,7 @@ use crate::pin::PinMemory;
 const MOST_WORKERS: usize = 1_024;
 /// The most batches that are ahead of the program, for each worker.
 pub(super) const MOST_AHEAD: usize = 1 << 16;
-/// What each worker does first; it is given its number.
+/// What each worker runs first; it gets the worker's number.
 type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 
 /// How batches are made: by how many workers, how far ahead, and in which memory.
@@ -63,18 +63,18 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self
     }
 
-    /// Whether a last batch that is smaller than the others is left out; of a stream, the last batch of each shard.
+    /// Whether a last batch that is smaller than the others is left out; in a stream, the last batch of each shard.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.core.recipe_mut().order.drop_last = drop_last;
         self
     }
 
-    /// How many threads make batches ahead of the program; 0, the default, lets the program make each when it asks.
-    /// Order and content of the batches are the same for any number.
+    /// How many threads make batches ahead of the program. With 0, the default, the program's thread makes each batch
+    /// when the program requests it. Order and content of the batches are the same for any number.
     ///
-    /// An error or a panic comes out as an error in the place of its batch, from every thread. More workers than 1,024 are
-    /// refused by [`len`](Self::len) and by the loop. A shard of a stream is read by one thread, so more threads than shards
-    /// are not started.
+    /// On every thread, an error or a panic becomes an error in the place of its batch. [`len`](Self::len) and the
+    /// loop refuse more than 1,024 workers. A shard of a stream is read by one thread, so there are at most as many
+    /// threads as shards.
     ///
     /// # Examples
     /// See [`Loader`].
@@ -87,11 +87,11 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.set(|settings| settings.prefetch_factor = Some(prefetch_factor))
     }
 
-    /// What the batches that are ahead of the program may take together, however many there are.
+    /// The budget of the memory that all batches ahead of the program take together.
     ///
-    /// A batch counts from when a worker starts it until the program gets it, as much as the largest batch before it took.
-    /// If not even one batch fits, the refusal comes in the place of the batch, with the numbers; the samples of a stream
-    /// are read all the same.
+    /// A batch counts from when a worker starts it until the program gets it, with the size of the largest batch so
+    /// far. If not even one batch fits, an error with the numbers takes the place of the batch; the samples of a
+    /// stream are read all the same.
     ///
     /// # Examples
     /// See [`Loader`].
@@ -99,27 +99,27 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.set(|settings| settings.budget = Some(budget))
     }
 
-    /// How long the program waits for a worker's batch. Then it gets [`Error::Timeout`](crate::Error::Timeout) instead, which says
-    /// which sample the worker is at, and the epoch goes on with the next batch and another worker; of a stream, the late batch
-    /// comes later. Without a time-out, the program waits as long as it takes.
+    /// How long the program waits for a worker's batch. After that it gets [`Error::Timeout`](crate::Error::Timeout),
+    /// which names the sample that the worker is fetching. The epoch goes on with the next batch and a new worker; in
+    /// a stream, the late batch comes later. Without a time-out, the program waits as long as it takes.
     pub fn timeout(self, timeout: Duration) -> Self {
         self.set(|settings| settings.timeout = Some(timeout))
     }
 
-    /// Whether workers wait for the next epoch instead of ending with theirs.
+    /// Whether workers wait for the next epoch instead of ending with their epoch.
     pub fn persistent_workers(self, persistent: bool) -> Self {
         self.set(|settings| settings.persistent = persistent)
     }
 
-    /// What each worker does before its first batch; it is given the worker's number. If it fails, the epoch is one
-    /// [`Error::Worker`](crate::Error::Worker).
+    /// What each worker runs before its first batch; it gets the worker's number. If it fails, the epoch consists of
+    /// one [`Error::Worker`](crate::Error::Worker).
     pub fn worker_init(self, init: impl Fn(usize) -> Result<()> + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.init = Some(Arc::new(init)))
     }
 
-    /// Whether samples that fail, and those that panic, are left out of their batches, instead of costing the
-    /// batch. [`skipped`](Self::skipped) says which and why, the report counts them. A batch of which nothing is left is an
-    /// [`Error::AllSkipped`](crate::Error::AllSkipped). A shard of a stream gives nothing more after a panic.
+    /// Whether samples that fail or panic are left out of their batches, instead of making the whole batch an error.
+    /// [`skipped`](Self::skipped) lists them with the reasons, and the report counts them. A batch without any sample
+    /// left is an [`Error::AllSkipped`](crate::Error::AllSkipped). A shard of a stream ends after a panic.
     ///
     /// # Examples
     /// ```
@@ -146,12 +146,12 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
     /// Batches of a type without [`PinMemory`] do not compile.
     ///
-    /// Batches are collated there; tensors that the collation did not make, but handed on, are copied. What a
-    /// [`map`](Self::map) after this call makes is not page-locked.
+    /// Batches are collated there. Tensors that the collation passes on, instead of making them, are copied. Tensors
+    /// that a [`map`](Self::map) after this call makes are not page-locked.
     ///
     /// The memory comes from [`pagelock_tensor::page_locked`], a pool for the whole process, unless
-    /// [`pin_budget`](Self::pin_budget) gives the loader its own; [`when_full`](Self::when_full) says what to do when
-    /// there is no more.
+    /// [`pin_budget`](Self::pin_budget) gives the loader its own. [`when_full`](Self::when_full) decides what happens
+    /// when it runs out.
     ///
     /// # Examples
     /// ```
@@ -177,8 +177,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
         pinned
     }
 
-    /// How much page-locked memory the loader may take, for the batches that are ahead and those that the program still
-    /// has; it then has a pool of its own, which goes with it.
+    /// How much page-locked memory the loader may take, for batches that are ahead and for those that the program
+    /// still holds. The loader then has its own pool, which ends with it.
     ///
     /// # Examples
     /// See [`when_full`](Self::when_full).
@@ -186,9 +186,9 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self.set(|settings| settings.pin_budget = Some(budget))
     }
 
-    /// What to do when there is no more page-locked memory: [`WhenFull::Pageable`] unless set. A stream with
-    /// [`WhenFull::Wait`] waits for as long as the time-out, or a tenth of a second if there is none: finished batches are not
-    /// made again.
+    /// What to do when page-locked memory runs out: [`WhenFull::Pageable`] unless set. A stream with
+    /// [`WhenFull::Wait`] waits for as long as the time-out, or a tenth of a second without one, because its finished
+    /// batches cannot be made again.
     ///
     /// # Examples
     /// ```

@@ -1,5 +1,5 @@
-//! [`BatchSource`]: a dataset and its collation, without their types. [`Step`]: what is done to a batch after it was collated.
-//! [`AnyBatch`]: a batch without its type. So all else is compiled once for all types of batches.
+//! [`BatchSource`]: a dataset and its collation, without their types. [`Step`]: what is done to a batch after it was
+//! collated. [`AnyBatch`]: a batch without its type. So everything else is compiled once for all types of batches.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::dataset::Dataset;
 use crate::iterable::{IterableDataset, Samples};
 use crate::pin::{PinMemory, Slots};
 
-/// Room for a batch of a type that only steps and the program know. It is used again and again.
-pub(super) struct AnyBatch(Mutex<Box<dyn Any + Send>>); // an `Option<B>`, never locked: so several threads may share it
+/// A reusable slot for a batch, whose type only the source, the steps and the program know.
+pub(super) struct AnyBatch(Mutex<Box<dyn Any + Send>>); // an `Option<B>`; never locked, but the mutex is `Sync`
 
 impl Default for AnyBatch {
     fn default() -> Self {
@@ -35,7 +35,7 @@ impl AnyBatch {
         batch
     }
 
-    /// Puts the batch that was put in through `f`.
+    /// Replaces the batch by `f` of it.
     fn replace<A: Send + 'static, B: Send + 'static>(&mut self, f: impl FnOnce(A) -> Result<B>) -> Result<()> {
         let batch = f(self.take())?;
         self.put(batch);
@@ -57,15 +57,15 @@ pub(super) trait BatchSource: Send + Sync + 'static {
     /// How many samples there are, or how many shards.
     fn len(&self) -> usize;
 
-    /// What the dataset is.
+    /// The identity of the dataset.
     fn identity(&self) -> String;
 
-    /// How many samples a shard of that epoch has, if it has no sample `index`.
+    /// The number of samples of a shard in that epoch, if it has no sample `index`.
     fn len_without(&self, _shard: usize, _epoch: u64, _index: u64) -> Option<u64> {
         None
     }
 
-    /// Puts the batch of a request into `to`; false if its shard has no more.
+    /// Makes the batch of a request in `to`; false if its shard has no more.
     fn make(&self, request: &mut Request<'_>, maker: &mut Maker, to: &mut AnyBatch) -> Result<bool>;
 }
 
@@ -73,7 +73,7 @@ pub(super) trait BatchSource: Send + Sync + 'static {
 pub(super) struct Indexed<D, C, B> {
     pub(super) dataset: D,
     pub(super) collate: C,
-    /// The dataset's own shortcut.
+    /// [`Dataset::gather`]; with a collating function, one that always declines.
     pub(super) gather: fn(&D, &[usize]) -> Result<Option<B>>,
 }
 
@@ -103,7 +103,7 @@ where
     }
 }
 
-/// Room for more samples than this is made when they are there: a batch may be as long as an order says.
+/// The most samples for which a list is allocated in advance: a batch may be as large as a sampler's order.
 const MOST_AT_ONCE: usize = 1 << 16;
 
 /// A dataset of shards, and a function for its samples.
@@ -130,7 +130,7 @@ where
     fn len_without(&self, shard: usize, epoch: u64, index: u64) -> Option<u64> {
         let has = || self.dataset.shard_from(shard, epoch, index).map(|mut samples| samples.next().is_some());
         if !matches!(catch_unwind(AssertUnwindSafe(has)), Ok(Ok(false))) {
-            return None; // it has one, or making its batch will say what is wrong
+            return None; // it has that sample, or making its batch reports the error
         }
         let count = || self.dataset.shard(shard, epoch).map(|samples| (0..index).zip(samples).count() as u64);
         Some(catch_unwind(AssertUnwindSafe(count)).unwrap_or(Ok(0)).unwrap_or(0))
@@ -156,14 +156,14 @@ where
 /// See the head of the file.
 pub(super) type Step = dyn Fn(&mut AnyBatch, &mut Maker) -> Result<()> + Send + Sync;
 
-/// Puts a batch through a function.
+/// Applies a function to a batch.
 pub(super) fn map<A: Send + 'static, B: Send + 'static>(
     f: impl Fn(A) -> Result<B> + Send + Sync + 'static,
 ) -> Arc<Step> {
     Arc::new(move |batch: &mut AnyBatch, maker: &mut Maker| maker.map(&mut || batch.replace(&f)))
 }
 
-/// Puts a batch through a function that gets random numbers of the batch's own.
+/// Applies a function to a batch, with random numbers of the batch's own.
 pub(super) fn transform<A: Send + 'static, B: Send + 'static>(
     seed: u64,
     f: impl Fn(A, &Generator) -> Result<B> + Send + Sync + 'static,
@@ -174,7 +174,7 @@ pub(super) fn transform<A: Send + 'static, B: Send + 'static>(
     })
 }
 
-/// Puts the tensors of a batch into page-locked memory, unless they were made there.
+/// Copies the tensors of a batch into page-locked memory, unless all were made there.
 pub(super) fn pin<B: PinMemory + Send + 'static>() -> Arc<Step> {
     Arc::new(|batch: &mut AnyBatch, maker: &mut Maker| {
         if batch.room::<B>().as_ref().is_some_and(B::is_pinned) {
@@ -184,7 +184,7 @@ pub(super) fn pin<B: PinMemory + Send + 'static>() -> Arc<Step> {
     })
 }
 
-/// Puts the tensors of a batch where `slots` says.
+/// Moves the tensors of a batch to the destination of `slots`.
 pub(super) fn move_tensors<B: PinMemory + Send + 'static>(batch: &mut AnyBatch, slots: &Slots<'_>) -> Result<()> {
     batch.replace(|batch: B| batch.move_into(slots))
 }

@@ -1,7 +1,7 @@
 //! [`ParquetTable`]: the columns of a Parquet file, checked type by type, as tensors or bytes.
 //!
-//! A file states its number of rows three times: for itself, for a row group and for a column of the group. All three must
-//! agree with each other and with the values. `pages.rs` checks what pages claim about memory.
+//! A file states its number of rows three times: for the file, for each row group, and for each column of a group.
+//! All three must agree with each other and with the values. `pages.rs` checks what pages claim about memory.
 
 mod pages;
 
@@ -24,8 +24,8 @@ use crate::identity::{hash_of_blocks, shown};
 use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
 
-/// A Parquet file whose columns are read when they are asked for. Columns within others are named with dots:
-/// `image.bytes`. It may be compressed with Snappy; texts may have any encoding but `DELTA_LENGTH_BYTE_ARRAY`.
+/// A Parquet file whose columns are read on demand. Nested columns are named with dots: `image.bytes`. The file may
+/// be compressed with Snappy. Texts may have any encoding but `DELTA_LENGTH_BYTE_ARRAY` and `DELTA_BYTE_ARRAY`.
 ///
 /// # Examples
 /// ```no_run
@@ -45,15 +45,15 @@ pub struct ParquetTable {
     pages: Arc<Pages>,
     names: Vec<String>,
     n_rows: usize,
-    _footer: Arc<HeapReservation>, // what the reader takes of the budget
+    _footer: Arc<HeapReservation>, // budget for the reader
 }
 
 impl ParquetTable {
     /// Opens a file and reads its footer: the columns and the row groups.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if it is no Parquet file, or a damaged one; [`Error::Memory`] if the budget has no room
-    /// for the footer.
+    /// [`Error::Io`]; [`Error::Content`] if it is not a Parquet file, or is damaged; [`Error::Memory`] if the budget
+    /// has no memory for the footer.
     ///
     /// # Examples
     /// ```
@@ -97,9 +97,9 @@ impl ParquetTable {
         self.n_rows
     }
 
-    /// What the table is, in one line, for [`Dataset::identity`](crate::Dataset::identity) of a dataset that is made of it:
-    /// its number of rows, the length of the file, and a hash of its bytes: of all if they are 64 KiB at most, else of 16 blocks
-    /// of 4 KiB, from the first to the last, which has the footer.
+    /// Identifies the table in one line, for the [`Dataset::identity`](crate::Dataset::identity) of a dataset that is
+    /// made of it: the number of rows, the length of the file, and a hash. The hash covers all bytes if they are at
+    /// most 64 KiB, else 16 blocks of 4 KiB from the first to the last, which has the footer.
     ///
     /// # Examples
     /// As [`CsvTable::identity`](crate::CsvTable::identity).
@@ -112,13 +112,13 @@ impl ParquetTable {
     /// One column of numbers or truth values, `[rows]`, in the precision that the file has them in.
     ///
     /// # Errors
-    /// [`Error::Content`] for a column that is not there, has elements of another kind, lists in rows, or a row without a
+    /// [`Error::Content`] for an unknown column, one that has elements of another kind, lists, or a row without a
     /// value, and for a damaged file; [`Error::Tensor`] if memory is refused.
     pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
         Ok(self.column_if(name, K::holds, K::NAME)?.kind()?)
     }
 
-    /// A column, if `holds` says that the kind of that name has its elements.
+    /// A column, if `holds` accepts its element type; `kind` is for the error.
     fn column_if(&self, name: &str, holds: fn(DType) -> bool, kind: &str) -> Result<AnyTensor> {
         let at = self.position(name)?;
         let dtype = match self.physical(at) {
@@ -145,7 +145,8 @@ impl ParquetTable {
     /// One column of bytes or texts, for example encoded pictures.
     ///
     /// # Errors
-    /// As [`column`](Self::column); [`Error::Memory`] if the budget has no room for them. What is returned is in no budget.
+    /// As [`column`](Self::column); [`Error::Memory`] if the budget has no memory for them. The returned bytes count
+    /// in no budget.
     ///
     /// # Examples
     /// ```no_run
@@ -173,7 +174,8 @@ impl ParquetTable {
     /// One column of texts. [`Categories`](crate::Categories) makes codes of them.
     ///
     /// # Errors
-    /// As [`bytes`](Self::bytes); [`Error::Content`] for a text that is not UTF-8. What is returned is in no budget.
+    /// As [`bytes`](Self::bytes); [`Error::Content`] for a text that is not UTF-8. The returned texts count in no
+    /// budget.
     ///
     /// # Examples
     /// ```no_run
@@ -208,7 +210,7 @@ impl ParquetTable {
         outcome.map(|()| tensor.into())
     }
 
-    /// Gives all values of a column to `take`, some at a time, one for each row; `D` is its type.
+    /// Passes all values of a column to `take`, some at a time, one value for each row. `D` is the column's type.
     fn read<D: DataType>(&self, at: usize, take: &mut dyn FnMut(&[D::T]) -> Result<()>) -> Result<()> {
         let name = &self.names[at];
         let column = self.reader.metadata().file_metadata().schema_descr().column(at);
@@ -253,12 +255,12 @@ struct Group<'a, T> {
     name: &'a str,
     levels: Vec<i16>,
     values: Vec<T>,
-    n_before: usize, // rows
+    n_before: usize, // rows of the groups before
     room: Arc<Mutex<Room>>,
 }
 
 impl<T> Group<'_, T> {
-    /// All values, which have to be `n_rows`.
+    /// Reads all values, of which there must be `n_rows`. `whole` is the definition level of a value that is present.
     fn read<D: DataType<T = T>>(
         &mut self,
         chunk: &ColumnChunkMetaData,
@@ -310,7 +312,7 @@ impl<T> Group<'_, T> {
         read.map_err(|problem| self.failed(&problem))
     }
 
-    /// What the reader says, unless the budget refused.
+    /// The error of the budget if it refused, else that of the reader.
     fn failed(&self, problem: &str) -> Error {
         let refusal = lock(&self.room).refusal.take();
         refusal.map_or_else(|| damaged(&self.table.path, problem), Error::from)
@@ -330,7 +332,7 @@ fn footer_bytes(pages: &Pages) -> u64 {
     if matches!(found, Some(Ok(()))) { claimed.min(len_bytes) } else { 0 }
 }
 
-/// What a text takes beside its bytes: its place in a list that has grown, and what the allocator adds.
+/// The overhead of a text in bytes: its entry in a list that grows, and the allocator's own.
 const BESIDE_TEXT: usize = 2 * size_of::<Vec<u8>>() + 32;
 
 /// Rows that are read at once.

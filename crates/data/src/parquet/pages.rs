@@ -1,12 +1,13 @@
-//! [`Pages`]: a file as the crate `parquet` reads it, whose page headers are looked at first.
+//! [`Pages`]: a file for the crate `parquet`, which checks page headers before the crate reads the pages.
 //!
-//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page; so a header that claims more
-//! than its page can hold is refused here. Headers are Thrift structs in the compact protocol, and start with
-//! numbers: the kind of the page, its bytes unpacked and packed, perhaps a checksum; then a struct for the kind, which starts
-//! with numbers too.
+//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page. So a header that claims
+//! more than its page can hold is refused here. Headers are Thrift structs in the compact protocol. They start with
+//! numbers: the kind of the page, its unpacked and packed length, perhaps a checksum. A struct for the kind follows,
+//! which starts with numbers too.
 //!
-//! What pages take is reserved in the host's budget before they are read, and kept until the page after the next: values that
-//! were given may still be in the one before. A dictionary keeps its room until its column is read.
+//! The memory of a page is reserved in the host's budget before the page is read. It stays reserved until the page
+//! after the next is read, because values of the page before may still be in use. The reservation of a dictionary
+//! lasts until its column is read.
 //!
 //! Reads state their offset, so several threads may read one table.
 
@@ -21,35 +22,35 @@ use parquet::file::reader::{ChunkReader, Length};
 use crate::file_bytes::{FileBytes, Reader};
 use crate::panics::lock;
 
-/// The best ratio of Snappy: a copy of 64 bytes takes three.
+/// The best ratio of Snappy: a copy of 64 bytes takes three bytes.
 const MOST_PACKED: i64 = 22;
 /// The fewest bytes of a value of a dictionary.
 const LEAST_VALUE: i64 = 4;
-/// What of a header is looked at.
+/// How many bytes of a header are checked.
 const START_BYTES: usize = 64;
 
 /// See the head of the file.
 #[derive(Clone)]
 pub(super) struct Pages {
     pub(super) file: FileBytes,
-    /// What pages take, where it is read page by page; else its footer is.
+    /// The reservations for pages, while pages are read; `None` while the footer is read.
     pub(super) room: Option<Arc<Mutex<Room>>>,
 }
 
-/// What the pages of one column take of the host's budget.
+/// What the pages of one column reserve in the host's budget.
 #[derive(Default)]
 pub(super) struct Room {
     dictionary: Option<HeapReservation>,
     /// Of the last page, and of the one before.
     pages: [Option<HeapReservation>; 2],
-    /// Where the last page starts: its header may be read twice.
+    /// The offset of the last page, whose header may be read twice.
     last: Option<u64>,
-    /// Why there was no room.
+    /// Why the budget refused.
     pub(super) refusal: Option<pagelock_memory::Error>,
 }
 
 impl Room {
-    /// Before a page is read.
+    /// Reserves memory for a page before it is read.
     fn take(&mut self, start: u64, page: &Page) -> std::result::Result<(), String> {
         if self.last == Some(start) {
             return Ok(());
@@ -98,9 +99,9 @@ impl ChunkReader for Pages {
     }
 }
 
-const NUMBER: u8 = 5; // of 32 bits; also what 64 bits fit
+const NUMBER: u8 = 5; // the compact protocol's I32
 const STRUCT: u8 = 12;
-const DATA: i64 = 5; // the fields of kinds of pages
+const DATA: i64 = 5; // field numbers of the structs for kinds of pages
 const DICTIONARY: i64 = 7;
 const DATA_V2: i64 = 8;
 
@@ -113,7 +114,8 @@ struct Page {
 }
 
 impl Page {
-    /// What the page takes: packed, unpacked, and the values of a dictionary, of which each is a handle where they are texts.
+    /// The memory that a page takes: its packed bytes, its unpacked bytes, and a handle for each value of a
+    /// dictionary, since the values may be texts.
     fn len_bytes(&self) -> u64 {
         const HANDLE_BYTES: u64 = 48;
         let of_values = if self.kind == DICTIONARY { self.n_values as u64 * HANDLE_BYTES } else { 0 };
@@ -121,7 +123,7 @@ impl Page {
     }
 }
 
-/// What a page header says; refused if it claims what its page cannot hold.
+/// Parses a page header; an error if it claims more than its page can hold.
 fn check(mut header: &[u8]) -> Result<Page, String> {
     let unknown = || "a page header does not start with its sizes".to_owned();
     let mut sizes = [0; 5];
@@ -147,7 +149,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
         DICTIONARY if !(0..=unpacked / LEAST_VALUE).contains(&n_values) => {
             Err(format!("a dictionary of {unpacked} bytes claims {n_values} values"))
         }
-        // Their decoders allocate as many lengths as the packed data claim.
+        // The decoders of these encodings allocate as many lengths as the packed data claim.
         DATA | DATA_V2 if [6, 7].contains(&encoding) => Err(
             "its texts are packed as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; write it \
                  with plain or dictionary encoding"
@@ -157,7 +159,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
     }
 }
 
-/// The type of the next field, and its number, which only grows.
+/// Reads the type of the next field and advances `field` to its number.
 fn next_field(rest: &mut &[u8], field: &mut i64) -> Option<u8> {
     let (&first, after) = rest.split_first()?;
     *rest = after;
@@ -166,7 +168,7 @@ fn next_field(rest: &mut &[u8], field: &mut i64) -> Option<u8> {
     (step > 0).then_some(first & 15)
 }
 
-/// A number: seven bits in each byte, the lowest first, its sign in the lowest of all.
+/// A zigzag varint: seven bits in each byte, the lowest first, with the sign in the lowest bit.
 fn number(rest: &mut &[u8]) -> Option<i64> {
     let mut value = 0_u64;
     for shift in (0..35).step_by(7) {

@@ -1,4 +1,4 @@
-//! [`BucketSampler`]: batches of samples that are about as long as each other.
+//! [`BucketSampler`]: batches of samples of similar length.
 //!
 //! ```text
 //! by length    a b c d e f g h i j k      buckets of 2 batches of 2: (a b c d) (e f g h) (i j k)
@@ -10,13 +10,15 @@ use super::{Permutation, Place, Sampler};
 use crate::identity::Hash;
 use crate::{Error, Result};
 
-/// Cuts an epoch into batches of samples of similar length, so that little is padded, in an order drawn anew for each epoch.
+/// Cuts an epoch into batches of samples of similar length, so that little padding is needed, in a new random order
+/// for each epoch.
 ///
-/// Samples are put in order of length once and cut into buckets of 100 batches. In each epoch every bucket is shuffled, and then its
-/// batches among those of all buckets. An incomplete last batch has samples of the longest bucket and comes last. The order is computed
-/// index by index, so resuming takes no time.
+/// Samples are sorted by length once and cut into buckets of 100 batches. In each epoch the samples within every
+/// bucket are shuffled, and then the full batches of all buckets. An incomplete last batch has samples of the last
+/// bucket, the one with the longest samples, and comes last. The order is computed index by index, so resuming takes
+/// no time.
 ///
-/// The loader's batch size must be the one given here: else its batches cross those of the sampler.
+/// The loader's batch size must be the one given here; otherwise its batches mix those of the sampler.
 ///
 /// # Examples
 /// ```
@@ -45,7 +47,7 @@ pub struct BucketSampler {
 }
 
 impl BucketSampler {
-    /// Batches of `batch_size` samples, of which sample `i` has length `lengths[i]`, in the orders that belong to `seed`.
+    /// Batches of `batch_size` samples, in orders drawn from `seed`. Sample `i` has length `lengths[i]`.
     ///
     /// # Errors
     /// [`Error::Argument`] for a batch size of zero.
@@ -61,7 +63,8 @@ impl BucketSampler {
         Ok(Self { by_length, batch_size, batches_per_bucket: 100, seed })
     }
 
-    /// How many batches are shuffled together; 100 unless set, at least 1. More mixes better and pads more.
+    /// How many batches are shuffled together; 100 unless set, at least 1. More batches mix better and need more
+    /// padding.
     ///
     /// # Examples
     /// See [`BucketSampler`].
@@ -70,7 +73,7 @@ impl BucketSampler {
         self
     }
 
-    /// The index at a position of the order before batches are shuffled.
+    /// The sample at position `at` of the order in which batches are not shuffled yet.
     fn within_bucket(&self, epoch: u64, at: usize, bucket: &mut Option<(usize, Permutation)>) -> usize {
         let len = self.batch_size.saturating_mul(self.batches_per_bucket);
         let (number, offset) = (at / len, at % len);

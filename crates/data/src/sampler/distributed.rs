@@ -4,8 +4,9 @@ use super::{Place, Sampler};
 use crate::Result;
 use crate::error::check_rank;
 
-/// Every `world_size`-th index of another sampler's order, from `rank` on: what one of several processes that train
-/// together visits. All get equally many; where the order does not divide, the last ones begin it again.
+/// Every `world_size`-th index of another sampler's order, from `rank` on: the share of one of several processes that
+/// train together. All processes get the same number of indices. If the length of the order is not a multiple of
+/// `world_size`, the last indices repeat the first ones of the order.
 ///
 /// # Examples
 /// ```
@@ -33,7 +34,7 @@ impl<S: Sampler> DistributedSampler<S> {
     /// The share of process `rank` of `world_size`.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no such process.
+    /// [`Error::Argument`](crate::Error::Argument) if `rank` is not below `world_size`.
     ///
     /// # Examples
     /// ```

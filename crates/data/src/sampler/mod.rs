@@ -1,8 +1,7 @@
 //! Samplers: in which order an epoch visits the samples, and how that order is cut into batches.
 //!
-//! A sampler is a pure function from (epoch, position) to an index. Nothing is drawn ahead and nothing remembers
-//! where it stopped, so any worker can compute any batch, an epoch can be resumed at any position at no cost, and the
-//! order depends on the seed alone.
+//! A sampler is a pure function from (epoch, position) to an index. It keeps no state, so any worker can compute any
+//! batch, an epoch can be resumed at any position at no cost, and the order depends on the seed alone.
 
 mod bucket;
 mod distributed;
@@ -21,7 +20,7 @@ use crate::error::check_most;
 use crate::identity::{Hash, probes};
 use crate::{Error, Result};
 
-/// The place in the order of an epoch from which on indices are wanted.
+/// A position in the order of an epoch, from which on indices are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which pass over the dataset, from 0.
@@ -63,9 +62,9 @@ pub trait Sampler: Send + Sync + 'static {
     /// [`epoch_len`](Self::epoch_len). The same place must always give the same indices.
     fn fill(&self, place: Place, indices: &mut [usize]);
 
-    /// What decides the order, in one line that is the same in every run: kind, seed, lengths. It is part of a loader's
-    /// state, which a loader of another order refuses. By default the name of the type; some places of the order are
-    /// compared as well.
+    /// Identifies the order in one line that is the same in every run: kind, seed, lengths. The line is part of a
+    /// loader's state, which a loader of another order refuses; some indices of the order are compared as well. By
+    /// default the name of the type.
     ///
     /// # Examples
     /// ```
@@ -130,7 +129,7 @@ pub struct RandomSampler {
 }
 
 impl RandomSampler {
-    /// The orders that belong to `seed`.
+    /// Orders drawn from `seed`.
     ///
     /// # Examples
     /// See [`RandomSampler`].
@@ -170,7 +169,7 @@ pub struct FixedSampler {
 }
 
 impl FixedSampler {
-    /// Visits `indices`. One that the dataset does not have is an error of the batch that holds it.
+    /// Visits `indices`. An index that the dataset does not have makes its batch an error.
     ///
     /// # Examples
     /// See [`FixedSampler`].
@@ -208,7 +207,7 @@ impl Sampler for Arc<dyn Sampler> {
     }
 }
 
-/// The most samples of a batch: their indices are in memory.
+/// The most samples of a batch, since their indices are kept in memory.
 const MOST_SAMPLES: usize = 1 << 28;
 
 /// A sampler's order cut into batches.
@@ -296,8 +295,8 @@ impl<S: Sampler> BatchSampler<S> {
         }
     }
 
-    /// Makes `indices` those of batch number `batch` of `epoch`, over `n_samples` samples; none if there is no such
-    /// batch.
+    /// Fills `indices` with those of batch number `batch` of `epoch`, over `n_samples` samples. They stay empty if
+    /// there is no such batch.
     ///
     /// # Examples
     /// See [`BatchSampler`].
@@ -313,7 +312,8 @@ impl<S: Sampler> BatchSampler<S> {
         self.sampler.fill(Place { epoch, position, n_samples }, indices);
     }
 
-    /// What the order is called, with a hash of some of its places: a sampler may say too little of itself.
+    /// The identity of the order, with a hash of some of its indices, because a sampler's own identity may say too
+    /// little.
     pub(crate) fn order(&self, n_samples: usize) -> String {
         let place = |position| {
             let mut index = [0];
@@ -325,18 +325,19 @@ impl<S: Sampler> BatchSampler<S> {
     }
 }
 
-/// Half-rounds of the permutation below. With 8 no test of positions, pairs or neighbors that was tried could tell
-/// the orders from random ones (domains of 4 bits excepted, hence `MIN_BITS`).
+/// Half-rounds of the permutation below. With 8, none of the tests of positions, pairs and neighbors could tell the
+/// orders from random ones, except over domains of 4 bits, hence `MIN_BITS`.
 const HALF_ROUNDS: usize = 8;
-/// The smallest domain has this many bits: halves of a few bits leave their keyed functions too little choice.
+/// The smallest domain has this many bits: with halves of a few bits, their keyed functions have too few choices.
 const MIN_BITS: u32 = 8;
 
-/// A permutation of `0..n` that belongs to a key, computed point by point.
+/// A keyed permutation of `0..n`, computed index by index.
 ///
-/// It is a Feistel network over the smallest power of two that is at least `n`: the bits of an index are split into
-/// two halves, and each half in turn is changed by a keyed function of the other, which can be undone and so maps no
-/// two indices to one. Results that are not below `n` are put through again until they are ("cycle walking"), less
-/// than once per index on average because the power of two is below `2n`.
+/// It is a Feistel network over the smallest power of two that is at least `n`, and at least 256. The bits of an
+/// index are split into two halves, and each half in turn is changed by a keyed function of the other. Such a step
+/// can be undone, so no two indices map to the same one. Results that are not below `n` are mapped again until they
+/// are ("cycle walking"). For large `n`, that takes less than one more step per index on average, because the power
+/// of two is below `2n`.
 struct Permutation {
     n: u64,
     /// Bits of the lower half; the upper half has as many or one more.
@@ -351,7 +352,7 @@ impl Permutation {
         Self::keyed(&Generator::new(seed).stream(epoch), n)
     }
 
-    /// Of several permutations in an epoch, number `number`.
+    /// Permutation `number` of several in an epoch.
     fn of(seed: u64, epoch: u64, number: u64, n: usize) -> Self {
         let of_epoch = Generator::new(seed).stream(epoch).next_u64();
         Self::keyed(&Generator::new(of_epoch).stream(number), n)
@@ -369,7 +370,7 @@ impl Permutation {
         }
     }
 
-    /// Where `position` goes; it must be below `n`.
+    /// The index at `position`, which must be below `n`.
     fn apply(&self, position: usize) -> usize {
         let mut index = self.once(position as u64);
         while index >= self.n {
@@ -388,7 +389,7 @@ impl Permutation {
     }
 }
 
-/// A keyed function of `half`, read from the upper half of a product, where all its bits have met.
+/// A keyed function of `half`: the upper half of a product, which depends on all bits of `half`.
 fn scramble(half: u64, key: u64) -> u64 {
     (half ^ (key >> 32)).wrapping_mul(key | 1) >> 32
 }

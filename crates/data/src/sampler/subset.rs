@@ -23,8 +23,8 @@ pub struct SubsetRandomSampler {
 }
 
 impl SubsetRandomSampler {
-    /// Visits `indices` in the orders that belong to `seed`. One that the dataset does not have is an error of the batch that
-    /// holds it.
+    /// Visits `indices` in orders drawn from `seed`. An index that the dataset does not have makes its batch an
+    /// error.
     ///
     /// # Examples
     /// See [`SubsetRandomSampler`].

@@ -1,4 +1,4 @@
-//! [`WeightedSampler`]: samples drawn with given chances.
+//! [`WeightedSampler`]: samples drawn with given weights.
 
 use pagelock_memory::text::number;
 use pagelock_tensor::Generator;
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// Software Engineering 17 (1991), <https://doi.org/10.1109/32.92917>.
 ///
 /// # Examples
-/// Two classes as often as each other, though one has nine tenths of the samples:
+/// Both classes are drawn equally often, though one has nine tenths of the samples:
 /// ```
 /// use pagelock_data::{Place, Sampler, WeightedSampler};
 ///
@@ -33,7 +33,7 @@ pub struct WeightedSampler {
     seed: u64,
 }
 
-/// One sample's share of the table: itself below `own`, another above it.
+/// A column of the alias table: a draw below `own` gives the column's sample, any other draw gives `other`.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     own: f64,
@@ -41,10 +41,10 @@ struct Column {
 }
 
 impl WeightedSampler {
-    /// `n_draws` samples in each epoch, sample `i` with a chance in proportion to `weights[i]`.
+    /// `n_draws` samples in each epoch, sample `i` with a probability proportional to `weights[i]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a weight that is negative or not finite, and for weights that add up to nothing.
+    /// [`Error::Argument`] for a weight that is negative or not finite, and for weights that add up to 0 or overflow.
     ///
     /// # Examples
     /// ```
@@ -86,7 +86,8 @@ impl WeightedSampler {
     }
 }
 
-/// Vose's table: a column for each sample; what a sample below the mean leaves free goes to one sample above it.
+/// Vose's table, with a column for each sample. The part of a column that a sample below the mean leaves free goes to
+/// one sample above the mean.
 fn columns(weights: &[f64], sum: f64) -> Vec<Column> {
     let mean = sum / weights.len() as f64;
     let mut columns: Vec<Column> =
@@ -101,7 +102,8 @@ fn columns(weights: &[f64], sum: f64) -> Vec<Column> {
             small.push(over);
         }
     }
-    // What is left differs from 1 by rounding only; a sample of no weight never is.
+    // The remaining columns differ from 1 by rounding only; the column of a sample without weight is never among
+    // them.
     small.into_iter().chain(large).for_each(|index| columns[index].own = 1.0);
     columns
 }

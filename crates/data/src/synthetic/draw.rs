@@ -21,7 +21,7 @@ pub(super) fn draw_digit(digit: usize, dice: &Dice, image: &mut [u8]) {
     ink.develop(&hand, dice, image);
 }
 
-/// Random numbers in the forms that drawing wants.
+/// Random numbers in the forms that drawing needs.
 pub(super) struct Dice(pub(super) Generator);
 
 impl Dice {
@@ -83,7 +83,7 @@ impl Hand {
         }
     }
 
-    /// Where `point` of the unit box ends up, in pixels, with an error of its own.
+    /// Maps `point` of the unit box to pixels, with a random error.
     fn place(&self, point: [f32; 2], dice: &Dice) -> [f32; 2] {
         let u = point[0] - 0.5 + dice.around_zero(self.wobble);
         let v = point[1] - 0.5 + dice.around_zero(self.wobble);

@@ -5,8 +5,8 @@ use pagelock_tensor::{Int, Tensor};
 use crate::dataset::{Dataset, TensorDataset, check_index};
 use crate::{Error, Result};
 
-/// Blocks of neighboring tokens: sample `i` is a pair of `tokens[i · stride ..][.. block]` and the same one token further on, which a
-/// model is to predict. Samples share the memory of the tokens.
+/// Blocks of consecutive tokens. Sample `i` is a pair: `tokens[i · stride ..][.. block]`, and the block one token
+/// further on, which a model is to predict. Samples share the memory of the tokens.
 ///
 /// # Examples
 /// ```
@@ -29,10 +29,11 @@ pub struct TokenBlocks {
 }
 
 impl TokenBlocks {
-    /// Blocks of `block_size` tokens, one behind the other. `tokens` is `[tokens]`.
+    /// Blocks of `block_size` tokens, one after another. `tokens` is `[tokens]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] if `tokens` has other dimensions, or not more tokens than a block, or for a block of none.
+    /// [`Error::Argument`] if `tokens` does not have one dimension, has no more tokens than a block, or if
+    /// `block_size` is 0.
     ///
     /// # Examples
     /// See [`TokenBlocks`].
@@ -51,7 +52,7 @@ impl TokenBlocks {
         Ok(Self { tokens: TensorDataset::new(tokens)?, block_size, stride: block_size })
     }
 
-    /// How far apart blocks start; as far as they are long, unless set. At least 1.
+    /// The distance between the starts of two blocks, at least 1; the length of a block unless set.
     ///
     /// # Examples
     /// See [`TokenBlocks`].

@@ -1,11 +1,11 @@
-//! [`BytePairs`]: pieces of bytes that often come together.
+//! [`BytePairs`]: byte-pair encoding, with pieces of bytes that often occur together.
 //!
 //! R. Sennrich, B. Haddow, A. Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016,
 //! <https://arxiv.org/abs/1508.07909>, on bytes, as in GPT-2.
 //!
-//! Pairs are joined inside of words only: letters, digits or other characters, each with the one space before them, or more spaces. So a
-//! word is looked at once, however often it comes. Words are cut at [`LONGEST_WORD`] bytes, which bounds the time for one and the length of
-//! a piece.
+//! Pairs are joined only inside words. A word is a run of letters, of digits or of other characters, with one space
+//! before it, or a run of spaces. So each distinct word is handled once, however often it occurs. Words are cut at
+//! [`LONGEST_WORD`] bytes, which bounds the time for a word and the length of a piece.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::path::Path;
@@ -21,8 +21,8 @@ const LONGEST_WORD: usize = 128;
 
 type Pair = (u32, u32);
 
-/// Cuts texts into pieces and back without loss: numbers below 256 are bytes, those above are pairs of pieces before them, in the order in
-/// which they were learned.
+/// Cuts texts into pieces and back without loss. Pieces below 256 are bytes, and each further piece is a pair of
+/// earlier ones, in the order in which they were learned.
 ///
 /// # Examples
 /// ```
@@ -55,11 +55,12 @@ impl PartialEq for BytePairs {
 impl Eq for BytePairs {}
 
 impl BytePairs {
-    /// Learns from `texts` until there are `n_pieces` pieces, or no pair comes twice. Of pairs that come equally often, that of the
-    /// smaller numbers is first: the same texts give the same pieces.
+    /// Learns from `texts` until there are `n_pieces` pieces, or no pair occurs twice. Of equally frequent pairs, the
+    /// one with the smaller numbers comes first, so the same texts give the same pieces.
     ///
     /// # Errors
-    /// [`Error::Argument`] for fewer than 256 pieces, which the bytes are, or more than 2³¹; [`Error::Memory`] if the budget refuses.
+    /// [`Error::Argument`] for fewer than 256 pieces, the number of bytes, or more than 2³¹; [`Error::Memory`] if the
+    /// budget refuses.
     ///
     /// # Examples
     /// See [`BytePairs`].
@@ -77,7 +78,7 @@ impl BytePairs {
         Self::of_pairs(Learner::new(counts, &mut room)?.learn(n_pieces - 256))
     }
 
-    /// Of pairs whose pieces come before them.
+    /// From pairs, each of which has to consist of earlier pieces.
     fn of_pairs(pairs: Vec<Pair>) -> Result<Self> {
         let mut room = Room::default();
         room.take(pairs.len() as u64 * 64)?;
@@ -114,7 +115,7 @@ impl BytePairs {
         room.take(2 * (size_of::<i64>() * text.len()) as u64)?;
         for word in words(text) {
             let mut pieces: Vec<u32> = word.bytes().map(u32::from).collect();
-            // A word has 128 bytes at most: so looking at all pairs again is quick.
+            // A word has at most 128 bytes, so looking at all its pairs again is quick.
             let first =
                 |pieces: &[u32]| pieces.windows(2).filter_map(|pair| self.ids.get(&(pair[0], pair[1])).copied()).min();
             while let Some(id) = first(&pieces) {
@@ -126,7 +127,7 @@ impl BytePairs {
         Ok(Tensor::from_vec(ids, len)?)
     }
 
-    /// The text of pieces. Bytes that are no UTF-8, as a model may put them, become `U+FFFD`.
+    /// The text of pieces. Bytes that are not UTF-8, which a model may produce, become `U+FFFD`.
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that no piece has; [`Error::Memory`] if the budget refuses.
@@ -156,7 +157,8 @@ impl BytePairs {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Writes them into a file, whole or not at all: a line for each pair, with the numbers of its pieces.
+    /// Writes the pairs to a file, which is replaced as a whole: a line for each pair, with the numbers of its
+    /// pieces.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -171,7 +173,8 @@ impl BytePairs {
     /// Reads what [`save`](Self::save) wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if the file is another one or was damaged; [`Error::Memory`] if the budget refuses.
+    /// [`Error::Io`]; [`Error::Content`] if the file has another format or is damaged; [`Error::Memory`] if the
+    /// budget refuses.
     ///
     /// # Examples
     /// See [`BytePairs`].
@@ -192,7 +195,7 @@ impl BytePairs {
     }
 }
 
-/// Puts one number in place of each such pair.
+/// Replaces each occurrence of a pair by `id`.
 fn join(pieces: &mut Vec<u32>, (left, right): Pair, id: u32) {
     let (mut from, mut to) = (0, 0);
     while from < pieces.len() {
@@ -220,7 +223,7 @@ fn class(letter: char) -> Class {
     }
 }
 
-/// The words of a text, which together are the text.
+/// The words of a text. Joined, they are the text again.
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -231,17 +234,17 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How many bytes the first word has; 0 of nothing.
+/// How many bytes the first word has; 0 for an empty text.
 fn word_len(text: &str) -> usize {
     let mut letters = text.char_indices().map(|(at, letter)| (at, letter, class(letter))).peekable();
     let Some((_, first, mut kind)) = letters.next() else { return 0 };
     let mut len = first.len_utf8();
     if let (' ', Some(&(_, _, next))) = (first, letters.peek()) {
-        kind = next; // one space goes with what is behind it
+        kind = next; // one space belongs to the word after it
     }
     for (at, letter, class) in letters {
         let end = at + letter.len_utf8();
-        // The last of several spaces goes with the word behind them.
+        // The last of several spaces belongs to the word after them.
         let is_before_word = letter == ' ' && text[end..].chars().next().is_some_and(|next| !next.is_whitespace());
         if class != kind || end > LONGEST_WORD || is_before_word {
             break;
@@ -257,18 +260,18 @@ fn count_words(text: &str, counts: &mut BTreeMap<Vec<u8>, u64>, room: &mut Room)
             *count += 1;
             continue;
         }
-        // Its bytes, four bytes for each of them while they are learned from, and a place in the lists of its pairs.
+        // Its bytes, four bytes for each of them during learning, and an entry in the lists of its pairs.
         room.take(64 * word.len() as u64 + 128)?;
         counts.insert(word.as_bytes().to_vec(), 1);
     }
     Ok(())
 }
 
-/// Joins the most frequent pair again and again. Counts are changed where words change, and nowhere else.
+/// Joins the most frequent pair again and again. Only the counts of words that change are updated.
 struct Learner {
     words: Vec<(Vec<u32>, u64)>,
-    pairs: HashMap<Pair, (u64, BTreeSet<usize>)>, // how often, and in which words
-    heap: BinaryHeap<(u64, std::cmp::Reverse<Pair>)>, // with counts that may be old
+    pairs: HashMap<Pair, (u64, BTreeSet<usize>)>, // how often a pair occurs, and in which words
+    heap: BinaryHeap<(u64, std::cmp::Reverse<Pair>)>, // with counts that may be outdated
 }
 
 impl Learner {
@@ -294,7 +297,7 @@ impl Learner {
         }
     }
 
-    /// Takes the pairs of a word out.
+    /// Removes the pairs of a word.
     fn forget(&mut self, word: usize) {
         let (pieces, count) = &self.words[word];
         for pair in pieces.windows(2) {
@@ -345,7 +348,7 @@ impl Learner {
 mod tests {
     use super::*;
 
-    /// The same, by counting everything anew for each pair.
+    /// The same result, by counting everything anew for each pair.
     fn learned_slowly(texts: &[&str], n_pairs: usize) -> Vec<Pair> {
         let mut all: Vec<Vec<u32>> =
             texts.iter().flat_map(|text| words(text)).map(|word| word.bytes().map(u32::from).collect()).collect();

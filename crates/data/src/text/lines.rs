@@ -1,4 +1,4 @@
-//! Files of lines that begin with what they are: how vocabularies and byte pairs are stored.
+//! Files of lines whose first line names the format: how vocabularies and byte pairs are stored.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub(super) fn save(path: &Path, text: &str) -> Result<()> {
     pagelock_files::replace(path, text).map_err(|source| Error::io("write", path, source))
 }
 
-/// The text of a file, without its first line, which has to be `head`; and what the text takes of the budget.
+/// The text of a file after its first line, which has to be `head`, and the reservation of its memory in the budget.
 pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)> {
     let (file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     let counted = HeapReservation::new(len_bytes)?;
@@ -28,7 +28,7 @@ pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)>
     }
 }
 
-/// Memory that grows piece by piece, asked of the budget in blocks.
+/// A reservation that grows step by step, in blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
     blocks: Vec<HeapReservation>,

@@ -1,8 +1,8 @@
 //! Texts as data: vocabularies, byte-level pieces, normal forms, and batches of sequences of different lengths.
 //!
 //! - [`Vocab`] numbers tokens: words, or letters ([`Vocab::of_chars`]).
-//! - [`BytePairs`] cuts any text into pieces of bytes that it learned, and needs no unknown token.
-//! - `normalize`, `fold_to_ascii` and `words` (feature `text`) bring texts into one form and cut them.
+//! - [`BytePairs`] cuts any text into learned pieces of bytes, and needs no unknown token.
+//! - `normalize`, `fold_to_ascii` and `words` (feature `text`) normalize texts and split them into words.
 //! - [`PaddedStack`] and [`pad_sequence`] make a batch of sequences; [`BucketSampler`](crate::BucketSampler) picks batches of similar
 //!   lengths; [`TokenBlocks`] cuts one long text into examples for a language model.
 //!

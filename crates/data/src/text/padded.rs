@@ -10,12 +10,12 @@ use crate::{Error, Result};
 pub enum Side {
     /// Before the sequence.
     Left,
-    /// Behind the sequence.
+    /// After the sequence.
     #[default]
     Right,
 }
 
-/// Makes a batch of sequences: pads each to the longest, and says how long each was. For
+/// Makes a batch of sequences: pads each to the length of the longest, and returns the lengths that they had. For
 /// [`DataLoader::with_collate`](crate::DataLoader::with_collate).
 ///
 /// # Examples
@@ -41,9 +41,9 @@ pub enum Side {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PaddedStack {
-    /// What the padding consists of.
+    /// The value of the padding.
     pub value: f64,
-    /// Sequences that are longer are cut behind this many steps; `None` for none.
+    /// Longer sequences are cut after this many steps; `None` cuts none.
     pub max_len: Option<usize>,
     /// Where the padding goes.
     pub side: Side,
@@ -61,8 +61,8 @@ impl PaddedStack {
     /// The batch `[sequences, longest, ...]` of sequences `[steps, ...]`, and their lengths, `[sequences]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] without sequences, and for one without dimensions, of another precision, or of other dimensions behind the
-    /// first; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Argument`] without sequences, and for one without dimensions, of another precision, or of other
+    /// dimensions after the first; [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`PaddedStack`].
@@ -102,7 +102,7 @@ impl PaddedStack {
     }
 }
 
-/// The dimensions behind the first, if all have the same, and the same precision.
+/// The dimensions after the first, if all sequences have the same dimensions and the same precision.
 fn check(sequences: &[AnyTensor]) -> Result<Vec<usize>> {
     let wrong = |text: String| Err(Error::Argument(text));
     let Some(first) = sequences.first() else {

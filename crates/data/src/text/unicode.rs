@@ -7,13 +7,13 @@ use unicode_segmentation::UnicodeSegmentation;
 /// A normal form of Unicode: <https://www.unicode.org/reports/tr15/>.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NormalForm {
-    /// Letters and their accents apart.
+    /// Letters and their accents are separate characters.
     Nfd,
-    /// Letters and their accents together, where Unicode has a character for them.
+    /// Letters and their accents are one character, where Unicode has one.
     Nfc,
-    /// As `Nfd`, and what only looks different is the same: `ﬁ` is `fi`, `²` is `2`.
+    /// As `Nfd`, and characters that only look different are replaced: `ﬁ` becomes `fi`, `²` becomes `2`.
     Nfkd,
-    /// As `Nfc`, and what only looks different is the same.
+    /// As `Nfc`, and characters that only look different are replaced.
     Nfkc,
 }
 
@@ -35,7 +35,8 @@ pub fn normalize(text: &str, form: NormalForm) -> String {
     }
 }
 
-/// `text` with accents taken off, and without what is not ASCII then: what PyTorch's tutorials call `unicodeToAscii`, with NFKD.
+/// `text` without accents, and without the characters that are still not ASCII: `unicodeToAscii` of PyTorch's
+/// tutorials, with NFKD.
 ///
 /// # Examples
 /// ```
@@ -45,7 +46,8 @@ pub fn fold_to_ascii(text: &str) -> String {
     text.nfkd().filter(|&letter| letter.is_ascii() && !is_combining_mark(letter)).collect()
 }
 
-/// The words of a text, as Unicode's word boundaries say: <https://www.unicode.org/reports/tr29/>. Spaces and punctuation are none.
+/// The words of a text, without spaces and punctuation, by Unicode's word boundaries:
+/// <https://www.unicode.org/reports/tr29/>.
 ///
 /// # Examples
 /// ```

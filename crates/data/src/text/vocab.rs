@@ -11,11 +11,11 @@ use crate::{Error, Result};
 
 /// The first line of a file.
 const HEAD: &str = "pagelock vocabulary 1";
-/// What a token takes beside its bytes: its place in the list and in the map, with what allocators add.
+/// The overhead of a token in bytes: its entries in the list and in the map, with the allocator's own.
 const BESIDE_TOKEN: u64 = 128;
 
-/// Numbers tokens from 0: special ones first, then those of the training data, the most frequent first and equally frequent ones in the
-/// order of their bytes. That is the order of torchtext's `build_vocab_from_iterator`.
+/// Numbers tokens from 0: special tokens first, then those of the training data, the most frequent first. Equally
+/// frequent tokens are in the order of their bytes. This is the order of torchtext's `build_vocab_from_iterator`.
 ///
 /// Cloning is cheap: the tokens are shared. Their memory is counted in the host's budget.
 ///
@@ -52,10 +52,10 @@ impl PartialEq for Vocab {
 impl Eq for Vocab {}
 
 impl Vocab {
-    /// The tokens that come at least `min_freq` times, behind `specials`, which always have a place.
+    /// The `specials`, then the tokens that occur at least `min_freq` times. Special tokens need not occur.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a special token is there twice; [`Error::Memory`] if the budget refuses.
+    /// [`Error::Argument`] if a special token is repeated; [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// See [`Vocab`].
@@ -83,7 +83,7 @@ impl Vocab {
     /// These tokens, in this order.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a token is there twice; [`Error::Memory`] if the budget refuses.
+    /// [`Error::Argument`] if a token is repeated; [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// ```
@@ -121,10 +121,10 @@ impl Vocab {
         Self::of_tokens(chars.into_iter().map(String::from).collect())
     }
 
-    /// The same, where each token that it does not have counts as `token`. Without it, such a token is an error.
+    /// Makes every token that the vocabulary does not have count as `token`. Without this, such a token is an error.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it does not have `token`.
+    /// [`Error::Argument`] if the vocabulary does not have `token`.
     ///
     /// # Examples
     /// See [`Vocab`].
@@ -134,7 +134,7 @@ impl Vocab {
         Ok(self)
     }
 
-    /// The tokens; that of number 0 comes first.
+    /// The tokens, in the order of their numbers.
     ///
     /// # Examples
     /// See [`Vocab`].
@@ -152,7 +152,7 @@ impl Vocab {
         self.tokens.is_empty()
     }
 
-    /// The number of a token, or of the unknown one if there is one.
+    /// The number of a token; for one that the vocabulary does not have, that of the unknown token if there is one.
     ///
     /// # Examples
     /// See [`new`](Self::new).
@@ -163,7 +163,8 @@ impl Vocab {
     /// The numbers of tokens, `[tokens]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a token that it does not have, unless there is an unknown one; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Argument`] for a token that the vocabulary does not have, unless there is an unknown token;
+    /// [`Error::Tensor`] if memory is refused.
     ///
     /// # Examples
     /// See [`Vocab`].
@@ -186,14 +187,14 @@ impl Vocab {
     fn encode_all(&self, tokens: &mut dyn Iterator<Item = &str>) -> Result<Tensor<Int>> {
         let (mut ids, mut room) = (Vec::new(), Room::default());
         for token in tokens {
-            room.take(2 * size_of::<i64>() as u64)?; // a list that grows has room for twice as much
+            room.take(2 * size_of::<i64>() as u64)?; // a list that grows may be twice as long
             ids.push(self.id(token).ok_or_else(|| no_token(token))?);
         }
         let len = ids.len();
         Ok(Tensor::from_vec(ids, len)?)
     }
 
-    /// The tokens of numbers.
+    /// The tokens with these numbers.
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that no token has.
@@ -211,8 +212,8 @@ impl Vocab {
         ids.iter().map(|id| token(id).ok_or_else(|| missing(id))).collect()
     }
 
-    /// Writes it into a file, whole or not at all: a line for each token, in which `\`, line feeds and carriage returns are `\\`, `\n`
-    /// and `\r`.
+    /// Writes the vocabulary to a file, which is replaced as a whole: a line for each token, in which `\`, line feeds
+    /// and carriage returns are `\\`, `\n` and `\r`.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -231,7 +232,8 @@ impl Vocab {
     /// Reads what [`save`](Self::save) wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if the file is another one or was damaged; [`Error::Memory`] if the budget refuses.
+    /// [`Error::Io`]; [`Error::Content`] if the file has another format or is damaged; [`Error::Memory`] if the
+    /// budget refuses.
     ///
     /// # Examples
     /// See [`Vocab`].
@@ -262,7 +264,7 @@ impl Vocab {
     }
 }
 
-/// A token as it was before it was written.
+/// Undoes the escapes of a token in a file.
 fn unescaped(line: &str) -> Option<String> {
     let (mut token, mut letters) = (String::with_capacity(line.len()), line.chars());
     while let Some(letter) = letters.next() {

@@ -1,4 +1,4 @@
-//! [`RandAugment`]: a few changes out of many. [`RandomErasing`]: a part of a picture is gone.
+//! [`RandAugment`]: a few random changes out of many. [`RandomErasing`]: erases a part of a picture.
 
 use std::ops::RangeInclusive;
 
@@ -13,8 +13,9 @@ use crate::Result;
 
 for_pictures! { RandAugment RandomErasing }
 
-/// `num_ops` of 14 changes, drawn at random, all as strong as `magnitude` says: E. D. Cubuk and others, "RandAugment: Practical automated
-/// data augmentation with a reduced search space", 2020, <https://arxiv.org/abs/1909.13719>.
+/// Applies `num_ops` of 14 changes, drawn at random, with the strength `magnitude`: E. D. Cubuk and others,
+/// "RandAugment: Practical automated data augmentation with a reduced search space", 2020,
+/// <https://arxiv.org/abs/1909.13719>.
 ///
 /// # Examples
 /// ```
@@ -33,9 +34,9 @@ pub struct RandAugment {
     pub magnitude: usize,
     /// How many strengths there are.
     pub num_magnitude_bins: usize,
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0.
+    /// The value of pixels from outside the picture; `None` is 0.
     pub fill: Option<f64>,
 }
 
@@ -62,8 +63,8 @@ impl RandAugment {
     }
 }
 
-/// A random part of `[channels, height, width]` in one color, with probability `p`: Z. Zhong and others, "Random Erasing Data
-/// Augmentation", 2017, <https://arxiv.org/abs/1708.04896>.
+/// Fills a random part of `[channels, height, width]` with one value, with probability `p`: Z. Zhong and others,
+/// "Random Erasing Data Augmentation", 2017, <https://arxiv.org/abs/1708.04896>.
 ///
 /// # Examples
 /// ```
@@ -79,11 +80,11 @@ impl RandAugment {
 pub struct RandomErasing {
     /// From 0, never, to 1, always.
     pub p: f64,
-    /// Which part of the image's area is gone.
+    /// The range of the erased share of the image's area.
     pub scale: RangeInclusive<f64>,
-    /// Its height divided by its width.
+    /// The range of the erased part's height divided by its width.
     pub ratio: RangeInclusive<f64>,
-    /// What is there instead.
+    /// The value that fills the erased part.
     pub value: f64,
 }
 
@@ -105,7 +106,7 @@ impl RandomErasing {
         }
     }
 
-    /// None of ten tries may fit.
+    /// A random window; `None` if none of ten tries fits.
     fn window(&self, planes: Planes, random: &Generator) -> Option<Window> {
         for _ in 0..10 {
             let area = planes.len() as f64 * between(random, *self.scale.start(), *self.scale.end());
@@ -121,7 +122,7 @@ impl RandomErasing {
     }
 }
 
-/// What is in the window becomes `value`; what of it is outside the picture does not count.
+/// Sets the pixels within the window to `value`. The part of the window outside the picture is ignored.
 pub(super) fn erase(image: &AnyTensor, window: Window, value: f64) -> Result<AnyTensor> {
     let planes = Planes::of("erase", image.shape())?;
     with_pixels!("erase", image, planes.shape(), values => erased(values, planes, window, value as f32))

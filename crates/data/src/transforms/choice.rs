@@ -7,7 +7,7 @@ use pagelock_tensor::Generator;
 use super::{Transform, below};
 use crate::Result;
 
-/// A transform, or a tuple of them, with probability `p`.
+/// Applies a transform, or a tuple of them, with probability `p`.
 ///
 /// # Examples
 /// ```
@@ -37,7 +37,7 @@ impl<X, T: Transform<X, Out = X>> Transform<X> for RandomApply<T> {
 /// A transform behind a pointer, so that transforms of different types go into one list.
 type Boxed<X> = Box<dyn Transform<X, Out = X> + Send + Sync>;
 
-/// One of several transforms, all equally often.
+/// Applies one of several transforms, each with the same probability.
 ///
 /// # Examples
 /// ```
@@ -55,7 +55,7 @@ pub struct RandomChoice<X> {
 }
 
 impl<X> RandomChoice<X> {
-    /// One of these; of none, nothing changes.
+    /// One of these; without transforms, nothing changes.
     ///
     /// # Examples
     /// See [`RandomChoice`].
@@ -81,7 +81,7 @@ impl<X> fmt::Debug for RandomChoice<X> {
     }
 }
 
-/// All of several transforms, in random order.
+/// Applies all of several transforms, in random order.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Colors of pictures, changed by a factor or a number: torchvision's `adjust_*` and its kin.
+//! Changes the colors of pictures by a factor or a number: torchvision's `adjust_*` and related functions.
 
 use pagelock_tensor::{AnyTensor, Error as TensorError};
 
@@ -6,10 +6,10 @@ use super::image::{Pixel, Planes, with_pixels};
 use super::wrong_shape;
 use crate::Result;
 
-/// How bright red, green and blue are: ITU-R BT.601.
+/// The weights of red, green and blue in the brightness: ITU-R BT.601.
 const LUMA: [f32; 3] = [0.2989, 0.587, 0.114];
 
-/// The sizes of a picture of one channel or three.
+/// The sizes of a picture, which has to have 1 or 3 channels.
 pub(super) fn gray_or_color(op: &'static str, image: &AnyTensor) -> Result<Planes> {
     let planes = Planes::of(op, image.shape())?;
     match planes.channels {
@@ -25,12 +25,12 @@ fn check_factor(op: &'static str, factor: f64) -> Result<f32> {
     }
 }
 
-/// How bright pixel `at` is, before it is made a byte.
+/// The brightness of pixel `at`, before rounding to a byte.
 fn luma<P: Pixel>(values: &[P], len: usize, at: usize) -> f32 {
     (0..3).map(|channel| values[channel * len + at].float() * LUMA[channel]).sum()
 }
 
-/// For bytes, without its fraction.
+/// `value`, rounded down for pictures of bytes.
 fn whole<P: Pixel>(value: f32) -> f32 {
     if P::BOUND == 255.0 { value.floor() } else { value }
 }
@@ -80,7 +80,7 @@ fn saturated<P: Pixel>(mut values: Vec<P>, len: usize, factor: f32) -> Vec<P> {
     values
 }
 
-/// With as many channels as before, all equal, or with one.
+/// A gray picture with `n_channels` equal channels, 1 or 3.
 pub(super) fn rgb_to_grayscale(image: &AnyTensor, n_channels: usize) -> Result<AnyTensor> {
     let planes = gray_or_color("rgb_to_grayscale", image)?;
     if !matches!(n_channels, 1 | 3) {
@@ -113,7 +113,7 @@ pub(super) fn adjust_hue(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
 }
 
 fn hue_turned<P: Pixel>(mut values: Vec<P>, len: usize, factor: f32) -> Vec<P> {
-    // Bytes become floats by division, and floats bytes by a little less than 256: as torchvision's `to_dtype` does it.
+    // As in torchvision's `to_dtype`, bytes are divided by 255, and floats are multiplied by a little less than 256.
     let (down, up) = if P::BOUND == 255.0 { (255.0, 255.999) } else { (1.0, 1.0) };
     for at in 0..len {
         let color = [0, 1, 2].map(|channel| values[channel * len + at].float() / down);
@@ -168,7 +168,7 @@ fn inverted<P: Pixel>(value: P) -> P {
     P::rounded(P::BOUND - value.float())
 }
 
-/// The `bits` highest of eight.
+/// Keeps the `bits` highest of eight bits.
 pub(super) fn posterize(image: &AnyTensor, bits: u32) -> Result<AnyTensor> {
     let planes = Planes::of("posterize", image.shape())?;
     if bits > 8 {
@@ -206,7 +206,7 @@ pub(super) fn autocontrast(image: &AnyTensor) -> Result<AnyTensor> {
     })
 }
 
-/// From the darkest to the brightest.
+/// Stretches the values of a plane to the full range.
 fn stretch<P: Pixel>(plane: &mut [P]) {
     let floats = || plane.iter().map(|value| value.float());
     let (least, most) = (floats().fold(f32::INFINITY, f32::min), floats().fold(f32::NEG_INFINITY, f32::max));
@@ -224,7 +224,7 @@ pub(super) fn equalize(image: &AnyTensor) -> Result<AnyTensor> {
     })
 }
 
-/// Each brightness as often as the others, as nearly as that can be: as `PIL.ImageOps.equalize` does it.
+/// Equalizes the histogram of a plane as `PIL.ImageOps.equalize` does.
 fn equalized<P: Pixel>(plane: &mut [P]) {
     let is_bytes = P::BOUND == 255.0;
     let byte = |value: &P| if is_bytes { value.float() as u8 } else { (value.float() * 255.999) as u8 };

@@ -1,4 +1,4 @@
-//! Parts, borders and mirror images: pixels move, and none changes.
+//! Crops, borders and flips: pixels move, and none changes.
 
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Kind, Tensor};
 
@@ -40,21 +40,21 @@ pub struct Window {
     pub width: usize,
 }
 
-/// What is around a picture.
+/// How the border around a picture is filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PaddingMode {
-    /// The fill.
+    /// With the fill.
     #[default]
     Constant,
-    /// The pixel at the edge.
+    /// With the pixel at the edge.
     Edge,
-    /// The picture mirrored at its edge pixels: `dcb|abcd|cba`, less than the picture's size.
+    /// With the picture mirrored at its edge pixels: `dcb|abcd|cba`. The border must be narrower than the picture.
     Reflect,
-    /// The picture mirrored at its edges: `cba|abcd|dcb`, at most the picture's size.
+    /// With the picture mirrored at its edges: `cba|abcd|dcb`. The border must be no wider than the picture.
     Symmetric,
 }
 
-/// Where `len` places from `start` on are in something of `size`, which has surroundings.
+/// The `len` positions from `start` on as indices into `size` pixels and their border; [`OUTSIDE`] for the fill.
 fn places(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize> {
     let (size_of, last) = (size as isize, size as isize - 1);
     let place = |at: isize| match mode {
@@ -79,7 +79,7 @@ fn places(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize
     (start..start + len as isize).map(|at| usize::try_from(place(at)).unwrap_or(OUTSIDE)).collect()
 }
 
-/// A window into a picture, which may begin before it and end behind it.
+/// A window of a picture, which may extend beyond the picture's edges.
 fn view(
     op: &'static str,
     image: &AnyTensor,
@@ -119,7 +119,7 @@ pub(super) fn crop(image: &AnyTensor, window: Window) -> Result<AnyTensor> {
     view("crop", image, [top as isize, left as isize], [height, width], (PaddingMode::Constant, 0.0))
 }
 
-/// `[left, top, right, bottom]`, as torchvision orders them.
+/// `padding` is `[left, top, right, bottom]`, as in torchvision.
 pub(super) fn pad(image: &AnyTensor, padding: [usize; 4], fill: f64, mode: PaddingMode) -> Result<AnyTensor> {
     let planes = Planes::of("pad", image.shape())?;
     let [left, top, right, bottom] = padding;
@@ -155,7 +155,7 @@ pub(super) fn vertical_flip(image: &AnyTensor) -> Result<AnyTensor> {
     moved("vertical_flip", image, &rows, &columns, 0.0)
 }
 
-/// The middle of `[channels, height, width]`, with zeros around it where it is smaller.
+/// The middle of `[channels, height, width]`, with a border of zeros where the image is smaller than `size`.
 ///
 /// # Examples
 /// ```
@@ -179,7 +179,7 @@ impl CenterCrop {
     }
 }
 
-/// `[channels, height, width]` with a border.
+/// Adds a border to `[channels, height, width]`.
 ///
 /// # Examples
 /// ```
@@ -193,16 +193,16 @@ impl CenterCrop {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Pad {
-    /// How many pixels on the left, top, right and bottom.
+    /// The width of the border on the left, top, right and bottom.
     pub padding: [usize; 4],
-    /// What [`PaddingMode::Constant`] puts there.
+    /// The fill of [`PaddingMode::Constant`].
     pub fill: f64,
-    /// What is there.
+    /// How the border is filled.
     pub mode: PaddingMode,
 }
 
 impl Pad {
-    /// A border of zeros, so many pixels wide on the left, top, right and bottom.
+    /// A border of zeros, with these widths on the left, top, right and bottom.
     ///
     /// # Examples
     /// See [`Pad`].
@@ -215,7 +215,7 @@ impl Pad {
     }
 }
 
-/// A part of `[channels, height, width]` in a random place, after a border was added.
+/// A part of `[channels, height, width]` at a random position, after a border was added.
 ///
 /// # Examples
 /// ```
@@ -231,18 +231,18 @@ impl Pad {
 pub struct RandomCrop {
     /// Height and width of the part.
     pub size: [usize; 2],
-    /// How wide the border is, on each side.
+    /// The width of the border on each side.
     pub padding: usize,
-    /// Whether the border gets wider where the image is still smaller than the part, instead of an error.
+    /// Whether an image that is still smaller than the part gets a wider border, instead of an error.
     pub pad_if_needed: bool,
-    /// What [`PaddingMode::Constant`] puts there.
+    /// The fill of [`PaddingMode::Constant`].
     pub fill: f64,
-    /// What the border consists of.
+    /// How the border is filled.
     pub padding_mode: PaddingMode,
 }
 
 impl RandomCrop {
-    /// Parts of that height and width, without a border.
+    /// Parts of this height and width, without a border.
     ///
     /// # Examples
     /// See [`RandomCrop`].
@@ -253,7 +253,7 @@ impl RandomCrop {
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let planes = Planes::of("random_crop", image.shape())?;
         let [height, width] = self.size;
-        // How far down the part may start, and how wide the border is.
+        // The last possible start of the part in the image with its border, and the width of the border.
         let room = |size: usize, whole: usize| -> Option<(usize, usize)> {
             let whole =
                 whole.checked_add(self.padding.checked_mul(2)?).filter(|&whole| whole <= isize::MAX as usize / 4)?;
@@ -271,14 +271,14 @@ impl RandomCrop {
                 format!("with a border of {padding} it is to be {height} x {width} or larger; crop less or pad more");
             return Err(wrong_shape("random_crop", image.shape(), wanted));
         };
-        // Where the part starts in the image without its border: before it, perhaps.
+        // The start of the part in the image without its border, which may be negative.
         let start = |(room, border): (usize, usize)| below(random, room + 1) as isize - border as isize;
         let corner = [start(down), start(right)];
         view("random_crop", &image, corner, self.size, (self.padding_mode, self.fill))
     }
 }
 
-/// `[channels, height, width]` mirrored, left to right, with probability `p`.
+/// Mirrors `[channels, height, width]` left to right, with probability `p`.
 ///
 /// # Examples
 /// ```
@@ -303,7 +303,7 @@ impl RandomHorizontalFlip {
     }
 }
 
-/// `[channels, height, width]` mirrored, top to bottom, with probability `p`.
+/// Mirrors `[channels, height, width]` top to bottom, with probability `p`.
 ///
 /// # Examples
 /// ```

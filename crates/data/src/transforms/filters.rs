@@ -1,4 +1,4 @@
-//! Pictures made softer and sharper.
+//! Blurs and sharpens pictures.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ use crate::elements::for_each_pair;
 
 for_pictures! { GaussianBlur }
 
-/// `[channels, height, width]` blurred, by a random amount.
+/// Blurs `[channels, height, width]` by a random amount.
 ///
 /// # Examples
 /// ```
@@ -28,14 +28,14 @@ for_pictures! { GaussianBlur }
 /// ```
 #[derive(Clone, Debug)]
 pub struct GaussianBlur {
-    /// Over how many pixels down and right; odd numbers.
+    /// The height and width of the kernel in pixels; odd numbers.
     pub kernel_size: [usize; 2],
     /// The standard deviation, in pixels.
     pub sigma: RangeInclusive<f64>,
 }
 
 impl GaussianBlur {
-    /// Over so many pixels down and right, with a deviation from 0.1 to 2.
+    /// A kernel of this height and width, with a standard deviation from 0.1 to 2.
     ///
     /// # Examples
     /// See [`GaussianBlur`].
@@ -70,12 +70,12 @@ fn gaussian(len: usize, sigma: f64) -> Vec<f32> {
     (0..len).map(|at| (weight(at) / sum) as f32).collect()
 }
 
-/// Along rows, then along columns; the picture is mirrored at its edge pixels.
+/// Blurs along rows, then along columns. The picture is mirrored at its edge pixels.
 fn blurred<P: Pixel>(mut values: Vec<P>, planes: Planes, down: &[f32], right: &[f32]) -> Vec<P> {
     let Planes { height, width, .. } = planes;
     let (above, before) = (down.len() / 2, right.len() / 2);
     let mirrored = |at: usize, border: usize, size: usize| {
-        let at = at.abs_diff(border); // before the start, back from it
+        let at = at.abs_diff(border); // mirrored before the start
         if at < size { at } else { 2 * (size - 1) - at }
     };
     let mut wide = vec![0.0; width + 2 * before];
@@ -114,7 +114,8 @@ pub(super) fn adjust_sharpness(image: &AnyTensor, factor: f64) -> Result<AnyTens
     with_pixels!("adjust_sharpness", image, planes.shape(), values => sharpened(&values, planes, factor as f32))
 }
 
-/// Less of the mean of a pixel, counted five times, and its neighbors. Pixels at the edge stay as they are.
+/// Blends each pixel with the mean of its neighbors and itself, counted five times. Pixels at the edge stay as they
+/// are.
 fn sharpened<P: Pixel>(values: &[P], planes: Planes, factor: f32) -> Vec<P> {
     let width = planes.width;
     let mut out: Vec<P> = values.iter().map(|value| P::cut(value.float())).collect();

@@ -1,14 +1,15 @@
-//! The functions behind transforms, without chance: names of `torchvision.transforms.v2.functional`.
+//! The functions behind the transforms, without randomness, with the names of `torchvision.transforms.v2.functional`.
 //!
-//! Pictures are `[channels, height, width]`. `crop`, `pad`, `center_crop`, flips and nearest pixels take any elements, the others bytes,
-//! which are rounded, and floats, which are computed with in `f32`.
+//! Pictures are `[channels, height, width]`. `crop`, `pad`, `center_crop`, flips and `resize` to nearest pixels take
+//! elements of any type. The other functions take bytes, which are rounded, and floats, which are computed in `f32`.
 //!
-//! The fill of `affine`, `rotate` and `perspective` is what comes from outside. A bilinear pixel at the edge is mixed with 0 for the part of it
-//! that is outside, and where a fill is given, once more with that: so `None` and `Some(0.0)` differ there, as in torchvision.
+//! `affine`, `rotate` and `perspective` use the fill for pixels from outside the picture. A bilinear pixel at the
+//! edge is blended with 0 for its part outside, and with a fill it is blended once more with the fill. So `None` and
+//! `Some(0.0)` differ there, as in torchvision.
 //!
 //! # Errors
-//! All refuse other shapes and other elements, settings that are out of range (the text says which), and results for which the budget
-//! has no room.
+//! All functions refuse other shapes and element types, settings that are out of range (the text names them), and
+//! results for which the budget has no memory.
 //!
 //! # Examples
 //! ```
@@ -39,7 +40,7 @@ macro_rules! functions {
     )*};
 }
 
-/// In another size; `antialias` smooths what shrinks.
+/// Resizes a picture; `antialias` smooths a picture that shrinks.
 ///
 /// # Errors
 /// See [the module](self).
@@ -56,24 +57,24 @@ pub fn resize<K: Kind>(
 }
 
 functions! {
-    /// A part, brought to a height and width.
+    /// A part, resized to a height and width.
     resized_crop(window: Window, size: [usize; 2], interpolation: Interpolation, antialias: bool) = resize;
-    /// A part.
+    /// The part within a window.
     crop(window: Window) = crop;
-    /// The middle, with zeros around it where the picture is smaller.
+    /// The middle, with a border of zeros where the picture is smaller.
     center_crop(size: [usize; 2]) = crop;
-    /// With a border of so many pixels on the left, top, right and bottom.
+    /// With a border of these widths on the left, top, right and bottom.
     pad(padding: [usize; 4], fill: f64, mode: PaddingMode) = crop;
     /// Mirrored, left to right.
     horizontal_flip() = crop;
     /// Mirrored, top to bottom.
     vertical_flip() = crop;
-    /// Turned, moved, scaled and sheared. Example: see [`Affine`].
+    /// Rotated, moved, scaled and sheared. Example: see [`Affine`].
     affine(by: &Affine, interpolation: Interpolation, fill: Option<f64>) = geometry;
-    /// Turned counterclockwise, by degrees; `expand` makes room for all of it.
+    /// Rotated counterclockwise, by degrees; `expand` enlarges the result to hold the whole picture.
     rotate(angle: f64, interpolation: Interpolation, expand: bool, fill: Option<f64>) = geometry;
-    /// Seen from aside, so that the places `start` come to be at `end`: top left, top right, bottom right and bottom left, each
-    /// `[x, y]` in pixels.
+    /// Changed in perspective, so that the points `start` move to `end`: top left, top right, bottom right and bottom
+    /// left, each `[x, y]` in pixels.
     perspective(start: &[[f64; 2]; 4], end: &[[f64; 2]; 4], interpolation: Interpolation, fill: Option<f64>) = geometry;
     /// 0 is black, 1 as before, 2 twice as bright.
     adjust_brightness(factor: f64) = color;
@@ -81,24 +82,25 @@ functions! {
     adjust_contrast(factor: f64) = color;
     /// 0 is without color, 1 as before, 2 twice as colorful.
     adjust_saturation(factor: f64) = color;
-    /// Colors turned around their circle, by -0.5 to 0.5 of it.
+    /// With the hues shifted by -0.5 to 0.5 of the color circle.
     adjust_hue(factor: f64) = color;
     /// Without color, in one channel or three.
     rgb_to_grayscale(n_channels: usize) = color;
     /// The negative.
     invert() = color;
-    /// The highest bits of each byte; of floats, as many levels.
+    /// The highest `bits` bits of each byte; floats are rounded down to `2^bits` levels.
     posterize(bits: u32) = color;
-    /// The negative of what is as bright as the threshold, or brighter.
+    /// The negative of values at or above the threshold.
     solarize(threshold: f64) = color;
-    /// Each channel from the darkest to the brightest.
+    /// Each channel stretched to the full range.
     autocontrast() = color;
-    /// Each brightness as often as the others, in each channel.
+    /// Each channel with an equalized histogram.
     equalize() = color;
     /// 0 blurs, 1 is as before, 2 twice as sharp.
     adjust_sharpness(factor: f64) = filters;
-    /// Blurred with a normal distribution over so many pixels down and right, odd numbers, of that deviation in pixels.
+    /// Blurred with a Gaussian kernel of this height and width, which are odd numbers, and of standard deviation
+    /// `sigma` in pixels.
     gaussian_blur(kernel_size: [usize; 2], sigma: f64) = filters;
-    /// A part in one color.
+    /// With the pixels within a window set to `value`.
     erase(window: Window, value: f64) = augment;
 }

@@ -1,7 +1,8 @@
-//! Pictures that are turned, moved, sheared and seen from aside.
+//! Rotation, translation, shear and perspective of pictures.
 //!
-//! Each new pixel says from where in the old picture it comes, about the middle of a pixel; that is torchvision's `affine_grid` and
-//! `grid_sample` with `align_corners=False`. What comes from outside is the fill.
+//! For each new pixel, the position in the old picture is computed, relative to the centers of pixels, as
+//! torchvision's `affine_grid` and `grid_sample` with `align_corners=False` do. A position outside the picture gives
+//! the fill.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +16,7 @@ use crate::Result;
 
 for_pictures! { RandomAffine RandomPerspective RandomRotation }
 
-/// How a picture is turned, moved, scaled and sheared: the settings of torchvision's `affine`.
+/// How a picture is rotated, moved, scaled and sheared: the settings of torchvision's `affine`.
 ///
 /// # Examples
 /// ```
@@ -33,11 +34,11 @@ pub struct Affine {
     pub angle: f64,
     /// By how many pixels to the right and down.
     pub translate: [f64; 2],
-    /// How much larger; not 0.
+    /// The scale factor; not 0.
     pub scale: f64,
-    /// Along rows and along columns, in degrees.
+    /// The shear along rows and along columns, in degrees.
     pub shear: [f64; 2],
-    /// What stays where it is: pixels from the left and from the top; the middle of the picture if `None`.
+    /// The fixed point, in pixels from the left and from the top; the middle of the picture if `None`.
     pub center: Option<[f64; 2]>,
 }
 
@@ -48,8 +49,8 @@ impl Default for Affine {
 }
 
 impl Affine {
-    /// From a place in the new picture to the one in the old picture, both from the middle: the inverse of
-    /// translation · rotation · shear · scale.
+    /// The map from positions in the new picture to positions in the old one, both relative to the middle: the
+    /// inverse of translation · rotation · shear · scale.
     fn inverse(&self, planes: Planes) -> [f64; 6] {
         let (rotation, [shear_x, shear_y]) = (self.angle.to_radians(), self.shear.map(f64::to_radians));
         let a = (rotation - shear_y).cos() / shear_y.cos();
@@ -74,7 +75,7 @@ pub(super) fn affine(
     placed("affine", image, affine.inverse(planes), [planes.height, planes.width], (interpolation, fill))
 }
 
-/// Counterclockwise, in degrees.
+/// Rotates counterclockwise by `angle` degrees.
 pub(super) fn rotate(
     image: &AnyTensor,
     angle: f64,
@@ -88,7 +89,7 @@ pub(super) fn rotate(
     placed("rotate", image, matrix, size, (interpolation, fill))
 }
 
-/// The size in which all of a turned picture has room; what is less than a thousandth of a pixel is rounding.
+/// The size that holds a whole rotated picture. Less than a thousandth of a pixel counts as a rounding error.
 fn expanded([x0, x1, x2, y0, y1, y2]: [f64; 6], planes: Planes) -> [usize; 2] {
     let (half_x, half_y) = (planes.width as f64 * 0.5, planes.height as f64 * 0.5);
     let corners = [[-half_x, -half_y], [-half_x, half_y], [half_x, half_y], [half_x, -half_y]];
@@ -119,7 +120,7 @@ fn placed(
     })
 }
 
-/// Four places in a picture, each `[x, y]`: top left, top right, bottom right, bottom left.
+/// Four points of a picture, each `[x, y]`: top left, top right, bottom right, bottom left.
 pub(super) type Corners = [[f64; 2]; 4];
 
 pub(super) fn perspective(
@@ -143,7 +144,7 @@ pub(super) fn perspective(
     })
 }
 
-/// Of the map from `end` to `start`: eight equations, solved by elimination.
+/// The coefficients of the map from `end` to `start`: eight equations, solved by elimination.
 fn coefficients(start: &Corners, end: &Corners) -> Option<[f64; 8]> {
     let mut rows = [[0.0; 9]; 8];
     for (at, ([x, y], [to_x, to_y])) in end.iter().zip(start).enumerate() {
@@ -165,7 +166,7 @@ fn coefficients(start: &Corners, end: &Corners) -> Option<[f64; 8]> {
     Some(std::array::from_fn(|at| rows[at][8] / rows[at][at]))
 }
 
-/// Where in the old picture a new pixel comes from: column and row.
+/// The position in the old picture, `(x, y)`, of a row and column of the new one.
 type From<'a> = &'a dyn Fn(usize, usize) -> (f32, f32);
 
 fn sampled(
@@ -206,7 +207,7 @@ fn nearest<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>, 
     out
 }
 
-/// The place of a pixel, if the picture has it.
+/// The index of a pixel, if it is inside the picture.
 fn inside(x: f32, y: f32, planes: Planes) -> Option<usize> {
     let is_inside = x >= 0.0 && y >= 0.0 && x < planes.width as f32 && y < planes.height as f32;
     is_inside.then(|| y as usize * planes.width + x as usize)
@@ -232,7 +233,7 @@ fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>,
             for channel in 0..new.channels {
                 let value = |place: usize| values[channel * old.len() + place].float();
                 let sum: f32 = corners.iter().map(|&(place, weight)| weight * place.map_or(0.0, value)).sum();
-                // Where a fill is given, torchvision mixes it with pixels that were mixed with 0 already.
+                // With a fill, torchvision blends it with pixels that were blended with 0 already.
                 let mixed = fill.map_or(sum, |fill| (sum - fill) * share + fill);
                 out[channel * new.len() + row * new.width + column] = P::rounded(mixed);
             }
@@ -241,7 +242,7 @@ fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>,
     out
 }
 
-/// `[channels, height, width]` turned by a random angle, counterclockwise.
+/// Rotates `[channels, height, width]` by a random angle, counterclockwise.
 ///
 /// # Examples
 /// ```
@@ -255,18 +256,19 @@ fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>,
 /// ```
 #[derive(Clone, Debug)]
 pub struct RandomRotation {
-    /// The angle.
+    /// The range of the angle, in degrees.
     pub degrees: RangeInclusive<f64>,
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
-    /// Whether the picture grows, so that all of it has room.
+    /// Whether the result is enlarged to hold the whole picture.
     pub expand: bool,
-    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    /// The value of pixels from outside. `None` is 0 too, but blends less into pixels at the edge; see the
+    /// [module](super::functional).
     pub fill: Option<f64>,
 }
 
 impl RandomRotation {
-    /// By up to so many degrees to either side, nearest pixels, in the same size.
+    /// Rotates by up to `degrees` in either direction, with nearest pixels, in the same size.
     ///
     /// # Examples
     /// See [`RandomRotation`].
@@ -280,7 +282,7 @@ impl RandomRotation {
     }
 }
 
-/// `[channels, height, width]` turned, moved, scaled and sheared about its center, each at random.
+/// Rotates, moves, scales and shears `[channels, height, width]` about its center, each at random.
 ///
 /// # Examples
 /// ```
@@ -297,22 +299,23 @@ impl RandomRotation {
 /// ```
 #[derive(Clone, Debug)]
 pub struct RandomAffine {
-    /// The angle, clockwise.
+    /// The range of the angle, in degrees, clockwise.
     pub degrees: RangeInclusive<f64>,
-    /// How far it moves at most, right and down and back, as a part of width and height.
+    /// The largest shift in either direction, as a fraction of the width and of the height.
     pub translate: [f64; 2],
-    /// By how much it grows.
+    /// The range of the scale factor.
     pub scale: RangeInclusive<f64>,
-    /// By how many degrees it is sheared along rows and along columns.
+    /// The ranges of the shear along rows and along columns, in degrees.
     pub shear: [RangeInclusive<f64>; 2],
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    /// The value of pixels from outside. `None` is 0 too, but blends less into pixels at the edge; see the
+    /// [module](super::functional).
     pub fill: Option<f64>,
 }
 
 impl RandomAffine {
-    /// Turned by up to so many degrees to either side, and nothing else; nearest pixels.
+    /// Rotates by up to `degrees` in either direction, with nearest pixels, and changes nothing else.
     ///
     /// # Examples
     /// See [`RandomAffine`].
@@ -336,7 +339,7 @@ impl RandomAffine {
     }
 }
 
-/// `[channels, height, width]` seen from a random side, with probability `p`.
+/// A random perspective of `[channels, height, width]`, with probability `p`.
 ///
 /// # Examples
 /// ```
@@ -354,9 +357,10 @@ pub struct RandomPerspective {
     pub distortion_scale: f64,
     /// From 0, never, to 1, always.
     pub p: f64,
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0 too, and mixed less into pixels at the edge, see the [module](super::functional).
+    /// The value of pixels from outside. `None` is 0 too, but blends less into pixels at the edge; see the
+    /// [module](super::functional).
     pub fill: Option<f64>,
 }
 
@@ -382,7 +386,7 @@ impl RandomPerspective {
         let end = [corner(0.0, 0.0), corner(right, 0.0), corner(right, bottom), corner(0.0, bottom)];
         match coefficients(&start, &end) {
             Some(_) => perspective(&image, &start, &end, self.interpolation, self.fill),
-            None => Ok(image), // too small to be seen from aside
+            None => Ok(image), // too small for a perspective
         }
     }
 }

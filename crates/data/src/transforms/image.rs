@@ -1,4 +1,5 @@
-//! What a picture is: [`Planes`], its sizes; [`Pixel`], its elements where they are computed with; [`moved`], where they only move.
+//! [`Planes`]: the sizes of a picture. [`Pixel`]: an element that is computed with. [`moved`]: pictures whose pixels
+//! only move.
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Shape, Tensor};
@@ -32,7 +33,7 @@ impl Planes {
         [self.channels, self.height, self.width]
     }
 
-    /// The same channels in another size, and what such a picture takes of the budget while it is made.
+    /// The same channels in another size, and a reservation for such a picture while it is made.
     pub(super) fn resized(&self, op: &'static str, [height, width]: [usize; 2]) -> Result<(Self, HeapReservation)> {
         let n = [self.channels, height, width, size_of::<f32>()].into_iter().try_fold(1_usize, usize::checked_mul);
         let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
@@ -43,9 +44,9 @@ impl Planes {
     }
 }
 
-/// An element of a picture that is computed with, which is done in `f32`.
+/// An element of a picture that is computed with, in `f32`.
 pub(super) trait Pixel: Copy + Default + PartialOrd {
-    /// The brightest.
+    /// The value of the brightest pixel.
     const BOUND: f32;
 
     fn float(self) -> f32;
@@ -53,7 +54,8 @@ pub(super) trait Pixel: Copy + Default + PartialOrd {
     /// The nearest pixel.
     fn rounded(value: f32) -> Self;
 
-    /// The pixel at `value` or below, from 0 to the brightest: how torchvision makes bytes of colors.
+    /// `value` cut to the range from 0 to the brightest, and rounded down for bytes, as torchvision's color functions
+    /// do it.
     fn cut(value: f32) -> Self;
 }
 
@@ -65,8 +67,8 @@ impl Pixel for u8 {
     }
 
     fn rounded(value: f32) -> Self {
-        // Ties to even, as PyTorch rounds: beside 1.5 * 2^23 there is no room for fractions, and the lowest bits are the number. Unlike
-        // a conversion, which is checked for each pixel, this becomes vectors.
+        // Rounds ties to even, like PyTorch. A float near 1.5 * 2^23 has no bits for a fraction, so its lowest bits
+        // are the number. Unlike a conversion, which checks each pixel, this is vectorized.
         const SHIFT: f32 = 12_582_912.0;
         (value.clamp(0.0, 255.0) + SHIFT).to_bits() as u8
     }
@@ -112,7 +114,7 @@ impl Pixels {
         }
     }
 
-    /// A picture of the type that the elements came from.
+    /// A picture whose elements have the type `dtype` that the image had.
     pub(super) fn image(self, shape: [usize; 3], dtype: DType) -> Result<AnyTensor> {
         Ok(match self {
             Self::Bytes(bytes) => Tensor::from_vec(bytes, shape)?.into(),
@@ -121,7 +123,8 @@ impl Pixels {
     }
 }
 
-/// Makes a picture of shape `$shape` of the elements of `$image`, called `$values` in `$body`, which is compiled for bytes and floats.
+/// Makes a picture of shape `$shape` by `$body`, in which `$values` are the elements of `$image`. `$body` is compiled
+/// for bytes and for floats.
 macro_rules! with_pixels {
     ($op:expr, $image:expr, $shape:expr, $values:ident => $body:expr) => {{
         let made = match crate::transforms::image::Pixels::of($op, $image)? {
@@ -135,7 +138,7 @@ macro_rules! with_pixels {
 }
 pub(super) use with_pixels;
 
-/// In the place of a row or column: what is there is `fill`.
+/// In the place of the index of a row or column: its pixels are the fill.
 pub(super) const OUTSIDE: usize = usize::MAX;
 
 /// A picture whose row `i` is row `rows[i]` of another, and whose columns are its `columns`.

@@ -1,12 +1,13 @@
-//! [`MixUp`] and [`CutMix`]: batches whose pictures are mixed with each other, and their labels with them.
+//! [`MixUp`] and [`CutMix`]: mix the pictures of a batch with each other, and their labels alike.
 
 use pagelock_tensor::{Generator, Int, Tensor};
 
 use super::{Transform, below, wrong};
 use crate::Result;
 
-/// Each picture of a batch mixed with the one before it, `lam · x + (1 − lam) · x'`, and its label too: H. Zhang and others, "mixup: Beyond
-/// Empirical Risk Minimization", 2017, <https://arxiv.org/abs/1710.09412>. `lam` is drawn for each batch, from Beta(alpha, alpha).
+/// Mixes each picture of a batch with the one before it, `lam · x + (1 − lam) · x'`, and its label too: H. Zhang and
+/// others, "mixup: Beyond Empirical Risk Minimization", 2017, <https://arxiv.org/abs/1710.09412>. `lam` is drawn for
+/// each batch, from Beta(alpha, alpha).
 ///
 /// - pictures: `[batch, ...]`, floats
 /// - labels: `[batch]`, from 0 to below the number of classes; they become probabilities, `[batch, classes]`, in the precision of the
@@ -25,14 +26,15 @@ use crate::Result;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MixUp {
-    /// How evenly they are mixed: 1 is any way equally often, less is rather one than both.
+    /// The parameter of the Beta distribution. With 1, all mixtures are equally likely; with less, one of the two
+    /// dominates.
     pub alpha: f64,
     /// How many classes there are.
     pub num_classes: usize,
 }
 
 impl MixUp {
-    /// Of that many classes, with an `alpha` of 1.
+    /// For `num_classes` classes, with an `alpha` of 1.
     ///
     /// # Examples
     /// See [`MixUp`].
@@ -51,8 +53,9 @@ impl Transform<(Tensor, Tensor<Int>)> for MixUp {
     }
 }
 
-/// A rectangle of each picture of a batch from the one before it, and its label as much as its area: S. Yun and others, "CutMix:
-/// Regularization Strategy to Train Strong Classifiers with Localizable Features", 2019, <https://arxiv.org/abs/1905.04899>.
+/// Replaces a rectangle of each picture of a batch by that of the picture before it, and mixes its label in
+/// proportion to the area: S. Yun and others, "CutMix: Regularization Strategy to Train Strong Classifiers with
+/// Localizable Features", 2019, <https://arxiv.org/abs/1905.04899>.
 ///
 /// - pictures: `[batch, channels, height, width]`, floats
 /// - labels: as for [`MixUp`]
@@ -69,14 +72,14 @@ impl Transform<(Tensor, Tensor<Int>)> for MixUp {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct CutMix {
-    /// How large the rectangles are: 1 is any size equally often.
+    /// The parameter of the Beta distribution of the rectangles' area. With 1, all areas are equally likely.
     pub alpha: f64,
     /// How many classes there are.
     pub num_classes: usize,
 }
 
 impl CutMix {
-    /// Of that many classes, with an `alpha` of 1.
+    /// For `num_classes` classes, with an `alpha` of 1.
     ///
     /// # Examples
     /// See [`CutMix`].
@@ -166,8 +169,9 @@ pub(super) fn shares(op: &str, random: &Generator, alpha: f64, n: usize) -> Resu
     Ok(parts.into_iter().map(|part| part / sum).collect())
 }
 
-/// The logarithm of a draw from Gamma(alpha, 1): G. Marsaglia and W. W. Tsang, "A simple method for generating gamma variables", 2000,
-/// <https://doi.org/10.1145/358407.358414>. A logarithm, since draws of a small alpha are smaller than any number.
+/// The logarithm of a draw from Gamma(alpha, 1): G. Marsaglia and W. W. Tsang, "A simple method for generating gamma
+/// variables", 2000, <https://doi.org/10.1145/358407.358414>. The logarithm, because draws for a small alpha
+/// underflow.
 fn ln_gamma_draw(random: &Generator, alpha: f64) -> f64 {
     if alpha < 1.0 {
         return ln_gamma_draw(random, alpha + 1.0) + (1.0 - random.next_f64()).ln() / alpha;

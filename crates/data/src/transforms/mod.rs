@@ -1,13 +1,14 @@
 //! Transforms of images, as PyTorch's guides use them: for [`Dataset::transform`](crate::Dataset::transform).
 //!
-//! A transform is a value; a tuple of transforms applies them from first to last, as PyTorch's `Compose` does. Random ones draw
-//! from the generator that they are given, so what a sample becomes is a function of seed, epoch and index: the same for any number of
-//! workers and after a restart. Names, settings and their defaults are those of `torchvision.transforms.v2`; what has settings with
-//! defaults has a `new` for the others: `RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }`. What they draw is not what PyTorch
-//! draws.
+//! A transform is a value; a tuple of transforms applies them from first to last, as PyTorch's `Compose` does. Random
+//! transforms draw from the generator that they are given, so the result is a function of seed, epoch and index: the
+//! same for any number of workers and after a restart. Names, settings and defaults are those of
+//! `torchvision.transforms.v2`. A transform that also has settings without a default has a `new` for those:
+//! `RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }`. The random numbers are not PyTorch's.
 //!
-//! Pictures are `[channels, height, width]`, of bytes or floats from 0 to 1; crops, flips and padding take any kind of elements.
-//! [`functional`] has the same without chance. Bytes are rounded as torchvision rounds them, and are at most 1 away from its.
+//! Pictures are `[channels, height, width]`, of bytes or floats from 0 to 1; crops, flips and padding take any kind
+//! of elements. [`functional`] has the same transforms without randomness. Bytes are rounded as torchvision rounds
+//! them, and differ from its bytes by at most 1.
 //!
 //! [`MixUp`] and [`CutMix`] are for batches: for [`Loader::transform`](crate::Loader::transform).
 
@@ -53,7 +54,7 @@ use self::image::Planes;
 use crate::elements::for_each_pair;
 use crate::{Error, Result};
 
-/// Makes one thing of another, at random perhaps.
+/// A function of a value, which may be random.
 ///
 /// # Examples
 /// ```
@@ -74,13 +75,13 @@ use crate::{Error, Result};
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 pub trait Transform<X> {
-    /// What it makes.
+    /// The type of the result.
     type Out;
 
-    /// Makes it of `x`, with random numbers from `random` alone.
+    /// Transforms `x`, with random numbers from `random` alone.
     ///
     /// # Errors
-    /// What the transform says about inputs that it cannot use.
+    /// If the transform cannot use `x`.
     fn apply(&self, x: X, random: &Generator) -> Result<Self::Out>;
 }
 
@@ -111,8 +112,8 @@ chain! {
     A, B: A, C: B, D: C, E: D, F: E, G: F, H: G => H;
 }
 
-/// An image of bytes, `[height, width]` or `[height, width, channels]`, as `f32` from 0 to 1, `[channels, height, width]`.
-/// Where channels come first already, [`ToFloat`] is for that.
+/// An image of bytes, `[height, width]` or `[height, width, channels]`, as `f32` from 0 to 1,
+/// `[channels, height, width]`. For images whose channels come first already, there is [`ToFloat`].
 ///
 /// # Examples
 /// ```
@@ -187,7 +188,8 @@ impl Transform<Tensor<Int>> for ToFloat {
     }
 }
 
-/// Each channel of `[channels, height, width]` less its mean, divided by its standard deviation, in the image's precision.
+/// Each channel of `[channels, height, width]` minus its mean, divided by its standard deviation, in the image's
+/// precision.
 ///
 /// # Examples
 /// ```
@@ -201,9 +203,9 @@ impl Transform<Tensor<Int>> for ToFloat {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Normalize<const CHANNELS: usize> {
-    /// Of each channel.
+    /// The mean of each channel.
     pub mean: [f32; CHANNELS],
-    /// The standard deviation of each.
+    /// The standard deviation of each channel.
     pub std: [f32; CHANNELS],
 }
 
@@ -228,7 +230,7 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
 }
 
 impl<const CHANNELS: usize> Normalize<CHANNELS> {
-    /// The values of an image whose planes have that many, normalized.
+    /// The normalized values of an image whose planes have `plane_len` values.
     fn normal<R>(&self, mut values: Vec<R>, plane_len: usize) -> Vec<R>
     where
         R: Copy + From<f32> + Sub<Output = R> + Div<Output = R>,

@@ -1,4 +1,5 @@
-//! Changes that were found to help: [`AutoAugment`], [`TrivialAugmentWide`], [`AugMix`]; and what they are made of, as [`RandAugment`](super::RandAugment) is.
+//! Augmentation policies: [`AutoAugment`], [`TrivialAugmentWide`] and [`AugMix`], and the single changes that they
+//! and [`RandAugment`](super::RandAugment) apply.
 
 use pagelock_tensor::{AnyTensor, DType, Generator};
 
@@ -37,7 +38,7 @@ pub(super) enum Change {
     Invert,
 }
 
-/// Those of [`RandAugment`](super::RandAugment) and [`TrivialAugmentWide`], in torchvision's order.
+/// The changes of [`RandAugment`](super::RandAugment) and [`TrivialAugmentWide`], in torchvision's order.
 pub(super) const CHANGES: [Change; 14] = [
     Change::Identity,
     Change::ShearX,
@@ -55,7 +56,7 @@ pub(super) const CHANGES: [Change; 14] = [
     Change::Equalize,
 ];
 
-/// Those of [`AugMix`]; the last four are left out unless `all_ops`.
+/// The changes of [`AugMix`]; the last four are left out unless `all_ops`.
 const CHANGES_OF_AUG_MIX: [Change; 13] = [
     Change::ShearX,
     Change::ShearY,
@@ -72,7 +73,7 @@ const CHANGES_OF_AUG_MIX: [Change; 13] = [
     Change::Sharpness,
 ];
 
-/// How strong changes are at most, and how they are made.
+/// The greatest strengths of changes, and how pixels are interpolated and filled.
 #[derive(Clone, Copy)]
 pub(super) struct Strengths {
     shear: f64,
@@ -80,13 +81,13 @@ pub(super) struct Strengths {
     translate: [f64; 2],
     degrees: f64,
     color: f64,
-    /// How many bits stay at least strength, and how many fewer at most.
+    /// How many bits stay at the least strength, and how many fewer stay at the greatest.
     bits: [f64; 2],
     how: (Interpolation, Option<f64>),
 }
 
 impl Strengths {
-    /// Those of AutoAugment and RandAugment.
+    /// The strengths of AutoAugment and RandAugment.
     pub(super) fn of_auto_augment(planes: Planes, how: (Interpolation, Option<f64>)) -> Self {
         let translate = [planes.width, planes.height].map(|size| 150.0 / 331.0 * size as f64);
         Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [8.0, 4.0], how }
@@ -101,7 +102,8 @@ impl Strengths {
         Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [4.0, 4.0], how }
     }
 
-    /// The picture changed with `part` of the greatest strength, from 0 to 1, and towards `sign` where a change has two ways.
+    /// The picture changed with `part` of the greatest strength, from 0 to 1, in the direction `sign` if a change has
+    /// two directions.
     pub(super) fn changed(&self, image: &AnyTensor, change: Change, part: f64, sign: f64) -> Result<AnyTensor> {
         let (by, fill) = self.how;
         let moved = |affine_by: Affine| affine(image, &affine_by, by, fill);
@@ -133,7 +135,7 @@ pub(super) fn sign(random: &Generator) -> f64 {
     if random.next_f64() <= 0.5 { -1.0 } else { 1.0 }
 }
 
-/// Two changes: with which probability, in tenths, and with how many ninths of the greatest strength.
+/// Two changes, each with its probability in tenths, and its strength in ninths of the greatest.
 pub(super) type Pair = [(Change, u8, u8); 2];
 
 macro_rules! pairs {
@@ -142,7 +144,7 @@ macro_rules! pairs {
     };
 }
 
-// The tables of the paper's appendix; the strength of what has none is 0.
+// The tables of the paper's appendix. A change that has no strength has a 0.
 
 const IMAGENET: &[Pair] = pairs! {
     Posterize 4 8, Rotate 6 9;
@@ -228,7 +230,7 @@ const SVHN: &[Pair] = pairs! {
     ShearX 7 2, Invert 1 0;
 };
 
-/// For which pictures the changes of [`AutoAugment`] were found.
+/// The pictures for which a policy of [`AutoAugment`] was learned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AutoAugmentPolicy {
     /// ImageNet.
@@ -250,8 +252,9 @@ impl AutoAugmentPolicy {
     }
 }
 
-/// One of 25 pairs of changes that were found to help, drawn at random, each with its probability and strength: E. D. Cubuk and others,
-/// "AutoAugment: Learning augmentation strategies from data", 2019, <https://arxiv.org/abs/1805.09501>.
+/// Applies one of 25 learned pairs of changes, drawn at random, each change with its probability and strength: E. D.
+/// Cubuk and others, "AutoAugment: Learning augmentation strategies from data", 2019,
+/// <https://arxiv.org/abs/1805.09501>.
 ///
 /// - pictures: `[1 or 3, height, width]`, bytes or floats; the result has the same shape
 ///
@@ -267,11 +270,11 @@ impl AutoAugmentPolicy {
 /// ```
 #[derive(Clone, Debug)]
 pub struct AutoAugment {
-    /// Whose changes.
+    /// The learned policy.
     pub policy: AutoAugmentPolicy,
-    /// Of which pixels: `Nearest` or `Bilinear`.
+    /// How pixels are interpolated: `Nearest` or `Bilinear`.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0.
+    /// The value of pixels from outside the picture; `None` is 0.
     pub fill: Option<f64>,
 }
 
@@ -293,8 +296,8 @@ impl AutoAugment {
     }
 }
 
-/// One of 14 changes with a strength, both drawn at random, up to strong ones: S. G. Müller and F. Hutter, "TrivialAugment: Tuning-free
-/// yet state-of-the-art data augmentation", 2021, <https://arxiv.org/abs/2103.10158>.
+/// Applies one of 14 changes, with a strength from a wide range, both drawn at random: S. G. Müller and F. Hutter,
+/// "TrivialAugment: Tuning-free yet state-of-the-art data augmentation", 2021, <https://arxiv.org/abs/2103.10158>.
 ///
 /// - pictures: `[1 or 3, height, width]`, bytes or floats; the result has the same shape
 ///
@@ -311,9 +314,9 @@ impl AutoAugment {
 pub struct TrivialAugmentWide {
     /// How many strengths there are, at least 1.
     pub num_magnitude_bins: usize,
-    /// Of which pixels: `Nearest` or `Bilinear`.
+    /// How pixels are interpolated: `Nearest` or `Bilinear`.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0.
+    /// The value of pixels from outside the picture; `None` is 0.
     pub fill: Option<f64>,
 }
 
@@ -334,8 +337,8 @@ impl TrivialAugmentWide {
     }
 }
 
-/// A picture mixed with others that chains of changes made of it: D. Hendrycks and others, "AugMix: A simple data processing method to
-/// improve robustness and uncertainty", 2020, <https://arxiv.org/abs/1912.02781>.
+/// Mixes a picture with the results of random chains of changes: D. Hendrycks and others, "AugMix: A simple data
+/// processing method to improve robustness and uncertainty", 2020, <https://arxiv.org/abs/1912.02781>.
 ///
 /// - pictures: `[1 or 3, height, width]`, bytes or floats; the result has the same shape
 ///
@@ -354,15 +357,16 @@ pub struct AugMix {
     pub severity: usize,
     /// How many chains, at least 1.
     pub mixture_width: usize,
-    /// How many changes each has: `None` draws 1 to 3.
+    /// How many changes a chain has; `None` draws 1 to 3.
     pub chain_depth: Option<usize>,
-    /// How evenly they are mixed: 1 is any way equally often, less is rather one than all.
+    /// The parameter of the distributions of the weights. With 1, all mixtures are equally likely; with less, one of
+    /// the pictures dominates.
     pub alpha: f64,
     /// Whether brightness, color, contrast and sharpness are among the changes.
     pub all_ops: bool,
-    /// Of which pixels: `Nearest` or `Bilinear`.
+    /// How pixels are interpolated: `Nearest` or `Bilinear`.
     pub interpolation: Interpolation,
-    /// What comes from outside: `None` is 0.
+    /// The value of pixels from outside the picture; `None` is 0.
     pub fill: Option<f64>,
 }
 
@@ -389,7 +393,7 @@ impl AugMix {
             return Err(wrong("aug_mix: mixture_width is 0; give at least 1".to_owned()));
         }
         let planes = Planes::of("aug_mix", image.shape())?;
-        let (_, _counted) = planes.resized("aug_mix", [planes.height, planes.width])?; // the sum below
+        let (_, _counted) = planes.resized("aug_mix", [planes.height, planes.width])?; // for the sum below
         let of_original = shares("aug_mix", random, self.alpha, 2)?[0];
         let mut sum = vec![0.0; planes.channels * planes.len()];
         add(&mut sum, &image, of_original)?;

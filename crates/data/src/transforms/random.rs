@@ -1,4 +1,4 @@
-//! Colors and sharpness that change at random.
+//! Random changes of colors and sharpness.
 
 use std::ops::RangeInclusive;
 
@@ -19,7 +19,7 @@ for_pictures! {
     RandomSolarize
 }
 
-/// Brightness, contrast, saturation and hue of `[channels, height, width]` changed at random, in random order.
+/// Changes brightness, contrast, saturation and hue of `[channels, height, width]` at random, in random order.
 ///
 /// # Examples
 /// ```
@@ -34,13 +34,13 @@ for_pictures! {
 /// ```
 #[derive(Clone, Debug)]
 pub struct ColorJitter {
-    /// By which factor; `None` changes nothing.
+    /// The range of the factor; `None` changes nothing.
     pub brightness: Option<RangeInclusive<f64>>,
-    /// By which factor.
+    /// The range of the factor.
     pub contrast: Option<RangeInclusive<f64>>,
-    /// By which factor.
+    /// The range of the factor.
     pub saturation: Option<RangeInclusive<f64>>,
-    /// By which part of the circle of colors, from -0.5 to 0.5.
+    /// The range of the shift on the color circle, from -0.5 to 0.5.
     pub hue: Option<RangeInclusive<f64>>,
 }
 
@@ -71,7 +71,7 @@ impl ColorJitter {
     }
 }
 
-/// `[channels, height, width]` without colors.
+/// Converts `[channels, height, width]` to gray.
 ///
 /// # Examples
 /// ```
@@ -84,7 +84,7 @@ impl ColorJitter {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Grayscale {
-    /// 1, or 3 that are equal.
+    /// 1, or 3 equal ones.
     pub num_output_channels: usize,
 }
 
@@ -113,7 +113,7 @@ macro_rules! by_chance {
 }
 
 by_chance! {
-    /// `[channels, height, width]` without colors, in as many channels as before, with probability `p`.
+    /// Converts `[channels, height, width]` to gray, in as many channels as before, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -129,7 +129,7 @@ by_chance! {
         rgb_to_grayscale(&image, planes.channels)
     };
 
-    /// The negative of `[channels, height, width]`, with probability `p`.
+    /// Inverts `[channels, height, width]`, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -142,7 +142,7 @@ by_chance! {
     /// ```
     RandomInvert {}, |self, image| invert(&image);
 
-    /// The highest `bits` of each byte of `[channels, height, width]`, with probability `p`.
+    /// Keeps the highest `bits` bits of each byte of `[channels, height, width]`, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -159,7 +159,7 @@ by_chance! {
         bits: u32,
     }, |self, image| posterize(&image, self.bits);
 
-    /// The negative of what is as bright as `threshold`, or brighter, in `[channels, height, width]`, with probability `p`.
+    /// Inverts the values of `[channels, height, width]` at or above `threshold`, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -176,7 +176,7 @@ by_chance! {
         threshold: f64,
     }, |self, image| solarize(&image, self.threshold);
 
-    /// `[channels, height, width]` sharper, or softer with a factor below 1, with probability `p`.
+    /// Sharpens `[channels, height, width]`, or softens it with a factor below 1, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -192,7 +192,7 @@ by_chance! {
         sharpness_factor: f64,
     }, |self, image| adjust_sharpness(&image, self.sharpness_factor);
 
-    /// Each channel of `[channels, height, width]` from the darkest to the brightest, with probability `p`.
+    /// Stretches each channel of `[channels, height, width]` to the full range, with probability `p`.
     ///
     /// # Examples
     /// ```
@@ -205,7 +205,7 @@ by_chance! {
     /// ```
     RandomAutocontrast {}, |self, image| autocontrast(&image);
 
-    /// Each brightness as often as the others in each channel of `[channels, height, width]`, with probability `p`.
+    /// Equalizes the histogram of each channel of `[channels, height, width]`, with probability `p`.
     ///
     /// # Examples
     /// ```

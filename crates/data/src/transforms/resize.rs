@@ -1,7 +1,8 @@
-//! Pictures in other sizes.
+//! Resizes pictures.
 //!
-//! A size is changed in two passes, along rows and then along columns. [`Taps`] says which pixels make a new one, and with which weights;
-//! they are those of `torch.nn.functional.interpolate`, with and without its `antialias`. Bytes are rounded after each pass, as there.
+//! A picture is resized in two passes, along rows and then along columns. [`Taps`] has the old pixels and the weights
+//! of which a new pixel consists, which are those of `torch.nn.functional.interpolate`, with and without its
+//! `antialias`. Bytes are rounded after each pass, as in PyTorch.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 
 for_pictures! { Resize RandomResizedCrop }
 
-/// Of which pixels a new pixel is made.
+/// The old pixels from which a new pixel is interpolated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest one.
@@ -23,7 +24,7 @@ pub enum Interpolation {
     /// The nearest two in each direction.
     #[default]
     Bilinear,
-    /// The nearest four in each direction. Not for turned pictures.
+    /// The nearest four in each direction. Only for resizing.
     Bicubic,
 }
 
@@ -62,7 +63,7 @@ impl Size {
     }
 }
 
-/// `[channels, height, width]` in another size.
+/// Resizes `[channels, height, width]`.
 ///
 /// # Examples
 /// ```
@@ -76,16 +77,16 @@ impl Size {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Resize {
-    /// How large it becomes.
+    /// The new size.
     pub size: Size,
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
     /// Whether a picture that shrinks is smoothed, so that no pixel is left out.
     pub antialias: bool,
 }
 
 impl Resize {
-    /// Height and width, or the shorter side; bilinear, and smoothed.
+    /// To a height and width, or to a length of the shorter side; bilinear, and smoothed.
     ///
     /// # Examples
     /// See [`Resize`].
@@ -140,7 +141,7 @@ pub(super) fn resized_crop(
     with_pixels!("resize", image, made.shape(), values => resampled(&values, planes, window, &down, &right))
 }
 
-/// Which pixels of a row make each new one, and with which weights: `n` of them, from `starts` on.
+/// For each new pixel of a row, its `n` old pixels, from `starts` on, and their weights.
 struct Taps {
     starts: Vec<usize>,
     weights: Vec<f32>,
@@ -163,7 +164,7 @@ impl Taps {
         let n = lists.iter().map(|(_, weights)| weights.len()).max().unwrap_or(1);
         let mut taps = Self { starts: Vec::with_capacity(to), weights: vec![0.0; n * to], n };
         for ((first, list), weights) in lists.into_iter().zip(taps.weights.chunks_exact_mut(n)) {
-            let start = first.min(from - n); // all lists are as long as the longest, and within the row
+            let start = first.min(from - n); // all lists get the length of the longest, within the row
             taps.starts.push(start);
             weights[first - start..][..list.len()].iter_mut().zip(list).for_each(|(to, weight)| *to = weight as f32);
         }
@@ -175,7 +176,7 @@ impl Taps {
     }
 }
 
-/// The weights of all pixels under a filter that is as wide as `scale`, and at least as for growing pictures.
+/// The weights of all pixels under a filter as wide as `scale`, or as wide as 1 for pictures that grow.
 fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
     let wide = scale.max(1.0);
     let support = if is_cubic { 2.0 * wide } else { wide };
@@ -191,7 +192,7 @@ fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f
     (first, weights)
 }
 
-/// The weights of the nearest two or four pixels; the pixel at an edge stands for those beyond.
+/// The weights of the nearest two or four pixels. A pixel beyond an edge counts as the pixel at the edge.
 fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
     let center = scale * (at as f64 + 0.5) - 0.5;
     let center = if is_cubic { center } else { center.max(0.0) };
@@ -262,8 +263,8 @@ fn along_columns<P: Pixel>(rows: &[P], taps: &Taps, out: &mut [P], width: usize)
     }
 }
 
-/// A random part of `[channels, height, width]`, of random size and proportions, brought to one size: how networks for ImageNet are
-/// trained.
+/// A random part of `[channels, height, width]`, of random size and proportions, resized to one size: the usual
+/// augmentation for ImageNet.
 ///
 /// # Examples
 /// ```
@@ -278,18 +279,19 @@ fn along_columns<P: Pixel>(rows: &[P], taps: &Taps, out: &mut [P], width: usize)
 pub struct RandomResizedCrop {
     /// Height and width of the result.
     pub size: [usize; 2],
-    /// Which part of the image's area it is of.
+    /// The range of the part's share of the image's area.
     pub scale: RangeInclusive<f64>,
-    /// Its width divided by its height.
+    /// The range of the part's width divided by its height.
     pub ratio: RangeInclusive<f64>,
-    /// Of which pixels.
+    /// How pixels are interpolated.
     pub interpolation: Interpolation,
     /// Whether a part that shrinks is smoothed.
     pub antialias: bool,
 }
 
 impl RandomResizedCrop {
-    /// Results of that height and width, of 8 to 100 % of the image, with proportions from 3:4 to 4:3.
+    /// Results of this height and width, from parts with 8 to 100 % of the image's area and proportions from 3:4 to
+    /// 4:3.
     ///
     /// # Examples
     /// See [`RandomResizedCrop`].
@@ -315,7 +317,7 @@ impl RandomResizedCrop {
                 return Window { top, left, height, width };
             }
         }
-        // None fits: the middle, with the nearest proportions that are allowed.
+        // None fits: take the middle, with the nearest proportions that are allowed.
         let ratio = (all_width as f64 / all_height.max(1) as f64).max(*self.ratio.start()).min(*self.ratio.end());
         let width = ((all_height as f64 * ratio).round_ties_even() as usize).min(all_width);
         let height = ((all_width as f64 / ratio).round_ties_even() as usize).min(all_height);

@@ -1,4 +1,5 @@
-//! What torchvision makes of the same pictures, and that random transforms are the same for any number of workers and after a restart.
+//! Compares transforms with torchvision's, and checks that random transforms are the same for any number of workers
+//! and after a restart.
 
 use std::path::Path;
 
@@ -21,7 +22,7 @@ fn case(name: impl Into<String>, f: impl Fn(&AnyTensor) -> Result<AnyTensor> + '
     (name.into(), Box::new(f))
 }
 
-/// How bright pixels are at most.
+/// The value of the brightest pixel.
 fn bright(image: &AnyTensor) -> f64 {
     if image.dtype() == DType::U8 { 255.0 } else { 1.0 }
 }
@@ -90,7 +91,7 @@ fn add_colors(cases: &mut Vec<Case>) {
     }
 }
 
-/// With a strength in the middle, towards the left.
+/// Adds each change, with a medium strength and the sign -1.
 fn add_changes(cases: &mut Vec<Case>) {
     let planes = image::Planes { channels: 3, height: 9, width: 11 };
     for change in CHANGES.into_iter().chain([Change::Invert]) {
