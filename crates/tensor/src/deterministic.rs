@@ -8,11 +8,11 @@ thread_local! {
     static IS_ENABLED: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Runs `f`; in this thread, until it returns, operations give the same bits each time, or need not: PyTorch's
-/// `torch.use_deterministic_algorithms`, which is on here unless it is turned off.
+/// Runs `f` with deterministic algorithms switched on or off in this thread. While they are on, which is the default,
+/// operations give the same bits each time. This is PyTorch's `torch.use_deterministic_algorithms`.
 ///
-/// One operation has something faster to offer: the gradients of
-/// [`fused_attention`](crate::Tensor::fused_attention) on a GPU. What counts is where the forward pass is computed.
+/// Only one computation is faster without them: the gradients of [`fused_attention`](crate::Tensor::fused_attention)
+/// on a GPU. The setting that counts is the one during the forward pass.
 ///
 /// ```
 /// use pagelock_tensor::{are_deterministic_algorithms_enabled, with_deterministic_algorithms};

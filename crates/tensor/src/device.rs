@@ -11,9 +11,10 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
-/// A place that tensors live on and operations run on. Cheap to clone.
+/// Where tensors live and operations run. Cheap to clone.
 ///
-/// Operations run where their inputs are, which must be one place; [`Tensor::to`](crate::Tensor::to) copies.
+/// An operation runs on the device of its inputs, which must be the same for all of them;
+/// [`Tensor::to`](crate::Tensor::to) copies.
 ///
 /// # Examples
 /// ```
@@ -36,7 +37,7 @@ pub enum Device {
 }
 
 impl Device {
-    /// The GPU of that number, opened at the first call and kept for the life of the process.
+    /// The GPU with this ordinal, opened at the first call and kept for the life of the process.
     ///
     /// # Errors
     /// [`Error::NoDevice`], which says what is missing.
@@ -54,12 +55,12 @@ impl Device {
         matches!(self, Device::Cpu)
     }
 
-    /// Waits until everything is done that was queued on this device; at once on the CPU. For measuring: results are
-    /// waited for wherever they are read.
+    /// Waits until all work queued on this device is done; returns at once on the CPU. Only measurements need it,
+    /// since reading a result waits for it.
     ///
     /// # Errors
-    /// [`Error::Cuda`], also for work that failed; [`Error::IndexOutOfRange`] if an operation on the device had such an
-    /// index, which it could not say at once.
+    /// [`Error::Cuda`], also for earlier work that failed; [`Error::IndexOutOfRange`] if an operation on the device
+    /// had an index out of range, which it could not report at once.
     pub fn synchronize(&self) -> Result<()> {
         match self {
             Device::Cpu => Ok(()),
@@ -71,7 +72,8 @@ impl Device {
     }
 }
 
-/// A device of `pagelock-cuda`, a software device too: all conversions of one give the same device.
+/// Converts a device of `pagelock-cuda`, which may be a software device. Converting the same one again gives the same
+/// device.
 impl TryFrom<&cuda::Device> for Device {
     type Error = Error;
 
@@ -90,7 +92,8 @@ impl fmt::Display for Device {
     }
 }
 
-/// The name of a device, as it prints: `cpu`, `cuda` for the first GPU, `cuda:1`. A GPU is opened.
+/// Parses the name of a device as it prints: `cpu`, `cuda` for the first GPU, `cuda:1`. Parsing the name of a GPU
+/// opens it.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Element types: which Rust types a tensor may hold, and the arithmetic that kernels have of each.
+//! Element types: which Rust types a tensor may hold, and the arithmetic that kernels use for each.
 //!
 //! `Element` (all eight) ⊃ `Computing` (all but `f16 bf16 bool`) ⊃ `Real` (`f32 f64`). Kernels are compiled for computing
 //! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/elements.rs`), truth values are bytes.
@@ -66,7 +66,7 @@ impl DType {
         }
     }
 
-    /// What values of this type compute in: `f32` for the half types, else the type itself.
+    /// The type in which values of this type are computed: `f32` for the half types, else the type itself.
     pub(crate) fn computing(self) -> DType {
         match self {
             DType::F16 | DType::BF16 => DType::F32,
@@ -84,7 +84,7 @@ impl DType {
         matches!(self, DType::I64 | DType::I32 | DType::U8)
     }
 
-    /// What the kind of tensors is called that hold such elements: `"float"`, `"integer"` or `"bool"`.
+    /// The name of the kind of tensors that hold this type: `"float"`, `"integer"` or `"bool"`.
     pub fn kind_name(self) -> &'static str {
         match self {
             DType::Bool => Bool::NAME,
@@ -93,7 +93,7 @@ impl DType {
         }
     }
 
-    /// The type of one kind that holds every value of both; none for types of two kinds.
+    /// The type of one kind that holds every value of both; `None` for types of two kinds.
     pub(crate) fn wider(self, other: DType) -> Option<DType> {
         let (small, large) = if self.size() <= other.size() { (self, other) } else { (other, self) };
         match (small, large) {
@@ -115,9 +115,9 @@ mod sealed {
     use crate::error::Result;
     use crate::tensor::Raw;
 
-    /// Without padding, so that elements can be moved as bytes.
+    /// Elements have no padding, so that they can be moved as bytes.
     pub trait Sealed: bytemuck::NoUninit {
-        /// Copies a tensor of such elements that the host has, in row-major order. Here, so that it is compiled once.
+        /// Copies a host tensor of this element type in row-major order. A method here is compiled once.
         fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()>;
     }
 }
@@ -173,7 +173,7 @@ impl Scalar {
         }
     }
 
-    /// Whether all bytes of it are 0.
+    /// Whether all bytes of the value are 0.
     pub(crate) fn is_positive_zero(self) -> bool {
         match self {
             Scalar::Int(value) => value == 0,
@@ -200,16 +200,17 @@ pub trait Element:
     type Kind: Kind;
     /// The type's run-time name.
     const DTYPE: DType;
-    /// Nothing.
+    /// The additive identity.
     const ZERO: Self;
-    /// One.
+    /// The multiplicative identity.
     const ONE: Self;
 
     /// The value, exactly.
     fn to_scalar(self) -> Scalar;
-    /// The nearest value of this type; floats become integers by truncation (saturating), anything but zero is `true`.
+    /// The number in this type. A float type rounds it to the nearest value. An integer type wraps integers, and
+    /// truncates floats (saturating). As a `bool`, anything but zero is `true`.
     fn from_scalar(scalar: Scalar) -> Self;
-    /// Bytes as elements. The bytes are aligned and were written as this type (or zeroed).
+    /// Bytes as elements. The bytes must be aligned and written as this type (or zeroed).
     #[doc(hidden)]
     fn slice(bytes: &[u8]) -> &[Self];
     /// Mutable bytes as elements; see [`Element::slice`].
@@ -222,7 +223,7 @@ pub trait Element:
         Self::from_scalar(Scalar::Float(value))
     }
 
-    /// The same number in another type, as Rust's `as` has it.
+    /// The same number in another type, converted as by Rust's `as`.
     #[inline]
     fn cast<U: Element>(self) -> U {
         U::from_scalar(self.to_scalar())
@@ -239,15 +240,15 @@ pub(crate) trait Computing: Element + bytemuck::Pod {
     fn plus(self, other: Self) -> Self;
     /// `self · other`, wrapping.
     fn times(self, other: Self) -> Self;
-    /// As the type of sums, without loss.
+    /// Converts the number to the type of sums, without loss.
     fn to_total(self) -> Self::Total;
-    /// Whether halves compute in this type, as a constant: a loop over halves is compiled only where there are any.
+    /// Whether halves compute in this type, as a constant: loops over halves are compiled only then.
     const HAS_HALVES: bool = false;
-    /// What halves are widened to; only `f32` is.
+    /// The numbers as `f32`, to which halves are widened; only `f32` has this.
     fn f32s(_: &mut [Self]) -> &mut [f32] {
         unreachable!("halves compute in f32")
     }
-    /// What is rounded to halves; only `f32` is.
+    /// The numbers as `f32`, from which halves are rounded; only `f32` has this.
     fn as_f32s(_: &[Self]) -> &[f32] {
         unreachable!("halves compute in f32")
     }
@@ -275,7 +276,7 @@ pub(crate) trait Num: Computing + math::Division {
     const HIGHEST: Self;
     /// Whether this is not a number.
     fn is_nan(self) -> bool;
-    /// The larger number (`MAX`) or the smaller one; not a number if either is not.
+    /// The larger number (`MAX`) or the smaller one; NaN if either is NaN.
     fn extreme<const MAX: bool>(self, other: Self) -> Self;
 }
 
@@ -295,7 +296,7 @@ pub(crate) trait Real:
     const LARGEST: Self;
     /// eˣ
     fn exp(self) -> Self;
-    /// eˣ for x ≤ 0, or little more: fewer operations.
+    /// eˣ for x ≤ 0 or slightly above, with fewer operations.
     fn exp_below(self) -> Self;
     /// 1 − eˣ for x ≤ 0.
     fn one_minus_exp_below(self) -> Self;
@@ -413,7 +414,7 @@ macro_rules! float {
     };
 }
 
-/// From the widest types, rounded to nearest even.
+/// Conversions from the widest types, rounded to nearest even.
 trait FromWide: Sized {
     fn from_wide(value: f64) -> Self;
 
@@ -495,8 +496,8 @@ macro_rules! real {
             fn is_nan(self) -> bool {
                 <$type>::is_nan(self)
             }
-            // Two instructions: one keeps what is not a number if `b` is that, the other if `a` is. Its bits in either make
-            // the bits of both not a number.
+            // Each selection is one instruction: `of_b` is NaN if `b` is, `of_a` if `a` is. The bits of a NaN, or-ed
+            // with those of any number, are a NaN.
             #[inline(always)]
             fn extreme<const MAX: bool>(self, other: Self) -> Self {
                 let (a, b) = (self, other);

@@ -16,12 +16,12 @@ use crate::shape::Shape;
 /// What every fallible call of this crate returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why an operation was refused. Nothing has been changed when one is returned.
+/// Why an operation failed. A failed operation has changed nothing, unless its docs say otherwise.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something that was asked for cannot be: shapes that do not fit, a dimension or a path that there is not, a number outside
-    /// its range. The text says which, with the numbers and the fix.
+    /// An argument that an operation does not accept: shapes that do not fit, a dimension or a path that does not
+    /// exist, a number outside its range. The text says which, with the numbers and the fix.
     #[error("{0}")]
     Argument(String),
     /// Tensors of two precisions in an operation that takes one.
@@ -41,7 +41,7 @@ pub enum Error {
     WrongKind {
         /// The operation.
         op: &'static str,
-        /// The precision that was asked for.
+        /// The requested precision.
         dtype: DType,
         /// The kind: float, integer or bool.
         kind: &'static str,
@@ -60,7 +60,7 @@ pub enum Error {
         /// Whether negative indices count from the end here.
         from_end: bool,
     },
-    /// A gradient of a tensor that nothing was recorded for.
+    /// A gradient was requested of a tensor that requires none.
     #[error(
         "{op}: the tensor of shape {shape} does not require grad; mark it, or what it is computed from, with set_requires_grad(true), and compute it outside no_grad"
     )]
@@ -70,7 +70,7 @@ pub enum Error {
         /// The tensor's shape.
         shape: Shape,
     },
-    /// `backward` a second time.
+    /// `backward` was called again on a graph whose saved tensors it had freed.
     #[error(
         "backward: the saved tensors of `{op}` were freed by an earlier backward; pass retain_graph the first time, or compute the loss again"
     )]
@@ -78,7 +78,7 @@ pub enum Error {
         /// The operation whose saved tensors are gone.
         op: &'static str,
     },
-    /// A tensor that backward needs was changed in place since.
+    /// A tensor that `backward` needs was changed in place after it was saved.
     #[error(
         "backward: a tensor saved by `{op}` ({shape}) was changed in place: it is at version {now}, saved at version {saved}; change it after backward, or change a `deep_clone` of it"
     )]
@@ -129,7 +129,7 @@ pub enum Error {
         op: &'static str,
         /// The tensor's shape.
         shape: Shape,
-        /// What the memory says.
+        /// The error of the memory.
         r#source: memory::Error,
     },
     /// Tensors of one operation are on different devices.
@@ -137,10 +137,10 @@ pub enum Error {
     DeviceMismatch {
         /// The operation.
         op: &'static str,
-        /// The first tensor, and the first that is elsewhere.
+        /// The first tensor, and the first one on another device.
         operands: Box<[Operand; 2]>,
     },
-    /// The host has to read what is in a device's memory.
+    /// An operation that reads its tensor on the host was given one in a device's memory.
     #[error("{op}: {shape} is on {device}, and the host reads only its own memory; copy it with `.to(&Device::Cpu)?`")]
     OnDevice {
         /// The operation.
@@ -153,42 +153,42 @@ pub enum Error {
     /// There is no such device.
     #[error(transparent)]
     NoDevice(cuda::Error),
-    /// A device's memory was refused.
+    /// Device memory could not be allocated.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     DeviceMemory {
         /// The operation.
         op: &'static str,
-        /// The shape asked for.
+        /// The requested shape.
         shape: Shape,
         /// The element type.
         dtype: DType,
         /// The refusal.
         r#source: cuda::Error,
     },
-    /// CUDA refused, or a kernel cannot be had.
+    /// A call of CUDA failed, or a kernel could not be compiled.
     #[error("{op}{inputs}: {source}")]
     Cuda {
         /// The operation.
         op: &'static str,
-        /// What it was given: ` of float32 [64, 10]`, or nothing.
+        /// The types and shapes of the inputs: ` of float32 [64, 10]`, or nothing.
         inputs: String,
-        /// What CUDA, or the compiler of kernels, says.
+        /// The error of CUDA or of the kernel compiler.
         r#source: cuda::Error,
     },
-    /// A library that was asked for is missing, or refuses.
+    /// A library that the program requires is missing, or failed.
     #[error("{op} of {sizes}: {source}; or compute it with `Kernels::Fastest`")]
     Library {
         /// The operation.
         op: &'static str,
         /// The sizes.
         sizes: String,
-        /// What is missing, or what the library says.
+        /// What is missing, or the error of the library.
         r#source: cuda::Error,
     },
-    /// Something that cannot be part of a captured step.
+    /// An action that cannot be part of a captured step.
     #[error("{what} cannot be part of a captured step; do that before or after it, or return what is needed there")]
     Captured {
-        /// What was asked for.
+        /// The action.
         what: &'static str,
     },
     /// A file could not be opened, read or written.
@@ -201,7 +201,7 @@ pub enum Error {
         /// What the system said.
         r#source: io::Error,
     },
-    /// What is to be saved would make a file that nobody can read; nothing was written.
+    /// The contents cannot be represented in the file's format; nothing was written.
     #[error("cannot write {}: {problem}", path.display())]
     Unwritable {
         /// The file.
@@ -217,35 +217,35 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         problem: String,
     },
-    /// A tensor was asked for as one of another kind.
+    /// A tensor was requested as one of another kind.
     #[error("the tensor is {found} {shape}, not {asked}; ask for its own kind, and convert that")]
     ElementType {
         /// Its precision.
         found: DType,
         /// Its shape.
         shape: Shape,
-        /// The kind asked for.
+        /// The requested kind.
         asked: &'static str,
     },
-    /// What went wrong with one tensor of a map.
+    /// An error that concerns one tensor of a map.
     #[error("`{path}`: {source}")]
     At {
-        /// Where it is in the map.
+        /// The tensor's path in the map.
         path: String,
-        /// What went wrong.
+        /// The error.
         r#source: Box<Error>,
     },
-    /// There is nothing at a path.
+    /// A map has no entry at a path.
     #[error("there is no `{path}` in the map: {} {names}; check the path", if inside.is_empty() { "it has".to_owned() } else { format!("`{inside}` has") })]
     NoEntry {
         /// The path.
         path: String,
-        /// How far it leads.
+        /// The part of the path that exists.
         inside: String,
-        /// What is there instead.
+        /// The names that exist there.
         names: String,
     },
-    /// Host memory was refused that an operation needs beside its result.
+    /// Host memory that an operation needs beside its result could not be allocated.
     #[error("{op}: no memory for {purpose}: {source}")]
     WorkingMemory {
         /// The operation.
@@ -255,12 +255,12 @@ pub enum Error {
         /// The refusal.
         r#source: memory::Error,
     },
-    /// Host memory was refused.
+    /// Host memory could not be allocated.
     #[error("{op}: no memory for {shape} of {dtype}: {source}")]
     Memory {
         /// The operation.
         op: &'static str,
-        /// The shape asked for.
+        /// The requested shape.
         shape: Shape,
         /// The element type.
         dtype: DType,
@@ -272,12 +272,12 @@ pub enum Error {
         "this processor has no AVX2 and FMA, which kernels are compiled for: use Intel's Haswell, AMD's Zen or later; a virtual machine may have to be told to pass them on"
     )]
     Processor,
-    /// An environment variable that says nothing sensible.
+    /// An environment variable has a value that is not accepted.
     #[error("{variable} is `{value}`, and {expected}")]
     Variable {
-        /// Which.
+        /// The variable's name.
         variable: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
         /// What is accepted.
         expected: &'static str,

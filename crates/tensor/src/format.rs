@@ -1,8 +1,8 @@
 //! How tensors print: as PyTorch prints them, character for character, but for its `torch.` in type names and for our
 //! operation names in `grad_fn=<…>`.
 //!
-//! Two walks over the elements shown: the first finds one style and width that fits all of them ([`Column`]), the
-//! second writes. Elements that are left out are never read.
+//! Two passes over the shown elements find one style and width that fits all of them ([`Column`]), a third one
+//! writes. Elements that are left out are never read.
 
 use std::fmt::{self, Write};
 
@@ -15,11 +15,11 @@ use crate::transfer::readable;
 
 const PREFIX: &str = "tensor(";
 const LINE_WIDTH: usize = 80;
-/// Tensors with more elements than this are abbreviated,
+/// Tensors with more elements than this are abbreviated (see [`EDGE`]).
 const SUMMARIZE_ABOVE: usize = 1000;
-/// to this many at both ends of every dimension that has more than twice as many.
+/// An abbreviated tensor shows this many entries at both ends of every dimension that has more than twice as many.
 const EDGE: usize = 3;
-/// Digits behind the point, unless the format string says otherwise.
+/// Digits behind the decimal point, unless the format string says otherwise.
 const PRECISION: usize = 4;
 
 /// As PyTorch prints: aligned columns, four digits, `...` in the middle of large tensors.
@@ -66,7 +66,8 @@ impl Raw {
         }
     }
 
-    /// What the elements do not tell: the size of empty tensors, types other than the usual ones, the gradient.
+    /// Writes what the elements do not show: the size of empty tensors, types other than the usual ones, the
+    /// gradient.
     fn write_suffixes(&self, text: &mut String) -> fmt::Result {
         let is_empty = self.shape().elements() == 0;
         let size = (is_empty && self.rank() != 1).then(|| format!("size={}", Tuple(self.shape())));
@@ -129,7 +130,7 @@ impl<T: Element> Shown<'_, T> {
         self.layout.shape().rank()
     }
 
-    /// Where the sub-tensors (or elements) along `dim` start; `None` stands for those left out.
+    /// Where the sub-tensors (or elements) along `dim` start; `None` marks those left out.
     fn starts(&self, dim: usize, start: usize) -> impl Iterator<Item = Option<usize>> + use<T> {
         let (size, stride) = (self.layout.shape()[dim], self.layout.strides()[dim]);
         let (head, tail) = match self.summarize && size > 2 * EDGE {
@@ -147,7 +148,7 @@ impl<T: Element> Shown<'_, T> {
         self.starts(dim, start).flatten().for_each(|start| self.visit(dim + 1, start, f));
     }
 
-    /// Writes what lies at `start` behind the first `dim` dimensions.
+    /// Writes the sub-tensor of the dimensions `dim..` that begins at `start`.
     fn write(&self, text: &mut String, column: &Column, dim: usize, start: usize) -> fmt::Result {
         let left = self.rank() - dim;
         if left == 0 {
@@ -189,7 +190,7 @@ enum Style {
     Whole,
     /// `1.2500`
     Fixed,
-    /// `1.2500e+06`, aligned to nothing but their own length, with a fraction or without
+    /// Floats in scientific notation, with a fraction or without: `1.2500e+06`
     Scientific,
 }
 

@@ -1,12 +1,12 @@
-//! Free lists: per thread and type, the empty allocations of storages and graph nodes.
+//! Free lists of empty allocations of storages and graph nodes, per thread and type.
 //!
 //! A training step makes and drops objects of the same types again and again, so after the first steps it finds
-//! everything it needs here and allocates nothing. Where one thread makes what another drops, as the workers of a loader
-//! do, the second moves half of a long list to a list that all threads share, from which the first refills its own. Tensor
-//! bytes are not kept here: their pool is in `pagelock-memory`.
+//! everything it needs here and allocates nothing. With the workers of a loader, one thread makes objects that
+//! another one drops. The thread that drops them moves half of a long list to a shared list, from which the thread
+//! that makes them refills its own. Tensor bytes are not kept here: their pool is in `pagelock-memory`.
 //!
-//! Invariants: what is kept is empty, it holds no tensor and nothing of a user's; a thread keeps at most
-//! [`KEEP_BYTES`] of each type, and so does the shared list; what a thread keeps is freed when it ends.
+//! Invariants: everything in the lists is empty, so it holds no tensor and no value of a user's. A thread keeps at
+//! most [`KEEP_BYTES`] of each type, and so does the shared list. A thread's lists are freed when it ends.
 
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
@@ -17,27 +17,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::heap::CountedHeap;
 
-/// How much of each type a thread keeps: some hundred nodes, some thousand storages.
+/// The bytes of each type that a list keeps at most: some hundred nodes, some thousand storages.
 const KEEP_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// What a thread keeps.
+    /// The lists of this thread.
     static IDLE: RefCell<Lists> = const { RefCell::new(Lists::with_hasher(BuildHasherDefault::new())) };
 }
 
-/// The allocation of a [`AnySlot`], empty. Its type is not known here, so that what follows is compiled once.
+/// The empty allocation of an [`AnySlot`]. Its type is erased, so that the functions below are compiled once.
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// Places of each type, the newest last.
+/// Kept allocations of each type, the newest last.
 type Lists = HashMap<TypeId, Vec<Kept>, BuildHasherDefault<TypeHasher>>;
 
-/// How many of a type a thread has before it shares half of them.
+/// The number of allocations of a type at which a thread shares half of them.
 const SPARE: usize = 64;
 
 /// The list that all threads share.
 static SHARED: Mutex<Lists> = Mutex::new(Lists::with_hasher(BuildHasherDefault::new()));
 
-/// Whether it was ever used. Relaxed: a hint, so that an empty list costs no lock.
+/// Whether `SHARED` was ever used. Relaxed: a hint, so that an empty list costs no lock.
 static IS_SHARED: AtomicBool = AtomicBool::new(false);
 
 /// A `TypeId` is a hash already.
@@ -58,7 +58,7 @@ impl Hasher for TypeHasher {
     }
 }
 
-/// Calls `f` with what this thread keeps, unless the thread is ending.
+/// Calls `f` with the lists of this thread, unless the thread is ending.
 fn with_idle<R>(f: impl FnOnce(&mut Lists) -> R) -> Option<R> {
     IDLE.try_with(|idle| f(&mut idle.borrow_mut())).ok()
 }
@@ -67,7 +67,7 @@ fn shared() -> MutexGuard<'static, Lists> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A place of that type, of this thread's or else of those that threads share.
+/// Takes an allocation of this type from the thread's list, or else from the shared one.
 #[inline(never)]
 fn take(place: TypeId) -> Option<Kept> {
     let own = with_idle(|idle| idle.get_mut(&place)?.pop()).flatten();
@@ -83,7 +83,7 @@ fn take(place: TypeId) -> Option<Kept> {
     .flatten()
 }
 
-/// Keeps a place of `size_bytes` that is empty, or frees it if there are enough.
+/// Keeps an empty allocation of `size_bytes`, or frees it if the list is full.
 #[inline(never)]
 fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
     let limit = (KEEP_BYTES / size_bytes.max(1)).max(1);
@@ -99,8 +99,8 @@ fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
     });
 }
 
-/// Shares the older half of what a thread keeps of a type: of the newest one somebody may have a handle for another
-/// moment (see [`release`]).
+/// Moves the older half of a thread's list to the shared one. The newest allocation stays, since somebody may have a
+/// handle to it for another moment (see [`release`]).
 fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
     IS_SHARED.store(true, Relaxed);
     let mut lists = shared();
@@ -109,9 +109,9 @@ fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
     shared.truncate(limit); // they are empty: nothing of a user's is dropped here
 }
 
-/// What [`share`] makes: room for a value, counted for as long as it is there.
+/// The allocation that [`share`] makes: it holds a value, and counts its bytes as long as it exists.
 pub(crate) struct Slot<T> {
-    value: Option<T>, // none while it is kept
+    value: Option<T>, // `None` while the allocation is in a list
     _counted: CountedHeap,
 }
 
@@ -120,14 +120,14 @@ impl<T> Slot<T> {
         Slot { value: None, _counted: CountedHeap::new(size_of::<Slot<T>>() + beside) }
     }
 
-    /// The value, of which there are handles.
+    /// The value, which exists as long as there are handles.
     #[inline]
     pub(crate) fn value(&self) -> &T {
         self.value.as_ref().unwrap_or_else(|| unreachable!("a value is dropped after its last handle"))
     }
 }
 
-/// What [`share`] makes and [`release`] empties: a [`Slot`], of whose type only this may be known.
+/// A [`Slot`] whose type is erased: [`share`] makes it, [`release`] empties it.
 pub(crate) trait AnySlot {
     /// Drops the value.
     fn empty(&mut self);
@@ -145,9 +145,10 @@ impl<T: Send + Sync + 'static> AnySlot for Slot<T> {
     }
 }
 
-/// A shared value, in an allocation that was kept if there is one. Whoever drops a handle calls [`release`] first.
+/// A shared value, in a kept allocation if there is one. Code that drops a handle must call [`release`] first.
 ///
-/// `beside` are bytes that count with the value wherever they are: the same for all values of a type.
+/// `beside` is the number of bytes outside of the slot that count together with it. It must be the same for all
+/// values of a type.
 pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Slot<T>> {
     let mut place = taken().unwrap_or_else(|| Arc::new(Slot::empty(beside)));
     let slot = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
@@ -155,18 +156,18 @@ pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Sl
     place
 }
 
-/// A place that was kept.
+/// A kept allocation of this type.
 fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
     take(TypeId::of::<P>())?.downcast().ok()
 }
 
 /// Called when a handle is dropped: if it is the last one, drops the value at once and keeps the allocation.
 ///
-/// If the last two are dropped by two threads at the same time, neither may be the last here; then the allocation is
-/// freed as that of any `Arc`.
+/// If two threads drop the last two handles at the same time, both may still see the other one here. The allocation
+/// is then freed like that of any `Arc`.
 pub(crate) fn release<P: AnySlot + ?Sized>(handle: &mut Arc<P>) {
     if Arc::strong_count(handle) > 1 {
-        return; // the usual case, for which `get_mut` takes longer to say so
+        return; // the usual case, which `get_mut` would find out more slowly
     }
     if let Some(place) = Arc::get_mut(handle) {
         place.empty();
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// A value that tells how many like it are alive.
+    /// A value whose strong count says how many of its clones are alive.
     type Alive = Arc<()>;
 
     struct Handle<T: Send + Sync + 'static>(Arc<Slot<T>>);

@@ -1,9 +1,9 @@
-//! The heap that handles take beside the elements of tensors: storages, nodes of the graph, entries of maps and headers of
-//! files, counted in the host's budget.
+//! Counts the heap memory of handles in the host's budget: storages, nodes of the graph, entries of maps and headers
+//! of files. The elements of tensors are counted elsewhere.
 //!
-//! An object counts from when its allocation is made until that is freed, so one that is used again costs nothing here. The
-//! budget is asked for [`STEP`] bytes at a time, before an operation makes a tensor ([`check`]): what one operation makes, and
-//! what infallible functions make between two operations, may be unpaid for that long.
+//! An object counts from its allocation until it is freed, so reusing an allocation costs nothing here. The budget is
+//! charged in steps of [`STEP`] bytes, before an operation makes a tensor ([`check`]). Until the next check, the
+//! budget lacks what one operation allocates, and what infallible functions allocate between two operations.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -12,17 +12,17 @@ use pagelock_memory::{HeapReservation, Holder, Result};
 
 use crate::error::Error;
 
-/// How many bytes the budget is asked for at a time.
+/// Bytes that are reserved from the budget at a time.
 const STEP: usize = 256 << 10;
 
 /// Short-lived allocations of fewer bytes are not counted.
 const MOST_UNCOUNTED: usize = 1 << 20;
 
-/// What the allocator adds to an allocation, and an `Arc` to its value.
+/// The bytes that an allocator adds to an allocation, together with those that an `Arc` adds to its value.
 pub(crate) const PER_ALLOCATION: usize = 32;
 
 // Relaxed, both: they guard no other memory.
-static LIVE: AtomicUsize = AtomicUsize::new(0); // bytes that objects take
+static LIVE: AtomicUsize = AtomicUsize::new(0); // bytes of all `CountedHeap`s
 static PAID: AtomicUsize = AtomicUsize::new(0); // bytes of `PAYMENTS`
 
 /// Reservations of [`STEP`] bytes each.
@@ -35,14 +35,14 @@ pub struct CountedHeap {
 }
 
 impl CountedHeap {
-    /// What an allocation of `len_bytes` takes.
+    /// Counts an allocation of `len_bytes`.
     pub fn new(len_bytes: usize) -> CountedHeap {
         let len_bytes = len_bytes + PER_ALLOCATION;
         LIVE.fetch_add(len_bytes, Relaxed);
         CountedHeap { len_bytes }
     }
 
-    /// The same, if the budget grants it.
+    /// Like [`new`](Self::new), but fails if the budget refuses the bytes.
     ///
     /// # Errors
     /// [`Error::WorkingMemory`].
@@ -50,7 +50,7 @@ impl CountedHeap {
         keep(op, purpose, len_bytes)
     }
 
-    /// What it takes from now on.
+    /// Counts `len_bytes` from now on, instead of the bytes before.
     pub fn set(&mut self, len_bytes: usize) {
         *self = CountedHeap::new(len_bytes);
     }
@@ -65,7 +65,7 @@ impl Drop for CountedHeap {
     }
 }
 
-/// Asks the budget for the handles that there are.
+/// Charges the budget for all bytes that are counted.
 ///
 /// # Errors
 /// The budget's refusal.
@@ -74,7 +74,7 @@ pub(crate) fn check() -> Result<()> {
     if LIVE.load(Relaxed) <= PAID.load(Relaxed) { Ok(()) } else { pay() }
 }
 
-/// The same, before a node of the graph is made.
+/// [`check`] before a node of the graph is made.
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].
@@ -82,7 +82,7 @@ pub(crate) fn check_for_node(op: &'static str) -> Result<(), Error> {
     check().map_err(|source| Error::WorkingMemory { op, purpose: "a node of the graph", source })
 }
 
-/// Counts bytes of the heap that are kept.
+/// Counts a long-lived allocation, if the budget allows it.
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].
@@ -91,7 +91,7 @@ pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) ->
     check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
 }
 
-/// Counts bytes of a short-lived allocation; `None` for so few bytes that they are not counted.
+/// Reserves the bytes of a short-lived allocation; `None` if they are too few to be counted.
 ///
 /// # Errors
 /// [`Error::WorkingMemory`].
@@ -109,7 +109,8 @@ fn pay() -> Result<()> {
     static HANDLES: LazyLock<Holder> = LazyLock::new(|| Holder::named("handles"));
     let _charged = HANDLES.enter();
     while LIVE.load(Relaxed) > PAID.load(Relaxed) {
-        // Without the lock: the budget may ask pools for what they keep, and that may be counted here.
+        // The lock is not held here: the budget may make pools free what they keep, and that may be counted by this
+        // module.
         let paid = HeapReservation::new(STEP as u64)?;
         payments().push(paid);
         PAID.fetch_add(STEP, Relaxed);
@@ -122,7 +123,7 @@ fn give_back() {
     let mut payments = match PAYMENTS.try_lock() {
         Ok(payments) => payments,
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-        Err(TryLockError::WouldBlock) => return, // whoever drops the next object does it
+        Err(TryLockError::WouldBlock) => return, // the next drop does it
     };
     while PAID.load(Relaxed) > LIVE.load(Relaxed) + STEP {
         let Some(paid) = payments.pop() else { return };

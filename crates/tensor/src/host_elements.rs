@@ -15,7 +15,7 @@ use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 use crate::transfer::readable;
 
-/// The elements of a tensor on the host, row-major, as a slice that nobody can change any more: what other crates make views of.
+/// The elements of a tensor on the host, row-major, as an immutable slice of which other crates can make views.
 ///
 /// # Examples
 /// ```
@@ -35,8 +35,8 @@ pub struct HostElements<T> {
 }
 
 impl<K: Kind> Tensor<K> {
-    /// The elements as a slice on the host, in the precision `T`; waits for a device that computes them. Without a copy if this
-    /// is the only handle to the storage, the elements lie in order, and are of type `T`; else they are copied once.
+    /// The elements as a slice on the host, in the precision `T`; waits for a device that computes them. Nothing is
+    /// copied if this is the only handle to a storage on the host, and the elements are contiguous and of type `T`.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if a copy does not fit the budget; as [`Tensor::to`] for a tensor on a device.
@@ -51,7 +51,7 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// The elements in a buffer, from which byte on, and their shape.
+/// A buffer that holds the elements, the byte at which they begin, and their shape.
 fn taken(tensor: Raw, dtype: DType) -> Result<(HostBuffer, usize, Shape)> {
     let here = readable(&tensor)?;
     drop(tensor);
@@ -81,7 +81,7 @@ impl<T: Element> Deref for HostElements<T> {
     }
 }
 
-/// Their bytes.
+/// The bytes of the elements.
 impl<T> AsRef<[u8]> for HostElements<T> {
     fn as_ref(&self) -> &[u8] {
         &self.buffer.bytes()[self.start..][..self.shape.elements() * size_of::<T>()]

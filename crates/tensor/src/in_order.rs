@@ -1,5 +1,5 @@
-//! Elementwise operations on tensors whose dimensions lie in memory in another order than their numbers, as after `permute`: they go
-//! over the elements as those of the first input lie, and lay the result alike, as PyTorch does
+//! Elementwise operations on tensors whose dimensions are in another order in memory, as after `permute`. They visit
+//! the elements in the memory order of the first input, and give the result the same order, as PyTorch does
 //! (<https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.memory_format>).
 
 use arrayvec::ArrayVec;
@@ -13,8 +13,8 @@ use crate::shape::{MAX_RANK, Shape};
 use crate::storage::Fresh;
 use crate::tensor::Raw;
 
-/// The dimensions of the result from the farthest to the nearest in memory: as in the first input that is not repeated. `None` if that
-/// is the order of their numbers.
+/// The dimensions of the result from the outermost to the innermost in memory: those of the first input whose
+/// elements are not repeated. `None` if they are in ascending order.
 pub(crate) fn order_of_result<const N: usize>(inputs: [&Raw; N], shape: &Shape) -> Option<ArrayVec<usize, MAX_RANK>> {
     if inputs.iter().any(|input| input.shape() != shape) {
         return None;
@@ -22,7 +22,8 @@ pub(crate) fn order_of_result<const N: usize>(inputs: [&Raw; N], shape: &Shape) 
     inputs.into_iter().find(|input| !input.layout.overlaps())?.layout.order()
 }
 
-/// [`on_cpu`] of an elementwise operation on inputs of which some are not contiguous, with a result in this order.
+/// [`on_cpu`] for an elementwise operation on inputs that are not all contiguous. The dimensions of the result are in
+/// the given order in memory.
 pub(crate) fn in_order<const N: usize>(
     op: &'static str,
     order: Option<&[usize]>,
@@ -48,7 +49,7 @@ mod tests {
         Tensor::from_slice(&numbers, shape)
     }
 
-    /// The strides of both results, whose elements must be equal.
+    /// The strides of `result`, whose elements must equal those of `expected`.
     fn strides(result: Result<Tensor>, expected: Result<Tensor>) -> Vec<usize> {
         let (result, expected) = (result.unwrap(), expected.unwrap());
         assert_eq!(result.shape(), expected.shape());
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(strides(part.exp(), plain.exp()), [1, 28 * 17, 17]);
         assert_eq!(strides(part.add(&plain), plain.add(&plain)), [1, 28 * 17, 17]);
         assert_eq!(strides(plain.add(&part), plain.add(&plain)), [40 * 28, 28, 1]);
-        // Dimensions of one index and of repeated elements have no order.
+        // Dimensions of size 1 and dimensions of repeated elements have no order.
         let one = turned.narrow(1, 2, 1)?;
         assert_eq!(strides(one.neg(), one.contiguous()?.neg()), [1, 30 * 50, 50]);
         let repeated = numbers(&[6, 1])?.expand([6, 5])?;

@@ -1,9 +1,10 @@
-//! What loops of kernels use of `std`, written so that it is always inlined (decision 0080).
+//! The parts of `std` that loops of kernels use, written so that they are always inlined (decision 0080).
 //!
-//! The compiler makes each function of `std` that is specialised once, in one part of this crate. Loops in other parts call it,
-//! and are not vectorized, unless parts are optimized together, which takes a fifth of the compiler's time.
+//! The compiler instantiates each generic function of `std` once, in one codegen unit of this crate. Loops in other
+//! units call it, and are not vectorized, unless the units are optimized together, which takes a fifth of the
+//! compiler's time.
 //!
-//! Unsafe: elements of slices without a check of each index, and arrays that are filled element by element.
+//! Unsafe code: access to elements of slices without bounds checks, and arrays that are filled element by element.
 
 use std::hint::assert_unchecked;
 use std::iter::{Rev, Skip, StepBy};
@@ -13,7 +14,7 @@ use std::ops::{Range, RangeFrom};
 use std::slice::{Chunks, ChunksExact, ChunksExactMut, ChunksMut, Iter, IterMut};
 use std::{array, ptr, slice};
 
-/// What [`zip`] takes: items that are counted beforehand.
+/// The operands of [`zip`]: items whose number is known beforehand.
 ///
 /// # Safety
 /// `at(i)` may be called once for each `i < count()`, in ascending order.
@@ -29,7 +30,7 @@ pub(crate) unsafe trait Items {
     unsafe fn at(&mut self, i: usize) -> Self::Item;
 }
 
-/// What becomes [`Items`].
+/// Types that can be converted to [`Items`].
 pub(crate) trait IntoItems {
     type Items: Items;
 
@@ -55,7 +56,8 @@ unsafe impl<'a, T> Items for Shared<'a, T> {
     unsafe fn at(&mut self, i: usize) -> &'a T {
         // SAFETY: `i` is less than the length of the slice.
         let element = unsafe { self.start.add(i) };
-        // SAFETY: nothing is at null. Said, because `next` gives null for none, and a loop that asks is not vectorized.
+        // SAFETY: no element is at null. The hint is there because `next` represents `None` by null, and a loop that
+        // compares with null is not vectorized.
         unsafe { assert_unchecked(!element.is_null()) };
         // SAFETY: it is an element of a slice that is borrowed for 'a.
         unsafe { &*element }
@@ -83,7 +85,7 @@ unsafe impl<'a, T> Items for Unique<'a, T> {
         let element = unsafe { self.start.add(i) };
         // SAFETY: as in `Shared`.
         unsafe { assert_unchecked(!element.is_null()) };
-        // SAFETY: it is an element of a slice that is mutably borrowed for 'a, and given once.
+        // SAFETY: it is an element of a slice that is mutably borrowed for 'a, and it is handed out once.
         unsafe { &mut *element }
     }
 }
@@ -106,7 +108,7 @@ impl<'a, T> IntoItems for &'a mut [T] {
     }
 }
 
-/// Types that have the items of another.
+/// Implements [`IntoItems`] for types that contain a slice.
 macro_rules! items_of {
     ($($of:ty, [$($parameters:tt)*], $self:ident => $slice:expr, $items:ty;)*) => {$(
         impl<'a, $($parameters)*> IntoItems for $of {
@@ -128,10 +130,10 @@ items_of! {
     &'a mut Vec<T>, [T], self => &mut self[..], Unique<'a, T>;
 }
 
-/// Items of an iterator that knows how many it has.
+/// The items of an iterator that knows its length.
 pub(crate) struct Counted<I>(I);
 
-// SAFETY: only made below, of iterators that give as many items as their `len()` says.
+// SAFETY: only made below, of iterators that give exactly as many items as their size hint says.
 unsafe impl<I: Iterator> Items for Counted<I> {
     type Item = I::Item;
 
@@ -143,7 +145,7 @@ unsafe impl<I: Iterator> Items for Counted<I> {
     #[inline(always)]
     unsafe fn at(&mut self, _: usize) -> I::Item {
         let item = self.0.next();
-        // SAFETY: there is one: this is not called more often than the iterator has items.
+        // SAFETY: there is an item: this is not called more often than the iterator has items.
         unsafe { item.unwrap_unchecked() }
     }
 }
@@ -213,7 +215,7 @@ pub(crate) struct Together<'a, T, const N: usize> {
     slices: PhantomData<&'a [T]>,
 }
 
-/// The elements at the same place of each slice, as far as all have one.
+/// The elements at the same index of each slice, up to the length of the shortest slice.
 #[inline(always)]
 pub(crate) fn together<'a, T: Copy, const N: usize>(slices: &[&'a [T]; N]) -> Together<'a, T, N> {
     let (mut len, mut n) = (usize::MAX, 0);
@@ -286,7 +288,7 @@ impl<A: Items, B: Items> Iterator for Zip<A, B> {
         Some((a, b))
     }
 
-    /// Inlined, as `std`'s own is not always, and without an option for each item.
+    /// Always inlined, unlike `std`'s own, and without an `Option` for each item.
     #[inline(always)]
     fn for_each<F: FnMut(Self::Item)>(mut self, mut f: F) {
         while self.next < self.count {
@@ -306,7 +308,7 @@ impl<A: Items, B: Items> Iterator for Zip<A, B> {
     }
 }
 
-// SAFETY: both have an item for each that is left.
+// SAFETY: both operands have an item for each one that is left.
 unsafe impl<A: Items, B: Items> Items for Zip<A, B> {
     type Item = (A::Item, B::Item);
 
@@ -317,7 +319,7 @@ unsafe impl<A: Items, B: Items> Items for Zip<A, B> {
 
     #[inline(always)]
     unsafe fn at(&mut self, i: usize) -> Self::Item {
-        // SAFETY: the caller's calls come in order, and those before `next` were made.
+        // SAFETY: the caller's calls come in order, and the items before `next` have been taken.
         let a = unsafe { self.a.at(self.next + i) };
         // SAFETY: as above.
         let b = unsafe { self.b.at(self.next + i) };
@@ -334,7 +336,8 @@ impl<A: Items, B: Items> IntoItems for Zip<A, B> {
     }
 }
 
-/// [`array::from_fn`](std::array::from_fn), and `std`'s itself for elements that a panic of `f` would have to drop.
+/// [`array::from_fn`](std::array::from_fn). Elements that must be dropped if `f` panics are left to `std`'s own
+/// function.
 #[inline(always)]
 #[cfg_attr(not(test), expect(clippy::disallowed_methods, reason = "kernels have no such elements"))]
 pub(crate) fn from_fn<T, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N] {
@@ -348,12 +351,12 @@ pub(crate) fn from_fn<T, const N: usize>(mut f: impl FnMut(usize) -> T) -> [T; N
         i += 1;
     }
     let array = ptr::from_ref(&array).cast::<[T; N]>();
-    // SAFETY: each of the `N` elements was written, and `MaybeUninit`, which drops none, is as `T` in memory.
+    // SAFETY: each of the `N` elements was written. `MaybeUninit<T>` has the layout of `T` and drops nothing.
     unsafe { array.read() }
 }
 
 pub(crate) trait Array<T, const N: usize> {
-    /// [`map`](array::map), and `std`'s itself for elements that a panic of `f` would have to drop.
+    /// [`map`](array::map). Elements that must be dropped if `f` panics are left to `std`'s own function.
     fn mapped<R>(self, f: impl FnMut(T) -> R) -> [R; N];
 }
 
@@ -367,7 +370,7 @@ impl<T, const N: usize> Array<T, N> for [T; N] {
         let array = ManuallyDrop::new(self);
         from_fn(|i| {
             let element = ptr::from_ref(&array[i]);
-            // SAFETY: `from_fn` comes to each element once, and the array does not drop it.
+            // SAFETY: `from_fn` visits each element once, and the array does not drop it.
             f(unsafe { element.read() })
         })
     }
@@ -386,7 +389,7 @@ impl<T: Copy> Slice<T> for [T] {
     fn copy_from(&mut self, from: &[T]) {
         assert!(self.len() == from.len(), "copies between slices of different lengths");
         let (n, to) = (from.len(), self.as_mut_ptr());
-        // SAFETY: both have `n` elements, and apart from each other, because one is mutably borrowed.
+        // SAFETY: both have `n` elements, and they cannot overlap, because one is mutably borrowed.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, n) };
     }
 
@@ -410,7 +413,7 @@ impl<T, const N: usize> Flat<T> for [[T; N]] {
     #[inline(always)]
     fn flattened(&self) -> &[T] {
         let (start, len) = (self.as_ptr().cast(), self.len() * N);
-        // SAFETY: the elements of arrays that follow each other follow each other.
+        // SAFETY: adjacent arrays have adjacent elements.
         unsafe { slice::from_raw_parts(start, len) }
     }
 

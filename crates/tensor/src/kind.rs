@@ -1,7 +1,8 @@
 //! Kinds of tensors: floats, integers and truth values. A tensor's kind is part of its Rust type, its precision is a value.
 //!
-//! A kind says what may be asked of a tensor: only floats have gradients, only integers are indices, only truth values are
-//! masks. So labels where floats belong do not compile. The traits are sealed: kernels exist for these kinds alone.
+//! The kind determines what a tensor can be used for: only floats have gradients, only integers are indices, only
+//! truth values are masks. So labels in the place of floats do not compile. The traits are sealed: kernels exist for
+//! these kinds alone.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,7 +30,7 @@ mod sealed {
     impl Sealed for super::Bool {}
 }
 
-/// What the elements of a tensor are: [`Float`], [`Int`] or [`Bool`].
+/// The kind of a tensor's elements: [`Float`], [`Int`] or [`Bool`].
 pub trait Kind: sealed::Sealed + Send + Sync + 'static {
     /// Its name in errors.
     const NAME: &'static str;
@@ -53,7 +54,7 @@ pub(crate) fn facts<K: Kind>() -> Facts {
 }
 
 impl Facts {
-    /// The precision that was asked for, or else the default.
+    /// The requested precision, or else the default.
     pub(crate) fn dtype(&self, op: &'static str, asked: Option<DType>) -> Result<DType> {
         match asked {
             None => Ok((self.default_dtype)()),
@@ -114,7 +115,8 @@ pub trait PlainNumber: Copy {
 
 /// A plain number beside a tensor of kind `K`: `&x * 2.0`, `&x * 2`, `&labels + 1`.
 ///
-/// The number is taken in the type that the tensor computes in (`f32` for the half types), and the result is rounded once.
+/// The number is converted to the type that the tensor computes in (`f32` for the half types), and the result is
+/// rounded once.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no number for tensors of kind `{K}`",
     note = "float tensors take floats and integers, integer tensors take integers, and bool tensors take truth values",
@@ -174,7 +176,7 @@ impl PlainNumber for usize {
 impl Number<Float> for usize {}
 impl Number<Int> for usize {}
 
-/// The precisions that new float tensors may have by default, by what `DEFAULT` holds.
+/// The precisions that float tensors can have by default; `DEFAULT` is an index into them.
 const DEFAULTS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 static DEFAULT: AtomicU8 = AtomicU8::new(0); // Relaxed: guards no other memory
 

@@ -37,34 +37,37 @@ pub(crate) fn dispatch<K: WithSimd>(kernel: K) -> K::Output {
 }
 
 fn vectorize<K: WithSimd>(kernel: K) -> K::Output {
-    // Not `Arch::dispatch`, which compiles each kernel for single numbers, too.
+    // Not `Arch::dispatch`, which also compiles a scalar version of each kernel.
     match processor::wide_vectors() {
         Some(simd) => Simd::vectorize(simd, kernel),
         None => Simd::vectorize(processor::vectors(), kernel),
     }
 }
 
-/// What an instruction set has registers for, as constants: a branch on one is compiled only where it is taken.
+/// Facts about the registers of an instruction set, as constants: only the side of a branch that is taken gets
+/// compiled.
 pub(crate) struct Registers<S>(PhantomData<S>);
 
 impl<S: Simd> Registers<S> {
-    /// Whether there are 32, not 16.
+    /// Whether there are at least 32 vector registers, rather than 16.
     pub(crate) const ARE_MANY: bool = S::REGISTER_COUNT >= 32;
 }
 
-/// Whether `M · P` sums and what feeds them fit the registers of an instruction set, as a constant.
+/// Whether `M · P` sums and their operands fit the registers of an instruction set, as a constant.
 pub(crate) struct Tiled<S, const M: usize, const P: usize>(PhantomData<S>);
 
 impl<S: Simd, const M: usize, const P: usize> Tiled<S, M, P> {
-    /// A row of `P` vectors feeds them, and a factor; with none to spare, a sum would go to memory in each step.
+    /// The operands are a row of `P` vectors and a factor. If no register were left over, a sum would be spilled in
+    /// each step.
     pub(crate) const FITS: bool = (M + 1) * P + 1 < S::REGISTER_COUNT;
 }
 
-/// How many rows a register tile has when there are `n_rows`: many, but few of the last tile empty.
+/// The number of rows of a register tile for a matrix of `n_rows`: large, but with few empty rows in the last tile.
 ///
 /// One of 8, 6, 5, 4, 2 and 1.
 pub(crate) fn tile_rows<S: Simd>(n_rows: usize) -> usize {
-    // With 16 registers, 8 rows leave room for a single column of vectors. Smaller tiles read more for each sum, and wait for sums.
+    // Pairs of rows and relative time of a row. With 16 registers, 8 rows leave only a single column of vectors.
+    // Smaller tiles load more for each sum, and expose the latency of additions.
     let sizes: &[(usize, usize)] = match Registers::<S>::ARE_MANY {
         true => &[(8, 1), (6, 1), (5, 1), (4, 1), (2, 1), (1, 1)],
         false => &[(6, 20), (5, 21), (4, 22), (2, 28), (1, 40)],
@@ -109,19 +112,19 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
     }
     /// Writes the first lanes, as many as the slice has room for.
     fn store<S: Simd>(simd: S, to: &mut [Self], vector: Self::Vector<S>);
-    /// The whole vectors of a slice; what is left over is not among them.
+    /// The slice as whole vectors, without the numbers that are left over.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
-    /// As [`Lanes::vectors`], to be written.
+    /// As [`Lanes::vectors`], but mutable.
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
     /// A mask whose first `n` lanes are all ones and whose others are zero.
     fn first<S: Simd>(simd: S, n: usize) -> Self::Vector<S>;
-    /// The lanes that the mask has, and zero in the others.
+    /// The lanes that are set in the mask, and zero in the others.
     fn keep<S: Simd>(simd: S, vector: Self::Vector<S>, mask: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes below zero; -0 and NaN stay what they are.
     fn relu<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes where `of` is at most zero; the others stay what they are, also where `of` is NaN.
     fn where_positive<S: Simd>(simd: S, vector: Self::Vector<S>, of: Self::Vector<S>) -> Self::Vector<S>;
-    /// The even ones and the odd ones of neighbors.
+    /// Splits pairs of neighbors into the first ones and the second ones.
     fn unzipped<const W: usize>(pairs: &[[Self; 2]; W]) -> [[Self; W]; 2];
 }
 
@@ -226,8 +229,8 @@ lanes!(
     unzipped_f64
 );
 
-/// Pairs as integers, whose halves are stored: the compiler makes narrowing stores of that, and of the same written with
-/// numbers a shuffle and a store for each.
+/// Reads pairs as integers and stores their halves, which the compiler turns into narrowing stores. The same code
+/// with floats becomes a shuffle and a store for each pair.
 #[inline(always)]
 fn unzipped_f32<const W: usize>(pairs: &[[f32; 2]; W]) -> [[f32; W]; 2] {
     let mut halves = [[0.0; W]; 2];
@@ -258,7 +261,7 @@ pub(crate) mod testing {
         pub(super) static FORCED: Cell<Option<Level>> = const { Cell::new(None) };
     }
 
-    /// Whether a test asks for an instruction set that is not this machine's best.
+    /// Whether a test requests an instruction set that is not this machine's best.
     pub(super) fn is_forced() -> bool {
         matches!(FORCED.get(), Some(level) if !matches!(level, Level::Best))
     }
@@ -280,7 +283,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// The instruction sets that can be tried here.
+    /// The instruction sets that can be tested here.
     pub(crate) fn levels() -> Vec<Level> {
         let mut levels = Vec::new();
         #[cfg(target_arch = "x86_64")]

@@ -19,7 +19,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Of one element, the storage's first.
+    /// A scalar: the storage's first element.
     pub(crate) const SCALAR: Layout =
         Layout { shape: Shape::SCALAR, strides: [0; MAX_RANK], offset: 0, contiguous: true };
 
@@ -40,7 +40,7 @@ impl Layout {
         Layout::in_order(shape, &[0, 2, 3, 1])
     }
 
-    /// Without gaps, the dimensions in this order from the farthest to the nearest in memory.
+    /// Without gaps. `order` lists the dimensions from the outermost to the innermost in memory.
     pub(crate) fn in_order(shape: Shape, order: &[usize]) -> Layout {
         let mut strides = [0; MAX_RANK];
         let mut step = 1;
@@ -51,14 +51,14 @@ impl Layout {
         Layout::strided(shape, strides, 0)
     }
 
-    /// The dimensions from the farthest to the nearest in memory; `None` if that is the order of their numbers, or if elements are
-    /// repeated.
+    /// The dimensions from the outermost to the innermost in memory; `None` if they are in ascending order, or if
+    /// elements are repeated.
     pub(crate) fn order(&self) -> Option<ArrayVec<usize, MAX_RANK>> {
         if self.contiguous || self.shape.elements() == 0 || self.overlaps() {
             return None;
         }
         let dims = || 0..self.shape.rank();
-        // Dimensions of one index are anywhere: in front.
+        // The position of a dimension of size 1 does not matter. They come first.
         let mut order: ArrayVec<usize, MAX_RANK> = dims().filter(|&dim| self.shape[dim] == 1).collect();
         let of_one = order.len();
         order.extend(dims().filter(|&dim| self.shape[dim] > 1));
@@ -78,7 +78,7 @@ impl Layout {
     /// Any view of a storage that has `n_elements` elements.
     ///
     /// # Errors
-    /// [`Error::Argument`] if an element would be outside, or be named twice, except by a stride of 0.
+    /// [`Error::Argument`] if an element would be outside, or if strides other than 0 may name an element twice.
     pub(crate) fn in_storage(shape: Shape, given: &[usize], offset: usize, n_elements: usize) -> Result<Layout> {
         let refused = |problem: String| {
             let fix = "check shape, strides and offset";
@@ -92,7 +92,7 @@ impl Layout {
         if shape.elements() == 0 {
             return Ok(whole); // its strides are never used
         }
-        let mut strides = whole.strides; // those of dimensions of one index are never used either
+        let mut strides = whole.strides; // those of dimensions of size 1 are never used either
         let mut end = offset;
         for (dim, &size) in shape.iter().enumerate().filter(|(_, size)| **size > 1) {
             strides[dim] = given[dim];
@@ -129,19 +129,19 @@ impl Layout {
         self.offset
     }
 
-    /// The same, in a storage that starts with the view's first element.
+    /// The same view in a storage that starts with the view's first element.
     pub(crate) fn at_start(self) -> Layout {
         Layout { offset: 0, ..self }
     }
 
-    /// Becomes another layout, from the storage's first element on.
+    /// Becomes `other`, but starts at the storage's first element.
     #[inline]
     pub(crate) fn set_from_start(&mut self, other: &Layout) {
         *self = *other;
         self.offset = 0;
     }
 
-    /// The same view, from another element of a storage on; the storage has room for it.
+    /// The same view, starting at another element of a storage, which must be large enough.
     pub(crate) fn starting_at(self, offset: usize) -> Layout {
         Layout { offset: if self.shape.elements() == 0 { 0 } else { offset }, ..self }
     }
@@ -216,7 +216,7 @@ impl Layout {
         Ok(Layout::strided(shape, strides, self.offset))
     }
 
-    /// Without a dimension of size 1.
+    /// The view without a dimension of size 1.
     pub(crate) fn remove(&self, dim: usize) -> Layout {
         let (mut shape, mut strides) = (self.shape, self.strides);
         shape.remove(dim);
@@ -224,7 +224,7 @@ impl Layout {
         Layout::strided(shape, strides, self.offset)
     }
 
-    /// With a new dimension of size 1.
+    /// The view with a new dimension of size 1.
     pub(crate) fn insert(&self, dim: usize) -> Result<Layout> {
         let (mut shape, mut strides) = (self.shape, self.strides);
         shape.insert(dim, 1)?;
@@ -233,7 +233,7 @@ impl Layout {
         Ok(Layout::strided(shape, strides, self.offset))
     }
 
-    /// Dimensions of size 1 repeated, and new ones put in front, without copying: their stride is 0.
+    /// Repeats dimensions of size 1, and adds new ones in front, without copying: their stride is 0.
     pub(crate) fn expand(&self, op: &'static str, to: &Shape) -> Result<Layout> {
         if *to == self.shape {
             return Ok(*self);
@@ -297,8 +297,8 @@ impl Layout {
     }
 }
 
-/// Whether two indices may name one element, given the size and stride of each dimension: they cannot where every stride is
-/// longer than all that the smaller strides reach.
+/// Whether two indices may name one element, given the size and stride of each dimension. They cannot if every stride
+/// exceeds the sum of the distances that the smaller strides span.
 fn meet<'a>(dims: impl Iterator<Item = (&'a usize, &'a usize)>) -> bool {
     let reaches =
         dims.filter(|(size, _)| **size > 1).map(|(&size, &stride)| (stride, (size - 1).saturating_mul(stride)));

@@ -34,58 +34,64 @@
 //!   [`Tensor::of`] chooses the precision: `Tensor::of(DType::F64).zeros([3])`.
 //! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
 //!   [`select`](Tensor::select), [`expand`](Tensor::expand) and their relatives.
-//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and results of such arithmetic: one
-//!   question mark at the end is enough.
-//! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf), [`clamp`](Tensor::clamp),
-//!   [`floor`](Tensor::floor); comparisons, also with numbers ([`gt_scalar`](Tensor::gt_scalar)), and what chooses by them:
-//!   [`where_cond`](Tensor::where_cond), [`masked_fill`](Tensor::masked_fill), [`masked_select`](Tensor::masked_select).
-//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and so on keep them. Along one
-//!   dimension: [`argmax`](Tensor::argmax), [`max_dim`](Tensor::max_dim), [`cumsum`](Tensor::cumsum), [`sort`](Tensor::sort),
-//!   [`topk`](Tensor::topk).
+//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and on results of such arithmetic, so
+//!   that one question mark at the end is enough.
+//! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf),
+//!   [`clamp`](Tensor::clamp), [`floor`](Tensor::floor); comparisons, also with numbers
+//!   ([`gt_scalar`](Tensor::gt_scalar)), and selection by a mask: [`where_cond`](Tensor::where_cond),
+//!   [`masked_fill`](Tensor::masked_fill), [`masked_select`](Tensor::masked_select).
+//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and its relatives
+//!   keep the dimensions. Along one dimension: [`argmax`](Tensor::argmax), [`max_dim`](Tensor::max_dim),
+//!   [`cumsum`](Tensor::cumsum), [`sort`](Tensor::sort), [`topk`](Tensor::topk).
 //! - **Copies** in another order or size: [`cat`](Tensor::cat), [`flip`](Tensor::flip), [`roll`](Tensor::roll), [`pad`](Tensor::pad),
 //!   [`tril`](Tensor::tril), [`gather`](Tensor::gather), [`scatter_add`](Tensor::scatter_add).
 //! - **Indexing** as in Python: [`x.i((0, 1..3))`](Tensor::i), with numbers, ranges, tensors and masks, and
 //!   [`x.put_((.., 1), &y)`](Tensor::put_); [`scatter`](Tensor::scatter), [`index_put`](Tensor::index_put) and their relatives.
-//! - **Sums of products** in letters: [`einsum`](Tensor::einsum).
+//! - **Sums of products** by Einstein notation: [`einsum`](Tensor::einsum).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
 //! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`]. Derivatives of
 //!   functions: [`func`].
-//! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs are.
-//!   [`CapturedStep`] does a training step again and again at the price of one launch.
-//! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); two precisions in one operation give the wider;
-//!   [`autocast`] chooses as PyTorch does.
+//! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs
+//!   are. [`CapturedStep`] repeats a training step with a single launch.
+//! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); an operation on two precisions gives the wider
+//!   one; [`autocast`] chooses as PyTorch does.
 //! - **Other libraries** of the process, without files: [`Dlpack`], [`AnyTensor::from_buffer`], [`HostElements`].
-//! - **Named tensors** that move, are cut and are stored together: [`TensorMap`].
+//! - **Named tensors** that are moved, sliced and stored together: [`TensorMap`].
 //! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.
-//! - **Random numbers** that replay: [`manual_seed`], [`Generator`].
+//! - **Random numbers** that can be reproduced: [`manual_seed`], [`Generator`].
 //! - **Profiles**: where time and memory go, as a table, a trace and a picture: [`profiler`].
 
 // # Reading order
-// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, what it consists of; `all_locked.rs`, how many are locked
-//    at once; `sizes.rs`, how sizes are given.
+// 1. `tensor.rs`, the handle; `shape.rs`, `layout.rs` and `storage.rs`, its parts; `all_locked.rs`, locks of several
+//    storages at once; `sizes.rs`, how sizes are given.
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
-// 4. `autograd/`: what `apply` leaves behind, and how `backward` walks it; `func/`, derivatives of functions.
-// 5. `cpu/`, the loops of which kernels are made; `inlined.rs`, what they use in the place of `std`; `parallel.rs`, how they share
-//    threads; `non_temporal.rs`, large results.
+// 4. `autograd/`: what `apply` records, and how `backward` traverses it; `func/`, derivatives of functions.
+// 5. `cpu/`, the loops of which kernels are made; `inlined.rs`, what they use instead of `std`; `parallel.rs`, how
+//    they share threads; `non_temporal.rs`, large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
-//    `autocast.rs`: how exactly.
-// 7. `free_lists.rs` and `scratch.rs`: why a training step makes no heap allocation after the first ones; `heap.rs`: what handles
-//    cost.
+//    `autocast.rs`: the precision of computations.
+// 7. `free_lists.rs` and `scratch.rs`: why only the first training steps allocate on the heap; `heap.rs`: the cost
+//    of handles.
 // 8. `profiler/`: profiles, and graphs of models.
-// 9. `map/`: named tensors that move, are cut and are stored together.
+// 9. `map/`: named tensors that are moved, sliced and stored together.
 // 10. `kind.rs`, `element.rs`: kinds and element types; `create.rs`, `random.rs`, `format.rs`: making and printing tensors.
 //
 // # Files with `unsafe`
-// `inlined.rs` (elements of slices without a check of each index), `non_temporal.rs` (stores past the caches), `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate),
-// `lanes/multiplier.rs`, `lanes/amx.rs` and `lanes/f16c.rs` (instructions that the processor was found to have), `parallel.rs` (disjoint
-// parts of a slice for several threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA
-// kernels: `cuda/code.rs`, `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels that an operation
-// has for itself: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/choose/cuda.rs`, `ops/conv2d/cuda.rs`, `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross/cuda.rs`, `ops/cross_entropy/cuda.rs`,
-// `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/histogram/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`, `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`,
-// `ops/pair_sums/mod.rs`, `ops/places/cuda.rs`, `ops/recurrent/cuda.rs`, `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/scatter/entries.rs`, `ops/scatter/sorted.rs`, `ops/search/mod.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`, `ops/sort/radix.rs`,
+// `inlined.rs` (elements of slices without bounds checks), `non_temporal.rs` (stores past the caches),
+// `dlpack/managed.rs`, `dlpack/mod.rs` and `dlpack/tests.rs` (the structs of DLPack), `map/file/mod.rs` (mapping a
+// file), `ops/matmul/cpu/large.rs` (calls of the `gemm` crate), `lanes/multiplier.rs`, `lanes/amx.rs` and
+// `lanes/f16c.rs` (instructions whose presence was checked), `parallel.rs` (disjoint parts of a slice for several
+// threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
+// `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels of
+// single operations: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/choose/cuda.rs`, `ops/conv2d/cuda.rs`,
+// `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross/cuda.rs`, `ops/cross_entropy/cuda.rs`,
+// `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/histogram/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`,
+// `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/pair_sums/mod.rs`, `ops/places/cuda.rs`, `ops/recurrent/cuda.rs`,
+// `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/scatter/entries.rs`,
+// `ops/scatter/sorted.rs`, `ops/search/mod.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`, `ops/sort/radix.rs`,
 // `ops/triangle/cuda.rs` and `random/cuda.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml

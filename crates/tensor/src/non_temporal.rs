@@ -1,10 +1,10 @@
-//! Writing past the caches, for results that are larger than these.
+//! Stores that bypass the caches, for results that are larger than these.
 //!
-//! An ordinary store first reads what it overwrites, and what it writes displaces other data. Where a result is so large
-//! that its beginning is gone from the caches before anybody reads it, both are in vain.
+//! An ordinary store first loads the cache line that it overwrites, and this line displaces other data. Both are
+//! useless for a result so large that its beginning has left the caches before it is read.
 //!
 //! Invariant: what a [`NonTemporal`] wrote is in memory, for all threads, once it is dropped.
-//! Unsafe: stores that x86 processors have for this. Others copy as usual.
+//! Unsafe code: the stores that x86 processors have for this. Other processors copy as usual.
 
 use bytemuck::NoUninit;
 
@@ -12,7 +12,8 @@ use bytemuck::NoUninit;
 use crate::inlined::Flat;
 use crate::inlined::Slice;
 
-/// Results of at least this many bytes are written past the caches: about what processors have for all cores.
+/// Results of at least this many bytes bypass the caches: about the size of the cache that all cores of a processor
+/// share.
 const LARGE_BYTES: usize = 32 << 20;
 
 /// Whether a result is so large that it should be written past the caches.
@@ -20,12 +21,12 @@ pub(crate) fn is_large<T>(out: &[T]) -> bool {
     size_of_val(out) >= LARGE_BYTES
 }
 
-/// Writes past the caches as long as it lives.
+/// Writes past the caches while it exists.
 pub(crate) struct NonTemporal {
     level: Level,
 }
 
-/// What the processor has for it.
+/// The instructions that the processor has for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Level {
     Nothing,
@@ -86,7 +87,8 @@ mod x86 {
         size_of::<T>() > 0 && size_of::<Line>().is_multiple_of(size_of::<T>())
     }
 
-    /// Whole lines past the caches, and what is before and behind them as usual. Elements fill lines.
+    /// Copies whole lines past the caches, and the elements before and behind them as usual. Lines must consist of
+    /// whole elements.
     pub(super) fn copy<T: NoUninit>(level: Level, to: &mut [T], from: &[T]) {
         let before = to.as_ptr().align_offset(size_of::<Line>()).min(to.len());
         let per_line = size_of::<Line>() / size_of::<T>();
@@ -99,8 +101,8 @@ mod x86 {
         to_last.copy_from(last);
         let lines = bytemuck::cast_slice(lines).as_chunks().0;
         match level {
-            // SAFETY: the processor has AVX-512 (`NonTemporal::new` looked), and `to_lines` is the start of as many bytes as
-            // `lines` has, aligned to lines and borrowed mutably.
+            // SAFETY: the processor has AVX-512 (`NonTemporal::new` checked), and `to_lines` has as many bytes as
+            // `lines`, is aligned to lines and borrowed mutably.
             Level::Avx512 => unsafe { lines_512(to_lines.as_mut_ptr().cast(), lines) },
             // SAFETY: the same with AVX.
             _ => unsafe { lines_256(to_lines.as_mut_ptr().cast(), lines) },

@@ -1,13 +1,14 @@
-//! How operations run: what an operation says about itself, and the one function that runs and records it.
+//! How operations run: the traits that describe an operation, and the one function that runs and records it.
 //!
-//! An operation is a value: its struct holds what is not differentiated (geometry, indices), its inputs are tensors
-//! that can have a gradient. [`Op`] says what runs, with [`CpuKernel`] on the CPU, for one computing type; [`Derivative`] says how
-//! the result is differentiated; [`View`] only changes the layout. [`apply`] and [`apply_view`] check, convert, allocate, run
-//! and record. Operations with optional inputs, and those with a kernel for one device alone, call the parts of `apply`:
-//! [`prepared`], [`on_cpu`] or [`on_cuda`], and [`record`](autograd::record).
+//! An operation is a value: its struct holds the arguments that are not differentiated (geometry, indices), its
+//! inputs are the tensors that can have a gradient. [`Op`] describes how it runs, and [`CpuKernel`] its kernel on the
+//! CPU for one computing type; [`Derivative`] describes how the result is differentiated; a [`View`] only changes the
+//! layout. [`apply`] and [`apply_view`] check, convert, allocate, run and record. Operations with optional inputs,
+//! and those with a kernel for one device alone, call the parts of `apply`: [`prepared`], [`on_cpu`] or [`on_cuda`],
+//! and [`record`](autograd::record).
 //!
-//! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`] chooses the
-//! kernel. Rust compiles kernels once for each type that elements compute in, here, and nothing of it in the crates of
+//! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`]
+//! chooses the kernel. Kernels are compiled in this crate, once for each computing type, and never in the crates of
 //! users.
 
 use arrayvec::ArrayVec;
@@ -31,17 +32,17 @@ use crate::shape::Shape;
 use crate::storage::{Fresh, FreshCuda, Locked, StorageRef, lock_order};
 use crate::tensor::{Raw, Tensor};
 
-/// Which tensors `backward` will ask for; anything else is freed as soon as the user drops it.
+/// Which tensors `backward` needs; all others are freed as soon as the user drops them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Saves {
     Nothing,
     Inputs,
     Output,
-    /// The inputs, but in place of the last one the output.
+    /// The inputs, with the output in place of the last one.
     OutputForLast,
 }
 
-/// How a kernel wants its inputs.
+/// The form in which a kernel takes its inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Inputs {
     /// With whatever strides they have.
@@ -52,15 +53,15 @@ pub(crate) enum Inputs {
     Broadcast,
 }
 
-/// What precision an operation is computed in.
+/// The precision in which an operation is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Precision {
-    /// That of the inputs, which have one.
+    /// That of the inputs, which must be the same for all.
     Same,
-    /// The wider of the inputs' ([`DType::wider`]).
+    /// The widest of the inputs' ([`DType::wider`]).
     Widest,
-    /// That which the first input computes in. The kernel takes the others as they are: each of that precision, or of the
-    /// first one's.
+    /// The computing type of the first input. The kernel takes each other input as it is: in that precision, or in
+    /// the first input's.
     Computing,
     /// As [`Same`](Self::Same); under autocast in half precision.
     HalfUnderAutocast,
@@ -74,27 +75,27 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     const NAME: &'static str;
     /// What is done to the inputs before the kernel sees them.
     const INPUTS: Inputs = Inputs::AsTheyAre;
-    /// What is done about inputs of different precision, and under autocast.
+    /// How inputs of different precision are converted, and what autocast does.
     const PRECISION: Precision = Precision::Same;
-    /// Whether each element is computed from those at its place, so that `cuda` takes an output of any strides.
+    /// Whether each element is computed from those at the same index, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
 
-    /// The result's shape, that of the first input unless said otherwise: the only place where shapes are rejected.
+    /// The result's shape, by default that of the first input. This is the only place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
         Ok(*inputs[0])
     }
 
-    /// Floating-point operations, for profiles, where that is usual to say: in products.
+    /// The number of floating-point operations, for profiles; only products count theirs.
     fn flops(&self, _: [&Shape; N]) -> u64 {
         0
     }
 
-    /// The element type of the result on a device; `usual`: that of [`CpuKernel`].
+    /// The element type of the result on a device; `usual` is that of [`CpuKernel`].
     fn cuda_dtype(&self, usual: DType) -> DType {
         usual
     }
 
-    /// What [`CpuKernel::cpu`] computes, on a device, queued on its stream: `out` is contiguous, unless
+    /// Queues what [`CpuKernel::cpu`] computes on a device's stream. `out` is contiguous, unless
     /// [`IS_ELEMENTWISE`](Self::IS_ELEMENTWISE), and holds unspecified values. The inputs are on the device.
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; N], out: CudaOut<'_>) -> Result<()>;
 }
@@ -102,15 +103,15 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
 /// How the result of an operation on `N` tensors is differentiated; inputs may be optional.
 pub(crate) trait Derivative<const N: usize>: Send + Sync + Sized + 'static {
     const SAVES: Saves = Saves::Nothing;
-    /// Whether `backward` takes the gradient of an `f32` result in half precision, too, so that nobody has to widen it.
+    /// Whether `backward` also takes the gradient of an `f32` result in half precision, which saves widening it.
     const TAKES_HALF_GRADIENTS: bool = false;
 
     /// The gradient of each input, given that of the output; `None` where there is none or none is needed
     /// ([`Saved::needs`]). Gradients of broadcast inputs may have the output's shape: they are summed down elsewhere.
     fn backward(&self, saved: &Saved<'_, N>, grad: &Tensor) -> Result<[Option<Tensor>; N]>;
 
-    /// [`backward`](Self::backward), unrecorded, if the gradient of the output is 1 and nobody needs that as a tensor; `None`
-    /// if that saves nothing.
+    /// [`backward`](Self::backward) for an output whose gradient is 1, if nobody needs that as a tensor. It is not
+    /// recorded. `None` if this saves nothing.
     fn backward_of_one(&self, _: &Saved<'_, N>) -> Option<Result<[Option<Tensor>; N]>> {
         None
     }
@@ -118,13 +119,14 @@ pub(crate) trait Derivative<const N: usize>: Send + Sync + Sized + 'static {
 
 /// How an operation is computed on the CPU, for inputs that compute in `C`: half types are widened and rounded on the way.
 pub(crate) trait CpuKernel<C: Computing, const N: usize> {
-    /// What the result computes in. If that is `C`, the result has the inputs' precision; see [`IS_WIDE`](Self::IS_WIDE).
+    /// The computing type of the result. If it is `C`, the result has the inputs' type, unless
+    /// [`IS_WIDE`](Self::IS_WIDE).
     type Out: Computing;
-    /// Whether the result is of the computing type also if the inputs are halves.
+    /// Whether the result is of the computing type even if the inputs are halves.
     const IS_WIDE: bool = false;
 
     /// Computes every element of `out`, which is contiguous and holds unspecified values.
-    /// Fails only on what shapes cannot tell, such as an index out of range.
+    /// Fails only for reasons that shapes do not show, such as an index out of range.
     fn cpu(&self, inputs: [CpuView<'_, C>; N], out: StoredMut<'_, Self::Out>) -> Result<()>;
 
     /// The precision of the result.
@@ -144,8 +146,8 @@ pub(crate) trait View: Send + Sync + Sized + 'static {
     /// The gradient of the input (of shape `input`), given that of the output.
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor>;
 
-    /// Where the elements of the result are in the input, if they are only a part of it: their gradient is added there to what
-    /// the input's gradient already is.
+    /// The layout of the result's elements in the input, if they are only a part of it. The result's gradient is then
+    /// added to that part of the input's gradient.
     fn part(&self, _input: &Layout) -> Option<Result<Layout>> {
         None
     }
@@ -186,7 +188,7 @@ macro_rules! per_type {
 }
 pub(crate) use per_type;
 
-/// How an operation moves elements on the CPU, which it knows as bits `B`. The result has the input's precision.
+/// An operation that moves elements on the CPU, as bits `B`. The result has the input's precision.
 pub(crate) trait Mover {
     /// As [`CpuKernel::cpu`].
     fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()>;
@@ -286,7 +288,8 @@ impl<O: Op<N>, const N: usize> Compute<N> for O {
     }
 }
 
-/// The inputs as the kernel took them, if that is in another form than they have, and the result, unrecorded.
+/// Runs an operation, unrecorded. Returns the inputs in the kernel's form, if that differs from theirs, and the
+/// result.
 fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Option<[Raw; N]>, Raw)> {
     let (name, form, is_elementwise) = op.properties();
     let running = profiler::op(name);
@@ -322,7 +325,7 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     Ok((prepared, out))
 }
 
-/// Runs a kernel of the CPU, unrecorded. The tensors that are there are on the host; the first one is always there.
+/// Runs a kernel of the CPU, unrecorded. Inputs are on the host and may be missing, but for the first one.
 pub(crate) fn on_cpu<const N: usize>(
     op: &'static str,
     inputs: [Option<&Raw>; N],
@@ -338,8 +341,7 @@ pub(crate) fn on_cpu<const N: usize>(
     Ok(out)
 }
 
-/// Queues a kernel on the device where the first tensor is, and all others that are there, unrecorded. A result without
-/// elements needs no kernel.
+/// Queues a kernel on the device of the inputs, unrecorded. A result without elements needs no kernel.
 pub(crate) fn on_cuda<const N: usize>(
     op: &'static str,
     cuda: &CudaDevice,
@@ -350,7 +352,7 @@ pub(crate) fn on_cuda<const N: usize>(
     on_cuda_laid(op, cuda, inputs, (Layout::contiguous(shape), dtype), kernel)
 }
 
-/// [`on_cuda`], with the elements of the result laid so, without gaps.
+/// [`on_cuda`] with a result of this layout, which has no gaps.
 pub(crate) fn on_cuda_laid<const N: usize>(
     op: &'static str,
     cuda: &CudaDevice,
@@ -368,12 +370,12 @@ pub(crate) fn on_cuda_laid<const N: usize>(
     Ok(out)
 }
 
-/// Charges the memory of a result that a gradient may be asked of, until the scope drops.
+/// Charges the memory of a result whose gradient may be requested to activations, until the scope drops.
 fn charged(inputs: &[Option<&Raw>]) -> Option<HolderScope> {
     keeps_for_gradient(inputs).then(|| Holder::ACTIVATIONS.by_default())
 }
 
-/// Whether a gradient may be asked of a result of these.
+/// Whether the gradient of a result of these inputs may be requested.
 pub(crate) fn keeps_for_gradient(inputs: &[Option<&Raw>]) -> bool {
     autograd::is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some())
 }
@@ -391,8 +393,8 @@ fn queue<const N: usize>(
     Ok(out.share())
 }
 
-/// Inputs that may be missing, as kernels of rows and images take them: on one device, in one precision, without gaps, each at
-/// its place in the graph.
+/// Inputs that may be missing, in the form that kernels of rows and images take: on one device, in one precision,
+/// without gaps, each with its node in the graph.
 pub(crate) fn prepared<const N: usize>(
     op: &'static str,
     precision: Precision,
@@ -432,7 +434,7 @@ fn in_one_precision<const N: usize>(
     Ok(Some(converted))
 }
 
-/// The precision that all inputs are to have; none if the kernel takes them as they are.
+/// The precision to which all inputs are converted; `None` if the kernel takes them as they are.
 fn common_precision(op: &'static str, precision: Precision, inputs: &[&Raw]) -> Result<Option<DType>> {
     if let Some(wanted) = autocast::wanted(precision, inputs) {
         return Ok(Some(wanted));
@@ -450,13 +452,13 @@ fn common_precision(op: &'static str, precision: Precision, inputs: &[&Raw]) -> 
     }
 }
 
-/// The precision that holds the values of all.
+/// The precision that holds the values of all inputs.
 pub(crate) fn widest(op: &'static str, inputs: &[&Raw]) -> Result<DType> {
     let first = inputs.first().map_or(DType::F32, |input| input.dtype());
     inputs.iter().try_fold(first, |wide, input| wide.wider(input.dtype()).ok_or_else(|| mixed(op, wide, input.dtype())))
 }
 
-/// All have one precision, which is returned.
+/// The one precision of all inputs; an error if they differ.
 pub(crate) fn same_precision(op: &'static str, inputs: &[&Raw]) -> Result<DType> {
     let first = inputs.first().map_or(DType::F32, |input| input.dtype());
     match inputs.iter().find(|input| input.dtype() != first) {
@@ -473,7 +475,7 @@ fn mixed(op: &'static str, left: DType, right: DType) -> Error {
 pub(crate) struct LockedInputs<'a, const N: usize> {
     inputs: [Option<&'a Raw>; N],
     locks: &'a [Option<Locked<'a>>; N],
-    first: [usize; N], // of each, the input that locked its storage
+    first: [usize; N], // for each input, the one that locked its storage
 }
 
 impl<'a, const N: usize> LockedInputs<'a, N> {
@@ -482,7 +484,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
         LockedInputs { inputs, locks, first }
     }
 
-    /// The element type of the first.
+    /// The element type of the first input.
     pub(crate) fn dtype(&self) -> DType {
         self.get(0).0.dtype()
     }
@@ -496,23 +498,23 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
         self.inputs[i].zip(locked)
     }
 
-    /// What a kernel of the CPU sees of all; they compute in `C`.
+    /// All inputs as a kernel of the CPU sees them; their computing type is `C`.
     pub(crate) fn views<C: Computing>(&self) -> [CpuView<'_, C>; N] {
         from_fn(|i| self.view(i))
     }
 
-    /// What a kernel of the CPU sees of one.
+    /// One input as a kernel of the CPU sees it.
     pub(crate) fn view<C: Computing>(&self, i: usize) -> CpuView<'_, C> {
         let (input, locked) = self.get(i);
         locked.stored(&input.layout, input.dtype())
     }
 
-    /// The elements of one without gaps, if it is there.
+    /// The elements of a contiguous input, if it is present.
     pub(crate) fn data<C: Computing>(&self, i: usize) -> Option<Stored<'_, C>> {
         self.find(i).map(|(input, locked)| locked.stored(&input.layout, input.dtype()).data)
     }
 
-    /// The bits of their elements, which have as many bytes as a `B`.
+    /// The bits of the elements of all inputs, which have the size of a `B`.
     pub(crate) fn bits<B: Pod>(&self) -> [CpuView<'_, B>; N] {
         from_fn(|i| self.bits_of(i))
     }
@@ -522,7 +524,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
         locked.bits(&input.layout)
     }
 
-    /// What a kernel of a device sees of all.
+    /// All inputs as a kernel of a device sees them.
     pub(crate) fn cuda_views(&self) -> [CudaView<'_>; N] {
         from_fn(|i| self.cuda_view(i))
     }
@@ -532,7 +534,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
         locked.cuda(&input.layout, input.dtype())
     }
 
-    /// What a kernel of a device sees of those that are there.
+    /// The inputs as a kernel of a device sees them; `None` for those that are missing.
     pub(crate) fn cuda_views_found(&self) -> [Option<CudaView<'_>>; N] {
         from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
     }
@@ -554,7 +556,7 @@ fn broadcast<const N: usize>(op: &'static str, inputs: [&Raw; N], shape: &Shape)
     stand_ins(inputs, &|input| input.broadcast_to(op, shape)).map(Some)
 }
 
-/// Inputs in another form, each at its place in the graph: gradients of broadcast ones are summed down there.
+/// The inputs in another form, each with its node in the graph, where gradients of broadcast ones are summed.
 fn stand_ins<const N: usize>(inputs: [&Raw; N], form: &dyn Fn(&Raw) -> Result<Raw>) -> Result<[Raw; N]> {
     let mut forms = inputs.mapped(Clone::clone);
     for (stand_in, input) in forms.iter_mut().zip(inputs) {
@@ -577,7 +579,7 @@ pub(crate) fn with_locked<const N: usize>(
     kernel(&LockedInputs::new(inputs, &locks, first))
 }
 
-/// For each storage, the position of the first that is the same: the one to lock.
+/// For each storage, the index of the first input that has the same one: the input that locks it.
 pub(crate) fn first_of_storage<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
     let is_same = |i: usize, j: usize| storages[i].zip(storages[j]).is_some_and(|(one, other)| one.is(other));
     from_fn(|i| (0..i).find(|&j| is_same(i, j)).unwrap_or(i))

@@ -1,12 +1,13 @@
 //! Threads: how kernels share the cores.
 //!
-//! A kernel cuts its work into tasks by the size of the problem, so that results have the same bits for any number of threads; [`run`]
-//! hands the tasks out. (The number of threads may decide only between cuts that give the same bits.) The calling thread always works too, so a call
-//! never waits for a thread to wake: it does itself whatever nobody else has taken by then.
+//! A kernel cuts its work into tasks by the size of the problem, so that results have the same bits for any number of
+//! threads; [`run`] hands the tasks out. (The number of threads may decide only between cuts that give the same
+//! bits.) The calling thread always works too, so a call never waits for a thread to wake: it runs all tasks that
+//! nobody else has taken by then.
 //!
-//! The helpers are this module's own, not rayon's: between two operations of a training step a helper is idle for
-//! some ten microseconds, and waking a rayon worker after such a gap takes longer than the operation (forking and
-//! joining two tasks of 20 µs after a gap of 20 to 1000 µs took 65 to 100 µs, one after the other takes 40).
+//! The helpers are this module's own, not rayon's. Between two operations of a training step a helper is idle for
+//! some ten microseconds, and waking a rayon worker after such a gap takes longer than the operation: forking and
+//! joining two tasks of 20 µs after a gap of 20 to 1000 µs took 65 to 100 µs, while one after the other takes 40.
 //!
 //! Read `gate.rs` next, the protocol by which helpers enter and leave a job, then `pool.rs`.
 //! Unsafe: one dereference in `pool.rs`, the slices of [`for_each_chunk_mut`] and the elements of [`Columns`].
@@ -19,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{Error, Result};
 
-/// 0 until somebody asks.
+/// 0 until it is set, or first needed.
 static NUM_THREADS: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets how many threads kernels use, the calling one included; 0 means 1. Results do not depend on it.
@@ -33,9 +34,9 @@ pub fn set_num_threads(n: usize) {
     NUM_THREADS.store(n.clamp(1, pool::MAX_THREADS), Ordering::Relaxed);
 }
 
-/// How many threads kernels use: what [`set_num_threads`] set, else `$PAGELOCK_NUM_THREADS`, else the number of cores
-/// that this process may run on. A variable that is no number of threads is an [`Error::Variable`] of whatever makes the
-/// first tensor.
+/// How many threads kernels use: the number given to [`set_num_threads`], else `$PAGELOCK_NUM_THREADS`, else the
+/// number of cores that this process may run on. If the variable is no number of threads, making the first tensor
+/// returns an [`Error::Variable`].
 pub fn num_threads() -> usize {
     // Relaxed: the number guards no other memory.
     match NUM_THREADS.load(Ordering::Relaxed) {
@@ -50,7 +51,7 @@ pub fn num_threads() -> usize {
     }
 }
 
-/// Refuses to begin with a variable that says nothing sensible, unless the program has set the number itself.
+/// Returns an error if the variable is no number of threads, unless the program has set the number itself.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     // Relaxed: the number guards no other memory.
@@ -65,7 +66,7 @@ fn threads_of_environment() -> Result<usize> {
 
 const VARIABLE: &str = "PAGELOCK_NUM_THREADS";
 
-/// As the variable says; all cores if it is not set, or empty.
+/// The number in the variable; all cores if it is not set, or empty.
 fn default_threads(wanted: Option<&str>) -> Result<usize> {
     let Some(text) = wanted.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(cores()) };
     match text.parse() {
@@ -86,8 +87,8 @@ fn cores() -> usize {
 /// are done.
 ///
 /// Runs everything on the calling thread if there is one task or one thread, inside another task, and while another
-/// thread is using the helpers. If a task panics, no new ones start, and the panic goes on in the caller when those
-/// that had started are done.
+/// thread is using the helpers. If a task panics, no new ones start, and the panic resumes in the caller once the
+/// tasks that had started are done.
 pub(crate) fn run(n_tasks: usize, task: impl Fn(usize) + Sync) {
     run_all(n_tasks, &task);
 }
@@ -104,7 +105,7 @@ pub(crate) fn for_each_chunk_mut<T: Send>(out: &mut [T], chunk_len: usize, f: im
     each_chunk(out, chunk_len, &f);
 }
 
-/// The same, compiled once for each type of elements.
+/// [`for_each_chunk_mut`], compiled once for each type of elements.
 fn each_chunk<T: Send>(out: &mut [T], chunk_len: usize, f: &(dyn Fn(usize, &mut [T]) + Sync)) {
     let whole = Shared { start: out.as_mut_ptr(), len: out.len() };
     run_all(whole.len.div_ceil(chunk_len.max(1)), &|i| {
@@ -135,8 +136,8 @@ pub(crate) fn try_for_each_chunk_mut<T: Send, E: Send>(
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-/// Calls `f(i, columns)` for every `width` columns (of the last there may be fewer) of the matrix with rows of `row_len` elements;
-/// see [`run`].
+/// Calls `f(i, columns)` for every `width` columns (the last may be fewer) of the matrix with rows of `row_len`
+/// elements; see [`run`].
 pub(crate) fn for_each_columns_mut<T: Send>(
     matrix: &mut [T],
     row_len: usize,
@@ -153,7 +154,7 @@ pub(crate) fn for_each_columns_mut<T: Send>(
     });
 }
 
-/// Neighboring columns of a matrix, which no other task has.
+/// Neighboring columns of a matrix, which no other task accesses.
 pub(crate) struct Columns<'a, T> {
     whole: &'a Shared<T>,
     first: usize,
@@ -181,7 +182,7 @@ impl<T> Columns<'_, T> {
         Some(unsafe { &mut *element })
     }
 
-    /// These columns of a row, if there is one.
+    /// These columns of a row, if the row exists.
     pub(crate) fn row_mut(&mut self, row: usize) -> Option<&mut [T]> {
         if row >= self.rows {
             return None;
@@ -198,8 +199,8 @@ struct Shared<T> {
     len: usize,
 }
 
-// SAFETY: all access is through `chunk`, whose caller answers for the parts being disjoint, and through `Columns`, which are;
-// parts move to other threads, which `T: Send` allows.
+// SAFETY: all access is through `chunk`, whose caller promises that the parts are disjoint, and through `Columns`,
+// which are disjoint. Parts move to other threads, which `T: Send` allows.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
 impl<T> Shared<T> {

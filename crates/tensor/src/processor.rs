@@ -7,7 +7,7 @@ use pulp::Arch;
 
 use crate::error::{Error, Result};
 
-/// Refuses to begin on a processor for which kernels are not compiled.
+/// Returns an error on a processor for which no kernels are compiled.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     // One relaxed load: pulp remembers what it detected.
@@ -26,13 +26,14 @@ pub(crate) fn vectors() -> pulp::x86::V3 {
     }
 }
 
-/// The one that some kernels are compiled for besides, if the processor has it: AVX-512. `--cfg avx2_alone` makes a build that does not use it, to
-/// test and to measure what other processors run.
+/// AVX-512, for which some kernels are compiled as well, if the processor has it. `--cfg avx2_alone` makes a build
+/// that does not use it, to test and to measure what other processors run.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn wide_vectors() -> Option<pulp::x86::V4> {
     match Arch::new() {
-        // Unknown to the compiler, which makes slower loops for AVX2 if it leaves out the others.
+        // `black_box` hides the condition from the compiler, which makes slower loops for AVX2 if it can drop the
+        // other ones.
         Arch::V4(_) if cfg!(avx2_alone) && std::hint::black_box(true) => None,
         Arch::V4(simd) => Some(simd),
         _ => None,
@@ -49,14 +50,14 @@ pub(crate) fn vectors() -> pulp::aarch64::Neon {
     }
 }
 
-/// Of other processors, the compiler makes vectors of the baseline.
+/// On other processors, the compiler makes vectors of the baseline.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub(crate) fn vectors() -> pulp::Scalar128b {
     pulp::Scalar128b
 }
 
-/// None of other processors.
+/// Other processors have no wide vectors.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
 pub(crate) fn wide_vectors() -> Option<pulp::Scalar128b> {

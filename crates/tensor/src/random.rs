@@ -75,13 +75,13 @@ impl Generator {
         self.position.store(position, Ordering::Relaxed);
     }
 
-    /// Where it is, to be kept in a checkpoint.
+    /// The seed and the position, for a checkpoint.
     pub fn state(&self) -> GeneratorState {
         GeneratorState { seed: self.seed(), position: self.position() }
     }
 
-    /// Goes on from the [`state`](Self::state) of a generator of the same stream: draws the numbers that came next there, on the
-    /// CPU and on GPUs.
+    /// Continues from the [`state`](Self::state) of a generator of the same stream: draws the numbers that came next
+    /// there, on the CPU and on GPUs.
     ///
     /// ```
     /// # use pagelock_tensor::{Tensor, default_generator};
@@ -155,9 +155,9 @@ impl Generator {
         u64s(seed, stream, position, out);
     }
 
-    /// Fills a slice with what `made` makes of the numbers that calls of [`below`](Self::below) would give, for `n` above 0.
+    /// Fills a slice with `made` of the numbers that calls of [`below`](Self::below) would give, for `n` above 0.
     pub(crate) fn fill_below(&self, n: u64, out: &mut [i64], made: impl Fn(u64) -> i64 + Sync) {
-        const REFUSED: u64 = u64::MAX; // what is below `n` is below this
+        const REFUSED: u64 = u64::MAX; // no number below `n` is equal to this
         let (seed, stream, least) = (self.seed(), self.stream, n.wrapping_neg() % n);
         let all: &mut [u64] = bytemuck::cast_slice_mut(out);
         let mut filled = 0;
@@ -204,11 +204,11 @@ fn u64s(seed: u64, stream: u64, position: u64, out: &mut [u64]) {
     );
 }
 
-/// Where a [`Generator`] is in its stream: all that is needed to draw the same numbers again. It is the same for the CPU and for
-/// GPUs, whose numbers are the same.
+/// The state of a [`Generator`] in its stream: all that is needed to draw the same numbers again, on the CPU and on
+/// GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GeneratorState {
-    /// What [`manual_seed`] or [`Generator::new`] was given.
+    /// The seed that [`manual_seed`] or [`Generator::new`] got.
     pub seed: u64,
     /// How many counters have been drawn.
     pub position: u64,
@@ -219,34 +219,35 @@ fn of_words(low: u32, high: u32) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Uniform in `0..n`, of 64 random bits at a time.
+/// Uniform in `0..n`, from 64 random bits at a time.
 #[inline]
 fn below(n: u64, mut next: impl FnMut() -> u64) -> u64 {
     loop {
         let wide = u128::from(next()) * u128::from(n);
         let (whole, part) = ((wide >> 64) as u64, wide as u64);
-        // The threshold is less than `n`, and dividing to find it takes longer than all else.
+        // The threshold is less than `n`. It is computed only if needed, since the division takes longer than all
+        // else.
         if part >= n || part >= n.wrapping_neg().checked_rem(n).unwrap_or(0) {
             return whole;
         }
     }
 }
 
-/// Where in a sequence the numbers of a tensor are: enough for any device to make them.
+/// The position of a tensor's numbers in a sequence, from which any device can compute them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Draw {
     seed: u64,
     stream: u64,
     position: u64,
-    /// Elements of a counter.
+    /// The number of elements that a counter gives.
     rows: usize,
-    /// Whether it is from the default generator, which a captured step goes on drawing from.
+    /// Whether it is from the default generator, from which a captured step draws again in each launch.
     is_default: bool,
 }
 
 impl Draw {
-    /// Calls `f` with the next `elements` numbers that become a tensor of `dtype`. If it fails, they are the next again,
-    /// unless another thread has drawn numbers since.
+    /// Calls `f` with the next `elements` numbers that become a tensor of `dtype`. If `f` fails, the generator goes
+    /// back to them, unless another thread has drawn numbers since.
     pub(crate) fn make<R>(
         generator: &Generator,
         elements: usize,
@@ -270,15 +271,15 @@ impl Draw {
     }
 }
 
-/// How many counters `elements` numbers need, `rows` each.
+/// The number of counters for `elements` numbers, `rows` each, in whole blocks.
 fn counters(elements: usize, rows: usize) -> u64 {
     (elements.div_ceil(rows * fill::LANES) * fill::LANES) as u64
 }
 
-/// What `N` counters from `position` on give: number `w` of counter `i` is `[w][i]`. The key is the seed.
+/// The numbers of `N` counters from `position` on: number `w` of counter `i` is `[w][i]`. The key is the seed.
 ///
-/// Lanes side by side, so that the compiler makes vector instructions of them. A word is the lower half of 64 bits, which is
-/// all that instructions multiply: what is left in the upper half need not be cleared.
+/// Lanes are side by side, so that the compiler vectorizes the loops. A word is the lower half of 64 bits. The
+/// instructions multiply lower halves only, so the upper half need not be cleared.
 #[inline(always)]
 #[expect(clippy::needless_range_loop, reason = "lanes in step become vector instructions")]
 fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4] {
@@ -313,7 +314,8 @@ fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4
 
 static DEFAULT: OnceLock<Generator> = OnceLock::new();
 
-/// What `rand` and `randn` draw from. Its seed is 0 until [`manual_seed`] says otherwise, so that programs replay.
+/// The generator that `rand` and `randn` draw from. Its seed is 0 until [`manual_seed`] sets another, so that runs
+/// can be reproduced.
 ///
 /// ```
 /// # use pagelock_tensor::{default_generator, manual_seed};
@@ -326,8 +328,8 @@ pub fn default_generator() -> &'static Generator {
 
 /// Seeds the default generator and puts it at its start.
 ///
-/// Without this its seed is 0: a program replays unless it asks not to. Threads that draw from it at the same time get
-/// different numbers from run to run; give each a [`Generator`] of its own.
+/// Without this, its seed is 0, so that runs can be reproduced. Threads that draw from it at the same time get
+/// different numbers from run to run; give each thread a [`Generator`] of its own.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, manual_seed};

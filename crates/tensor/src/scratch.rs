@@ -1,8 +1,8 @@
 //! Scratch: buffers that kernels need while they run, kept per thread from call to call.
 //!
-//! A steady training step asks for the same sizes again and again, so after the first one nothing is allocated, and
-//! threads that work on one kernel do not meet at the lock of the pool. The bytes are the host's like those of tensors:
-//! they count in its budget, which may refuse them, and the ledger shows them under the holder `scratch`.
+//! A training step needs the same sizes again and again, so nothing is allocated after the first step, and threads of
+//! one kernel do not contend for the lock of the pool. Like those of tensors, the bytes count in the host's budget,
+//! which may refuse them. The ledger shows them under the holder `scratch`.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -34,7 +34,8 @@ pub(crate) fn with<T: Pod, R>(len: usize, body: impl FnOnce(&mut [T]) -> Result<
     body(lent.of())
 }
 
-/// A buffer in use, which goes back to its thread. (Its functions are not compiled into each function that borrows one.)
+/// A buffer in use, which returns to its thread when dropped. (Its functions are not compiled into each function that
+/// uses one.)
 struct Lent {
     buffer: Option<HostBuffer>,
     len_bytes: usize,
@@ -66,7 +67,7 @@ impl Drop for Lent {
     }
 }
 
-/// Calls `body` with the numbers in the type that they compute in: themselves, or a copy.
+/// Calls `body` with the numbers in their computing type: the numbers themselves, or a copy.
 pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -> Result<R>) -> Result<R> {
     match numbers {
         Stored::Plain(numbers) => body(numbers),
@@ -77,7 +78,8 @@ pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -
     }
 }
 
-/// Calls `body` with room for as many numbers in the type that they compute in, and rounds them if it is another one.
+/// Calls `body` with a slice of the same length in the computing type. If the numbers are halves, rounds that slice
+/// to them.
 pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(&mut [C]) -> Result<R>) -> Result<R> {
     match numbers {
         StoredMut::Plain(numbers) => body(numbers),
@@ -90,7 +92,8 @@ pub(crate) fn reals_mut<C: Num, R>(numbers: StoredMut<'_, C>, body: impl FnOnce(
     }
 }
 
-/// `total` is the sum, in order, of what each task writes to the room that it is given with its number.
+/// Sets `total` to the sum of the tasks' results, in the order of tasks. Each task gets its number and a slice to
+/// write to.
 pub(crate) fn sum_of_tasks<R: Real>(
     tasks: usize,
     total: &mut [R],
@@ -114,7 +117,7 @@ pub(crate) fn add<R: Real>(to: &mut [R], numbers: &[R]) {
     zip(to, numbers).for_each(|(to, &number)| *to = *to + number);
 }
 
-/// The shortest idle buffer that is long enough, or a new one in place of the longest.
+/// The shortest idle buffer that is long enough. Otherwise allocates one, which replaces the longest idle buffer.
 fn take(len_bytes: usize) -> Result<HostBuffer> {
     let idle = with_idle(|idle| {
         let fits = |buffer: &HostBuffer| (buffer.len_bytes() < len_bytes, buffer.len_bytes().abs_diff(len_bytes));

@@ -1,4 +1,4 @@
-//! Shapes and axis arguments, and how they are checked; `sizes.rs` has how sizes come in.
+//! Shapes and axis arguments, and how they are checked; `sizes.rs` converts the sizes that users give.
 //!
 //! A [`Shape`] is at most [`MAX_RANK`] sizes, stored inline, so shapes never touch the heap.
 
@@ -46,7 +46,8 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Zero-sized dimensions are skipped, so that strides stay addressable too.
+    /// Returns an error if the elements' bytes cannot be addressed. Sizes of 0 are skipped, so that strides are
+    /// addressable too.
     pub(crate) fn check_size(&self) -> Result<()> {
         let widest_element = 8;
         let bytes = self
@@ -64,7 +65,7 @@ impl Shape {
         self.rank as usize
     }
 
-    /// The sizes as an array, of as many as the pattern names: `let [batch, channels] = shape.sizes()?`.
+    /// The sizes as an array, of as many as the pattern has names: `let [batch, channels] = shape.sizes()?`.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is another number of dimensions.
@@ -118,7 +119,7 @@ impl Shape {
         self
     }
 
-    /// This shape, which had one dimension more before, with another one at the end.
+    /// This shape with a further dimension at the end; its rank must be below [`MAX_RANK`].
     pub(crate) fn with_last(mut self, size: usize) -> Shape {
         self.sizes[self.rank()] = size;
         self.rank += 1;
@@ -179,7 +180,7 @@ pub(crate) fn resolve_dim(op: &'static str, dim: isize, n_dims: usize, shape: &S
     }
 }
 
-/// Which dimensions can be named.
+/// A hint which dimensions can be named, for errors.
 fn dims_hint(n_dims: usize) -> String {
     match n_dims {
         0 => "it is a scalar and has none; reshape it to [1] first".to_string(),
@@ -224,7 +225,7 @@ impl AxisSet {
         AxisSet(1 << dim)
     }
 
-    /// Several, each named once.
+    /// Several dimensions; an error if one is named twice.
     pub(crate) fn of(dims: &mut dyn Iterator<Item = isize>, op: &'static str, shape: &Shape) -> Result<AxisSet> {
         let mut set = 0u8;
         for dim in dims {
@@ -249,7 +250,7 @@ impl AxisSet {
     }
 }
 
-/// What can be given where axes are asked for: `..` for all, `-1` for one, `[0, 2]` for several.
+/// An argument that names dimensions: `..` for all, `-1` for one, `[0, 2]` for several.
 ///
 /// ```
 /// # use pagelock_tensor::Tensor;
@@ -268,7 +269,7 @@ pub trait Axes {
     /// The axes as a set, checked against a shape.
     ///
     /// # Errors
-    /// [`Error::Argument`] for an axis that there is not, or one that is named twice.
+    /// [`Error::Argument`] for an axis that does not exist, or that is named twice.
     fn resolve(self, op: &'static str, shape: &Shape) -> Result<AxisSet>;
 }
 

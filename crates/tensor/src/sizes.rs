@@ -1,17 +1,18 @@
-//! [`Integer`], [`IntoShape`]: how sizes are given. Any integer type will do, so that what `dims()` returns goes into `reshape`.
+//! [`Integer`], [`IntoShape`]: sizes as users give them. Any integer type will do, so that `dims()` can be passed to
+//! `reshape`.
 
 use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::shape::{AxisSet, MAX_RANK, Shape};
 
-/// An integer as a size, an index or a dimension: of any type that Rust programs count in.
+/// An integer type for sizes, indices and dimensions.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no integer",
     label = "sizes, indices and dimensions are integers",
     note = "`usize`, `isize`, `i32`, `i64`, `u32` and `u64` are; a count that is a float is converted first: `n as usize`"
 )]
 pub trait Integer: Copy {
-    /// As an index: what is beyond `isize` becomes its last number, which no tensor has.
+    /// The number as an index. One that exceeds `isize` becomes its largest number, an index that no tensor has.
     #[doc(hidden)]
     fn index(self) -> isize;
 
@@ -27,7 +28,7 @@ pub trait Integer: Copy {
     fn axes(of: &[Self], op: &'static str, shape: &Shape) -> Result<AxisSet>;
 }
 
-/// Sizes as they were given: −1 is one that is left open.
+/// Sizes as they were given, where −1 leaves a size open.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
 pub struct Sizes {
@@ -53,7 +54,7 @@ impl Sizes {
         &self.given[..self.rank]
     }
 
-    /// The shape, of which nothing is left open.
+    /// The shape, if no size is left open.
     fn shape(&self) -> Result<Shape> {
         if self.as_slice().iter().any(|&size| size < 0) {
             return Err(Error::Argument(format!(
@@ -64,7 +65,7 @@ impl Sizes {
         Shape::new(&self.given.mapped(|size| size as usize)[..self.rank])
     }
 
-    /// For `expand`: −1 is the size that a dimension has.
+    /// The shape for `expand`, where −1 keeps the size of a dimension.
     pub(crate) fn expanding(mut self, from: &Shape) -> Result<Shape> {
         let kept = self.rank.saturating_sub(from.rank());
         for (dim, &size) in from.iter().enumerate() {
@@ -76,9 +77,9 @@ impl Sizes {
     }
 }
 
-/// What can be given where a shape is asked for: `5`, `[2, 3]`, `(batch, 3)`, `x.dims()`, `x.shape()`, or `()` for a scalar. The
-/// sizes are integers of any type; `reshape`, `view` and `expand` also take −1. Literals alone are `i32`, so sizes from 2³¹ on are
-/// written with a type: `[1_usize << 31]`.
+/// An argument that is a shape: `5`, `[2, 3]`, `(batch, 3)`, `x.dims()`, `x.shape()`, or `()` for a scalar. The sizes
+/// are integers of any type; `reshape`, `view` and `expand` also take −1. Literals without a type are `i32`, so sizes
+/// from 2³¹ on are written with a type: `[1_usize << 31]`.
 ///
 /// ```
 /// # use pagelock_tensor::Tensor;

@@ -3,9 +3,9 @@
 //! Views share a storage, in-place operations write it under its lock, and every write makes a new version, so that
 //! `backward` can tell whether a tensor that it saved is still the one it saved.
 //!
-//! Invariant: no code of a user ever runs while a lock is held, no thread takes the same lock twice, and several locks
-//! are taken in the order of [`lock_order`], so threads never wait for each other in a circle. A device works after the
-//! lock is given back; what uses the same memory later is queued behind it, or waits.
+//! Invariant: no code of a user ever runs while a lock is held, no thread takes the same lock twice, and several
+//! locks are taken in the order of [`lock_order`], so threads cannot deadlock. A device works after the lock is
+//! released; later uses of the same memory are queued behind that work, or wait for it.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
@@ -31,8 +31,9 @@ use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::{Raw, by_bits, by_dtype};
 
-/// A handle to a storage, counted like an `Arc`: the last one that is dropped gives the bytes back to their pool. What is asked
-/// of many handles in a row is kept in the handle itself: fetching each storage from memory takes longer.
+/// A handle to a storage, counted like an `Arc`: dropping the last one returns the bytes to their pool. Facts that
+/// are read of many handles in a row are kept in the handle itself, since fetching each storage from memory takes
+/// longer.
 #[derive(Clone)]
 pub(crate) struct StorageRef {
     handle: Handle,
@@ -54,7 +55,7 @@ struct OnDevice {
 impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
         let is_on_host = device.is_cpu();
-        // There is a tensor for each storage, wherever the program keeps it.
+        // Each storage counts together with one tensor, wherever the program keeps that.
         let place = free_lists::share(OnDevice { storage: Storage::new(memory), device }, size_of::<Raw>());
         StorageRef { handle: Handle::Own { place, is_on_host, dtype } }
     }
@@ -102,8 +103,8 @@ impl StorageRef {
         Ok(StorageRef::new(old, self.dtype(), self.device().clone()))
     }
 
-    /// A storage of the first `bytes`, and one of the others; this one is empty then. None, and nothing has changed, if there may
-    /// be another handle, or if it is not on a device.
+    /// Splits the storage into one of the first `bytes` and one of the others, and leaves this one empty. `None`,
+    /// without a change, if there may be another handle, or if the storage is not on a device.
     pub(crate) fn split_at(&self, bytes: usize) -> Result<Option<[StorageRef; 2]>> {
         let Device::Cuda(cuda) = self.device() else { return Ok(None) };
         if !self.is_unique() {
@@ -176,7 +177,7 @@ pub(crate) struct UploadedBlock {
 }
 
 impl UploadedBlock {
-    /// Of `len` parts.
+    /// A block of `len` parts.
     pub(crate) fn new(parts: Parts<u8>, len: usize, device: &Device) -> Arc<UploadedBlock> {
         let storages = (0..len).map(|_| OnceLock::new()).collect();
         let counted = CountedHeap::new(len * (size_of::<OnceLock<Box<Storage>>>() + size_of::<Storage>()));
@@ -220,7 +221,7 @@ impl Storage {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Makes a new version, of what a device was just asked to write.
+    /// Makes a new version, when a write has been queued on a device.
     pub(crate) fn note_write(&self) {
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -231,7 +232,7 @@ impl Storage {
         Locked(self.memory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at the lock, so that the processor fetches it: many at once, while locking waits for one after another.
+    /// Prefetches the lock: the processor fetches many at once, while locking waits for one after another.
     #[inline]
     pub(crate) fn fetch(&self) {
         black_box(self.memory.is_poisoned());
@@ -255,7 +256,7 @@ impl Storage {
     }
 }
 
-/// Whether it holds no floats, and where it is.
+/// Whether a storage holds no floats, and its address.
 pub(crate) type LockPlace = (bool, *const Storage);
 
 /// The order in which a thread locks several storages: by [`StorageRef::lock_place`], equal ones next to each other.
@@ -266,7 +267,7 @@ pub(crate) fn lock_order<const N: usize>(storages: [Option<&StorageRef>; N]) -> 
     order.mapped(|(_, i)| i)
 }
 
-/// The same for any number of storages: each with its place among them. (One sort is compiled for all who lock several.)
+/// [`lock_order`] for any number of storages, each with its index. (One compiled sort serves all callers.)
 pub(crate) fn sort_by_place(order: &mut [(LockPlace, usize)]) {
     order.sort_unstable();
 }
@@ -292,13 +293,13 @@ impl Locked<'_> {
         }
     }
 
-    /// What a kernel of the CPU sees of a tensor of `T`.
+    /// A tensor of elements `T`, as a kernel of the CPU sees it.
     pub(crate) fn cpu<'a, T: Element>(&'a self, layout: &'a Layout) -> CpuView<'a, T> {
         let data = T::slice(self.span(layout, size_of::<T>())).into();
         CpuView { data, shape: layout.shape(), strides: layout.strides() }
     }
 
-    /// The same of a tensor of `dtype`, which computes in `C`.
+    /// A tensor of `dtype`, whose computing type is `C`, as a kernel of the CPU sees it.
     pub(crate) fn stored<'a, C: Computing>(&'a self, layout: &'a Layout, dtype: DType) -> CpuView<'a, C> {
         let bytes = self.span(layout, dtype.size());
         let data = match Half::of(dtype) {
@@ -308,7 +309,7 @@ impl Locked<'_> {
         CpuView { data, shape: layout.shape(), strides: layout.strides() }
     }
 
-    /// The bits of elements, which have as many bytes as a `B`.
+    /// The bits of a tensor's elements, which have the size of a `B`.
     pub(crate) fn bits<'a, B: Pod>(&'a self, layout: &'a Layout) -> CpuView<'a, B> {
         let data = Stored::Plain(bytemuck::cast_slice(self.span(layout, size_of::<B>())));
         CpuView { data, shape: layout.shape(), strides: layout.strides() }
@@ -320,7 +321,7 @@ impl Locked<'_> {
         &buffer.bytes()[layout.offset() * size..][..layout.span() * size]
     }
 
-    /// What a kernel of the device sees of a tensor.
+    /// A tensor as a kernel of the device sees it.
     pub(crate) fn cuda<'a>(&'a self, layout: &'a Layout, dtype: DType) -> CudaView<'a> {
         match &*self.0 {
             Memory::Cuda(buffer) => CudaView::new(buffer.view(), layout, dtype),
@@ -352,12 +353,12 @@ pub(crate) struct Reading<'a, T> {
 }
 
 impl<'a, T: Element> Reading<'a, T> {
-    /// Of a storage that is on the host; its elements are `T`.
+    /// Takes the lock of a storage that is on the host; its elements are `T`.
     pub(crate) fn new(locked: Locked<'a>) -> Reading<'a, T> {
         Reading { locked, element: PhantomData }
     }
 
-    /// What a kernel sees of a tensor.
+    /// A tensor as a kernel sees it.
     pub(crate) fn view<'b>(&'b self, layout: &'b Layout) -> CpuView<'b, T> {
         self.locked.cpu(layout)
     }
@@ -379,7 +380,7 @@ impl LockedMut<'_> {
         Ok(&mut bytes[layout.offset() * size..][..layout.span() * size])
     }
 
-    /// What a kernel of the device changes of a tensor.
+    /// A tensor that a kernel of the device changes.
     pub(crate) fn cuda<'a>(&'a mut self, layout: &'a Layout, dtype: DType) -> CudaOut<'a> {
         match &mut *self.0 {
             Memory::Cuda(buffer) => CudaOut::new(buffer.view_mut(), layout, dtype),
@@ -396,7 +397,7 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// Room for a contiguous tensor; its elements have unspecified values.
+    /// Allocates a contiguous tensor, whose elements have unspecified values.
     pub(crate) fn allocate(op: &'static str, shape: Shape, dtype: DType) -> Result<Fresh> {
         crate::parallel::check()?;
         crate::processor::check()?;
@@ -408,7 +409,7 @@ impl Fresh {
         Ok(Fresh { memory, shape, dtype })
     }
 
-    /// All of them, to be written; `T` is the element type.
+    /// All elements, to be written; `T` is their type.
     pub(crate) fn elements<T: Element>(&mut self) -> &mut [T] {
         debug_assert_eq!(self.dtype, T::DTYPE);
         if self.dtype == DType::Bool {
@@ -417,19 +418,19 @@ impl Fresh {
         T::slice_mut(self.bytes())
     }
 
-    /// All of them, which compute in `C`.
+    /// All elements, to be written; their computing type is `C`.
     pub(crate) fn stored<C: Computing>(&mut self) -> StoredMut<'_, C> {
         let dtype = self.dtype;
         StoredMut::of_bytes(self.bytes(), dtype)
     }
 
-    /// Sets all of them to the value.
+    /// Sets all elements to the value.
     pub(crate) fn fill<T: Element>(&mut self, value: T) {
         let value = [value];
         by_bits!(T::DTYPE, B => cpu::fill(self.bits::<B>(), bytemuck::cast_slice(&value)[0]));
     }
 
-    /// Their bits; they have as many bytes as a `B`.
+    /// The bits of all elements, which have the size of a `B`.
     pub(crate) fn bits<B: Pod>(&mut self) -> &mut [B] {
         bytemuck::cast_slice_mut(self.bytes())
     }
@@ -438,7 +439,7 @@ impl Fresh {
         self.memory.bytes_mut().unwrap_or_else(|error| unreachable!("host memory is writable: {error}"))
     }
 
-    /// Filled with the numbers of type `from` in these bytes, of which there are as many.
+    /// Sets all elements to the converted numbers of type `from` in `numbers`, of which there are as many.
     pub(crate) fn converted(mut self, from: DType, numbers: &[u8]) -> Fresh {
         by_dtype!(from, S => by_dtype!(self.dtype, T => {
             self.elements::<T>().iter_mut().zip(S::slice(numbers)).for_each(|(out, number)| *out = number.cast());
@@ -472,7 +473,7 @@ pub(crate) struct FreshCuda<'d> {
 }
 
 impl<'d> FreshCuda<'d> {
-    /// Room for a contiguous tensor on `device`, which is `cuda`; its elements have unspecified values.
+    /// Allocates a contiguous tensor on `device`, which is `cuda`; its elements have unspecified values.
     pub(crate) fn allocate(
         op: &'static str,
         shape: Shape,
@@ -483,13 +484,13 @@ impl<'d> FreshCuda<'d> {
         Self::allocate_on(&cuda.stream(), op, shape, dtype, device)
     }
 
-    /// The same elements, laid otherwise without gaps.
+    /// The same tensor in another layout without gaps.
     pub(crate) fn laid(self, layout: Layout) -> FreshCuda<'d> {
         debug_assert!(layout.shape() == self.layout.shape() && layout.is_dense() && layout.offset() == 0);
         FreshCuda { layout, ..self }
     }
 
-    /// The same, for work on `stream` of that device.
+    /// As [`allocate`](Self::allocate), for work on `stream` of the device.
     pub(crate) fn allocate_on(
         stream: &Stream,
         op: &'static str,
@@ -506,12 +507,12 @@ impl<'d> FreshCuda<'d> {
         Ok(FreshCuda { memory, layout: Layout::contiguous(shape), dtype, device })
     }
 
-    /// All of it, to be written.
+    /// The whole tensor, to be written.
     pub(crate) fn out(&mut self) -> CudaOut<'_> {
         CudaOut::new(self.memory.view_mut(), &self.layout, self.dtype)
     }
 
-    /// A part of it, to be written.
+    /// A part of the tensor, to be written.
     pub(crate) fn window<'a>(&'a mut self, layout: &'a Layout) -> CudaOut<'a> {
         CudaOut::new(self.memory.view_mut(), layout, self.dtype)
     }

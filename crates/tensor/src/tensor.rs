@@ -42,7 +42,7 @@ pub struct Tensor<K = Float> {
 pub struct Raw {
     pub(crate) storage: StorageRef,
     pub(crate) layout: Layout,
-    /// What made this tensor, if its gradient is wanted.
+    /// The node that made this tensor, if its gradient is wanted.
     pub(crate) node: Option<NodeRef>,
 }
 
@@ -64,7 +64,7 @@ impl Raw {
         self.layout.is_contiguous()
     }
 
-    /// Expanded to a shape, outside the graph.
+    /// This tensor expanded to a shape, outside the graph.
     pub(crate) fn broadcast_to(&self, op: &'static str, shape: &Shape) -> Result<Raw> {
         Ok(self.with_layout(self.layout.expand(op, shape)?))
     }
@@ -74,7 +74,7 @@ impl Raw {
         Raw { storage: self.storage.clone(), layout, node: None }
     }
 
-    /// Outside the graph.
+    /// The same tensor outside the graph, without a node.
     pub(crate) fn without_node(&self) -> Raw {
         self.with_layout(self.layout)
     }
@@ -86,19 +86,19 @@ impl Raw {
         Tensor { raw: self, kind: PhantomData }
     }
 
-    /// As a tensor of kind `K`, which it need not be: for what only passes it on, to kernels that know its type.
+    /// As a tensor of kind `K`, which it need not be: for code that only passes it on to kernels that know its type.
     #[inline]
     pub(crate) fn passed_as<K: Kind>(self) -> Tensor<K> {
         Tensor { raw: self, kind: PhantomData }
     }
 
-    /// Locked for reading on the host; an error if it is elsewhere. `T` is the element type.
+    /// Locks the storage for reading on the host; an error if it is elsewhere. `T` is the element type.
     pub(crate) fn read<T: Element>(&self, op: &'static str) -> Result<Reading<'_, T>> {
         debug_assert_eq!(self.dtype(), T::DTYPE);
         Ok(Reading::new(self.host(op)?))
     }
 
-    /// The same, of any element type.
+    /// [`read`](Self::read) for any element type.
     pub(crate) fn host(&self, op: &'static str) -> Result<Locked<'_>> {
         let locked = self.storage.lock();
         match locked.host() {
@@ -137,19 +137,19 @@ impl Raw {
         Ok(out)
     }
 
-    /// On the host, in that precision; waits for a device that computes it.
+    /// This tensor on the host, in precision `dtype`; waits for a device that computes it.
     fn here(&self, dtype: DType) -> Result<Raw> {
         let here = transfer::readable(self)?;
         if here.dtype() == dtype { Ok(here) } else { no_grad(|| cast(&here, dtype)) }
     }
 
-    /// [`Tensor::copy_to_slice`]; takes memory only where elements are converted.
+    /// [`Tensor::copy_to_slice`]; allocates only to convert elements, or to copy them from a device.
     fn copy_to_slice<T: Element>(&self, op: &'static str, out: &mut [T]) -> Result<()> {
         T::copy_out(&self.here(T::DTYPE)?, op, out)
     }
 }
 
-/// `$body` with the type `$T` that elements of `$dtype` are.
+/// `$body` with `$T` for the type of elements of `$dtype`.
 macro_rules! by_dtype {
     ($dtype:expr, $T:ident => $body:expr) => {
         $crate::tensor::by_dtype!($dtype, $T => $body;
@@ -166,7 +166,7 @@ macro_rules! by_dtype {
 }
 pub(crate) use by_dtype;
 
-/// `$body` with the kind `$K` of tensors that hold elements of `$dtype`.
+/// `$body` with `$K` for the kind of tensors that hold elements of `$dtype`.
 macro_rules! by_kind {
     ($dtype:expr, $K:ident => $body:expr) => {
         match $dtype {
@@ -187,7 +187,7 @@ macro_rules! by_kind {
 }
 pub(crate) use by_kind;
 
-/// `$body` with the type `$B` of bits that elements of `$dtype` have.
+/// `$body` with `$B` for the type of the bits of elements of `$dtype`.
 macro_rules! by_bits {
     ($dtype:expr, $B:ident => $body:expr) => {
         match $dtype.size() {
@@ -212,7 +212,7 @@ macro_rules! by_bits {
 }
 pub(crate) use by_bits;
 
-/// `$body` with the type `$C` that elements of `$dtype` compute in; truth values are bytes.
+/// `$body` with `$C` for the computing type of `$dtype`; truth values are bytes.
 macro_rules! by_computing {
     ($dtype:expr, $C:ident => $body:expr) => {
         match $dtype.computing() {
@@ -223,7 +223,7 @@ macro_rules! by_computing {
 }
 pub(crate) use by_computing;
 
-/// [`by_computing!`] for what is known to be numbers.
+/// [`by_computing!`] for types that are known to be numbers.
 macro_rules! by_num {
     ($dtype:expr, $C:ident => $body:expr) => {
         match $dtype.computing() {
@@ -236,7 +236,7 @@ macro_rules! by_num {
 }
 pub(crate) use by_num;
 
-/// [`by_computing!`] for what is known to be floats.
+/// [`by_computing!`] for types that are known to be floats.
 macro_rules! by_real {
     ($dtype:expr, $C:ident => $body:expr) => {
         match $dtype.computing() {
@@ -282,10 +282,10 @@ impl<K: Kind> Tensor<K> {
         self
     }
 
-    /// Tensors that are laid out as these, each from the start of one storage of a block on, outside the graph.
+    /// Tensors with the layouts of `like`, each at the start of its own storage in a block, outside the graph.
     pub(crate) fn all_laid_in(block: &Arc<UploadedBlock>, like: &[&Raw]) -> Vec<Tensor<K>> {
-        // Layouts are long: they are copied to where they stay, which takes half as long as moving tensors there. Handles are
-        // counted before: an atomic waits for everything that was written before it.
+        // Layouts are large: they are copied to their final place, which takes half as long as moving tensors there.
+        // Handles are counted before that, since an atomic operation waits for all earlier writes.
         let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };
         let mut all: Vec<_> = block.all(like).into_iter().map(scalar).collect();
         all.iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
@@ -330,7 +330,8 @@ impl<K: Kind> Tensor<K> {
         self.shape()
     }
 
-    /// The sizes of the dimensions, as many as the pattern names: PyTorch's `batch, channels, height, width = x.shape`.
+    /// The sizes of the dimensions, as many as the pattern has names: PyTorch's
+    /// `batch, channels, height, width = x.shape`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -463,8 +464,8 @@ impl<K: Kind> Tensor<K> {
         self.raw.copy_to_slice("copy_to_slice", out)
     }
 
-    /// The one element of a tensor that holds one, converted if it is of another precision than `T`; waits for a device
-    /// that computes it.
+    /// The element of a tensor that holds only one, converted if it is of another precision than `T`; waits for a
+    /// device that computes it.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -495,8 +496,8 @@ impl<K: Kind> Tensor<K> {
         self.raw.deep_copy(op).map(Raw::typed)
     }
 
-    /// The first `n` elements of a vector that an operation just made, and the others. On a device each part gets a storage
-    /// of its own, so that neither has to be copied to be changed.
+    /// Splits a vector that an operation just made into its first `n` elements and the others. On a device each part
+    /// gets a storage of its own, so that neither has to be copied to be changed.
     pub(crate) fn split_behind(self, n: usize) -> Result<[Tensor<K>; 2]> {
         let rest = self.len() - n;
         let Some([left, right]) = self.storage().split_at(n * self.dtype().size())? else {

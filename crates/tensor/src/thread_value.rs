@@ -1,9 +1,9 @@
-//! A value of a thread that is another one while a function runs.
+//! A thread-local value that is replaced while a function runs.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-/// Runs `f` with `cell` set to `value`; then, also when `f` unwinds, it is what it was before.
+/// Runs `f` with `cell` set to `value`, and restores the value before, also when `f` unwinds.
 pub(crate) fn with_value<T: Copy, R>(cell: &'static LocalKey<Cell<T>>, value: T, f: impl FnOnce() -> R) -> R {
     let _restore = Restore { cell, before: cell.replace(value) };
     f()

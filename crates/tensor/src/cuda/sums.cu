@@ -1,16 +1,18 @@
-// Sums over the threads of a warp or of a block. The order depends on the number of threads alone: same bits in every run.
+// Sums over the threads of a warp or of a block. The order of additions depends only on the number of threads, so
+// every run gives the same bits.
 
 #define EVERYONE 0xffffffffu
 #define WARP 32
 
-// a · b + c, rounded once where the type has that.
+// a · b + c, with a single rounding where the type has a fused multiply-add.
 INLINE f32 multiply_add(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
 INLINE f64 multiply_add(f64 a, f64 b, f64 c) { return __fma_rn(a, b, c); }
 template <typename Type> INLINE Type multiply_add(Type a, Type b, Type c) { return plus(Type(times(a, b)), c); }
 
 INLINE R from_lane(R x, u32 other) { return R(__shfl_xor_sync(EVERYONE, x, other)); }
 
-// The sum over groups of `lanes` neighbors (a power of two, at most a warp), which all get it.
+// The sum over each group of `lanes` neighboring lanes (a power of two, at most a warp). Every lane of the group gets
+// it.
 INLINE R sum_of_lanes(R x, u32 lanes) {
     for (u32 other = lanes / 2; other > 0; other /= 2) x = plus(x, from_lane(x, other));
     return x;
@@ -40,13 +42,13 @@ template <int COUNT, int STEP = 1> INLINE R sums_of_values(R* x, u32 lane) {
         return sums_of_values<COUNT / 2, 2 * STEP>(x, lane);
     }
 }
-// The low bits in reverse order.
+// The number made of the lane's lowest log2(COUNT) bits in reverse order.
 template <int COUNT> INLINE u32 value_of_lane(u32 lane) { return COUNT == 1 ? 0 : __brev(lane % COUNT) / (0x80000000u / COUNT * 2); }
 
-// The sums of COUNT values over all threads of a block, which is a row of whole warps: `sums` gets them, for all threads
-// to read.
+// The sums of COUNT values over all threads of a one-dimensional block of whole warps. They are written to `sums`, in
+// shared memory, where all threads may read them.
 template <int COUNT> INLINE void sums_of_block(R (&x)[COUNT], R (&sums)[COUNT]) {
-    constexpr int REST = COUNT % WARP; // a power of two, or none
+    constexpr int REST = COUNT % WARP; // 0 or a power of two
     __shared__ R parts[WARP][COUNT];
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     #pragma unroll

@@ -1,4 +1,4 @@
-//! Kernels that only huge tensors use, and what all kernels begin with.
+//! Tests of kernels that only huge tensors use, and of how all kernels begin.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ fn kernels_for_huge_tensors_compile() {
     }
 }
 
-/// A kernel that begins is started before the one in front of it has ended; what it did before it waits would race.
+/// A kernel that calls `begin` may start before the previous kernel has ended, so anything that it did before `begin`
+/// would race.
 #[test]
 fn kernels_that_begin_do_so_first() {
     let mut begun = 0;

@@ -1,4 +1,4 @@
-//! What a kernel reads and writes: device memory, and how a tensor's elements lie in it.
+//! Views of tensors in device memory, which kernels read and write.
 
 use pagelock_cuda::{Argument, DeviceView, DeviceViewMut};
 
@@ -27,7 +27,7 @@ macro_rules! view {
     ($View:ident, $Bytes:ident) => {
         #[allow(dead_code, reason = "both kinds of view have the same")]
         impl<'a> $View<'a> {
-            /// A tensor in a storage of which `bytes` are all.
+            /// A tensor with this layout in a storage whose whole memory is `bytes`.
             pub(crate) fn new(bytes: $Bytes<'a, u8>, layout: &'a Layout, dtype: DType) -> $View<'a> {
                 let [start, len] = [layout.offset(), layout.span()].mapped(|elements| elements * dtype.size());
                 let bytes = bytes.slice(start..start + len);
@@ -35,7 +35,7 @@ macro_rules! view {
                 $View { bytes, layout, dtype }
             }
 
-            /// How the elements lie.
+            /// The tensor's shape, strides and offset.
             pub(crate) fn layout(&self) -> &'a Layout {
                 self.layout
             }
@@ -73,7 +73,7 @@ view!(CudaView, DeviceView);
 view!(CudaOut, DeviceViewMut);
 
 impl<'a> CudaView<'a> {
-    /// The same memory by another layout of this tensor: permuted or expanded.
+    /// The same memory with another layout of this tensor, permuted or expanded.
     pub(crate) fn with_layout<'b>(&self, layout: &'b Layout) -> CudaView<'b>
     where
         'a: 'b,
@@ -109,7 +109,7 @@ impl<'a> CudaOut<'a> {
         CudaOut { bytes: self.bytes.reborrow(), layout: self.layout, dtype: self.dtype }
     }
 
-    /// Some of the elements; `layout` is that of a part of this tensor, which is contiguous.
+    /// A part of this tensor, which must be contiguous. `layout` is the part's layout within it.
     pub(crate) fn window<'b>(&'b mut self, layout: &'b Layout) -> CudaOut<'b> {
         debug_assert!(self.is_contiguous());
         CudaOut::new(self.bytes.reborrow(), layout, self.dtype)

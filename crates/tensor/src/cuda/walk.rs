@@ -1,14 +1,16 @@
-//! Shapes and strides as kernels take them: few dimensions, the innermost first, passed by value.
+//! Shapes and strides in the form that kernels take: as few dimensions as possible, the innermost first, passed by
+//! value.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::inlined::{Array, from_fn};
 use crate::shape::MAX_RANK;
 
-/// Most tensors that are walked together: the output and three inputs.
+/// The largest number of tensors that a kernel indexes together: the output and three inputs.
 pub(crate) const MAX_OPERANDS: usize = 4;
 
-/// The dimensions of tensors of one shape, the innermost first, those merged that lie in memory like one in all tensors.
+/// The dimensions of tensors of one shape, the innermost first. Neighboring dimensions are merged if every tensor can
+/// address them with a single stride.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dims {
     rank: usize,
@@ -17,13 +19,13 @@ pub(crate) struct Dims {
 }
 
 impl Dims {
-    /// Of a shape, and the strides of each tensor.
+    /// The merged dimensions of `shape`, given the strides of each tensor.
     #[cfg(test)]
     fn merged(shape: &[usize], strides: &[&[usize]]) -> Dims {
         Dims::in_order(shape, strides, |_| true)
     }
 
-    /// Of those dimensions of a shape for which `is_wanted`, in their order.
+    /// The dimensions of `shape` for which `is_wanted` holds, in the order of the shape.
     pub(crate) fn in_order(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
         let mut dims = Dims::NONE;
         for dim in (0..shape.len()).rev().filter(|&dim| shape[dim] != 1 && is_wanted(dim)) {
@@ -32,8 +34,8 @@ impl Dims {
         dims
     }
 
-    /// The same, in the order in which they lie in the memory of the first tensor: where any order will do, threads that
-    /// are neighbors then use neighbors in memory.
+    /// Like [`in_order`](Self::in_order), but in the order of the first tensor's memory. Where any order will do,
+    /// neighboring threads then access neighboring elements.
     pub(crate) fn by_stride(shape: &[usize], strides: &[&[usize]], is_wanted: impl Fn(usize) -> bool) -> Dims {
         let mut order: [usize; MAX_RANK] = from_fn(|i| MAX_RANK - 1 - i);
         let order = &mut order[MAX_RANK - shape.len()..];
@@ -70,7 +72,7 @@ impl Dims {
         &self.sizes[..self.rank]
     }
 
-    /// Strides of all tensors, for each dimension.
+    /// The strides of all tensors, for each dimension.
     pub(crate) fn strides(&self) -> &[[usize; MAX_OPERANDS]] {
         &self.strides[..self.rank]
     }
@@ -80,14 +82,15 @@ impl Dims {
         (self.sizes[0], self.strides[0])
     }
 
-    /// The same elements, `pack` neighbors of the innermost dimension at a time; that must divide it.
+    /// The same elements in packs of `pack` neighbors along the innermost dimension, whose size must be a multiple of
+    /// `pack`.
     pub(crate) fn in_packs(mut self, pack: usize) -> Dims {
         self.sizes[0] /= pack;
         self.strides[0] = self.strides[0].mapped(|step| step * pack);
         self
     }
 
-    /// Without two of the dimensions.
+    /// The dimensions without the two at the indices `gone`.
     pub(crate) fn without(&self, gone: [usize; 2]) -> Dims {
         let mut dims = Dims::NONE;
         for dim in (0..self.rank).filter(|dim| !gone.contains(dim)) {
@@ -96,7 +99,7 @@ impl Dims {
         dims
     }
 
-    /// For kernels with 32-bit positions, if those reach all elements.
+    /// The form for kernels with 32-bit positions; `None` if these do not reach all elements.
     pub(crate) fn walk(&self) -> Option<Walk> {
         const LIMIT: usize = 1 << 31;
         let reach = |k: usize| -> usize {
@@ -116,7 +119,7 @@ impl Dims {
         Some(walk)
     }
 
-    /// For kernels with 64-bit positions.
+    /// The form for kernels with 64-bit positions.
     pub(crate) fn wide_walk(&self) -> WideWalk {
         let mut walk = WideWalk { n: self.len() as u64, rank: self.rank as u64, ..WideWalk::zeroed() };
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
@@ -174,7 +177,7 @@ struct Divisor {
 
 impl Divisor {
     fn new(divisor: u32) -> Divisor {
-        let shift = u32::BITS - (divisor - 1).leading_zeros(); // the logarithm, rounded up
+        let shift = u32::BITS - (divisor - 1).leading_zeros(); // log2(divisor), rounded up
         let magic = ((1_u64 << 32) * ((1_u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
         Divisor { magic, shift }
     }

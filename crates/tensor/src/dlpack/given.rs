@@ -1,4 +1,4 @@
-//! [`Given`]: what a DLPack struct of another library says, checked.
+//! [`Given`]: the checked contents of a DLPack struct of another library.
 
 use super::managed::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DataType, Managed};
 use super::refused;
@@ -10,14 +10,14 @@ use crate::shape::{MAX_RANK, Shape};
 
 /// Element `[i0, i1, …]` is at `data + (i0·strides[0] + i1·strides[1] + …)` elements.
 ///
-/// Invariant: no such position overflows, in elements or in bytes.
+/// Invariant: no position of an element overflows, whether counted in elements or in bytes.
 pub(super) struct Given {
     pub(super) place: Place,
     pub(super) dtype: DType,
     pub(super) shape: Shape,
     pub(super) strides: [i64; MAX_RANK],
     low: i64,  // the least position in elements, 0 or less
-    high: i64, // the greatest
+    high: i64, // the greatest position in elements, 0 or more
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -106,7 +106,7 @@ impl Given {
         self.low as isize * self.dtype.size() as isize
     }
 
-    /// From the first to the last element, in bytes.
+    /// The number of bytes from the first to the last element in memory.
     pub(super) fn span_bytes(&self) -> Result<usize> {
         if self.shape.elements() == 0 {
             return Ok(0);
@@ -114,7 +114,7 @@ impl Given {
         Ok((self.high - self.low + 1) as usize * self.dtype.size())
     }
 
-    /// In a storage that begins with the first element in memory.
+    /// The layout in a storage that begins with the first element in memory.
     pub(super) fn layout(&self) -> Result<Layout> {
         let mut strides = [0; MAX_RANK];
         for (dim, &size) in self.shape.iter().enumerate().filter(|(_, size)| **size > 1) {
@@ -126,7 +126,7 @@ impl Given {
     }
 }
 
-/// The least and the greatest position; none where they overflow.
+/// The least and the greatest position; `None` if they overflow.
 fn reach(shape: &Shape, strides: &[i64; MAX_RANK], dtype: DType) -> Option<[i64; 2]> {
     let (mut low, mut high) = (0_i64, 0_i64);
     if shape.elements() == 0 {

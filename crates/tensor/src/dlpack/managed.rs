@@ -1,7 +1,7 @@
-//! [`Managed`]: the structs of DLPack, <https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h>, and all that reads
-//! their pointers.
+//! [`Managed`]: the structs of DLPack, <https://github.com/dmlc/dlpack/blob/main/include/dlpack/dlpack.h>, and all
+//! code that reads their pointers.
 //!
-//! Invariant of `Managed`: its struct is a valid one that nobody else has, and its deleter was not called.
+//! Invariant of `Managed`: its struct is valid, nothing else owns it, and its deleter has not been called.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -33,7 +33,7 @@ pub(super) struct DataType {
     pub(super) lanes: u16,
 }
 
-/// `DLTensor`, in which `DLDevice` is two numbers.
+/// `DLTensor`, with the two fields of its `DLDevice` in place.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Described {
@@ -69,7 +69,7 @@ pub(super) struct Managed {
     at: NonNull<Versioned>,
 }
 
-/// What the structs of our tensors point to; its place is the context.
+/// A struct of ours together with all that it points to. Its `context` is the address of this.
 struct Exported {
     managed: Versioned,
     shape: [i64; MAX_RANK],
@@ -77,11 +77,11 @@ struct Exported {
     tensor: Option<Raw>,
 }
 
-/// Of a struct of `Managed::of`.
+/// The deleter of structs that `Managed::of` makes.
 unsafe extern "C" fn delete_exported(managed: *mut Versioned) {
-    // SAFETY: the struct is valid until this.
+    // SAFETY: the struct is valid until its deleter runs.
     let context = unsafe { &*managed }.context;
-    // SAFETY: the context is the place of the box that the struct is in, and the deleter is called once.
+    // SAFETY: `context` is the address of the box that contains the struct, and the deleter is called once.
     let mut exported = unsafe { Box::from_raw(context.cast::<Exported>()) };
     let Some(tensor) = exported.tensor.take() else { return };
     let is_done = match tensor.storage.device() {
@@ -95,7 +95,7 @@ unsafe extern "C" fn delete_exported(managed: *mut Versioned) {
 }
 
 impl Managed {
-    /// Of a tensor of ours, which is kept, once its elements are computed.
+    /// A struct for a tensor of ours, which it keeps alive. Waits until the elements are computed.
     pub(super) fn of(tensor: Raw, mut flags: u64) -> Result<Managed> {
         let (shape, strides) = (padded(tensor.shape()), padded(tensor.layout.strides()));
         let start = tensor.layout.offset() * tensor.dtype().size();
@@ -126,14 +126,14 @@ impl Managed {
         Ok(Self::linked(exported))
     }
 
-    /// Lets the struct in a box point to what is beside it.
+    /// Makes the struct in a box point to the shape and strides beside it.
     fn linked(exported: *mut Exported) -> Managed {
-        // SAFETY: it was just made of a box, and nobody else has it.
+        // SAFETY: the pointer was just made from a box, and nobody else has it.
         let inside = unsafe { &mut *exported };
         inside.managed.context = exported.cast();
         inside.managed.tensor.shape = (&raw const inside.shape).cast();
         inside.managed.tensor.strides = (&raw const inside.strides).cast();
-        // The whole box is reached by the context alone; this pointer may be to the struct.
+        // Only `context` gives access to the whole box; this pointer need only be valid for the struct.
         let Some(at) = NonNull::new((&raw mut inside.managed).cast()) else { unreachable!("a field has an address") };
         Managed { at }
     }
@@ -184,7 +184,7 @@ impl Managed {
         self.versioned().flags
     }
 
-    /// Its kind and its number.
+    /// The kind and the ordinal of the device.
     pub(super) fn device(&self) -> (i32, i32) {
         (self.described().device, self.described().ordinal)
     }
@@ -193,12 +193,12 @@ impl Managed {
         self.described().data_type
     }
 
-    /// The shape, if it is not too long.
+    /// The shape, if its rank is supported.
     pub(super) fn sizes(&self) -> Result<&[i64]> {
         let Described { rank, shape, .. } = *self.described();
         match usize::try_from(rank) {
             Ok(0) => Ok(&[]),
-            // SAFETY: a valid struct has as many sizes, which live as long.
+            // SAFETY: a valid struct has `rank` sizes, which live as long as it does.
             Ok(rank) if rank <= MAX_RANK => Ok(unsafe { slice::from_raw_parts(shape, rank) }),
             _ => Err(refused(&format!(
                 "the shape has {rank} sizes, and a tensor has at most {MAX_RANK}; reshape it before"
@@ -206,13 +206,14 @@ impl Managed {
         }
     }
 
-    /// One for each size; none for row-major elements without gaps. After `sizes` found the rank to be in range.
+    /// One stride for each size; `None` for row-major elements without gaps. Call it only after `sizes` has checked
+    /// the rank.
     pub(super) fn strides(&self) -> Option<&[i64]> {
         let Described { rank, strides, .. } = *self.described();
         if strides.is_null() {
             return if rank == 0 { Some(&[]) } else { None };
         }
-        // SAFETY: a valid struct has as many strides, which live as long.
+        // SAFETY: a valid struct has `rank` strides, which live as long as it does.
         Some(unsafe { slice::from_raw_parts(strides, rank.clamp(0, MAX_RANK as i32) as usize) })
     }
 
@@ -220,10 +221,10 @@ impl Managed {
         self.described().data.wrapping_add(self.described().byte_offset as usize)
     }
 
-    /// The elements in row-major order, into as many bytes. They are on the host.
+    /// Copies the elements, which must be on the host, to `out` in row-major order. `out` has exactly their size.
     pub(super) fn gather(&self, given: &Given, out: &mut [u8]) {
         let (data, size, rank) = (self.data(), given.dtype.size(), given.shape.rank());
-        let mut run = 1; // elements that lie in row-major order
+        let mut run = 1; // elements that are contiguous and in row-major order
         let mut outer = rank;
         while outer > 0 && (given.shape[outer - 1] == 1 || given.strides[outer - 1] == run as i64) {
             run *= given.shape[outer - 1];
@@ -236,8 +237,8 @@ impl Managed {
         for out in out.chunks_exact_mut(run * size) {
             let at: i64 = index[..outer].iter().zip(&given.strides).map(|(&i, stride)| i as i64 * stride).sum();
             let from = data.wrapping_offset(at as isize * size as isize);
-            // SAFETY: the elements that shape and strides name are readable (`Dlpack::from_raw`), and `out` is as long and ours
-            // alone.
+            // SAFETY: the elements that shape and strides name are readable (`Dlpack::from_raw`), and `out` is as
+            // long and borrowed by us alone.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             for dim in (0..outer).rev() {
                 index[dim] += 1;
@@ -249,7 +250,7 @@ impl Managed {
         }
     }
 
-    /// The bytes from the first to the last element, which are on the stream's device; waits until they are there.
+    /// Copies the bytes from the first to the last element, which are on the stream's device, and waits for the copy.
     pub(super) fn copy_on_device(
         &self,
         given: &Given,
@@ -257,14 +258,15 @@ impl Managed {
         out: &mut DeviceBuffer<u8>,
     ) -> pagelock_cuda::Result<()> {
         let from = Address(self.data().wrapping_offset(given.low()).addr() as u64);
-        // SAFETY: the bytes between the elements are readable until the deleter is called (`Dlpack::from_raw`), which comes after
-        // the wait below; what computes them was waited for.
+        // SAFETY: the bytes between the elements are readable until the deleter is called (`Dlpack::from_raw`), and
+        // that happens after the wait below. The work that computes the elements is done.
         let copied = unsafe { stream.copy_from_address(from, out) };
         stream.synchronize()?;
         copied
     }
 
-    /// The bytes from the first to the last element as a buffer, which owns this; none if they do not begin at a multiple of 64.
+    /// The bytes from the first to the last element as a buffer that owns this struct; `None` if their address is not
+    /// a multiple of 64.
     ///
     /// # Safety
     /// As `Dlpack::into_shared_tensor`.
@@ -305,7 +307,7 @@ impl AsRef<[u8]> for Kept {
     }
 }
 
-/// Of a struct that `from_unversioned` made around another.
+/// The deleter of structs that `from_unversioned` makes around others.
 unsafe extern "C" fn delete_unversioned(managed: *mut Versioned) {
     // SAFETY: it was made of a box, and the deleter is called once.
     let managed = unsafe { Box::from_raw(managed) };
@@ -317,12 +319,12 @@ unsafe extern "C" fn delete_unversioned(managed: *mut Versioned) {
     }
 }
 
-/// Of a struct that `into_unversioned` made around another.
+/// The deleter of structs that `into_unversioned` makes around others.
 unsafe extern "C" fn delete_versioned(managed: *mut Unversioned) {
     // SAFETY: it was made of a box, and the deleter is called once.
     let managed = unsafe { Box::from_raw(managed) };
     if let Some(inner) = NonNull::new(managed.context) {
-        // SAFETY: `into_unversioned` put a struct there that it had alone.
+        // SAFETY: `into_unversioned` stored the pointer to a struct that it owned there.
         drop(unsafe { Managed::from_raw(inner) });
     }
 }

@@ -1,4 +1,4 @@
-//! [`Dlpack`]: tensors for other libraries of the process, and theirs for us, as DLPack structs.
+//! [`Dlpack`]: exchanges tensors with other libraries of the process, as DLPack structs.
 //!
 //! ```text
 //! ours   tensor ── copied, or shared (unsafe) ──▶ Exported { shape, strides, struct } ──▶ pointer ── its deleter frees all
@@ -27,18 +27,18 @@ use crate::map::AnyTensor;
 use crate::storage::{Fresh, on_cuda};
 use crate::tensor::Raw;
 
-/// A tensor as DLPack passes it between libraries of one process (`DLManagedTensorVersioned`, version 1): made of one of ours with
-/// [`new`](Self::new), or got from another library with [`from_raw`](Self::from_raw). Dropping it calls its deleter, wherever it
-/// came from.
+/// A tensor as DLPack passes it between libraries of one process (`DLManagedTensorVersioned`, version 1).
+/// [`new`](Self::new) makes one of a tensor here, [`from_raw`](Self::from_raw) takes one from another library.
+/// Dropping it calls its deleter in either case.
 ///
-/// All element types here are DLPack's, on the CPU and on CUDA devices. Python passes the pointer in a capsule that is called
-/// `dltensor_versioned` (`dltensor` for the struct before version 1).
+/// DLPack has all element types of this crate, on the CPU and on CUDA devices. Python passes the pointer in a capsule
+/// named `dltensor_versioned` (`dltensor` for the struct before version 1).
 ///
 /// | | copies | |
 /// |---|---|---|
-/// | [`Dlpack::new`] | once | the other library may do with the elements what it likes |
+/// | [`Dlpack::new`] | once | the other library may use the elements freely |
 /// | [`Dlpack::sharing`] | never | `unsafe`: nobody may write while somebody else reads or writes |
-/// | [`to_tensor`](Self::to_tensor) | once | a tensor as any other |
+/// | [`to_tensor`](Self::to_tensor) | once | an ordinary tensor |
 /// | [`into_shared_tensor`](Self::into_shared_tensor) | never | `unsafe`, on the host: a tensor that cannot be changed in place |
 ///
 /// # Examples
@@ -57,12 +57,12 @@ pub struct Dlpack {
 }
 
 impl Dlpack {
-    /// A copy of the tensor, row-major, for another library alone. Of a tensor on a device, the call returns when the copy is
-    /// done, so that any stream may use it.
+    /// A row-major copy of the tensor, which the other library owns alone. On a device, the call waits for the copy,
+    /// so that any stream may use it.
     ///
-    /// When the other library is done with memory of a device, everything that was queued on that device is waited for, since the
-    /// library may have work there that is not done. Not while a step is captured, which that would spoil: then the memory is
-    /// leaked.
+    /// The deleter of device memory waits for everything that is queued on the device, since the other library may
+    /// still have work there. While a step is captured, waiting would spoil the capture, so the memory is leaked
+    /// instead.
     ///
     /// # Errors
     /// [`Error::Memory`] or [`Error::DeviceMemory`] if the copy does not fit; [`Error::Cuda`].
@@ -71,19 +71,19 @@ impl Dlpack {
         Ok(Dlpack { managed: Managed::of(copy, managed::IS_COPIED)? })
     }
 
-    /// The tensor itself, without a copy: its elements are kept until the other library calls the deleter. One whose elements
-    /// cannot be written, or are shown twice, says that it is read-only. On a device the call returns when everything is done
-    /// that computes the elements.
+    /// The tensor itself, without a copy: its elements stay alive until the other library calls the deleter. It is
+    /// marked read-only if its memory cannot be written, or if its elements overlap. On a device, the call waits
+    /// until the elements are computed.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     ///
     /// # Safety
-    /// From now on until the deleter was called, nobody writes the elements while somebody else reads or writes them: neither
-    /// does the other library while operations here use the tensor or a view of it, nor is a tensor of this storage changed in
-    /// place (also in a captured step) while the other library uses it. What the other library writes makes no new
-    /// [version](crate::Tensor::version): no gradient that is still to be computed may need the elements as they were. Truth
-    /// values stay 0 or 1.
+    /// Until the deleter is called, nobody writes the elements while somebody else reads or writes them. The other
+    /// library does not write them while operations here use the tensor or a view of it. No tensor of this storage is
+    /// changed in place, not even by a captured step, while the other library uses it. The other library's writes
+    /// make no new [version](crate::Tensor::version), so no gradient computed later may need the elements as they
+    /// were. Bytes of `bool` elements stay 0 or 1.
     ///
     /// # Examples
     /// ```
@@ -104,10 +104,10 @@ impl Dlpack {
         self.managed.into_raw()
     }
 
-    /// The same as the struct from before version 1, a `DLManagedTensor`.
+    /// Like [`into_raw`](Self::into_raw), but makes the struct from before version 1, a `DLManagedTensor`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for elements that must not be written: this struct cannot say so.
+    /// [`Error::Argument`] if the elements are read-only, which this struct cannot say.
     pub fn into_raw_unversioned(self) -> Result<NonNull<c_void>> {
         if self.is_read_only() {
             let fix = "give the versioned one, or a copy";
@@ -118,13 +118,13 @@ impl Dlpack {
         Ok(self.managed.into_unversioned())
     }
 
-    /// What another library made.
+    /// Takes ownership of a struct that another library made.
     ///
     /// # Safety
-    /// The pointer is to a `DLManagedTensorVersioned` as DLPack describes it, and the caller has it alone. Until its deleter is
-    /// called, which happens when this is dropped: the elements that shape and strides name are there and initialized, and the
-    /// bytes between the first and the last of them readable; nobody writes them. Elements on a device are computed: what
-    /// computes them was waited for.
+    /// The pointer is to a `DLManagedTensorVersioned` as DLPack describes it, which the caller alone owns. Dropping
+    /// this calls its deleter. Until then, the elements that shape and strides name are initialized, the bytes
+    /// between the first and the last of them are readable, and nobody writes them. The work that computes elements
+    /// on a device is done.
     ///
     /// # Examples
     /// See [`Dlpack`].
@@ -133,24 +133,25 @@ impl Dlpack {
         Dlpack { managed: unsafe { Managed::from_raw(pointer) } }
     }
 
-    /// The same of the struct from before version 1, a `DLManagedTensor`.
+    /// Like [`from_raw`](Self::from_raw), for the struct from before version 1, a `DLManagedTensor`.
     ///
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), of that struct.
+    /// The conditions of [`from_raw`](Self::from_raw), for that struct.
     pub unsafe fn from_raw_unversioned(pointer: NonNull<c_void>) -> Dlpack {
         // SAFETY: the caller's promise.
         Dlpack { managed: unsafe { Managed::from_unversioned(pointer) } }
     }
 
-    /// Whether whoever made it forbids to write the elements.
+    /// Whether the struct is marked read-only.
     pub fn is_read_only(&self) -> bool {
         self.managed.flags() & managed::READ_ONLY != 0
     }
 
-    /// A copy of the elements, where they are: on the host or on the same device. Bytes of truth values that are not 0 are true.
+    /// A copy of the elements on the device where they are, or on the host. Any nonzero byte of a `bool` tensor
+    /// becomes `true`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a version, element type, place or layout that no tensor has; [`Error::Memory`] or
+    /// [`Error::Argument`] for a version, element type, device or layout that no tensor has; [`Error::Memory`] or
     /// [`Error::DeviceMemory`] if the copy does not fit; [`Error::NoDevice`], [`Error::Cuda`].
     pub fn to_tensor(&self) -> Result<AnyTensor> {
         let given = Given::of(&self.managed)?;
@@ -160,13 +161,13 @@ impl Dlpack {
         }
     }
 
-    /// The elements themselves, on the host, without a copy: a tensor that cannot be changed in place, in nobody's budget here.
-    /// The deleter is called when the last of its views is gone, on whichever thread.
+    /// The elements themselves, without a copy, if they are on the host. The tensor cannot be changed in place and is
+    /// charged to no budget here. The deleter is called when its last view is dropped, on whichever thread that is.
     ///
     /// # Errors
-    /// [`Error::Argument`] as [`to_tensor`](Self::to_tensor); also for elements on a device, a first element that does not lie at
-    /// a multiple of 64 bytes, as all memory of tensors here does, and bytes of truth values that are neither 0 nor 1. Copy them
-    /// then.
+    /// [`Error::Argument`] as for [`to_tensor`](Self::to_tensor). Also for elements on a device, for a first element
+    /// whose address is not a multiple of 64 bytes, which storages here require, and for `bool` bytes that are
+    /// neither 0 nor 1. Copy the elements then.
     ///
     /// # Safety
     /// Nobody writes the elements, or the bytes between them, until the deleter is called, and it may be called on any thread.
@@ -198,11 +199,11 @@ impl Dlpack {
         Ok(AnyTensor::new(out.share()))
     }
 
-    /// On the device that has them.
+    /// A copy on `device`, where the elements are.
     fn copied_on(&self, given: &Given, device: &Device) -> Result<AnyTensor> {
         let Device::Cuda(cuda) = device else { return Err(refused("the device is no CUDA device")) };
         let layout = given.layout()?;
-        // Any byte may stand for true, and only 1 does so here.
+        // Elsewhere, any nonzero byte may mean true; here, only 1 does.
         let is_bool = given.dtype == DType::Bool;
         let dtype = if is_bool { DType::U8 } else { given.dtype };
         let memory = self.device_copy(given, dtype, cuda)?;

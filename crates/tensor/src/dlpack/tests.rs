@@ -10,7 +10,7 @@ use pagelock_cuda as cuda;
 use super::*;
 use crate::{Bool, Tensor};
 
-/// Given away and got back.
+/// The same struct after a round trip through its raw pointer.
 fn returned(dlpack: Dlpack) -> Dlpack {
     // SAFETY: it was just made, and nobody else has it; nobody writes the elements.
     unsafe { Dlpack::from_raw(dlpack.into_raw()) }
@@ -114,7 +114,8 @@ fn the_struct_without_a_version_is_wrapped_both_ways() {
     );
 }
 
-/// A struct of six floats that another library could have made, changed as a test says, and how often its deleter was called.
+/// A struct of six floats as another library could have made it, modified by `change`, and a count of the calls of
+/// its deleter.
 fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
     let deleted = Arc::new(AtomicUsize::new(0));
     let strange = Strange {
@@ -141,11 +142,11 @@ fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
     // SAFETY: it was just made of a box.
     unsafe { (*made).strange.context = made.cast() };
     let pointer = NonNull::new(made.cast::<c_void>()).unwrap();
-    // SAFETY: the struct comes first, is laid as DLPack describes it, and nobody else has it.
+    // SAFETY: the struct comes first, is laid out as DLPack describes it, and nobody else has it.
     (unsafe { Dlpack::from_raw(pointer) }, deleted)
 }
 
-/// A struct and what it points to.
+/// A struct and everything that it points to.
 #[repr(C)]
 struct Made {
     strange: Strange,
@@ -155,7 +156,7 @@ struct Made {
     deleted: Arc<AtomicUsize>,
 }
 
-/// `DLManagedTensorVersioned`, as its header lays it.
+/// `DLManagedTensorVersioned`, laid out as in DLPack's header.
 #[repr(C)]
 struct Strange {
     version: [u32; 2],
@@ -172,7 +173,7 @@ struct Strange {
 }
 
 unsafe extern "C" fn delete_made(strange: *mut Strange) {
-    // SAFETY: the struct is valid until this.
+    // SAFETY: the struct is valid until its deleter runs.
     let context = unsafe { &*strange }.context;
     // SAFETY: `changed` made it of a box.
     let made = unsafe { Box::from_raw(context.cast::<Made>()) };

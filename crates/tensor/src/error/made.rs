@@ -1,4 +1,4 @@
-//! How errors are made, and what a program may ask of one.
+//! Constructors and queries of [`Error`].
 
 use std::fmt::Display;
 use std::io;
@@ -13,7 +13,7 @@ use crate::shape::{MAX_RANK, Shape};
 use crate::tensor::Raw;
 
 impl Error {
-    /// An index that there is not, in the words of another operation.
+    /// Changes the operation that an [`Error::IndexOutOfRange`] names; other errors stay as they are.
     #[doc(hidden)]
     #[must_use]
     pub fn of_index_in(self, op: &'static str) -> Error {
@@ -25,10 +25,10 @@ impl Error {
         }
     }
 
-    /// Whether there was not enough memory, on the host or on a device: a smaller batch may do.
+    /// Whether memory ran out, on the host or on a device: a smaller batch may fit.
     ///
-    /// Nothing is left behind by what was refused. Gradients that `backward` had already added to parameters stay there,
-    /// so forget them before the next try.
+    /// The operation that failed leaves nothing behind. Gradients that `backward` had already added to parameters
+    /// stay, so clear them before the next try.
     ///
     /// ```no_run
     /// # use pagelock_tensor::{Result, Tensor};
@@ -65,7 +65,7 @@ impl Error {
         }
     }
 
-    /// A shape that the operation does not take; `expected`: what it should be, and how to get there.
+    /// A shape that the operation does not accept. `expected` says what it should be, and how to get there.
     pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: impl Display) -> Error {
         Error::Argument(format!("{op}: {operand} is {shape}, but {expected}"))
     }
@@ -101,7 +101,7 @@ impl Error {
         Error::Argument(format!("shape {shape} needs more bytes than memory can address (2^63); check the sizes"))
     }
 
-    /// Maps that were to be joined; `path`: where they differ.
+    /// Maps that cannot be joined, since they differ at `path`.
     pub(crate) fn maps_differ(op: &str, map: usize, path: &str, problem: impl Display) -> Error {
         let at = if path.is_empty() { String::new() } else { format!(" at `{path}`") };
         Error::Argument(format!(
@@ -132,7 +132,7 @@ impl Error {
         ))
     }
 
-    /// What a kernel works in was refused.
+    /// The working memory of a kernel could not be allocated.
     pub(crate) fn scratch(op: &'static str) -> impl Fn(memory::Error) -> Error {
         move |source| Error::WorkingMemory { op, purpose: "what it works in", source }
     }
@@ -141,7 +141,7 @@ impl Error {
         Error::Cuda { op, inputs: String::new(), source }
     }
 
-    /// The same error, with what the operation was given, where it says nothing of that.
+    /// The same error with the operation's inputs, if it is an [`Error::Cuda`] that has none yet.
     pub(crate) fn with_inputs(mut self, given: &[Option<&Raw>]) -> Error {
         if let Error::Cuda { inputs, .. } = &mut self
             && inputs.is_empty()
@@ -157,7 +157,7 @@ impl Error {
         Error::Io { action, path: path.to_owned(), source }
     }
 
-    /// What went wrong at `path`, or further down there.
+    /// An error at `path`, or below it.
     pub(crate) fn at(path: &str, source: Error) -> Error {
         match source {
             Error::At { path: inner, source } => Error::At { path: shortened(&format!("{path}.{inner}")), source },

@@ -1,9 +1,10 @@
-//! What [`func`](super) computes, compiled once for all functions.
+//! The computations of [`func`](super), compiled once for all functions.
 //!
-//! A [`Level`] gives a function inputs with nodes of their own. A tensor outside that requires grad goes in as a view of
-//! itself, so that this level's derivative stops at the view, and what is recorded of it leads on to the tensor. All nodes of
-//! the level have larger numbers than those outside, which is how the engine stops, and how [`Level::run`] finds out whether
-//! the result depends on something outside that requires grad: only then are derivatives recorded.
+//! A [`Level`] gives a function inputs with nodes of their own. An outside tensor that requires grad is passed as a
+//! view of itself, so that this level's derivative stops at the view, while the recorded graph continues to the
+//! tensor. All nodes of the level have larger numbers than those outside. These numbers tell the engine where to
+//! stop, and [`Level::run`] whether the result depends on an outside tensor that requires grad. Only then are
+//! derivatives recorded.
 
 use std::collections::HashSet;
 
@@ -23,7 +24,7 @@ type Function<'a> = &'a mut dyn FnMut(&[Tensor]) -> Result<Vec<Tensor>>;
 /// Inputs at which a function is differentiated.
 pub(super) struct Level {
     op: &'static str,
-    /// What the function is given.
+    /// The inputs of the function, with nodes of their own.
     inputs: Vec<Tensor>,
     nodes: Vec<NodeRef>,
     /// Whether operations outside are recorded.
@@ -34,7 +35,7 @@ pub(super) struct Level {
 pub(super) struct Pass {
     level: Level,
     outputs: Vec<Tensor>,
-    /// Whether outputs depend on something outside of which a derivative may be asked for.
+    /// Whether the outputs depend on an outside tensor whose derivative may be requested.
     records: bool,
 }
 
@@ -59,13 +60,13 @@ impl Level {
         Ok(Pass { level: self, outputs, records })
     }
 
-    /// The number of its first node.
+    /// The number of the level's first node.
     fn oldest(&self) -> u64 {
         self.nodes.iter().map(|node| node.seq()).min().unwrap_or(u64::MAX)
     }
 }
 
-/// Whether nodes depend on one before `oldest`.
+/// Whether any of the nodes depends on a node before `oldest`.
 fn leads_outside<'a>(from: impl Iterator<Item = &'a NodeRef>, oldest: u64) -> bool {
     let mut open: Vec<&NodeRef> = from.collect();
     let mut seen = HashSet::new();
@@ -81,13 +82,13 @@ fn leads_outside<'a>(from: impl Iterator<Item = &'a NodeRef>, oldest: u64) -> bo
 }
 
 impl Pass {
-    /// The function's result; without a graph, if nobody outside may ask for its derivative.
+    /// The function's results. They have no graph if they depend on no outside tensor that requires grad.
     pub(super) fn values(&self) -> Vec<Tensor> {
         let value = |output: &Tensor| if self.records { output.clone() } else { output.clone().with_node(None) };
         self.outputs.iter().map(value).collect()
     }
 
-    /// The product of cotangents and the Jacobian; the graph stays.
+    /// The product of cotangents and the Jacobian; keeps the graph.
     pub(super) fn backward(&self, cotangents: &[Tensor]) -> Result<Vec<Tensor>> {
         check_like(self.level.op, ["cotangent", "result"], cotangents, &self.outputs)?;
         let create_graph = self.records || (is_grad_enabled() && cotangents.iter().any(Tensor::requires_grad));
@@ -114,7 +115,7 @@ impl Pass {
         Ok(Forward { pass: self, cotangents, grads })
     }
 
-    /// The one result.
+    /// The result of a function that returns one tensor.
     fn output(&self) -> &Tensor {
         let [output] = &self.outputs[..] else { unreachable!("the function returns one tensor") };
         output
@@ -135,7 +136,7 @@ impl Pass {
         self.level.inputs.iter().enumerate().map(jacobian).collect()
     }
 
-    /// The same by a column for each element of the inputs.
+    /// Like [`rows`](Self::rows), but computed by columns: one for each element of the inputs.
     pub(super) fn columns(&self) -> Result<Vec<Tensor>> {
         let (output, forward) = (self.output(), self.forward()?);
         let mut tangents = self.level.inputs.iter().map(Tensor::zeros_like).collect::<Result<Vec<_>>>()?;
@@ -179,7 +180,8 @@ impl Forward<'_> {
     }
 }
 
-/// The gradients at `targets` of what depends on them, given those of the results.
+/// The gradients at `targets`, given the gradients (`cotangents`) of the results; `None` where no result depends on a
+/// target.
 fn products(
     results: &[Tensor],
     cotangents: &[Tensor],
@@ -220,7 +222,7 @@ pub(super) fn hessian(input: &Tensor, f: &mut dyn FnMut(&[Tensor]) -> Result<Ten
     Ok(Level::new("hessian", &[input.into()])?.run(&mut jacobian)?.rows()?.remove(0))
 }
 
-/// That vectors are as many as tensors, and shaped like them.
+/// Checks that there is one vector for each tensor, of the same shape.
 fn check_like(op: &'static str, [vector, tensor]: [&str; 2], given: &[Tensor], like: &[Tensor]) -> Result<()> {
     if given.len() != like.len() {
         let (n, expected) = (given.len(), like.len());
@@ -254,7 +256,7 @@ fn joined(outer: &Shape, inner: &Shape) -> Result<Shape> {
     Shape::new(&[&outer[..], &inner[..]].concat())
 }
 
-/// The same tensor, as a result of its own.
+/// A view of the whole tensor, with a node of its own.
 struct Alias;
 
 impl View for Alias {

@@ -1,4 +1,4 @@
-//! [`vmap`]: a function of samples, called with batches.
+//! [`vmap`]: applies a function of one sample to a batch.
 
 use super::tree::{Tree, leaves, rebuilt};
 use crate::error::{Error, Result};
@@ -6,9 +6,10 @@ use crate::map::AnyTensor;
 
 /// Calls `f` for each index of the first dimension of all inputs, and stacks the results: `torch.func.vmap` with its defaults.
 ///
-/// The results are those of PyTorch, their cost is not: `f` runs once for each index. Use it for what has no form with a
-/// batch, such as the gradient for each sample; where operations broadcast, give them the batch. Other dimensions are
-/// transposed before and after, and what every sample uses (`in_dims=None`) is captured by the closure.
+/// The results are PyTorch's, but the cost is not: `f` runs once for each index. Use it for computations that have no
+/// batched form, such as per-sample gradients. Where operations broadcast, give them the whole batch. To map over
+/// another dimension, transpose before and after. Tensors that all samples use (`in_dims=None`) are captured by the
+/// closure.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -20,8 +21,8 @@ use crate::map::AnyTensor;
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if inputs have no dimension, none of them, or another number of samples, or there are no samples; those
-/// of `f`; as [`Tensor::stack`](crate::Tensor::stack) if results differ in shape.
+/// [`Error::Argument`] if there is no input or no sample, if an input has no dimension, or if inputs differ in their
+/// number of samples; the errors of `f`; those of [`Tensor::stack`](crate::Tensor::stack) if results differ in shape.
 pub fn vmap<I: Tree, O: Tree>(mut f: impl FnMut(&I) -> Result<O>, inputs: &I) -> Result<O> {
     let given = leaves(inputs)?;
     let n_samples = batch_size(&given)?;

@@ -1,8 +1,8 @@
 //! Derivatives of functions: `torch.func`.
 //!
-//! Where `backward` leaves gradients at tensors, these functions take a function and where to differentiate it, and return the
-//! derivative there. They nest: a derivative is a tensor operation like others, so the derivative of a derivative is written
-//! by calling one inside the function of another.
+//! `backward` stores gradients in tensors. The functions here take a function and the inputs at which to
+//! differentiate it, and return the derivative. They nest: a derivative is an ordinary tensor operation, so a second
+//! derivative is one call inside the function of another.
 //!
 //! ```
 //! use pagelock_tensor::{Tensor, func};
@@ -16,16 +16,18 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 //!
-//! - **Several inputs** are a tuple, an array, a `Vec` or a state dict: what implements [`Tree`]. What is not differentiated is
-//!   captured by the closure: PyTorch's `argnums`. So is what the function returns beside its result (`has_aux`): it is
-//!   written into a variable outside.
-//! - **What is recorded:** results require grad if something outside does that they depend on: an input, or a tensor that the
-//!   closure captures, such as a model's parameter. Inside [`no_grad`](crate::no_grad) they do not, as in PyTorch.
+//! - **Several inputs** are a tuple, an array, a `Vec` or a state dict: any [`Tree`]. Tensors that are not
+//!   differentiated are captured by the closure, which replaces PyTorch's `argnums`. Further results of the function
+//!   (`has_aux`) are written to a variable that the closure captures.
+//! - **What is recorded:** results require grad if they depend on an outside tensor that does: an input, or a tensor
+//!   that the closure captures, such as a model's parameter. Inside [`no_grad`](crate::no_grad) they do not, as in
+//!   PyTorch.
 //! - **Cost:** a gradient takes one pass backward, a [`jvp`] two. [`jacrev`] takes a pass for each element of the result, [`jacfwd`]
 //!   one for each element of the input, [`vmap`] a call for each index: PyTorch runs these passes as one with a batch dimension.
 //!   Where a function broadcasts, give it the batch instead.
 
-// `level.rs` has what is computed; the functions here are compiled in a user's crate, and only pass tensors on.
+// `level.rs` has the computations. The generic functions here are compiled in a user's crate, so they only pass
+// tensors on.
 
 mod level;
 mod map;
@@ -57,7 +59,7 @@ pub fn grad<I: Tree>(f: impl FnOnce(&I) -> Result<Tensor>, inputs: &I) -> Result
     Ok(gradient("grad", f, inputs)?.0)
 }
 
-/// [`grad`], and the function's result: `torch.func.grad_and_value`.
+/// The gradient as in [`grad`], and the function's result: `torch.func.grad_and_value`.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -78,7 +80,8 @@ fn gradient<I: Tree>(op: &'static str, f: impl FnOnce(&I) -> Result<Tensor>, inp
     Ok((rebuilt_floats(inputs, &grads)?, value))
 }
 
-/// The function's result, and what multiplies cotangents with its Jacobian, from the left: `torch.func.vjp`.
+/// The function's result, and a [`Pullback`] that multiplies cotangents by its Jacobian, from the left:
+/// `torch.func.vjp`.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -97,7 +100,7 @@ pub fn vjp<I: Tree, O: Tree>(f: impl FnOnce(&I) -> Result<O>, inputs: &I) -> Res
     Ok((value, Pullback { pass, inputs: inputs.clone(), outputs }))
 }
 
-/// What [`vjp`] returns: the function's graph, which any number of cotangents go back through.
+/// The graph of a function, through which any number of cotangents can be propagated; returned by [`vjp`].
 pub struct Pullback<I, O> {
     pass: Pass,
     inputs: I,
@@ -105,7 +108,8 @@ pub struct Pullback<I, O> {
 }
 
 impl<I: Tree, O: Tree> Pullback<I, O> {
-    /// `cotangents` · Jacobian: shaped like the inputs, given what is shaped like the result.
+    /// The product `cotangents` · Jacobian, which is shaped like the inputs. The cotangents are shaped like the
+    /// result.
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if `cotangents` are not shaped like the result; as [`Tensor::backward`].
@@ -119,9 +123,11 @@ impl<I: Tree, O: Tree> Pullback<I, O> {
     }
 }
 
-/// The function's result, and its derivative along `tangents`, which is the Jacobian times them: `torch.func.jvp`.
+/// The function's result, and its derivative along `tangents`, the product of the Jacobian and `tangents`:
+/// `torch.func.jvp`.
 ///
-/// It is computed by differentiating the vector-Jacobian product with respect to the vector, which is linear in it.
+/// The derivative is computed by differentiating the vector-Jacobian product, which is linear in the vector, with
+/// respect to the vector.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -140,8 +146,9 @@ pub fn jvp<I: Tree, O: Tree>(f: impl FnOnce(&I) -> Result<O>, inputs: &I, tangen
     Ok((rebuilt_floats(&outputs, &pass.values())?, rebuilt_floats(&outputs, &along)?))
 }
 
-/// The Jacobian, row by row: `torch.func.jacrev`, and `torch.autograd.functional.jacobian`. For an input of shape `[n]` and a
-/// result of shape `[m]` it is `[m, n]`; in general the shape of the result and then that of the input, for each input.
+/// The Jacobian, row by row: `torch.func.jacrev`, and `torch.autograd.functional.jacobian`. For an input of shape
+/// `[n]` and a result of shape `[m]` it is `[m, n]`. In general, there is one Jacobian for each input, and its shape
+/// is the result's followed by the input's.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -152,15 +159,15 @@ pub fn jvp<I: Tree, O: Tree>(f: impl FnOnce(&I) -> Result<O>, inputs: &I, tangen
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) if an input holds no floats, or the Jacobian had too many dimensions; those of `f`;
-/// as [`Tensor::backward`].
+/// [`Error::Argument`](crate::Error::Argument) if an input holds no floats, or the Jacobian would have too many
+/// dimensions; those of `f`; as [`Tensor::backward`].
 pub fn jacrev<I: Tree>(f: impl FnOnce(&I) -> Result<Tensor>, inputs: &I) -> Result<I> {
     let (_, pass) = passed("jacrev", f, inputs)?;
     rebuilt_floats(inputs, &pass.rows()?)
 }
 
-/// The Jacobian, column by column: `torch.func.jacfwd`. What [`jacrev`] computes, in less time where the inputs have fewer
-/// elements than the result.
+/// The Jacobian, column by column: `torch.func.jacfwd`. It equals [`jacrev`]'s, and takes less time where the inputs
+/// have fewer elements than the result.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, func};
@@ -188,7 +195,7 @@ pub fn jacfwd<I: Tree>(f: impl FnOnce(&I) -> Result<Tensor>, inputs: &I) -> Resu
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 ///
-/// A product with it takes no Hessian: `func::grad(|x| (func::grad(&f, x)? * &v)?.sum(..), &x)`.
+/// A Hessian-vector product needs no Hessian: `func::grad(|x| (func::grad(&f, x)? * &v)?.sum(..), &x)`.
 ///
 /// # Errors
 /// As [`jacrev`].

@@ -5,19 +5,20 @@ use crate::kind::Kind;
 use crate::map::AnyTensor;
 use crate::tensor::Tensor;
 
-/// Tensors in a structure: a tensor, a tuple of up to four, an array, or a `Vec` of them. `pagelock-nn` has its state dicts, too.
+/// Tensors in a structure: a tensor, a tuple of up to four, an array, or a `Vec` of them. State dicts of
+/// `pagelock-nn` are trees, too.
 ///
-/// The order of the tensors is the same each time.
+/// The order in which a tree visits its tensors is always the same.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no structure of tensors",
     label = "neither a tensor, nor a tuple, an array or a `Vec` of tensors",
     note = "give clones of tensors, which are handles: `&(w.clone(), b.clone())`; what is not differentiated is captured by the closure"
 )]
 pub trait Tree: Clone {
-    /// A structure like this one, with `f` of each tensor in its place.
+    /// A structure like this one in which `f` has replaced each tensor.
     ///
     /// # Errors
-    /// The first one of `f`; [`Error::ElementType`] if `f` returns a tensor of another kind.
+    /// The first error of `f`; [`Error::ElementType`] if `f` returns a tensor of another kind.
     fn map(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
 
@@ -83,7 +84,7 @@ pub(super) fn floats(op: &'static str, leaves: &[AnyTensor]) -> Result<Vec<Tenso
     leaves.iter().enumerate().map(float).collect()
 }
 
-/// A structure like `tree` of other tensors.
+/// A structure like `tree` that holds `leaves`.
 pub(super) fn rebuilt<T: Tree>(tree: &T, leaves: &mut dyn Iterator<Item = AnyTensor>) -> Result<T> {
     tree.map(&mut |_| Ok(leaves.next().unwrap_or_else(|| unreachable!("as many as there are leaves"))))
 }

@@ -1,10 +1,11 @@
 //! Products of blocks of `bf16` numbers by AMX, the matrix units of Intel's server processors since 2023.
 //!
-//! A unit multiplies 16 rows of 16 pairs of numbers with 16 rows of pairs for 16 columns, and adds to 16 × 16 sums of
-//! `f32`. It takes subnormal numbers for zero, as PyTorch's products of `bf16` do. Intel 64 and IA-32 Architectures Software
-//! Developer's Manual, volume 1, chapter 18.
+//! One instruction multiplies 16 rows of 16 pairs of numbers by 16 rows of pairs for 16 columns, and adds the
+//! products to 16 × 16 sums of `f32`. It treats subnormal numbers as zero, as PyTorch's products of `bf16` do. See
+//! the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.
 //!
-//! Unsafe: its instructions, for which Rust has no functions yet, and the system call that asks Linux for its registers.
+//! Unsafe code: the instructions, for which Rust has no functions yet, and the system call that requests their
+//! registers from Linux.
 
 use std::arch::asm;
 use std::sync::OnceLock;
@@ -23,34 +24,34 @@ pub(crate) const ROWS: usize = 2 * SIDE;
 #[derive(Clone, Copy)]
 pub(crate) struct Amx(());
 
-/// A left side: rows of pairs that follow each other.
+/// The left side of a product: rows of consecutive pairs.
 #[derive(Clone, Copy)]
 pub(crate) struct Left<'a> {
     pub(crate) numbers: &'a [u16],
-    /// From a row to the next one, in numbers.
+    /// The distance from one row to the next, in numbers.
     pub(crate) distance: usize,
     pub(crate) rows: usize,
 }
 
-/// Sums of products with rows that lie anywhere: what [`Amx::add_shifted`] adds up.
+/// The operands of [`Amx::add_shifted`]: products with rows at arbitrary positions of the right side.
 #[derive(Clone, Copy)]
 pub(crate) struct Shifted<'a> {
     /// Pairs of the left side, `[steps, ROWS, depth]`.
     pub(crate) left: &'a [u32],
-    /// Pairs that a step adds up, at most [`SIDE`].
+    /// The number of pairs that a step sums over, at most [`SIDE`].
     pub(crate) depth: usize,
     pub(crate) right: &'a [u32],
     /// Where the rows of the right side begin, `depth` for each step. Only the first of each step is read.
     pub(crate) starts: &'a [usize],
-    /// From a row of the right side to the next one of its step.
+    /// The distance between the rows of the right side within a step.
     pub(crate) distance: usize,
 }
 
-/// Tiles 0 to 3 are sums, 4 is rows of the left side, 5 and 6 are 16 rows of the right one.
+/// Tiles 0 to 3 hold sums, tile 4 rows of the left side, tiles 5 and 6 rows of the right side.
 const TILES_OF_ROWS: usize = 5;
 const TILES: usize = 7;
 
-/// How tiles are laid out: the operand of `ldtilecfg`.
+/// The configuration of the tiles: the operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -61,7 +62,7 @@ struct Configuration {
 }
 
 impl Amx {
-    /// None on other processors, and where Linux is older than 5.16.
+    /// `None` on other processors, and on systems other than Linux 5.16 or later.
     pub(crate) fn new() -> Option<Amx> {
         static IS_THERE: OnceLock<bool> = OnceLock::new();
         #[cfg(test)]
@@ -72,12 +73,12 @@ impl Amx {
         IS_THERE.get_or_init(|| has_instructions() && may_use()).then_some(Amx(()))
     }
 
-    /// The products of a left side with panels of `pairs` rows each, which are pairs with one place along the inner dimension.
-    /// `write` is given sums of rows that follow each other: the number of the first row, the number of the panel, and the
-    /// sums; of some rows twice.
+    /// Multiplies the left side by panels of `pairs` rows each. A row of a panel holds a pair for each of its
+    /// columns, all at one position of the inner dimension. `write` is called with the index of the first row, the
+    /// index of the panel, and the sums of consecutive rows. It may get the same row twice.
     ///
     /// # Panics
-    /// If rows are not inside the numbers.
+    /// If a row ends behind the last number.
     #[inline(always)]
     pub(crate) fn multiply(
         self,
@@ -101,10 +102,10 @@ impl Amx {
         }
     }
 
-    /// Adds the products of all steps to sums, `[ROWS, columns]`, of which [`COLUMNS`] divides the number of columns.
+    /// Adds the products of all steps to `sums`, `[ROWS, columns]`, where `columns` is a multiple of [`COLUMNS`].
     ///
     /// # Panics
-    /// If the sizes are others, or rows are not inside the right side.
+    /// If the sizes do not match, or a row ends outside of the right side.
     pub(crate) fn add_shifted(self, shifted: Shifted<'_>, sums: &mut [f32]) {
         let Shifted { left, depth, right, starts, distance } = shifted;
         let columns = sums.len() / ROWS;
@@ -126,8 +127,8 @@ impl Amx {
             unsafe { tiles.load(to, 4 * columns) };
             for (starts, left) in starts.chunks_exact(depth).zip(left.chunks_exact(ROWS * depth)) {
                 let sides = [left.as_ptr().cast(), right[starts[0] + column..].as_ptr().cast()];
-                // SAFETY: a step reads `ROWS` rows of `depth` pairs, which the left side has, and `depth` rows of `COLUMNS`
-                // pairs, of which the assertion found the last inside.
+                // SAFETY: a step reads `ROWS` rows of `depth` pairs, which the left side has, and `depth` rows of
+                // `COLUMNS` pairs, the last of which is inside by the assertion above.
                 unsafe { tiles.accumulate(false, sides, [4 * depth, 4 * distance], 1) };
             }
             // SAFETY: as above.
@@ -136,13 +137,13 @@ impl Amx {
     }
 }
 
-/// Tiles that are laid out for left sides of one or two tiles of rows.
+/// Tiles that are configured for left sides of one or two tiles of rows, and released on drop.
 struct Tiles {
     side: usize,
 }
 
 impl Tiles {
-    /// For up to 16 rows in a tile of the left side, and up to 16 pairs in each.
+    /// `side` is the number of rows of a left tile, `depth` the number of pairs in each; both are at most 16.
     fn new(side: usize, depth: usize) -> Tiles {
         let mut configuration =
             Configuration { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
@@ -150,12 +151,12 @@ impl Tiles {
         configuration.row_bytes[TILES_OF_ROWS - 1] = 4 * depth as u16;
         configuration.rows[..TILES_OF_ROWS].set_to(side as u8);
         configuration.rows[TILES_OF_ROWS..TILES].set_to(depth as u8);
-        // SAFETY: called where `Amx` is; reads the 64 bytes.
+        // SAFETY: `Amx` exists only where the instruction does. It reads the 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &configuration, options(nostack, preserves_flags, readonly)) };
         Tiles { side }
     }
 
-    /// The sums of one or two tiles of rows with one panel.
+    /// Multiplies one or two tiles of rows by one panel.
     #[inline(always)]
     fn multiply(&self, left: Left<'_>, right: &[[u32; COLUMNS]], sums: &mut [[f32; COLUMNS]; ROWS]) {
         let Left { numbers, distance, rows } = left;
@@ -167,12 +168,12 @@ impl Tiles {
         self.zero();
         if !steps.is_empty() {
             let sides = [numbers.as_ptr().cast::<u8>(), steps.as_ptr().cast()];
-            // SAFETY: a step reads `rows` rows of 64 bytes of the left side, which the assertion found inside, and 16 rows of
-            // 128 bytes of the right one, which are a step's.
+            // SAFETY: a step reads `rows` rows of 64 bytes of the left side, which are inside by the assertion above,
+            // and 16 rows of 128 bytes of the right side, which are one step's.
             unsafe { self.accumulate(is_one, sides, [2 * distance, 4 * COLUMNS], steps.len()) };
         }
         if !rest.is_empty() {
-            // With zeros behind the last pairs.
+            // The last pairs, padded with zeros.
             let (mut of_left, mut of_right) = ([[0_u32; SIDE]; ROWS], [[0_u32; COLUMNS]; SIDE]);
             for (i, to) in of_left[..rows].iter_mut().enumerate() {
                 let from = &numbers[i * distance + 2 * SIDE * steps.len()..][..2 * rest.len()];
@@ -180,16 +181,16 @@ impl Tiles {
             }
             of_right[..rest.len()].copy_from(rest);
             let sides = [of_left.as_ptr().cast::<u8>(), of_right.as_ptr().cast()];
-            // SAFETY: they have room for one step.
+            // SAFETY: both arrays have the size of one step.
             unsafe { self.accumulate(is_one, sides, [4 * SIDE, 4 * COLUMNS], 1) };
         }
-        // SAFETY: there are as many rows of 128 bytes.
+        // SAFETY: `sums` has all rows that are written, of 128 bytes each.
         unsafe { self.store(is_one, sums.as_mut_ptr().cast(), 4 * COLUMNS) };
     }
 
     #[inline(always)]
     fn zero(&self) {
-        // SAFETY: tiles are laid out.
+        // SAFETY: the tiles are configured.
         unsafe {
             asm!(
                 "tilezero tmm0",
@@ -322,7 +323,7 @@ impl Tiles {
 
 impl Drop for Tiles {
     fn drop(&mut self) {
-        // SAFETY: called where `Amx` is.
+        // SAFETY: `Amx` exists only where the instruction does.
         unsafe { asm!("tilerelease", options(nostack, nomem, preserves_flags)) };
     }
 }
@@ -338,7 +339,7 @@ fn has_instructions() -> bool {
 fn may_use() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
     const XFEATURE_XTILEDATA: libc::c_long = 18;
-    // SAFETY: it has no pointers.
+    // SAFETY: the call takes no pointers.
     unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0 }
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Dots<'a, M: Multiplier> {
     pub(crate) multiplier: M,
     pub(crate) left: StridedRows<'a, M::Factor>,
     pub(crate) right: &'a [M::Factor],
-    /// Where each row of the right side begins.
+    /// The index at which each row of the right side begins.
     pub(crate) starts: &'a [usize],
     pub(crate) len: usize,
     /// `[rows, starts.len()]`; its length says how many rows there are.
@@ -59,17 +59,17 @@ impl<M: Multiplier, const R: usize> WithSimd for Tiles<'_, M, R> {
     }
 }
 
-/// One tile; of the last one, there may be fewer rows.
+/// One tile. The last one may have fewer rows.
 struct Tile<'a, M: Multiplier, const R: usize>(Dots<'a, M>);
 
 impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
-    /// Three columns at a time where `3·R` sums and what feeds them fit the registers.
+    /// Three columns at a time where `3·R` sums and their operands fit the registers.
     #[inline(always)]
     fn run(mut self) {
         let n = self.0.starts.len();
         let mut at = 0;
         if Tiled::<M::Simd, R, 3>::FITS {
-            // Not one column at the end, if two and two do it too.
+            // Four columns at the end are two and two, not three and one.
             while at + 3 == n || at + 5 <= n {
                 self.columns::<3>(at);
                 at += 3;
@@ -93,7 +93,7 @@ impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
         let Dots { multiplier, left: from, right: numbers, starts, len, sums: to } = &mut self.0;
         let n = starts.len();
         let last_row = to.len() / n - 1;
-        // Rows that a tile has too much repeat its last row, and their sums are not used.
+        // The rows that a tile lacks are replaced by its last row, and their sums are not used.
         let (mut left, mut right) = ([&numbers[..0]; R], [&numbers[..0]; N]);
         for (m, row) in left.iter_mut().enumerate() {
             *row = &from.numbers[m.min(last_row) * from.distance..][..*len];
@@ -144,7 +144,8 @@ fn products<M: Multiplier, const R: usize, const N: usize>(
     sums
 }
 
-/// The first whole vectors of each row. (Not `array::map`, of which each of the many tiles would compile 150 lines.)
+/// The first whole vectors of each row. This is a loop, since `array::map` compiles to 150 lines in each of the many
+/// tiles.
 #[inline(always)]
 fn vectors<'a, M: Multiplier, const N: usize>(rows: &[&'a [M::Factor]; N], whole: usize) -> [&'a [M::Factors]; N] {
     let mut all = [&[][..]; N];

@@ -1,7 +1,7 @@
 //! Conversions between `f16` and `f32` by F16C, which processors with AVX2 have. Intel 64 and IA-32 Architectures Software
 //! Developer's Manual, volume 2, `VCVTPH2PS` and `VCVTPS2PH`.
 //!
-//! Unsafe: calls of functions that are compiled for it, and three instructions.
+//! Unsafe code: calls of functions that are compiled for these instructions, and three of them in assembly.
 
 use std::arch::asm;
 use std::arch::x86_64::{__m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtps_ph};
@@ -21,21 +21,22 @@ impl F16c {
         has_all.then_some(F16c(()))
     }
 
-    /// Runs `work` compiled for the instructions: what is inlined into it.
+    /// Runs `work`, and everything that is inlined into it, compiled for the instructions.
     #[inline(always)]
     pub(crate) fn vectorized(self, work: impl FnOnce()) {
         // SAFETY: `new` saw that the processor has the instructions.
         unsafe { with_instructions(work) }
     }
 
-    /// Exact; NaN stays NaN. To be called inside of [`vectorized`](F16c::vectorized), where it is one instruction.
+    /// Widens the numbers exactly; NaN stays NaN. Call it inside of [`vectorized`](F16c::vectorized), where it is one
+    /// instruction.
     #[inline(always)]
     pub(crate) fn widen(self, bits: &[u16; F16c::LANES]) -> [f32; F16c::LANES] {
         // SAFETY: `new` saw that the processor has the instruction.
         bytemuck::cast(unsafe { wide(bytemuck::cast(*bits)) })
     }
 
-    /// Rounds to the nearest, ties to even; NaN stays NaN. To be called where [`widen`](F16c::widen) is.
+    /// Rounds to the nearest, ties to even; NaN stays NaN. Call it inside of [`vectorized`](F16c::vectorized).
     #[inline(always)]
     pub(crate) fn narrow(self, numbers: &[f32; F16c::LANES]) -> [u16; F16c::LANES] {
         // SAFETY: as for `widen`.
@@ -63,7 +64,7 @@ fn with_instructions(work: impl FnOnce()) {
     work();
 }
 
-/// Not by `_mm256_cvtph_ps`: the compiler knows what that does, and rounds halves to whole numbers one by one for it.
+/// Not by `_mm256_cvtph_ps`, whose meaning the compiler knows: it then converts halves to whole numbers one by one.
 #[target_feature(enable = "avx,f16c")]
 #[inline]
 fn wide(bits: __m128i) -> __m256 {

@@ -1,10 +1,10 @@
 //! Vectors that are multiplied and added up: of `f32`, of `f64`, or of `bf16` with sums in `f32`.
 //!
-//! Kernels are generic over a [`Multiplier`]. Those of `bf16` need an instruction of x86 (AVX512-BF16, from 2020), and
-//! are twice as fast as products in `f32`. The instruction adds two products to a sum, and takes subnormal numbers for
-//! zero, as PyTorch's products of `bf16` do.
+//! Kernels are generic over a [`Multiplier`]. The ones for `bf16` need an instruction of x86 (AVX512-BF16, from
+//! 2020), and are twice as fast as products in `f32`. The instruction adds two products to a sum, and treats
+//! subnormal numbers as zero, as PyTorch's products of `bf16` do.
 //!
-//! Unsafe: that instruction, the one that rounds its sums, and the call of a function that is compiled for it.
+//! Unsafe code: that instruction, the one that rounds its sums, and the call of a function that is compiled for them.
 
 use std::marker::PhantomData;
 
@@ -115,7 +115,7 @@ pub(crate) struct PairsOfBf16(pub(crate) Bf16);
 
 #[cfg(target_arch = "x86_64")]
 impl Bf16 {
-    /// None on processors without the instruction.
+    /// `None` on processors without the instruction.
     pub(crate) fn new() -> Option<Bf16> {
         #[cfg(test)]
         if super::testing::is_forced() {
@@ -142,8 +142,8 @@ impl Bf16 {
         bytemuck::cast(unsafe { _mm512_dpbf16_ps(sums, a, b) })
     }
 
-    /// The bits of sums that this multiplied, rounded to nearest, ties to even. Like the products, it takes subnormal numbers
-    /// for zero, which such sums never are.
+    /// Rounds sums of this multiplier to the bits of `bf16`, to nearest, ties to even. Like the products, the
+    /// rounding treats subnormal numbers as zero, but the sums are never subnormal.
     #[inline(always)]
     pub(crate) fn rounded_sums(self, sums: &[f32; 32]) -> [u16; 32] {
         use std::arch::x86_64::_mm512_cvtne2ps_pbh;

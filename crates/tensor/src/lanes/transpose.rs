@@ -9,13 +9,13 @@ use crate::inlined::from_fn;
 /// `vectors[i, c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`.
 pub(crate) struct FromPlanes<'a, R> {
     pub(crate) planes: &'a [R],
-    /// Planes at the same places: where these are not above zero, zero is read.
+    /// Planes at the same positions: where these are at most zero, zero is read.
     pub(crate) positive: Option<&'a [R]>,
     pub(crate) distance: usize,
     /// As many as there are lanes, or fewer.
     pub(crate) n_planes: usize,
     pub(crate) len: usize,
-    /// `[len, lanes]`, and room for a vector per lane.
+    /// `[len, lanes]`, but at least as many vectors as there are lanes.
     pub(crate) vectors: &'a mut [R],
 }
 
@@ -26,9 +26,9 @@ pub(crate) struct ToPlanes<'a, R> {
     /// As many as there are lanes, or fewer.
     pub(crate) n_planes: usize,
     pub(crate) len: usize,
-    /// `[len, lanes]`, and readable up to a vector per lane.
+    /// `[len, lanes]`, but at least as many vectors as there are lanes.
     pub(crate) vectors: &'a [R],
-    /// Write zero for what is below zero.
+    /// Whether numbers below zero are written as zero.
     pub(crate) relu: bool,
 }
 
@@ -78,7 +78,7 @@ impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
             let n = L.min(len - at);
             let to: &mut [R::Vector<S>; L] = to[at..].first_chunk_mut().expect("room for a vector per lane");
             let whole = n == L && n_planes == L;
-            // All transpose, so that the rows of a whole square need no place in memory.
+            // Each arm transposes by itself, so that the rows of a whole square stay in registers.
             match positive {
                 None if whole => {
                     *to =
@@ -131,7 +131,7 @@ impl<R: Lanes> PerLanes for ToPlanes<'_, R> {
         for at in squares(self.len, L) {
             let rows: &[R::Vector<S>; L] = from[at..].first_chunk().expect("room for a vector per lane");
             let n = L.min(self.len - at);
-            // All transpose, so that the rows of a whole square need no place in memory.
+            // Both branches transpose, so that the rows of a whole square stay in registers.
             if n == L && self.n_planes == L {
                 let rows = transposed::<S, R, L>(simd, *rows);
                 for (c, &row) in rows.iter().enumerate() {
@@ -189,7 +189,8 @@ impl<R: Lanes> PerLanes for Transpose<'_, R> {
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Where squares that cover `len` begin; the last one overlaps the one before rather than run over the end.
+/// The positions at which squares that cover `len` begin. The last one overlaps the one before instead of running
+/// over the end.
 #[inline(always)]
 fn squares(len: usize, side: usize) -> impl Iterator<Item = usize> {
     (0..len).step_by(side).map(move |at| at.min(len.saturating_sub(side)))
@@ -208,7 +209,8 @@ fn transposed<S: Simd, R: Lanes, const L: usize>(simd: S, mut rows: [R::Vector<S
             return bytemuck::cast(simd.deinterleave_shfl_f64s(rows));
         }
         (8, 4) => {
-            // Four rows at a time, within their two quarters of four lanes; the quarters change places below.
+            // Transposes the quarters of four lanes, for four rows at a time; the quarters themselves are exchanged
+            // below.
             let mut eight: [S::f32s; 8] = bytemuck::cast::<[R::Vector<S>; L], _>(rows);
             for i in [0, 4] {
                 [eight[i], eight[i + 1], eight[i + 2], eight[i + 3]] =
@@ -244,9 +246,10 @@ fn exchange<V: Pod, R: Pod, const L: usize, const D: usize>(rows: &mut [V; L]) {
     }
 }
 
-/// Sixteen lanes are four quarters of four. `pulp` splits four such vectors in two ways: the `f32` one transposes the
-/// quarters of four rows, the `f64` one exchanges pairs of lanes between rows (which done twice is undone) and moves
-/// whole quarters, where two moves transpose them. The lists of rows are written out so that all rows stay in registers.
+/// Sixteen lanes are four quarters of four. `pulp` can split four vectors in two ways. The `f32` split transposes the
+/// quarters of four rows. The `f64` split exchanges pairs of lanes between rows, which a second split undoes, and
+/// moves whole quarters, which two splits transpose. The lists of rows are written out so that all rows stay in
+/// registers.
 #[inline(always)]
 pub(crate) fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f32s; 16] {
     for i in [0, 4, 8, 12] {
@@ -264,7 +267,8 @@ pub(crate) fn transposed_16<S: Simd>(simd: S, mut rows: [S::f32s; 16]) -> [S::f3
     rows
 }
 
-/// The same of eight lanes of `f64`: two moves of quarters, each of which exchanges pairs of lanes, too, and so one more exchange.
+/// The same for eight lanes of `f64`. The two splits that move quarters each exchange pairs of lanes, so a third one
+/// follows.
 #[inline(always)]
 fn transposed_8<S: Simd>(simd: S, mut rows: [S::f64s; 8]) -> [S::f64s; 8] {
     for i in [0, 4] {
@@ -287,7 +291,8 @@ mod tests {
     use super::super::{Lanes, dispatch};
     use super::*;
 
-    /// To vectors, and back to other planes of the same distance, which are -1 where nothing is written.
+    /// Copies planes to vectors, and back to other planes at the same distance, which are -1 where nothing is
+    /// written.
     #[derive(Clone, Copy)]
     struct ThereAndBack<'a, R> {
         planes: &'a [R],

@@ -1,4 +1,4 @@
-//! [`AnyTensor`]: a tensor whose kind is a value too, for collections of tensors of different kinds.
+//! [`AnyTensor`]: a tensor whose kind is a run-time value, for collections of tensors of different kinds.
 
 use std::fmt;
 
@@ -57,11 +57,12 @@ impl AnyTensor {
         &self.raw
     }
 
-    /// The elements of a buffer, as one dimension, without a copy: of memory that a program allocated for itself, or that another library
-    /// owns ([`Foreign`](pagelock_memory::Foreign)).
+    /// A tensor of one dimension that holds a buffer's elements, without a copy. The program may have allocated the
+    /// memory itself, or another library may own it ([`Foreign`](pagelock_memory::Foreign)).
     ///
     /// # Errors
-    /// [`Error::Argument`] if the buffer is no whole number of elements, or a byte of it is no truth value where it should be.
+    /// [`Error::Argument`] if the buffer is no whole number of elements, or a byte of a `bool` buffer is neither 0
+    /// nor 1.
     ///
     /// # Examples
     /// ```
@@ -156,7 +157,7 @@ impl AnyTensor {
         many::is_pinned(&self.raw)
     }
 
-    /// How many bytes the elements are.
+    /// The size of the elements in bytes.
     pub fn len_bytes(&self) -> usize {
         self.shape().elements() * self.dtype().size()
     }
@@ -171,17 +172,18 @@ impl AnyTensor {
         self.raw.layout.offset()
     }
 
-    /// A number that tensors have in common if they are views of one storage, for as long as one of them is there.
+    /// A number that is the same for two tensors exactly if they are views of one storage. It is valid while one of
+    /// these views exists.
     pub fn storage_id(&self) -> usize {
         self.raw.storage.address().addr()
     }
 
-    /// Another view of the storage: element `[i0, i1, …]` is the storage's `offset + i0·strides[0] + i1·strides[1] + …`.
-    /// It has no gradient. See [`storage_offset`](Self::storage_offset).
+    /// Another view of the storage: element `[i0, i1, …]` is the storage's element
+    /// `offset + i0·strides[0] + i1·strides[1] + …`. It has no gradient. See [`storage_offset`](Self::storage_offset).
     ///
     /// # Errors
-    /// [`Error::Argument`] if an element would be outside the storage, or two indices would name the same element, except by
-    /// a stride of 0; as [`Shape::new`].
+    /// [`Error::Argument`] if an element would be outside the storage, or two indices might name the same element,
+    /// except by a stride of 0; as [`Shape::new`].
     ///
     /// # Examples
     /// ```
@@ -244,7 +246,7 @@ impl AnyTensor {
     }
 }
 
-/// The tensors without what makes them public, all of one kind and precision.
+/// The inner tensors; an error unless all are of one kind and precision.
 fn raws<'a>(tensors: &[&'a AnyTensor]) -> Result<Vec<&'a Raw>> {
     let raws: Vec<&Raw> = tensors.iter().map(|tensor| tensor.raw()).collect();
     let kind = raws.first().map_or(Float::NAME, |first| first.dtype().kind_name());

@@ -1,4 +1,4 @@
-//! [`copy_all_`]: elements copied into many tensors, all or none.
+//! [`copy_all_`]: copies elements into many tensors, all or none.
 //!
 //! ```text
 //! prepare   check that each target may be changed; convert, move and expand each source     may be refused
@@ -13,8 +13,9 @@ use super::AnyTensor;
 use crate::error::{Error, Result};
 use crate::tensor::{Raw, Tensor, by_kind};
 
-/// Copies the elements of each source into its target, as [`Tensor::copy_`] does, from whatever device and, within a kind, of
-/// whatever precision. If anything is refused, nothing has changed. A source that is a target too is read as it was before.
+/// Copies the elements of each source into its target, as [`Tensor::copy_`] does. Devices may differ, and so may
+/// precisions within a kind. If a copy is refused, no target has changed. A source that is also a target is read as
+/// it was before the call.
 ///
 /// # Errors
 /// As [`Tensor::copy_`] and [`Tensor::to`]; [`Error::ElementType`](crate::Error::ElementType) for a source of another kind.
@@ -45,7 +46,7 @@ pub fn copy_all_(pairs: &[(&AnyTensor, &AnyTensor)]) -> Result<()> {
     })
 }
 
-/// An error for memory that cannot be written.
+/// Returns an error if the target's memory cannot be written.
 fn check_memory(target: &Raw) -> Result<()> {
     match target.storage.lock().host().filter(|buffer| !buffer.is_writable()) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! What is done along the batch of a [`TensorMap`], to all of its tensors alike.
+//! Operations along the batch of a [`TensorMap`], which apply to all of its tensors.
 
 use super::entries::{Entries, Entry, check_room};
 use super::{AnyTensor, TensorMap};
@@ -8,10 +8,10 @@ use crate::shape::{Shape, resolve_dim};
 use crate::tensor::Tensor;
 
 impl TensorMap {
-    /// One place of a dimension of the batch, which goes: views of all tensors.
+    /// Views of all tensors at one index of a batch dimension, which is removed.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there is no such place.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if the index is out of range.
     ///
     /// # Examples
     /// ```
@@ -27,19 +27,19 @@ impl TensorMap {
         self.rebuilt(&mut |tensor| tensor.select(dim as isize, index), &|batch| Ok(without(batch, dim)))
     }
 
-    /// `len` places of a dimension of the batch from `start` on: views of all tensors.
+    /// Views of all tensors at `len` indices of a batch dimension, from `start` on.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if the indices are out of range.
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<TensorMap> {
         let dim = self.batch_dim("narrow", dim)?;
         self.rebuilt(&mut |tensor| tensor.narrow(dim as isize, start, len), &|batch| Ok(batch.with(dim, len)))
     }
 
-    /// The places of a dimension of the batch that `index` names, in its order: copies of all tensors.
+    /// Copies of all tensors at the indices of a batch dimension that `index` holds, in its order.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if there are no such places.
+    /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if an index is out of range.
     ///
     /// # Examples
     /// ```
@@ -56,7 +56,7 @@ impl TensorMap {
         self.rebuilt(pick, &|batch| Ok(batch.with(dim, index.len())))
     }
 
-    /// Maps of the same names and shapes one after another along a new dimension of the batch.
+    /// Stacks maps of the same names and shapes along a new dimension of the batch.
     ///
     /// # Errors
     /// [`Error::Argument`] without maps, or for maps that do not fit; [`Error::At`] with the errors of
@@ -87,7 +87,7 @@ impl TensorMap {
         joined("stack", maps, &|tensors| AnyTensor::stack(tensors, dim as isize), &batch)
     }
 
-    /// Maps of the same names one after another along a dimension of the batch.
+    /// Concatenates maps of the same names along a dimension of the batch.
     ///
     /// # Errors
     /// [`Error::Argument`] without maps, or for maps that do not fit; [`Error::At`] with the errors of
@@ -127,7 +127,7 @@ fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMa
     maps.first().copied().ok_or_else(|| Error::empty(op, "the list of maps", "give at least one"))
 }
 
-/// An error if the batches differ, but for one dimension.
+/// Returns an error if the batches differ in a dimension other than `but`.
 fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Result<()> {
     let rest = |batch: &Shape| but.filter(|&dim| dim < batch.rank()).map_or(*batch, |dim| batch.with(dim, 0));
     let first = maps[0].batch;
@@ -140,7 +140,7 @@ fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Re
     }
 }
 
-/// The same names, with what `join` makes of the tensors of each; an error if a map has other names.
+/// A map of the same names, where `join` makes each tensor from those of one name; an error if a map has other names.
 fn joined(
     op: &'static str,
     maps: &[&TensorMap],
@@ -176,7 +176,7 @@ fn joined(
     Ok(TensorMap { batch: batch(&batches)?, entries })
 }
 
-/// Inner batches may differ where the outer ones may, which are the first of their dimensions: their lengths may not.
+/// Inner batches begin with the outer ones, so they may differ in the same dimension, but their ranks may not differ.
 fn same_inner(op: &'static str, maps: &[&TensorMap]) -> Result<()> {
     let first = maps[0].batch.rank();
     match maps.iter().position(|map| map.batch.rank() != first) {

@@ -1,4 +1,4 @@
-//! [`Entries`]: the tree of names of one map, whose heap counts in the host's budget for as long as it is there.
+//! [`Entries`]: the tree of names of one map, whose heap memory counts in the host's budget as long as it exists.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -24,7 +24,7 @@ impl Entry {
         }
     }
 
-    /// How many maps are nested from here on.
+    /// How deep maps are nested, this entry included.
     pub(super) fn depth(&self) -> usize {
         match self {
             Entry::Tensor(_) => 0,
@@ -33,16 +33,16 @@ impl Entry {
     }
 }
 
-/// See the head of the file. Clones share the texts of names, and each counts them.
+/// The entries of one map. Clones share the texts of the names, and each clone counts them.
 pub(super) struct Entries {
     by_name: BTreeMap<Arc<str>, Entry>,
     text_bytes: usize, // of all names
     counted: CountedHeap,
 }
 
-/// Room for an entry in a node of the tree.
+/// The bytes of an entry in a node of the tree.
 const PLACE_BYTES: usize = size_of::<(Arc<str>, Entry)>();
-/// Entries that a node has room for, and the fewest that it has when names are inserted in order.
+/// The capacity of a node in entries, and the fewest entries of a node if names are inserted in order.
 const NODE_ROOM: usize = 11;
 const NODE_LEAST: usize = 6;
 
@@ -99,7 +99,7 @@ impl Deref for Entries {
     }
 }
 
-/// An error if the budget has no room for the entries.
+/// Returns an error if the budget has no room for the entries.
 pub(super) fn check_room(op: &'static str) -> Result<()> {
     heap::check().map_err(|source| Error::WorkingMemory { op, purpose: "names and handles of a map", source })
 }

@@ -1,17 +1,17 @@
-//! [`TensorMap`]: named, nested tensors of any kinds with a batch in common, which move, are cut and are stored as
-//! one.
+//! [`TensorMap`]: named, nested tensors of any kinds that have a batch in common, and are moved, sliced and stored
+//! together.
 //!
-//! - `any.rs`: [`AnyTensor`], one of them;
-//! - `assign.rs`: elements copied into many tensors, all or none;
+//! - `any.rs`: [`AnyTensor`], one tensor of a map;
+//! - `assign.rs`: copies elements into many tensors, all or none;
 //! - `snapshot.rs`: copies of many tensors on the host, while the program goes on;
-//! - `batch.rs`: what is done along the batch: cut, picked, stacked;
-//! - `transfer.rs`: to devices, to page-locked memory, into one block;
-//! - `entries.rs`: the tree of names, which is counted;
+//! - `batch.rs`: operations along the batch: slicing, picking, stacking;
+//! - `transfer.rs`: moves to devices, to page-locked memory, into one block;
+//! - `entries.rs`: the tree of names, which counts in the host's budget;
 //! - `file/`: to safetensors files, and from there to memory or to a device.
 //!
-//! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not empty and
-//! hold no dot; maps are nested no deeper than [`DEEPEST`]. What entries take beside elements counts in the
-//! host's budget.
+//! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not
+//! empty and contain no dot; maps are nested no deeper than [`DEEPEST`]. The memory of entries, beside the elements,
+//! counts in the host's budget.
 
 mod any;
 mod assign;
@@ -37,10 +37,10 @@ use crate::kind::{Bool, Int, Kind};
 use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
 
-/// Named tensors of any kinds, and maps of such, whose shapes all begin with the map's batch; what PyTorch's users
-/// know as TensorDict.
+/// Named tensors of any kinds, and nested maps of them, whose shapes all begin with the map's batch. PyTorch's
+/// counterpart is TensorDict.
 ///
-/// A name is looked up by its path, names joined with dots. Tensors are handles, so that a clone of a map has the same
+/// An entry is looked up by its path: names joined with dots. Tensors are handles, so a clone of a map has the same
 /// tensors. Entries are in the order of their names.
 ///
 /// # Examples
@@ -67,11 +67,11 @@ pub struct TensorMap {
     entries: Entries,
 }
 
-/// So deep are maps nested, at most.
+/// How deep maps may be nested.
 const DEEPEST: usize = 64;
 
 impl TensorMap {
-    /// An empty map whose tensors will all begin with `batch`; `()` if they have nothing in common.
+    /// An empty map whose tensors will all begin with `batch`; `()` if their shapes have nothing in common.
     ///
     /// # Errors
     /// As [`Shape::new`].
@@ -79,17 +79,17 @@ impl TensorMap {
         Ok(TensorMap { batch: batch.into_shape()?, entries: Entries::new() })
     }
 
-    /// What the shapes of all tensors begin with.
+    /// The dimensions with which the shapes of all tensors begin.
     pub fn batch(&self) -> &Shape {
         &self.batch
     }
 
-    /// Puts a tensor at `path`, in the place of what was there; makes the maps on the way.
+    /// Puts a tensor at `path`, and replaces what was there. Maps that are missing along the path are made.
     ///
     /// # Errors
-    /// [`Error::Argument`] if its shape does not begin with the batch, or `path` is not names joined with dots, or leads through a
-    /// tensor; [`Error::WorkingMemory`] if the budget has no room for the entry. The
-    /// map is then as it was.
+    /// [`Error::Argument`] if its shape does not begin with the batch, or `path` is not names joined with dots, or
+    /// leads through a tensor; [`Error::WorkingMemory`] if the budget has no room for the entry. The map is then
+    /// unchanged.
     ///
     /// # Examples
     /// ```
@@ -107,7 +107,7 @@ impl TensorMap {
         self.put(path, Entry::Tensor(tensor.into()))
     }
 
-    /// Puts a map at `path`, in the place of what was there.
+    /// Puts a map at `path`, and replaces what was there.
     ///
     /// # Errors
     /// As [`set`](Self::set); its batch must begin with this map's.
@@ -138,7 +138,7 @@ impl TensorMap {
         Ok(())
     }
 
-    /// Puts a tensor where there must be nothing yet.
+    /// Puts a tensor at a path where nothing is yet.
     fn set_new(&mut self, path: &str, tensor: AnyTensor) -> Result<()> {
         if self.contains(path) {
             return Err(Error::no_path(path, "there is something else already"));
@@ -146,7 +146,7 @@ impl TensorMap {
         self.put(path, Entry::Tensor(tensor))
     }
 
-    /// Nothing is in the way.
+    /// Inserts an entry, at a path that leads through no tensor.
     fn insert(&mut self, names: &[&str], entry: Entry) {
         let [name, rest @ ..] = names else { return };
         if rest.is_empty() {
@@ -246,7 +246,7 @@ impl TensorMap {
         self.find(path).is_ok()
     }
 
-    /// Takes out what is at `path`; whether there was anything. Maps that become empty stay.
+    /// Removes the entry at `path`, and returns whether there was one. Maps that become empty stay.
     ///
     /// # Errors
     /// [`Error::Argument`] if `path` is not names joined with dots.
@@ -262,7 +262,7 @@ impl TensorMap {
         Ok(map.entries.remove(names[names.len() - 1]))
     }
 
-    /// How many tensors, those of inner maps among them.
+    /// The number of tensors, including those of inner maps.
     pub fn len(&self) -> usize {
         let mut count = 0;
         self.walk(&mut |_| count += 1);
@@ -274,14 +274,14 @@ impl TensorMap {
         self.len() == 0
     }
 
-    /// How many bytes the elements of all tensors are.
+    /// The size of the elements of all tensors in bytes.
     pub fn len_bytes(&self) -> usize {
         let mut sum = 0_usize;
         self.walk(&mut |tensor| sum = sum.saturating_add(tensor.len_bytes()));
         sum
     }
 
-    /// All tensors with their paths, in the order of these.
+    /// All tensors with their paths, sorted by name within each map.
     ///
     /// # Examples
     /// ```
@@ -319,13 +319,13 @@ impl TensorMap {
         }
     }
 
-    /// The same names, with what `make` makes of each tensor, in order, and of each batch.
+    /// A map of the same names, where `make` replaces each tensor, in order, and `batch` each batch.
     fn rebuilt(
         &self,
         make: &mut impl FnMut(&AnyTensor) -> Result<AnyTensor>,
         batch: &impl Fn(&Shape) -> Result<Shape>,
     ) -> Result<TensorMap> {
-        let mut map = self.clone(); // with its names, which costs less than to put each in its place
+        let mut map = self.clone(); // cloning the names costs less than inserting each of them
         check_room("map")?;
         for (name, entry) in map.entries.iter_mut() {
             let made = match entry {
@@ -338,10 +338,10 @@ impl TensorMap {
         Ok(map)
     }
 
-    /// The same names and batches, with what `change` makes of each tensor, in order.
+    /// A map of the same names and batches, where `change` replaces each tensor, in order.
     ///
     /// # Errors
-    /// The first error of `change`; [`Error::Argument`] if what it makes does not begin with the batch.
+    /// The first error of `change`; [`Error::Argument`] if the shape of a new tensor does not begin with the batch.
     ///
     /// # Examples
     /// ```
@@ -386,7 +386,7 @@ impl TensorMap {
         Ok(())
     }
 
-    /// Where all tensors are; none if they are not in one place, or there is none.
+    /// The device of all tensors; `None` if they are on different devices, or there are no tensors.
     pub fn device(&self) -> Option<Device> {
         let mut devices = Vec::new();
         self.walk(&mut |tensor| {
@@ -398,7 +398,7 @@ impl TensorMap {
         devices.pop().filter(|_| devices.is_empty())
     }
 
-    /// The names here, for errors.
+    /// The names of this map's entries, for errors.
     fn list(&self) -> String {
         listed(self.entries.keys().map(|name| &**name))
     }
@@ -428,7 +428,7 @@ fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
     }
 }
 
-/// As it prints: one line for each tensor.
+/// Prints one line for each tensor.
 impl fmt::Debug for TensorMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TensorMap {} {{", self.batch)?;

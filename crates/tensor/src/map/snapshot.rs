@@ -5,15 +5,16 @@ use crate::error::Result;
 use crate::tensor::Raw;
 use crate::transfer::many;
 
-/// Copies of tensors on the host, in ordinary memory or, of a GPU's tensors, in page-locked memory: what a checkpoint is written
-/// from. Later changes of the tensors do not change the copies, whose gradients do not flow back.
+/// Copies tensors to the host, as for a checkpoint: a GPU's tensors into page-locked memory, others into ordinary
+/// memory. Later changes of the tensors do not change the copies, and gradients do not flow back from these.
 ///
-/// A GPU's tensors come down together. The copies are counted in the host budget; without room for page-locked copies, they are in
-/// ordinary memory.
+/// A GPU's tensors are copied together. The copies count in the host budget; without room for page-locked copies,
+/// they are in ordinary memory.
 ///
 /// # Errors
 /// [`Error::Memory`](crate::Error::Memory) if the copies do not fit the budget; [`Error::Cuda`](crate::Error::Cuda);
-/// [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange) if a GPU was given such an index before.
+/// [`Error::IndexOutOfRange`](crate::Error::IndexOutOfRange) if an earlier operation on a GPU had an index out of
+/// range.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! A [`TensorMap`] on its way: to devices, to page-locked memory, into one block.
+//! Moves of a [`TensorMap`]: to devices, to page-locked memory, into one block.
 
 use pagelock_cuda::PageLockedMemory;
 use pagelock_memory::{Resource, default_host};
@@ -11,8 +11,8 @@ use crate::transfer::many::{self, Moved};
 use crate::transfer::{page_locked, page_locked_of};
 
 impl TensorMap {
-    /// This map on `device`: tensors that are there already as they are, copies of the others, all together, by the routes
-    /// that are fastest. Small ones, and those that lie [in one block](Self::consolidate), move as one copy.
+    /// This map on `device`. Tensors that are there already are shared, the others are copied together, by the
+    /// fastest routes. Small ones, and those that lie [in one block](Self::consolidate), move as one copy.
     ///
     /// As with [`Tensor::to`](crate::Tensor::to), nothing can race, and gradients flow back. Ordinary memory needs no page-locked
     /// copy first: it goes through a small page-locked ring that all copies share.
@@ -36,8 +36,8 @@ impl TensorMap {
         self.moved("to", |raws| many::all_to(raws, device))
     }
 
-    /// This map in page-locked memory, from which GPUs copy fastest and while the program goes on: tensors that are there
-    /// already as they are, copies of the others in one block, made by as many threads as kernels use.
+    /// This map in page-locked memory, from which GPUs copy fastest and without blocking the program. Tensors that
+    /// are there already are shared, the others are copied into one block by as many threads as kernels use.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the budget of page-locked memory refuses, or, without a GPU, the system's limit
@@ -55,7 +55,7 @@ impl TensorMap {
         self.pin_memory_by(None)
     }
 
-    /// As [`pin_memory`](Self::pin_memory), with that number of threads, the caller among them.
+    /// As [`pin_memory`](Self::pin_memory), with this number of threads, including the caller.
     ///
     /// # Errors
     /// As [`pin_memory`](Self::pin_memory).
@@ -89,12 +89,12 @@ impl TensorMap {
         all
     }
 
-    /// Copies of all tensors, one behind the other in one block of memory, on the host or on the device where they are. A
-    /// block moves as one copy; it is given back with the last of its tensors.
+    /// Copies all tensors into one block of memory, one behind the other, on the host or on the device where they
+    /// are. A block moves as one copy, and is freed with the last of its tensors.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) or [`Error::DeviceMemory`](crate::Error::DeviceMemory) if there is no room;
-    /// [`Error::OnDevice`](crate::Error::OnDevice) if they are not in one place.
+    /// [`Error::OnDevice`](crate::Error::OnDevice) if they are not all in one place.
     ///
     /// # Examples
     /// ```
@@ -127,7 +127,8 @@ impl TensorMap {
         raws
     }
 
-    /// The same map, with the tensors that `make` makes of all, in order; what it does is recorded for gradients.
+    /// The same map with the tensors that `make` returns for all of its tensors, in order. The moves are recorded for
+    /// gradients.
     fn moved(&self, name: &'static str, make: impl FnOnce(&[&Raw]) -> Result<Vec<Moved>>) -> Result<TensorMap> {
         let mut moved = make(&self.raws())?.into_iter();
         let place = &mut |tensor: &AnyTensor| {

@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of Adadelta goes down; the formulas are PyTorch's.
+/// The settings of a step of Adadelta; the formulas are PyTorch's.
 ///
 /// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← ρ v + (1 − ρ) g²`, `d = √(u + eps) / √(v + eps) · g`,
 /// `u ← ρ u + (1 − ρ) d²`, `p ← p − lr · d`.
@@ -16,11 +16,11 @@ use crate::inlined::Array;
 pub struct AdadeltaRule {
     /// How much of the running squares is kept: `ρ`.
     pub rho: f64,
-    /// What the first steps come from, and what keeps them finite.
+    /// Keeps steps finite, and determines the size of the first ones.
     pub eps: f64,
     /// How much of each parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 

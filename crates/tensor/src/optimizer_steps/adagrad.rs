@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of Adagrad goes down; the formulas are PyTorch's.
+/// The settings of a step of Adagrad; the formulas are PyTorch's.
 ///
 /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `s ← s + g²`,
 /// `p ← p − lr / (1 + (t − 1) · lr_decay) · g / (√s + eps)`.
@@ -16,11 +16,11 @@ use crate::inlined::Array;
 pub struct AdagradRule {
     /// By how much the learning rate falls from step to step.
     pub lr_decay: f64,
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
     /// How much of each parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 

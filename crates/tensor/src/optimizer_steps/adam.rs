@@ -9,30 +9,31 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of Adam goes down; the formulas are PyTorch's.
+/// The settings of a step of Adam; the formulas are PyTorch's.
 ///
-/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled): `m ← β₁ m + (1 − β₁) g`,
-/// `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and `v̂ = v / (1 − β₂ᵗ)`; with amsgrad, the
-/// largest `v` so far in place of `v` there.
+/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
+/// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `p ← p − lr · m̂ / (√v̂ + eps)` with `m̂ = m / (1 − β₁ᵗ)` and
+/// `v̂ = v / (1 − β₂ᵗ)`. With amsgrad, `v̂` is computed from the largest `v` so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamRule {
     /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
     pub betas: [f64; 2],
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
-    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    /// How much of each parameter is added to its gradient, or how much each parameter shrinks relative to the
+    /// learning rate.
     pub weight_decay: f64,
-    /// Whether it shrinks, as in AdamW: `p ← p · (1 − lr · weight_decay)` first.
+    /// Whether parameters shrink, as in AdamW: `p ← p · (1 − lr · weight_decay)` first.
     pub is_decoupled: bool,
     /// Whether to divide by the root of the largest running square so far.
     pub amsgrad: bool,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 
 impl AdamRule {
-    /// One step for all of the tensors. Kept are the running mean `m`, the running square `v`, and with amsgrad the largest `v`; the
-    /// clock counts steps.
+    /// Takes one step for all of the tensors. The running mean `m`, the running square `v`, and with amsgrad the
+    /// largest `v` are kept; the clock counts steps.
     ///
     /// # Errors
     /// As [`SgdRule::step`](super::SgdRule::step).
@@ -110,7 +111,7 @@ impl Formula for AdamRule {
     }
 }
 
-/// What all elements of a step have in common.
+/// The constants of a step, which are the same for all elements.
 #[derive(Clone, Copy)]
 struct Moments<R> {
     keep: [R; 2],

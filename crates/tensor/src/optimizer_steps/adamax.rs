@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of Adamax goes down; the formulas are PyTorch's.
+/// The settings of a step of Adamax; the formulas are PyTorch's.
 ///
 /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`,
 /// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr / (1 − β₁ᵗ) · m / u`.
@@ -16,11 +16,11 @@ use crate::inlined::Array;
 pub struct AdamaxRule {
     /// How much of the running mean and of the largest gradient is kept: `β₁` and `β₂`.
     pub betas: [f64; 2],
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
     /// How much of each parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 

@@ -1,4 +1,4 @@
-//! ASGD: descent whose parameters are averaged.
+//! ASGD: averaged stochastic gradient descent.
 
 use super::Rate;
 use super::cpu::change;
@@ -10,21 +10,22 @@ use crate::error::Result;
 use crate::inlined::Array;
 use crate::tensor::Tensor;
 
-/// How a step of ASGD goes down; the formulas are PyTorch's.
+/// The settings of a step of ASGD; the formulas are PyTorch's.
 ///
-/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`, `a ← a + μ · (p − a)`. After step `t`,
-/// `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the first, `η` is the learning rate, `μ` is 1.
+/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`,
+/// `a ← a + μ · (p − a)`. After step `t`, `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the
+/// first step, `η` is the learning rate and `μ` is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AsgdRule {
-    /// How much parameters shrink.
+    /// How much parameters shrink, relative to `η`.
     pub lambd: f64,
     /// How fast the learning rate falls.
     pub alpha: f64,
-    /// From which step on parameters are averaged.
+    /// The step from which on parameters are averaged.
     pub t0: f64,
     /// How much of each parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 
@@ -66,7 +67,7 @@ impl Formula for AsgdRule {
 }
 
 impl AsgdRule {
-    /// Brings `η` and `μ` of the clock to the next step, after the one that the clock counts.
+    /// Sets `η` and `μ` of the clock for the step after the one that the clock counts.
     ///
     /// # Errors
     /// As [`Tensor::add_`].

@@ -1,4 +1,4 @@
-//! Averages of parameters over steps: exponential ones, and equal ones.
+//! Averages of parameters over steps: exponential ones, and equal means.
 
 use super::Rate;
 use super::cpu::change;
@@ -10,19 +10,19 @@ use crate::error::Result;
 use crate::kind::Int;
 use crate::tensor::Tensor;
 
-/// How an average follows: `parameter` is the average `a`, `grad` what is averaged, `x`.
+/// The settings of an average: `parameter` is the average `a`, `grad` the value `x` to average.
 ///
-/// At first `a ← x`; later, when `n` were averaged before, `a ← a + (1 − decay) · (x − a)`, an exponential average, or
-/// without a decay `a ← a + (x − a) / (n + 1)`, the mean of all.
+/// The first step is `a ← x`. After `n` values, a step is `a ← a + (1 − decay) · (x − a)`, an exponential average, or
+/// without a decay `a ← a + (x − a) / (n + 1)`, the mean of all values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AverageRule {
-    /// How much of the average is kept, if that is the same in all steps.
+    /// How much of the average is kept in each step; `None` for the mean of all values.
     pub decay: Option<f64>,
 }
 
 impl AverageRule {
-    /// One step for all of the tensors. Nothing is kept; `averaged`, an `i64` without dimensions, says how many were averaged before. The
-    /// learning rate is not used.
+    /// Takes one step for all of the tensors. No tensors are kept. `averaged`, an `i64` without dimensions, is the
+    /// number of values averaged before. The learning rate is not used.
     ///
     /// # Errors
     /// As [`SgdRule::step`](super::SgdRule::step).

@@ -1,4 +1,5 @@
-// Clipping by the norm of all gradients, and by value: some of them at once, each contiguous; blockIdx.y says which. Read `sums.cu` first.
+// Clips gradients by the norm of all of them, and by value. A launch takes up to TENSORS contiguous gradients, and
+// blockIdx.y selects one. Read `sums.cu` first.
 //
 // squares   partial[first + ..] = Σ x² of each block's part of a gradient
 // scale     norm = √ Σ squares,   x ← x · min(1, most / (norm + 1e-6))
@@ -9,7 +10,7 @@
 
 struct Lengths { u64 of[TENSORS]; };
 
-// Calls visit(places, count) for elements of this thread, up to UNROLL at once.
+// Calls visit(indices, count) for the elements of this thread, up to UNROLL at once.
 template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
     u64 stride = u64(gridDim.x) * blockDim.x;
     for (u64 i = u64(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += UNROLL * stride) {
@@ -24,7 +25,7 @@ template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
 #define EACH switch (blockIdx.y) { ONE(0); ONE(1); ONE(2); ONE(3); ONE(4); ONE(5); }
 
 #if defined(KERNEL_squares) || defined(KERNEL_scale)
-// The sum over the threads of a block, for all of them.
+// The sum over the threads of a block, which all of them get.
 INLINE f64 sum_of_block(f64 x) {
     __shared__ f64 parts[WARP];
     x = wide_sum_of_lanes(x);
@@ -73,7 +74,7 @@ extern "C" __global__ void scale(
     T* x = x0;
     u64 n = 0;
     EACH
-    // The first element comes while the norm is added up.
+    // The first element is loaded while the norm is added up.
     u64 i = wide_thread_number(), stride = u64(gridDim.x) * blockDim.x;
     R first = i < n ? real(x[i]) : R(0);
     f64 sum = 0;

@@ -15,16 +15,16 @@ use std::cell::Cell;
 
 static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sums.cu"), include_str!("clip.cu")) };
 
-/// Blocks that add up one gradient, at most: a constant, since sums must not depend on the device.
+/// The most blocks that add up one gradient: a constant, since sums must not depend on the device.
 const BLOCKS: usize = 1024;
 /// Up to this many partial sums are added up in every block of `scale`; more are added up once, by a reduction.
 const FEW: usize = 1024;
 
-/// Scales gradients down in place, so that the norm of all of them together, as if they were one vector, is at most
-/// `max_norm`; gives the norm that they had, as PyTorch's `clip_grad_norm_`.
+/// Scales gradients down in place, so that the norm of all of them together, as one vector, is at most `max_norm`.
+/// Returns the norm that they had, as PyTorch's `clip_grad_norm_`.
 ///
-/// Each is multiplied by `max_norm / (norm + 1e-6)`, if that is below 1. On a GPU they are read once and changed once, a few
-/// at a time, and nothing waits for the device.
+/// Each gradient is multiplied by `max_norm / (norm + 1e-6)`, if that is below 1. On a GPU, each gradient is read
+/// once and changed once, a few of them in each kernel, and nothing waits for the device.
 ///
 /// # Errors
 /// As [`SgdRule::step`](super::SgdRule::step).
@@ -61,8 +61,8 @@ pub fn clip_grad_norm_(grads: impl IntoIterator<Item = Tensor>, max_norm: f64) -
     })
 }
 
-/// Brings every element of gradients that is above `clip_value` or below `−clip_value` to there, in place, as PyTorch's
-/// `clip_grad_value_`. NaN stays. On a GPU a few gradients are changed by one kernel, and nothing waits for the device.
+/// Clamps every element of gradients to `−clip_value` to `clip_value`, in place, as PyTorch's `clip_grad_value_`. NaN
+/// stays NaN. On a GPU, one kernel changes a few gradients, and nothing waits for the device.
 ///
 /// # Errors
 /// As [`SgdRule::step`](super::SgdRule::step).
@@ -92,7 +92,7 @@ fn clamp(groups: &[Option<Single>], most: f64) -> Result<()> {
     kernel.launch(&device, groups, &[], None, &[most.to_bits()])
 }
 
-/// Numbers whose sum is that of the squares of all elements, `[n]` of `f64`: one, or what blocks of a kernel found.
+/// Partial sums of the squares of all elements, `[n]` of `f64`: a single one, or one for each block of a kernel.
 fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
     let Device::Cuda(cuda) = device else {
         let squares = |grad: &Tensor| {
@@ -115,7 +115,8 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
     if found.len() <= FEW { Ok(found) } else { found.sum(..)?.reshape([1]) }
 }
 
-/// Multiplies all by what brings the norm down, the root of the sum of `squares`; gives that norm, in the computing type of the first.
+/// Multiplies all gradients by the factor that limits the norm, the root of the sum of `squares`. Returns the norm,
+/// in the computing type of the first gradient.
 fn scale(device: &Device, grads: &[Tensor], squares: &Tensor, max_norm: f64) -> Result<Tensor> {
     let dtype = grads[0].dtype().computing();
     let Device::Cuda(cuda) = device else {
@@ -130,7 +131,7 @@ fn scale(device: &Device, grads: &[Tensor], squares: &Tensor, max_norm: f64) -> 
     Ok(norm)
 }
 
-/// The kernel writes the norm too, if it computes in the norm's type.
+/// Launches `scale`, which also writes the norm if it computes in the norm's type.
 fn scale_on(
     device: &CudaDevice,
     groups: &[Option<Single>],
@@ -151,7 +152,7 @@ fn unset<const N: usize>(device: &Device, cuda: &CudaDevice, dims: [usize; N], d
     Ok(FreshCuda::allocate("clip_grad_norm_", Shape::new(&dims)?, dtype, device, cuda)?.share().typed())
 }
 
-/// Launches for a few gradients at a time.
+/// Calls `launch` for a few gradients at a time.
 fn in_batches(
     grads: &[Tensor],
     is_changed: bool,

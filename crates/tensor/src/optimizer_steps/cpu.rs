@@ -1,4 +1,4 @@
-//! Steps on the CPU: one walk over the elements of a group, as `steps.cu` walks.
+//! Steps on the CPU: one pass over the elements of a group, as in `steps.cu`.
 
 use arrayvec::ArrayVec;
 
@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// Elements of a part of the work, at least.
+/// The fewest elements of a part of the work.
 const CHUNK: usize = 16 * 1024;
-/// The most parts: a list on the stack.
+/// The most parts, since they are listed on the stack.
 const PARTS: usize = 64;
 
 /// The elements of a group, or of a part of it, as they are stored.
@@ -25,7 +25,7 @@ struct Elements<'a, R, const N: usize> {
     grad: Stored<'a, R>,
 }
 
-/// A prelude, in numbers.
+/// The numbers of a [`Prelude`], in the computing type.
 #[derive(Clone, Copy)]
 struct Before<R> {
     decays: bool,
@@ -43,7 +43,8 @@ impl<R: Real> Before<R> {
 }
 
 impl<R: Real, const N: usize> Elements<'_, R, N> {
-    /// Changes each element of the parameter and of what is kept by `f` of them and the gradient's, after what comes before.
+    /// Changes each element of the parameter and of the kept tensors: applies `before`, then `f`, to them and the
+    /// gradient's.
     fn change(&mut self, before: Before<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
         let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
@@ -67,7 +68,8 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
     }
 }
 
-/// Changes element after element. What the loop uses belongs to it and has one length, which the compiler must see to use vectors.
+/// Changes element after element. The loop owns its slices, and all have one length: the compiler must see both to
+/// vectorize it.
 fn each<R: Real, const N: usize>(
     parameter: &mut [R],
     kept: &mut [&mut [R]; N],
@@ -92,7 +94,7 @@ fn each<R: Real, const N: usize>(
     );
 }
 
-/// As many elements as `room` has, from number `start` on: where they lie, or widened in `room`.
+/// The elements from index `start` on, as many as `room` holds: in place, or widened into `room`.
 fn opened<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, room: &'r mut [R]) -> &'r mut [R] {
     match stored.part(start, room.len()) {
         StoredMut::Plain(elements) => elements,
@@ -103,14 +105,14 @@ fn opened<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, room: &'r
     }
 }
 
-/// Rounds what `opened` widened.
+/// Stores what `opened` widened, rounded.
 fn closed<R: Real>(stored: &mut StoredMut<'_, R>, start: usize, room: &mut [R]) {
     if let StoredMut::Halves(bits, half) = stored.part(start, room.len()) {
         half.narrow(R::f32s(room), bits);
     }
 }
 
-/// Takes elements of the half over that are not the parameter's, rounded.
+/// Copies elements of the half to the parameter where they differ from the parameter, rounded.
 fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
     let (mut rounded, mut own, mut seen) = ([0; PIECE], [0.0; PIECE], [0.0; PIECE]);
     let len = parameter.len();
@@ -122,8 +124,8 @@ fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
     }
 }
 
-/// Changes the parameter and what is kept for it, the first `N` tensors that are there, by `f` of an element of each and of the
-/// gradient, after the prelude.
+/// Changes the parameter and the first `N` kept tensors that are present: applies the prelude, then `f`, to an
+/// element of each and of the gradient.
 pub(super) fn change<R: Real, const N: usize>(
     group: &StepTensors,
     prelude: Prelude,
@@ -143,7 +145,7 @@ pub(super) fn change<R: Real, const N: usize>(
     Ok(())
 }
 
-/// Cut where the size says.
+/// Cuts the elements into parts, where their number alone decides.
 fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Elements<'_, R, N>, PARTS> {
     let n = whole.parameter.len();
     let len = n.div_ceil(PARTS).max(CHUNK);

@@ -17,11 +17,11 @@ use crate::tensor::Tensor;
 const THREADS: u32 = 128;
 const MOST_BLOCKS: usize = 1024;
 
-/// The kernels of `steps.cu`, by places of what is kept, without and with halves.
+/// The kernels of `steps.cu` by the number of places for kept tensors, without and with halves.
 const NAMES: [[&str; 2]; KEPT] =
     [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
 
-/// The step of some groups at once, which [fit](Group::fits).
+/// Steps several groups at once, which must [fit](Group::fits).
 pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<()> {
     let Some(Ruled { tensors: first, formula, lr }) = groups.iter().flatten().next() else { return Ok(()) };
     let lrs = lr.all_on(&first.parameter.device())?;
@@ -45,13 +45,13 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
     kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
 }
 
-/// A kernel for some groups at once, which blockIdx.y tells apart.
+/// A kernel for several groups at once; blockIdx.y selects one.
 pub(super) struct Kernel {
     pub(super) code: &'static Code,
     pub(super) name: &'static str,
-    /// Of which places of a group it takes pointers.
+    /// The places of a group for which it takes pointers.
     pub(super) places: [bool; PLACES],
-    /// Most blocks for one group.
+    /// The most blocks for one group.
     pub(super) blocks: usize,
 }
 
@@ -62,8 +62,8 @@ impl Kernel {
         longest.div_ceil(THREADS as usize).min(self.blocks)
     }
 
-    /// Launches the kernel. Its arguments are pointers to the places of each group (null behind the last), the scalars (null
-    /// where there is none), the result, and the groups' lengths before `settings`.
+    /// Launches the kernel. Its arguments are pointers to the places of each group (null for missing groups), the
+    /// scalars (null for missing ones), the result, and a struct of the groups' lengths and then `settings`.
     pub(super) fn launch<G: Group>(
         &self,
         device: &CudaDevice,
@@ -95,20 +95,21 @@ impl Kernel {
         let grid = [self.blocks_for(groups) as u32, groups.len() as u32, 1];
         let launch = Launch { grid, ..Launch::covering(1, THREADS) };
         let queue = || {
-            // SAFETY: the kernel takes these, in this order; it touches, of each group, the elements of tensors without gaps of
-            // one length (`check`, `is_plain`), which are different memory for different groups, and what it knows of scalars.
+            // SAFETY: the kernel takes these arguments, in this order. Of each group, it accesses tensors without
+            // gaps and of one length (`check`, `is_plain`), which share no memory with other groups; of scalars, only
+            // the elements that they have.
             unsafe { self.code.launch(device, OP, (types(first), self.name), launch, &arguments) }
         };
         profiler::on_stream(self.name, || device.stream(), queue)
     }
 }
 
-/// How many elements the tensors of a group have.
+/// The number of elements of each tensor of a group.
 fn len_of<G: Group>(group: &Option<G>) -> usize {
     tensors_of(group).into_iter().flatten().next().map_or(0, Tensor::len)
 }
 
-/// The scalars that are there, copied where they are in a storage that the kernel changes.
+/// The scalars that are present, copied if they are in a storage that the kernel changes.
 fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Result<ArrayVec<Tensor, PLACES>> {
     let unchanged = |scalar: &Tensor| match groups.iter().any(|group| shares_storage_with(group, scalar)) {
         true => scalar.deep_copy(OP),
@@ -117,7 +118,7 @@ fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Res
     scalars.iter().flatten().map(|scalar| unchanged(scalar)).collect()
 }
 
-/// Of the parameter, and of the gradient.
+/// The element types of the parameter and of the gradient.
 fn types<G: Group>(group: &G) -> [DType; 2] {
     let tensors = group.tensors();
     let dtype = |place: usize, other: usize| tensors[place].or(tensors[other]).map_or(DType::F32, |x| x.dtype());
@@ -134,7 +135,7 @@ impl Lock<'_> {
     }
 }
 
-/// A pointer to nothing.
+/// A null pointer.
 pub(super) const NULL: [u8; 8] = [0; 8];
 /// Numbers that each tensor of a step has: the place of its learning rate, and its prelude.
 const OF_EACH: usize = 4;

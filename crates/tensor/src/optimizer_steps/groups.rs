@@ -1,7 +1,7 @@
-//! What a step needs for one parameter, as a group of tensors, and how groups are brought together.
+//! [`Group`]: the tensors that a step needs for one parameter. [`Batch`]: groups that are collected for one launch.
 //!
-//! Kernels, those of the CPU too, walk over the elements of a group as they lie in memory. What lies otherwise is copied, and
-//! what was changed is copied back.
+//! Kernels, also those of the CPU, visit the elements of a group in the order of memory. Tensors in another order, or
+//! with gaps, are copied, and those that were changed are copied back.
 
 use crate::capture;
 use crate::device::Device;
@@ -12,21 +12,21 @@ use crate::op::same_precision;
 use crate::storage::{Locked, LockedMut, StorageRef};
 use crate::tensor::Tensor;
 
-/// Groups of one launch, at most: `TENSORS` of `steps.cu`.
+/// The most groups of one launch: `TENSORS` of `steps.cu`.
 pub(super) const MOST: usize = 6;
-/// Tensors that are kept for a parameter, at most.
+/// The most tensors that are kept for a parameter.
 pub(super) const KEPT: usize = 3;
-/// Tensors of a group, at most.
+/// The most tensors of a group.
 pub(super) const PLACES: usize = KEPT + 3;
-/// Where a group has them: what is kept for the parameter lies between it and its half.
+/// The place of the half. The first place is the parameter's; between them are the tensors that are kept for it.
 pub(super) const HALF: usize = KEPT + 1;
-/// Those before it are changed.
+/// The place of the gradient. Tensors before it are changed.
 pub(super) const GRAD: usize = KEPT + 2;
 
-/// What is in each place, if anything is.
+/// The tensor in each place, if there is one.
 pub(super) type Places<'a> = [Option<&'a Tensor>; PLACES];
 
-/// What a step needs for one parameter.
+/// The tensors that a step needs for one parameter.
 pub(super) trait Group: Clone {
     /// How many groups like this one a launch takes.
     fn most(&self) -> usize;
@@ -34,10 +34,10 @@ pub(super) trait Group: Clone {
     /// The parameter, what is kept for it, its half, and its gradient.
     fn tensors(&self) -> Places<'_>;
 
-    /// The same, with these for the ones that are there.
+    /// The same group, with these tensors for those that are present.
     fn with(&self, tensors: [Option<Tensor>; PLACES]) -> Self;
 
-    /// Whether one launch can do both.
+    /// Whether one launch can take both groups.
     fn fits(&self, other: &Self) -> bool;
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Single {
     pub(super) is_changed: bool,
 }
 
-/// Where a [`Single`] is among the places of a group.
+/// The place of a [`Single`] that is changed, and of one that is read.
 pub(super) const CHANGED: [bool; PLACES] = [true, false, false, false, false, false];
 pub(super) const READ: [bool; PLACES] = [false, false, false, false, false, true];
 
@@ -72,7 +72,7 @@ impl Group for Single {
     }
 }
 
-/// Groups that wait for a launch.
+/// Groups that are collected for a launch.
 pub(super) struct Batch<G> {
     groups: [Option<G>; MOST],
     len: usize,
@@ -83,7 +83,8 @@ impl<G: Group> Batch<G> {
         Self { groups: [const { None }; MOST], len: 0 }
     }
 
-    /// Takes a group, and launches for those before it if it has no place beside them. On the CPU each launch has one group.
+    /// Adds a group. If a launch cannot take it together with the groups before it, these are launched first. On the
+    /// CPU each launch has one group.
     pub(super) fn add(&mut self, group: G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
         check(&group)?;
         if !is_plain(&group) {
@@ -100,7 +101,7 @@ impl<G: Group> Batch<G> {
         Ok(())
     }
 
-    /// Launches for all that wait.
+    /// Launches all groups that are left.
     pub(super) fn finish(&mut self, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
         let len = std::mem::take(&mut self.len);
         if len == 0 {
@@ -112,7 +113,8 @@ impl<G: Group> Batch<G> {
     }
 }
 
-/// What changes may be changed; all have one shape, and are on one device; types are those that a step takes.
+/// Checks that the tensors before the gradient may be changed, that all have one shape and device, and that a step
+/// takes their types.
 fn check<G: Group>(group: &G) -> Result<()> {
     let tensors = group.tensors();
     let Some(first) = tensors.iter().flatten().next() else { unreachable!("no group is empty") };
@@ -148,7 +150,7 @@ pub(super) fn tensors_of<G: Group>(group: &Option<G>) -> Places<'_> {
     group.as_ref().map_or([None; PLACES], G::tensors)
 }
 
-/// Whether they have tensors in the same places, of the same types and on the same devices.
+/// Whether both have tensors in the same places, of the same types and on the same devices.
 fn are_alike<G: Group>(one: &G, other: &G) -> bool {
     let alike = |(x, y): (&Tensor, &Tensor)| x.dtype() == y.dtype() && x.storage().device() == y.storage().device();
     let mut pairs = one.tensors().into_iter().zip(other.tensors());
@@ -164,7 +166,7 @@ fn share_storage<G: Group>(one: &G, other: &G) -> bool {
     one.tensors().iter().flatten().any(|x| others.iter().flatten().any(|y| x.shares_storage(y)))
 }
 
-/// Launches for copies of the group's tensors, and brings what was changed back.
+/// Launches for copies of the group's tensors, and copies back those that were changed.
 fn alone<G: Group>(group: &G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
     let mut copies = [const { None }; PLACES];
     for (copy, tensor) in copies.iter_mut().zip(group.tensors()) {
@@ -182,12 +184,13 @@ pub(super) enum Lock<'a> {
     Write(LockedMut<'a>),
 }
 
-/// The locks of as many groups.
+/// The locks of the groups of one launch, and of its scalars.
 pub(super) type Locks<'a> = [[Lock<'a>; PLACES]; MOST + 1];
-/// Where they have the locks of scalars.
+/// The index of the locks of scalars.
 pub(super) const SCALARS: usize = MOST;
 
-/// Locks the storages of groups, and those of scalars for reading, in the order for all threads; no two of them are one.
+/// Locks the storages of groups, and those of scalars for reading, in the one order that all threads use. All
+/// storages must differ.
 pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tensor]) -> Locks<'a> {
     let mut order = [None; PLACES * (MOST + 1)];
     let of_groups = groups.iter().enumerate().flat_map(|(i, group)| {

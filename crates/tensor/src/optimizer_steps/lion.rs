@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of Lion goes down.
+/// The settings of a step of Lion.
 ///
 /// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then `p ← p − lr · sign(β₁ m + (1 − β₁) g)`,
 /// `m ← β₂ m + (1 − β₂) g`.
@@ -18,7 +18,7 @@ pub struct LionRule {
     pub betas: [f64; 2],
     /// By how much parameters shrink, relative to the learning rate.
     pub weight_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Steps of optimizers over many tensors: on a GPU a few tensors at a time, in one kernel each; and what is done with all
-//! gradients before a step.
+//! Steps of optimizers over many tensors, and the clipping of all gradients before a step. On a GPU, one kernel takes
+//! a few tensors at a time.
 //!
-//! Kernels read what may change between replays of a captured step when they run: the learning rate from a [`Rate`], the
-//! number of steps from a tensor on the device.
+//! Values that may change between replays of a captured step are read when kernels run: the learning rate from a
+//! [`Rate`], the number of steps from a tensor on the device.
 //!
-//! A method is a file of Rust beside one of CUDA: its rule, and one function of an element on either side (`step.rs`).
+//! A method is a Rust file beside a CUDA file: its rule, and the step of one element in both languages (`step.rs`).
 
 mod adadelta;
 mod adagrad;

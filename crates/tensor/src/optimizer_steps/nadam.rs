@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::inlined::Array;
 use crate::tensor::Tensor;
 
-/// How a step of NAdam goes down; the formulas are PyTorch's.
+/// The settings of a step of NAdam; the formulas are PyTorch's.
 ///
 /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled) and momenta
 /// `μₜ = β₁ (1 − ½ · 0.96^(t · momentum_decay))`: `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
@@ -18,15 +18,16 @@ use crate::tensor::Tensor;
 pub struct NAdamRule {
     /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
     pub betas: [f64; 2],
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
-    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    /// How much of each parameter is added to its gradient, or how much each parameter shrinks relative to the
+    /// learning rate.
     pub weight_decay: f64,
-    /// Whether it shrinks: `p ← p · (1 − lr · weight_decay)` first.
+    /// Whether parameters shrink: `p ← p · (1 − lr · weight_decay)` first.
     pub is_decoupled: bool,
-    /// By how much the momentum rises from step to step.
+    /// How fast the momentum rises from step to step.
     pub momentum_decay: f64,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 
@@ -72,7 +73,8 @@ impl Formula for NAdamRule {
     }
 }
 
-/// 0.96^x is e^(x · ln 0.96): ours, since the system's power differs from processor to processor.
+/// 0.96^x is computed as e^(x · ln 0.96) by our own `exp`, since the system's power differs from processor to
+/// processor.
 const LN_OF_0_96: f64 = -0.040_821_994_520_255_166;
 
 impl NAdamRule {
@@ -81,7 +83,7 @@ impl NAdamRule {
         self.betas[0] * (1.0 - 0.5 * Real::exp(step * self.momentum_decay * LN_OF_0_96))
     }
 
-    /// Brings the clock to the next step.
+    /// Advances the clock to the next step.
     ///
     /// # Errors
     /// As [`Tensor::add_`].

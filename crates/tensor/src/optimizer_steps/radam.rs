@@ -1,4 +1,4 @@
-//! RAdam: Adam whose first steps are those of momentum, until squares are known well enough.
+//! RAdam: Adam whose first steps are those of momentum, until running squares are reliable.
 
 use super::cpu::change;
 use super::groups::KEPT;
@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of RAdam goes down; the formulas are PyTorch's.
+/// The settings of a step of RAdam; the formulas are PyTorch's.
 ///
 /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
 /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `m̂ = m / (1 − β₁ᵗ)`, `ρ∞ = 2 / (1 − β₂) − 1`,
@@ -18,13 +18,14 @@ use crate::inlined::Array;
 pub struct RAdamRule {
     /// How much of the running mean and of the running square is kept: `β₁` and `β₂`.
     pub betas: [f64; 2],
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
-    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    /// How much of each parameter is added to its gradient, or how much each parameter shrinks relative to the
+    /// learning rate.
     pub weight_decay: f64,
-    /// Whether it shrinks: `p ← p · (1 − lr · weight_decay)` first.
+    /// Whether parameters shrink: `p ← p · (1 − lr · weight_decay)` first.
     pub is_decoupled: bool,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 

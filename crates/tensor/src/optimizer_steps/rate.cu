@@ -1,4 +1,4 @@
-// Numbers that steps read, some at once: x[first + i] = value[i] for i < n.
+// Sets several numbers that steps read: x[first + i] = value[i] for i < n.
 
 #define NUMBERS 8 // of one launch, at most
 

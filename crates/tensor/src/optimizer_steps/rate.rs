@@ -30,11 +30,11 @@ pub struct Rate {
     place: usize,
 }
 
-/// Numbers that are kept together.
+/// Numbers that are stored together.
 #[derive(Debug)]
 struct Rates {
     values: Vec<f64>,
-    /// On each device where a step ran, and whether they are the values there.
+    /// The numbers on each device where a step ran, and whether they are current.
     there: Vec<(Tensor, bool)>,
 }
 
@@ -44,8 +44,8 @@ impl Rate {
         Self { of: Arc::new(Mutex::new(Rates { values: vec![value], there: Vec::new() })), place: 0 }
     }
 
-    /// Keeps these numbers together from now on, so that one launch can read or set some of them. A step that was captured
-    /// before goes on with the numbers that they were.
+    /// Stores these numbers together from now on, so that one launch can read or set several of them. A step that was
+    /// captured before continues with the numbers of that time.
     ///
     /// # Examples
     /// ```
@@ -70,34 +70,34 @@ impl Rate {
         self.lock().values[self.place]
     }
 
-    /// Changes it for all steps from now on, those that a captured step does again among them.
+    /// Changes the number for all steps from now on, including those that a captured step repeats.
     pub fn set(&self, value: f64) {
         Self::set_all(&[(self, value)]);
     }
 
-    /// Changes some as [`set`](Self::set) does each: those that were [joined](Self::join) in one launch.
+    /// Changes several numbers as [`set`](Self::set) does, and those that were [joined](Self::join) together.
     pub fn set_all(rates: &[(&Rate, f64)]) {
         for &(rate, value) in rates {
             rate.lock().set(rate.place, value);
         }
         for (rate, _) in rates {
             let Rates { values, there } = &mut *rate.lock();
-            // A device that cannot take them does no step either; a step tries it again.
+            // Errors are ignored: a device that cannot take the numbers cannot step either, and a step tries again.
             there.iter_mut().for_each(|there| drop(bring(values, there)));
         }
     }
 
-    /// Whether both were [joined](Self::join).
+    /// Whether both were [joined](Self::join) with each other.
     pub(super) fn is_beside(&self, other: &Rate) -> bool {
         Arc::ptr_eq(&self.of, &other.of)
     }
 
-    /// Its place among those that it was joined with.
+    /// Its index among the numbers that it was joined with.
     pub(super) fn place(&self) -> usize {
         self.place
     }
 
-    /// All that it was joined with, on a device, where kernels read them: `f64`, one dimension.
+    /// All numbers that it was joined with, as kernels on a device read them: `f64`, one dimension.
     pub(super) fn all_on(&self, device: &Device) -> Result<Tensor> {
         let Rates { values, there } = &mut *self.lock();
         if let Some(known) = there.iter_mut().find(|(there, _)| there.device() == *device) {
@@ -124,7 +124,7 @@ impl Rates {
     }
 }
 
-/// Brings the numbers to where they are read, if they are others there.
+/// Copies the numbers to a device's tensor, unless that is current.
 fn bring(values: &[f64], (there, is_current): &mut (Tensor, bool)) -> Result<Tensor> {
     if !*is_current {
         match there.device() {
@@ -138,10 +138,10 @@ fn bring(values: &[f64], (there, is_current): &mut (Tensor, bool)) -> Result<Ten
 
 static CODE: Code = Code { name: "rate", text: include_str!("rate.cu") };
 
-/// Numbers of a launch: `NUMBERS` of `rate.cu`.
+/// The most numbers of a launch: `NUMBERS` of `rate.cu`.
 const NUMBERS: usize = 8;
 
-/// Writes the numbers, which are arguments of a kernel: nothing has to be kept until they have been copied.
+/// Writes the numbers as arguments of a kernel, so that no host memory must stay alive until they are copied.
 fn write(device: &CudaDevice, there: &Tensor, values: &[f64]) -> Result<()> {
     let storage = there.storage();
     capture::note_write(storage);
@@ -153,8 +153,8 @@ fn write(device: &CudaDevice, there: &Tensor, values: &[f64]) -> Result<()> {
         let x = locked.cuda(there.layout(), DType::F64).into_argument();
         let (types, launch) = ([DType::F64; 2], Launch::covering(NUMBERS, NUMBERS as u32));
         let queue = || {
-            // SAFETY: the kernel takes these; it writes as many numbers from the first on as there are values, for each of which
-            // `there`, without gaps, has a place.
+            // SAFETY: the kernel takes these arguments. It writes as many numbers as there are values, from `first`
+            // on, and `there` is contiguous and has an element for each of them.
             unsafe {
                 CODE.launch(device, OP, (types, "set"), launch, &[x, Argument::Value(bytemuck::bytes_of(&settings))])
             }
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(rates.each_ref().map(there), [4.0, 0.2, 3.0]);
             rates[0].set(0.5);
             assert_eq!(there(&rates[0]), 0.5);
-            Rate::join(&mut rates); // and all of it again
+            Rate::join(&mut rates); // the same again with the joined rates
         }
         assert!(rates[0].is_beside(&rates[2]) && !rates[0].is_beside(&Rate::new(0.5)));
     }

@@ -8,7 +8,7 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of RMSprop goes down; the formulas are PyTorch's.
+/// The settings of a step of RMSprop; the formulas are PyTorch's.
 ///
 /// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← α v + (1 − α) g²`; `d = √v + eps`, or if centered
 /// `d = √(v − a²) + eps` with `a ← α a + (1 − α) g`. Then `p ← p − lr · g / d`, or with momentum `b ← momentum · b + g / d` and
@@ -17,7 +17,7 @@ use crate::inlined::Array;
 pub struct RmsPropRule {
     /// How much of the running square is kept: `α`.
     pub alpha: f64,
-    /// What keeps the step finite where gradients vanish.
+    /// Keeps the step finite where gradients vanish.
     pub eps: f64,
     /// How much of each parameter is added to its gradient.
     pub weight_decay: f64,
@@ -25,7 +25,7 @@ pub struct RmsPropRule {
     pub momentum: f64,
     /// Whether to divide by the deviation of gradients from their running mean.
     pub centered: bool,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 
@@ -59,7 +59,7 @@ impl Formula for RmsPropRule {
 }
 
 impl RmsPropRule {
-    /// With `N` tensors: the square, then those of mean and direction that are there.
+    /// The step with `N` kept tensors: the square, then the mean and the direction, if they are kept.
     fn step_keeping<R: Real, const N: usize>(&self, group: &StepTensors, now: Now) -> Result<()> {
         let [keep, new, eps, momentum, rate] =
             [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].mapped(R::from_f64);

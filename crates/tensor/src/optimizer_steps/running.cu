@@ -1,6 +1,6 @@
-// A running mean and variance of n channels, moved towards those of a batch: x = x + share · (s - x), in the wider type of
-// both, rounded once; from a share of a half on as `lerp_` computes it.   s: [3, n], of which the first row is for the mean and
-// the last for the variance. blockIdx.y says which.
+// Moves a running mean and variance of n channels towards those of a batch: x = x + share · (s - x), computed in the
+// wider type of both and rounded once. From a share of a half on, the formula is that of `lerp_`.   s: [3, n], of
+// which the first row is for the mean and the last for the variance. blockIdx.y selects one of the two.
 
 struct Settings { u64 n[6]; f64 share; };
 

@@ -12,14 +12,14 @@ static CODE: Code = Code { name: "running", text: include_str!("running.cu") };
 
 const BLOCKS: usize = 1024;
 
-/// One of the two, and, beside the first of them, what the kernel reads.
+/// One of the two statistics. The first one also has the batch's, which the kernel reads.
 #[derive(Clone)]
 struct Running<'a> {
     statistic: &'a Tensor,
     of_batch: Option<&'a Tensor>,
 }
 
-/// Whether one launch moves them: on a GPU, of one precision, without gaps, in different storages.
+/// Whether one launch can move both: on a GPU, of one precision, without gaps, in different storages.
 pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool {
     let [mean, variance] = running;
     let are_apart = !mean.shares_storage(variance) && !running.iter().any(|running| running.shares_storage(of_batch));

@@ -9,10 +9,11 @@ use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
 
-/// How a step of SGD goes down; the formulas are PyTorch's.
+/// The settings of a step of SGD; the formulas are PyTorch's.
 ///
-/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum, `b ← momentum · b + (1 − dampening) · g`
-/// (`b = g` in the first step) and then `g ← b`, or with nesterov `g ← g + momentum · b`; at last `p ← p − lr · g`.
+/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum,
+/// `b ← momentum · b + (1 − dampening) · g` (`b = g` in the first step) and then `g ← b`, or with nesterov
+/// `g ← g + momentum · b`; finally `p ← p − lr · g`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SgdRule {
     /// How much of the last step's direction is kept.
@@ -21,16 +22,17 @@ pub struct SgdRule {
     pub dampening: f64,
     /// Whether to look ahead by one step.
     pub nesterov: bool,
-    /// How much of each parameter is added to its gradient, or by how much it shrinks relative to the learning rate.
+    /// How much of each parameter is added to its gradient, or how much each parameter shrinks relative to the
+    /// learning rate.
     pub weight_decay: f64,
-    /// Whether it shrinks: `p ← p · (1 − lr · weight_decay)` first.
+    /// Whether parameters shrink: `p ← p · (1 − lr · weight_decay)` first.
     pub is_decoupled: bool,
-    /// Whether to go up.
+    /// Whether to maximize.
     pub maximize: bool,
 }
 
 impl SgdRule {
-    /// One step for all of the tensors. Kept is the direction `b`, if `momentum` is not 0; it has no clock.
+    /// Takes one step for all of the tensors. The direction `b` is kept if `momentum` is not 0; there is no clock.
     ///
     /// # Errors
     /// [`Error::InPlaceTracked`](crate::Error::InPlaceTracked) outside `no_grad`,
@@ -54,7 +56,7 @@ impl SgdRule {
         Self::run(&mut tensors.into_iter().map(|tensors| (self, tensors, lr)))
     }
 
-    /// By how much a gradient counts.
+    /// The weight of a gradient in the direction.
     fn share(&self, is_first: bool) -> f64 {
         if is_first { 1.0 } else { 1.0 - self.dampening }
     }

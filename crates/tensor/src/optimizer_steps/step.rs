@@ -16,49 +16,51 @@ use crate::kind::{Float, Int};
 use crate::profiler;
 use crate::tensor::Tensor;
 
-/// A parameter and what its step needs, all of one shape but `clock`, and on one device.
+/// A parameter and the tensors that its step needs. All are on one device, and all but `clock` have one shape.
 #[derive(Debug, Clone)]
 pub struct StepTensors {
-    /// What is changed: `p`.
+    /// The parameter, which is changed: `p`.
     pub parameter: Tensor,
     /// Its gradient: `g`.
     pub grad: Tensor,
-    /// The parameter in half precision, of which `parameter` is the `f32` master: the step takes over the elements in which it
-    /// differs from the master, rounded, and rounds the master into it at last. Its precision is the gradient's.
+    /// The parameter in half precision, if `parameter` is its `f32` master. First, the step copies to the master
+    /// those elements that differ from the rounded master; last, it rounds the master into this. Its precision is the
+    /// gradient's.
     pub half: Option<Tensor>,
-    /// What is kept from step to step, which is changed too: the rule says what, and in which place.
+    /// The tensors that are kept from step to step, and are changed too. The rule says which are kept, and in which
+    /// place.
     pub kept: [Option<Tensor>; 3],
-    /// Numbers (`f64`, one dimension) that change from step to step: how many steps there were, this one among them, and what else
-    /// the rule says. None for rules that need none.
+    /// Numbers (`f64`, one dimension) that change from step to step: the number of steps, including this one, and
+    /// others that the rule describes. `None` for rules that need none.
     pub clock: Option<Tensor>,
-    /// Whether nothing was kept yet.
+    /// Whether this is the first step, before which nothing was kept.
     pub is_first: bool,
 }
 
 /// What all rules do to gradient and parameter before their formula.
 #[derive(Clone, Copy)]
 pub(super) struct Prelude {
-    /// Whether to go up: the gradient is taken with the other sign.
+    /// Whether to maximize: the gradient is taken with the other sign.
     pub(super) maximize: bool,
-    /// How much of the parameter is added to the gradient, or by how much it shrinks.
+    /// How much of the parameter is added to the gradient, or how much the parameter shrinks.
     pub(super) weight_decay: f64,
-    /// Whether it shrinks, relative to the learning rate.
+    /// Whether the parameter shrinks, relative to the learning rate.
     pub(super) is_decoupled: bool,
 }
 
 impl Prelude {
-    /// Sign, decay, shrink: as `Settings` of `steps.cu` has them.
+    /// Sign, decay and shrink, as in `Settings` of `steps.cu`.
     pub(super) fn numbers(&self) -> [f64; 3] {
         let sign = if self.maximize { -1.0 } else { 1.0 };
         if self.is_decoupled { [sign, 0.0, self.weight_decay] } else { [sign, self.weight_decay, 0.0] }
     }
 }
 
-/// Numbers of a step.
+/// The current numbers of a step.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) lr: f64,
-    /// Those that the rule needs; 0 behind them.
+    /// The numbers of the clock that the rule needs, then zeros.
     pub(super) clock: [f64; KEPT],
 }
 
@@ -66,24 +68,24 @@ pub(super) struct Now {
 pub(super) trait Formula: 'static {
     /// Its kernel: the method's text, then `steps.cu`.
     const CODE: &'static Code;
-    /// Numbers of the clock that it reads.
+    /// How many numbers of the clock it reads.
     const CLOCK: usize = 1;
-    /// What they are: `f64`, or `i64` of a tensor that counts.
+    /// The type of these numbers: `f64`, or `i64` for a clock that only counts.
     const CLOCK_TYPE: DType = DType::F64;
 
     fn prelude(&self) -> Prelude;
 
-    /// In which places it keeps something.
+    /// The places in which it keeps a tensor.
     fn keeps(&self) -> [bool; KEPT];
 
-    /// `Rule` of its kernel, and how many numbers that has.
+    /// The numbers of its kernel's `Rule`, and how many there are.
     fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize);
 
     /// The step of one group, on the CPU: [`change`](super::cpu::change) with the method's function of an element.
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()>;
 }
 
-/// A [`Formula`], whichever: what does not depend on the method is compiled once.
+/// Any [`Formula`], so that code that does not depend on the method is compiled once.
 pub(super) trait AnyFormula {
     fn code(&self) -> &'static Code;
     /// [`Formula::CLOCK`] and [`Formula::CLOCK_TYPE`].
@@ -124,17 +126,17 @@ impl<F: Formula> AnyFormula for F {
     }
 }
 
-/// Numbers of a rule, at most.
+/// The most numbers of a rule.
 pub(super) const MOST_NUMBERS: usize = 6;
 
-/// Numbers for a kernel, filled up.
+/// Numbers for a kernel, padded with zeros.
 pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MOST_NUMBERS], usize) {
     let mut filled = [0; MOST_NUMBERS];
     filled.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_bits());
     (filled, N)
 }
 
-/// What a step needs for one parameter, and how it is done.
+/// The tensors of one parameter's step, its rule and its learning rate.
 #[derive(Clone)]
 pub(super) struct Ruled<'a> {
     pub(super) tensors: StepTensors,
@@ -142,7 +144,7 @@ pub(super) struct Ruled<'a> {
     pub(super) lr: &'a Rate,
 }
 
-/// One step for all of the tensors, each with its rule and learning rate.
+/// Takes one step for all of the tensors, each with its rule and learning rate.
 pub(super) fn step<'a, F: Formula>(tensors: &mut dyn Iterator<Item = (&'a F, StepTensors, &'a Rate)>) -> Result<()> {
     step_each(&mut tensors.map(|(formula, tensors, lr)| Ruled { tensors, formula, lr }))
 }
@@ -155,11 +157,11 @@ fn step_each<'a>(groups: &mut dyn Iterator<Item = Ruled<'a>>) -> Result<()> {
     batch.finish(launch)
 }
 
-/// `step` of a rule.
+/// Defines `step` of a rule.
 macro_rules! steps {
     ($rule:ident, $kept:literal) => {
         impl $rule {
-            /// One step for all of the tensors.
+            /// Takes one step for all of the tensors.
             #[doc = $kept]
             ///
             /// # Errors
@@ -178,12 +180,12 @@ macro_rules! steps {
 }
 pub(super) use steps;
 
-/// `step_groups` of a rule.
+/// Defines `step_groups` of a rule.
 macro_rules! step_groups {
     ($rule:ident) => {
         impl $rule {
-            /// One step for tensors of several groups, each with its rule and learning rate. On a GPU a launch takes tensors of
-            /// groups whose rules differ by weight decay and direction only, if their learning rates were
+            /// Takes one step for tensors of several groups, each with its rule and learning rate. On a GPU, groups
+            /// share a launch if their rules differ only in weight decay and direction, and their learning rates were
             /// [joined](crate::optimizer_steps::Rate::join).
             ///
             /// # Errors
@@ -255,12 +257,12 @@ impl Group for Ruled<'_> {
 }
 
 impl StepTensors {
-    /// Places of what is kept that a kernel takes, from the first on: 1 to 3.
+    /// The number of places for kept tensors that a kernel takes: 1 to 3.
     pub(super) fn places(&self) -> usize {
         self.kept.iter().rposition(Option::is_some).map_or(1, |last| last + 1)
     }
 
-    /// What is kept and the clock are as a rule needs them.
+    /// Checks that the kept tensors and the clock are those that a rule needs.
     fn check(&self, keeps: [bool; KEPT], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
         if self.kept.each_ref().mapped(Option::is_some) != keeps {
             let wanted: Vec<usize> = (0..KEPT).filter(|&place| keeps[place]).collect();

@@ -1,22 +1,23 @@
-// Steps of optimizers for some tensors at once, each contiguous: blockIdx.y says which. Threads take packs, or elements, in a grid-stride loop.
-// T: parameters and what is kept for them; O: gradients and halves. Without halves, both are one type.
+// Steps of optimizers for several contiguous tensors at once; blockIdx.y selects one. Threads take packs, or
+// elements, in a grid-stride loop. T: parameters and the tensors that are kept for them; O: gradients and halves.
+// Without halves, both are one type.
 //
-// The text before this one is the method's: `Rule`, its settings; `Now`, what all elements of a step have in common, made by
-// `now_of(rule, lr, clock)`; and `step(now, x, g, kept)`, which gives the new x and changes what is kept.
-// Learning rates and the clock are read where the step runs, so a captured step finds today's.
+// The text before this one is the method's. It defines `Rule`, its settings; `Now`, the constants of a step, made by
+// `now_of(rule, lr, clock)`; and `step(now, x, g, kept)`, which returns the new x and changes what is kept. Learning
+// rates and the clock are read when the step runs, so a captured step uses their current values.
 //
-// A half is the parameter, rounded, but for elements that something else has changed: these the parameter takes over before
-// the step. So it is read and written here, and nothing else has to know of it.
+// A half is the rounded parameter, except for elements that something else has changed. These are copied to the
+// parameter before the step, so no other code has to handle them.
 
 #define TENSORS 6 // of one launch, at most
 
 struct Lengths { u64 of[TENSORS]; };
 
-// The rule is that of all tensors; the rest each has for itself.
+// All tensors share the rule; each has its own value of everything else.
 struct Settings {
     Lengths n;
     u64 rate[TENSORS]; // lrs[rate] is the learning rate
-    f64 sign[TENSORS]; // of gradients: -1 goes up
+    f64 sign[TENSORS]; // of gradients: -1 to maximize
     f64 decay[TENSORS]; // g + decay * x is the gradient
     f64 shrink[TENSORS]; // x * (1 - lr * shrink) comes first
     Rule rule;
@@ -27,13 +28,13 @@ template <int COUNT, typename Type> INLINE Pack<Type, COUNT>& pack_at(Type* x, u
     return *reinterpret_cast<Pack<Type, COUNT>*>(x + i);
 }
 
-// An element of a parameter, of which `half` is what its half has.
+// An element of a parameter, where its half has the element `half`.
 INLINE R parameter_of(R x, R half) { return real(to<O>(x)) == half ? x : half; }
 
 // What a step needs to know of a tensor.
 struct Step { Now now; R sign, decay, shrink; bool decays; };
 
-// The step of elements i to i + COUNT. What is kept may be null: then it is zero.
+// The step of elements i to i + COUNT. A pointer in `kept` may be null; its elements are then zero.
 template <int COUNT, int KEPT> INLINE void change_at(
     u64 i, T* p, T* const (&kept)[KEPT], O* half, const O* grad, const Step& of
 ) {
@@ -61,7 +62,7 @@ template <int COUNT, int KEPT> INLINE void change_at(
     if (half) pack_at<COUNT>(half, i) = halves;
 }
 
-// The step of tensor k: in packs, if all that it has begins where packs may.
+// The step of tensor k, in packs if all pointers are aligned to packs.
 template <int KEPT> INLINE void change(
     int k, T* p, T* const (&kept)[KEPT], O* half, const O* grad, const f64* lrs, const f64* clock, const Settings& settings
 ) {

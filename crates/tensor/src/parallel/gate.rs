@@ -24,8 +24,8 @@ impl Gate {
     pub(super) fn open(&self) {
         // Relaxed: only this thread changes a closed, empty gate.
         let job = (self.0.load(Ordering::Relaxed) & !(OPEN | INSIDE)).wrapping_add(ONE_JOB);
-        // Release: what the caller wrote about the job is seen by whoever enters. SeqCst: either this thread sees a
-        // helper that is about to sleep, or that helper sees the open gate (see `pool::Helper::sleep`).
+        // Release: every helper that enters sees what the caller wrote about the job. SeqCst: either this thread sees
+        // a helper that is about to sleep, or that helper sees the open gate (see `Pool::wait_for_job`).
         self.0.store(job | OPEN, Ordering::SeqCst);
     }
 
@@ -47,7 +47,7 @@ impl Gate {
         (state & OPEN != 0 && last != Some(job)).then_some(job)
     }
 
-    /// Enters the job, if the gate is still open for it. Who enters must leave.
+    /// Enters the job, if the gate is still open for it. A helper that enters must leave.
     pub(super) fn enter(&self, job: u32) -> bool {
         let mut state = self.0.load(Ordering::Relaxed);
         while state & OPEN != 0 && (state >> 32) as u32 == job {

@@ -21,7 +21,7 @@ pub(super) const MAX_THREADS: usize = 256;
 /// How long a helper without work looks for some before it sleeps; most gaps between two operations are shorter.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// How long anybody spins before giving the core to who else wants it, again and again.
+/// How long a thread spins before it yields its core to others between two looks.
 const PATIENCE: Duration = Duration::from_micros(20);
 
 static POOL: Pool = Pool {
@@ -34,7 +34,7 @@ static POOL: Pool = Pool {
 
 struct Pool {
     taken: AtomicBool,            // held by the thread whose job runs
-    gate: Gate,                   // who may follow `job`
+    gate: Gate,                   // who may dereference `job`
     job: AtomicPtr<Job<'static>>, // valid while the gate is open or somebody is inside
     asleep: AtomicUsize,
     threads: Mutex<Vec<Thread>>, // the helpers, by number
@@ -45,7 +45,7 @@ thread_local! {
     static WORKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs the tasks with that many helpers. `false` if the helpers are not to be had; nothing was run then.
+/// Runs the tasks with this number of helpers. Returns `false`, without running any, if the helpers are busy.
 pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) -> bool {
     if WORKING.get() || POOL.taken.swap(true, Ordering::Acquire) {
         return false;
@@ -65,14 +65,14 @@ pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync))
 
 /// Work that helpers may join, on the stack of the thread that wants it done.
 ///
-/// Tasks are in ranges of neighbors, one for each thread. A thread begins with its own and helps with the others' when
-/// that is done: so it mostly works on memory in one piece, and on the same piece in the next job of the same size.
+/// Tasks are in ranges of neighbors, one for each thread. A thread begins with its own range and then helps with the
+/// others, so it mostly works on memory in one piece, and on the same piece in the next job of the same size.
 struct Job<'a> {
     task: &'a (dyn Fn(usize) + Sync),
     n_tasks: usize,
     helpers: usize,
     n_ranges: usize,
-    /// How many tasks of each range are taken (or more).
+    /// The number of tasks taken from each range; it may exceed the length of the range.
     taken: [Taken; MAX_RANGES],
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -80,7 +80,7 @@ struct Job<'a> {
 /// More threads than this share ranges.
 const MAX_RANGES: usize = 16;
 
-/// In a cache line of its own.
+/// A counter in a cache line of its own.
 #[repr(align(64))]
 struct Taken(AtomicUsize);
 
@@ -106,7 +106,7 @@ impl<'a> Job<'a> {
             if i >= end {
                 return;
             }
-            // What a panic leaves half done is the caller's, who gets the panic.
+            // The caller gets the panic, and with it the responsibility for what is left half done.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(i))) {
                 self.taken.iter().for_each(|taken| taken.0.store(self.n_tasks, Ordering::Relaxed));
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
@@ -152,7 +152,7 @@ impl Pool {
         }
     }
 
-    /// What a helper does all its life.
+    /// The loop of a helper, which never ends.
     fn help(&self, number: usize) {
         WORKING.set(true);
         let mut last = None;
@@ -172,7 +172,8 @@ impl Pool {
         }
     }
 
-    /// The next job after `last`: spins for a while, then sleeps. Who wakes too late for a job spins for the next one.
+    /// The next job after `last`: spins for a while, then sleeps. A helper that wakes too late for a job spins for
+    /// the next one.
     fn wait_for_job(&self, last: Option<u32>) -> u32 {
         loop {
             if let Some(job) = self.spin_for_job(last) {
@@ -207,7 +208,7 @@ impl Pool {
     }
 }
 
-/// How many helpers were asked for so far, started or refused.
+/// The most helpers that were requested so far, whether they started or not.
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 
 /// One step of waiting for another thread.

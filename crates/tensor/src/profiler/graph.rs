@@ -15,7 +15,7 @@ use crate::shape::Shape;
 use crate::storage::Storage;
 use crate::tensor::{Raw, Tensor};
 
-/// Nodes that a graph has at most.
+/// The most nodes of a graph.
 const MOST_NODES: usize = 100_000;
 
 thread_local! {
@@ -28,7 +28,7 @@ thread_local! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecordedGraph {
-    /// In an order in which each comes after those that it uses.
+    /// The nodes in an order in which each comes after those that it uses.
     pub nodes: Vec<RecordedNode>,
 }
 
@@ -40,7 +40,7 @@ pub struct RecordedNode {
     pub name: String,
     /// What made the tensor.
     pub source: NodeSource,
-    /// The nodes that it was made of, by their places among all.
+    /// The indices of the nodes that it was made of.
     pub inputs: Vec<usize>,
     /// Its shape.
     pub shape: Shape,
@@ -54,21 +54,21 @@ pub struct RecordedNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeSource {
-    /// The program gave it.
+    /// An input, which the program gave to the forward pass.
     Input,
-    /// The program gets it.
+    /// An output, which the forward pass returned.
     Output,
-    /// It is a parameter, or a buffer, of a module.
+    /// A parameter, or a buffer, of a module.
     Parameter,
-    /// The forward pass made it of nothing that was recorded.
+    /// The forward pass used it, and nothing that was recorded made it.
     Constant,
-    /// An operation of that name made it.
+    /// An operation with this name made it.
     Operation(&'static str),
 }
 
 /// Records operations of the thread as a graph, for TensorBoard's `add_graph`. `record_graph` of `pagelock-nn` does it for a model.
 ///
-/// While it records, the tensors that are made are kept.
+/// While it records, all tensors that are made stay alive.
 ///
 /// # Examples
 /// ```
@@ -91,7 +91,7 @@ pub struct GraphRecorder<'m> {
     names: ModuleNames<'m>,
 }
 
-/// A tensor, as operations know it: a place in a storage, which is kept, and a layout.
+/// The identity of a tensor: its storage, which is kept alive, and its layout.
 #[derive(PartialEq, Eq, Hash)]
 struct Value {
     storage: *const Storage,
@@ -146,7 +146,7 @@ impl Nodes {
         self.unique(format!("{name}_{number}"))
     }
 
-    /// The node that made the tensor: a constant, if none is known.
+    /// The index of the node that made the tensor, or of a new constant if none is known.
     fn find(&mut self, tensor: &Raw) -> usize {
         if let Some(known) = self.by_value.get(&Value::of(tensor)) {
             return *known;
@@ -156,12 +156,13 @@ impl Nodes {
     }
 }
 
-/// A name in the module that the thread is in.
+/// A name, preceded by the module that the thread is in.
 fn in_scope(name: &str) -> String {
     scopes::find(scopes::current()).map_or_else(|| name.to_owned(), |scope| format!("{}/{name}", scope.graph))
 }
 
-/// An operation begins: whether it is recorded. Those inside another are not.
+/// Notes that an operation begins. Returns whether a graph is being recorded. Operations inside another one are not
+/// recorded.
 pub(super) fn enter() -> bool {
     let is_recorded = GRAPH.with_borrow(Option::is_some);
     if is_recorded {
@@ -170,12 +171,12 @@ pub(super) fn enter() -> bool {
     is_recorded
 }
 
-/// It ends.
+/// Notes that the operation ends.
 pub(super) fn leave() {
     DEPTH.set(DEPTH.get().saturating_sub(1));
 }
 
-/// The innermost operation made `out`.
+/// Notes that an operation made `out`, unless it is inside another one.
 pub(super) fn note(op: &'static str, inputs: &[Option<&Raw>], out: &Raw) {
     if DEPTH.get() != 1 {
         return;
@@ -188,7 +189,7 @@ pub(super) fn note(op: &'static str, inputs: &[Option<&Raw>], out: &Raw) {
 }
 
 impl<'m> GraphRecorder<'m> {
-    /// A recorder that knows nothing.
+    /// A recorder without names.
     pub fn new() -> Self {
         Self::default()
     }
@@ -204,14 +205,14 @@ impl<'m> GraphRecorder<'m> {
         self.nodes.add(name.to_owned(), NodeSource::Parameter, Vec::new(), tensor.raw());
     }
 
-    /// Names modules.
+    /// Adds the names of modules.
     #[must_use]
     pub fn with_modules(mut self, names: ModuleNames<'m>) -> Self {
         self.names.extend(names);
         self
     }
 
-    /// Runs `forward`, and gives the operations that this thread ran in it, in the order in which they ended.
+    /// Runs `forward`, and returns the operations that this thread ran in it, in the order in which they ended.
     ///
     /// # Errors
     /// Those of `forward`; [`Error::Argument`] inside another `record`, or if there are more than 100,000 nodes;

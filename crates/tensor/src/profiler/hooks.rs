@@ -1,4 +1,4 @@
-//! What operations call: nothing but a look at the switch, unless something is recorded.
+//! The calls that operations make. Unless something is recorded, they only read the switch.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use super::switch::{is_followed, is_observed, is_on, is_profiling, is_recording_
 use super::{Category, scopes};
 use crate::tensor::Raw;
 
-/// Something that goes on until this is dropped.
+/// An activity that goes on until this is dropped.
 #[must_use = "it ends when this is dropped"]
 pub struct Running {
     is_on: bool,
@@ -55,7 +55,7 @@ impl Running {
         }
     }
 
-    /// Records nothing of it, if nothing went on inside.
+    /// Discards the record of this activity, if no other one was recorded inside it.
     pub(crate) fn discard(mut self) {
         if let Some(open) = self.open.take() {
             open.discard();
@@ -115,7 +115,8 @@ fn begin_backward(name: &'static str, scope: u32) -> Running {
     running
 }
 
-/// Begins what other crates of the project do: a wait for a batch, a step of an optimizer. On until it is dropped.
+/// Begins an activity of another crate of the project, such as a wait for a batch or a step of an optimizer. It ends
+/// when the result is dropped.
 ///
 /// # Examples
 /// ```
@@ -133,7 +134,7 @@ pub fn span(name: &'static str, category: Category) -> Running {
     if is_followed() { Running::begin(Cow::Borrowed(name), category) } else { Running::NOTHING }
 }
 
-/// The same with a name that is made only if something is recorded.
+/// [`span`] with a name that is made only if something is recorded.
 #[inline]
 pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category) -> Running {
     if is_followed() { Running::begin(name.into(), category) } else { Running::NOTHING }
@@ -141,8 +142,8 @@ pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category)
 
 /// Enters a module until the result is dropped: operations are attributed to it, in profiles and graphs.
 ///
-/// `address` says which module it is, `position` which child of a list, `title` the name of its type. A call inside one of the
-/// same module is part of that.
+/// `address` identifies the module, `position` is its index in a list of modules, `title` returns the name of its
+/// type. A call inside a call of the same module is part of that call.
 ///
 /// # Examples
 /// ```
@@ -175,7 +176,7 @@ fn enter_module(address: usize, position: Option<usize>, title: &dyn Fn() -> Str
     running
 }
 
-/// Counts memory that the operation that is going on takes for a tensor.
+/// Counts memory that the current operation takes for a tensor.
 #[inline]
 pub(crate) fn count_bytes(len_bytes: usize) {
     if is_profiling() {
@@ -183,7 +184,7 @@ pub(crate) fn count_bytes(len_bytes: usize) {
     }
 }
 
-/// Counts floating-point operations of what is going on.
+/// Counts floating-point operations of the current operation.
 #[inline]
 pub(crate) fn count_flops(flops: impl FnOnce() -> u64) {
     if is_profiling() {
@@ -191,7 +192,7 @@ pub(crate) fn count_flops(flops: impl FnOnce() -> u64) {
     }
 }
 
-/// Times what `work` queues on a stream, as a part of the operation that is going on.
+/// Times the work that `work` queues on a stream, as a part of the current operation.
 #[inline]
 pub(crate) fn on_stream<R>(name: &'static str, stream: impl FnOnce() -> Stream, work: impl FnOnce() -> R) -> R {
     let timed = if is_profiling() { begin_on(stream) } else { None };

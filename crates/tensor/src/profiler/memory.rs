@@ -1,4 +1,4 @@
-//! Memory over time: what the host's budget and the devices' pools held, sampled while operations end.
+//! Memory over time: what the host's budget and the devices' pools held, sampled when operations end.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,9 +10,9 @@ use pagelock_memory::{ByteSize, default_host, host_budget};
 
 use crate::cuda::CudaDevice;
 
-/// Samples that are kept: when there are more, every other one goes and the next come half as often.
+/// The most samples that are kept. When there are more, every other one is dropped and the interval doubles.
 const MOST_SAMPLES: usize = 4096;
-/// Devices that are sampled.
+/// The most devices that are sampled.
 const MOST_DEVICES: usize = 8;
 /// Nanoseconds between two samples, at first.
 const INTERVAL: u64 = 100_000;
@@ -21,11 +21,11 @@ const INTERVAL: u64 = 100_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemorySample {
-    /// Since the profile began.
+    /// The time since the profile began.
     pub at: Duration,
-    /// On the host.
+    /// Memory of the host.
     pub host: HeldMemory,
-    /// On devices, by their numbers.
+    /// Memory of devices, with their ordinals.
     pub devices: ArrayVec<(u32, HeldMemory), MOST_DEVICES>,
 }
 
@@ -33,9 +33,10 @@ pub struct MemorySample {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldMemory {
-    /// What tensors hold: of [`default_host`], or of the device's pool.
+    /// Bytes that tensors hold: of [`default_host`], or of the device's pool.
     pub in_use: ByteSize,
-    /// What the budget counts: also what pools keep for later, and on the host handles, loaders and page-locked memory.
+    /// Bytes that the budget counts. They include what pools keep for later, and on the host also handles, loaders
+    /// and page-locked memory.
     pub reserved: ByteSize,
 }
 
@@ -102,7 +103,7 @@ impl MemorySample {
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 220.0; // of one panel, with its labels
-// Around the curves.
+// Margins around the curves.
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 30.0;

@@ -21,16 +21,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A profile is of the whole process: all threads, from [`Profiler::start`] to [`ActiveProfiler::stop`]. There is one at a time.
-//! While none is recorded, an operation costs one look at an atomic number.
+//! A profile covers the whole process: all threads, from [`Profiler::start`] to [`ActiveProfiler::stop`]. One profile
+//! is recorded at a time. While none is recorded, an operation costs one load of an atomic number.
 //!
-//! What is in it: operations with the module that called them, derivatives (`matmul backward`) with the module of their forward,
-//! waits for a loader, copies between host and devices, steps of optimizers, launches of captured steps, and what the program
-//! names with [`record_function`]. On a GPU, what an operation queues is timed by two events on its stream. A captured step is one
-//! launch there: which kernels it consists of is not seen.
+//! A profile contains operations with the module that called them, derivatives (`matmul backward`) with the module of
+//! their forward, waits for a loader, copies between host and devices, steps of optimizers, launches of captured
+//! steps, and activities that the program names with [`record_function`]. On a GPU, the work that an operation queues
+//! is timed by two events on its stream. A captured step is a single launch there, so its kernels are not visible.
 
-// Reading order: this file, `hooks.rs` (what operations call), `session.rs` (what is written down), `scopes.rs` (modules),
-// `profile.rs` and `table.rs` (what is made of it), `memory.rs`; `graph.rs` and `observer.rs`, the other users of the hooks; `switch.rs`.
+// Reading order: this file, `hooks.rs` (the calls that operations make), `session.rs` (the logs), `scopes.rs`
+// (modules), `profile.rs` and `table.rs` (the results), `memory.rs`; `graph.rs` and `observer.rs`, the other users of
+// the hooks; `switch.rs`.
 
 mod graph;
 mod hooks;
@@ -58,7 +59,7 @@ pub use table::{KeyAverage, KeyAverages, SortBy};
 use crate::error::{Error, Result};
 use session::Session;
 
-/// What kind of event it is.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Category {
@@ -68,11 +69,11 @@ pub enum Category {
     Backward,
     /// A call of a module.
     ModuleCall,
-    /// What a loader does, or the program waiting for it.
+    /// Work of a loader, or the program's wait for it.
     Loading,
-    /// A step of an optimizer, by whose name the event is called: `Optimizer.step#Sgd`.
+    /// A step of an optimizer, after which the event is named: `Optimizer.step#Sgd`.
     OptimizerStep,
-    /// What the program named with [`record_function`].
+    /// An activity that the program named with [`record_function`].
     User,
 }
 
@@ -90,7 +91,7 @@ impl Category {
     }
 }
 
-/// Profiles what `work` does, as [`Profiler::profile`] with the usual settings.
+/// Profiles `work`, as [`Profiler::profile`] with the default settings.
 ///
 /// # Errors
 /// As [`Profiler::profile`].
@@ -98,7 +99,7 @@ pub fn profile<E: From<Error>>(work: impl FnOnce() -> Result<(), E>) -> Result<P
     Profiler::new().profile(work)
 }
 
-/// Gives what `work` does a name in the profile, if one is recorded.
+/// Runs `work` under a name in the profile, if one is recorded.
 ///
 /// # Examples
 /// ```
@@ -163,7 +164,7 @@ impl<'m> Profiler<'m> {
         self
     }
 
-    /// Starts to record, until the result is stopped; if it is dropped, what was recorded is dropped with it.
+    /// Starts recording, until the result is stopped. If the result is dropped, the recording is discarded.
     ///
     /// # Errors
     /// [`Error::Argument`] if a profile is being recorded already.
@@ -172,7 +173,7 @@ impl<'m> Profiler<'m> {
         Ok(ActiveProfiler { session: Some(session), modules: std::marker::PhantomData })
     }
 
-    /// Records what `work` does.
+    /// Runs `work` and records it.
     ///
     /// # Errors
     /// Those of `work`, and then there is no profile; those of [`start`](Self::start) and [`stop`](ActiveProfiler::stop).
@@ -191,7 +192,7 @@ pub struct ActiveProfiler<'m> {
 }
 
 impl ActiveProfiler<'_> {
-    /// Ends the recording. Waits for what streams have not finished.
+    /// Ends the recording. Waits for work that streams have not finished.
     ///
     /// # Errors
     /// [`Error::Cuda`] if a device cannot say how long it took.

@@ -1,4 +1,4 @@
-//! [`Observer`]: told of all that profiles record, while it goes on.
+//! [`Observer`]: is told of everything that profiles record, as it happens.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -7,11 +7,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::{Category, scopes, switch};
 use crate::error::{Error, Result};
 
-/// Told of operations, derivatives, calls of modules, waits for loaders and steps of optimizers, when they begin and when they
-/// end: what a library for spans is fed with. `pagelock` has spans of the crate `tracing` ready, behind its feature `tracing`.
+/// Is told when operations, derivatives, calls of modules, waits for loaders and steps of optimizers begin and end,
+/// for example to feed a library for spans. `pagelock` has spans of the crate `tracing` ready, behind its feature
+/// `tracing`.
 ///
-/// It is called on the thread on which things go on, between the parts of an operation, so it should return soon. It may not
-/// compute with tensors: it would be told of that.
+/// It is called on the thread of the activity, between the parts of an operation, so it should return soon. It must
+/// not compute with tensors, since it would be told of that.
 ///
 /// # Examples
 /// ```standalone_crate
@@ -38,24 +39,25 @@ use crate::error::{Error, Result};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub trait Observer: Sync {
-    /// Something begins: an operation by its name, a derivative by that of its operation, a call of a module by its path and type
-    /// (`layers.0 (Conv2d)`), a step of an optimizer by that of its type. What it returns is given to [`end`](Self::end).
+    /// An activity begins. `name` is that of an operation, of a derivative's operation, of a called module (its path
+    /// and type, `layers.0 (Conv2d)`), or of an optimizer's type. The returned number is passed to
+    /// [`end`](Self::end).
     fn begin(&self, name: &str, category: Category) -> u64;
 
-    /// It ends, on the same thread, also if it did so after the observing had ended.
+    /// The activity ends, on the same thread. This is called even if the observing has ended before.
     fn end(&self, begun: u64);
 }
 
-/// The one of the process, once there was one.
+/// The observer of the process, once one was given.
 static OBSERVER: OnceLock<&'static dyn Observer> = OnceLock::new();
-/// Whether it is told of anything now.
+/// Whether the observer is active.
 static IS_ON: Mutex<bool> = Mutex::new(false);
 
-/// Tells `observer` of what goes on in the whole process, until the result is dropped. Beside profiles and graphs, which it does
-/// not disturb. While nothing is observed or recorded, an operation costs one look at an atomic number.
+/// Tells `observer` of the activities of the whole process, until the result is dropped. Profiles and graphs can be
+/// recorded at the same time. While nothing is observed or recorded, an operation costs one load of an atomic number.
 ///
 /// # Errors
-/// [`Error::Argument`] if something is observed already, or another observer was given before: a process has one.
+/// [`Error::Argument`] if an observer is active already, or a different one was given before: a process has only one.
 ///
 /// # Examples
 /// See [`Observer`].
@@ -71,7 +73,7 @@ pub fn observe(observer: &'static dyn Observer) -> Result<Observed> {
     Ok(Observed { on: PhantomData })
 }
 
-/// While this is there, an observer is told of what goes on; see [`observe`].
+/// An observer is active while this exists; see [`observe`].
 #[must_use = "dropping it ends the observing"]
 pub struct Observed {
     on: PhantomData<()>,
@@ -86,18 +88,20 @@ impl Drop for Observed {
 }
 
 thread_local! {
-    /// The operation that this thread is in, if that is the innermost thing that the observer was told of.
+    /// The operation that this thread is in, if that is the innermost activity that the observer was told of; else
+    /// empty.
     static INNERMOST: Cell<&'static str> = const { Cell::new("") };
 }
 
-/// What the observer was told of, until [`end`].
+/// An activity that the observer was told of, until [`end`].
 pub(super) struct Told {
     begun: u64,
     before: &'static str,
 }
 
-/// Tells it that something begins, but not of an `operation` inside another of the same name, which is a part of that one; empty
-/// for what is none. A module is called by where this thread is.
+/// Tells the observer that an activity begins. An operation inside another one of the same name is a part of that
+/// one, and is not told. `operation` is empty for other activities. A module's name is that of the scope that this
+/// thread is in.
 pub(super) fn begin(name: &str, operation: &'static str, category: Category) -> Option<Told> {
     let observer = OBSERVER.get()?;
     if !operation.is_empty() && INNERMOST.get() == operation {

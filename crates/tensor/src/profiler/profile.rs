@@ -17,7 +17,7 @@ use super::table::KeyAverages;
 pub struct Profile {
     ended: Ended,
     spans: Vec<Span>, // on streams, in the order in which they began
-    /// For each thread and span on a stream that is a part of one of its events: the event, and how long it took.
+    /// For each thread, the spans on streams that are parts of its events: the event, and how long the span took.
     on_streams: Vec<Vec<(u32, Duration)>>,
     samples: Vec<MemorySample>,
 }
@@ -32,32 +32,33 @@ pub struct FunctionEvent<'a> {
     pub module: Option<&'a str>,
     /// What kind of event it is.
     pub category: Category,
-    /// Where.
+    /// The number of its thread in the profile.
     pub thread: usize,
     /// Its number in its thread.
     pub number: usize,
-    /// The number of the event of that thread that it is a part of.
+    /// The number of the event, in the same thread, that contains it.
     pub parent: Option<usize>,
-    /// When it began, since the profile did.
+    /// When it began, counted from the begin of the profile.
     pub start: Duration,
     /// How long it took on the host.
     pub host_time: Duration,
-    /// The part of that in which nothing inside it went on.
+    /// The part of that time outside of the events inside it.
     pub self_host_time: Duration,
-    /// How long what it queued took on devices, with what is inside it.
+    /// How long the work that it queued took on devices, including events inside it.
     pub device_time: Duration,
-    /// Without what is inside it.
+    /// The device time without events inside it.
     pub self_device_time: Duration,
-    /// Bytes of the tensors that were made, with what is inside it.
+    /// Bytes of the tensors that were made, including events inside it.
     pub bytes: u64,
-    /// Floating-point operations of products and convolutions, with what is inside it: an addition and a multiplication are two.
+    /// Floating-point operations of products and convolutions, including events inside it: an addition and a
+    /// multiplication are two.
     pub flops: u64,
 }
 
-/// Sums over an event and what is inside it.
+/// Sums over an event and the events inside it.
 #[derive(Clone, Copy, Default)]
 struct Sums {
-    inside: u64, // nanoseconds of the events right inside
+    inside: u64, // nanoseconds of the events directly inside
     device: u64,
     self_device: u64,
     bytes: u64,
@@ -73,17 +74,17 @@ impl Profile {
         Profile { ended, spans, on_streams, samples }
     }
 
-    /// How long it was recorded.
+    /// How long the recording took.
     pub fn duration(&self) -> Duration {
         Duration::from_nanos(self.ended.now)
     }
 
-    /// Why nothing was recorded from some moment on, if so: [`max_events`](super::Profiler::max_events), or the host's budget.
+    /// Why the recording stopped early, if it did: [`max_events`](super::Profiler::max_events), or the host's budget.
     pub fn stopped_because(&self) -> Option<&str> {
         self.ended.stopped.as_deref()
     }
 
-    /// All events, thread by thread, each behind the one that it is a part of.
+    /// All events, thread by thread, each after the one that contains it.
     pub fn events(&self) -> Vec<FunctionEvent<'_>> {
         let mut all = Vec::new();
         self.each_event(&mut |event| all.push(event));
@@ -147,7 +148,7 @@ impl Profile {
     /// Writes the Chrome trace to a file.
     ///
     /// # Errors
-    /// What the system says of the file, which is named.
+    /// The system's error, which names the file.
     pub fn export_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.trace().write(path)
     }
@@ -156,7 +157,7 @@ impl Profile {
     /// hold and those that budgets count.
     ///
     /// # Errors
-    /// What the system says of the file, which is named.
+    /// The system's error, which names the file.
     pub fn export_memory_timeline(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         pagelock_files::replace(path, memory::svg(&self.samples)).map_err(|error| {
@@ -204,7 +205,7 @@ impl std::fmt::Debug for Profile {
     }
 }
 
-/// Of each event of a thread.
+/// The sums of each event of a thread.
 fn sums(log: &Log, on_streams: &[(u32, Duration)]) -> Vec<Sums> {
     let of_itself = |event: &Event| Sums { bytes: event.bytes, flops: event.flops, ..Sums::default() };
     let mut sums: Vec<Sums> = log.events().map(of_itself).collect();
@@ -213,7 +214,8 @@ fn sums(log: &Log, on_streams: &[(u32, Duration)]) -> Vec<Sums> {
         sums.self_device += took.as_nanos() as u64;
         sums.device += took.as_nanos() as u64;
     }
-    // An event stands behind the one that it is a part of, so it is complete when it is added there.
+    // An event comes after the one that contains it. So in reverse order its sums are complete when they are added
+    // there.
     for (event, at) in log.events().rev().zip((0..sums.len()).rev()) {
         let of_event = sums[at];
         if let Some(parent) = sums.get_mut(event.parent as usize) {

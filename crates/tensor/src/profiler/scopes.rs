@@ -1,8 +1,8 @@
-//! Which module a thread is in: what operations are attributed to in profiles and graphs.
+//! The module that a thread is in, to which profiles and graphs attribute operations.
 //!
-//! A scope is a call of a module inside that of another. Its number is kept per thread and in nodes of the autograd graph, so
-//! that a backward is attributed to the module of its forward. Numbers grow as long as the process lives; what they mean is
-//! kept while something is recorded, so a number of an earlier recording means nothing.
+//! A scope is a call of a module, inside the scope of its caller. Threads and nodes of the autograd graph store its
+//! number, so that a backward is attributed to the module of its forward. Numbers grow as long as the process lives,
+//! but scopes are kept only while something is recorded, so a number of an earlier recording refers to nothing.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::switch::is_on;
 use crate::heap::CountedHeap;
 
-/// Scopes of one recording, at most; calls beyond them are attributed to the module that they are in.
+/// The most scopes of one recording; calls beyond them are attributed to the module that they are in.
 const MOST_SCOPES: usize = 1 << 16;
 
 thread_local! {
@@ -23,7 +23,7 @@ thread_local! {
 
 static SCOPES: Mutex<Option<Scopes>> = Mutex::new(None);
 
-/// The scopes of the recordings that are going on.
+/// The scopes of the recordings in progress.
 #[derive(Default)]
 struct Scopes {
     base: u32, // the last number of earlier recordings
@@ -60,7 +60,7 @@ struct Name {
 }
 
 /// Names of modules by address, for [`Profiler::with_modules`](super::Profiler::with_modules): made by
-/// `Module::module_names` of `pagelock-nn`. The modules cannot move meanwhile.
+/// `Module::module_names` of `pagelock-nn`. They borrow the modules, which therefore cannot move.
 #[derive(Default)]
 pub struct ModuleNames<'m> {
     names: Vec<((usize, String), Name)>,
@@ -73,8 +73,8 @@ impl<'m> ModuleNames<'m> {
         Self::default()
     }
 
-    /// Names the module at that address, which is one of `'m`, and whose type has that name: its dotted path in the model, and
-    /// its place in a graph, such as `Net/Conv2d[conv1]`.
+    /// Names a module that is borrowed for `'m`, by its address and the name of its type. `path` is its dotted path
+    /// in the model, and `graph` its place in a graph, such as `Net/Conv2d[conv1]`.
     pub fn add(&mut self, address: usize, title: String, path: &str, graph: String) {
         self.names.push(((address, title), Name { path: path.to_owned(), graph }));
     }
@@ -84,7 +84,7 @@ impl<'m> ModuleNames<'m> {
         self.names.extend(others.names);
     }
 
-    /// Makes them known to the recordings that are going on.
+    /// Makes the names known to the recordings in progress.
     pub(super) fn publish(self) {
         lock().get_or_insert_default().names.extend(self.names);
     }
@@ -94,7 +94,7 @@ fn lock() -> MutexGuard<'static, Option<Scopes>> {
     SCOPES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Forgets what scopes there were: nothing is recorded any more.
+/// Forgets all scopes. Nothing is being recorded.
 pub(super) fn clear() {
     let mut scopes = lock();
     let old = scopes.take();
@@ -104,7 +104,7 @@ pub(super) fn clear() {
     drop(old);
 }
 
-/// The scope of that number, if it is of a recording that is going on.
+/// The scope with this number, if it is of a recording in progress.
 pub(super) fn find(number: u32) -> Option<Scope> {
     lock().as_ref()?.get(number).cloned()
 }
@@ -120,12 +120,12 @@ pub(crate) fn current() -> u32 {
     if is_on() { CURRENT.get() } else { 0 }
 }
 
-/// Changes it; returns what it was.
+/// Sets the number of this thread's scope, and returns the one before.
 pub(super) fn replace(number: u32) -> u32 {
     CURRENT.replace(number)
 }
 
-/// Enters the scope of a call. Inside a call of the same module there is no other.
+/// Enters the scope of a call; `None` for a call of the module that the thread is in, and beyond [`MOST_SCOPES`].
 pub(super) fn enter(address: usize, position: Option<usize>, title: &dyn Fn() -> String) -> Option<u32> {
     let mut scopes = lock();
     let scopes = scopes.get_or_insert_default();
@@ -146,7 +146,7 @@ impl Scopes {
         if number == 0 { None } else { self.all.get(index) }
     }
 
-    /// The scope of a call that was not made before: that of the caller, if it is the same module.
+    /// The scope of a new call: that of the caller, if both are calls of the same module.
     fn add(&mut self, call: Call, title: String) -> Option<u32> {
         if self.by_call.len() >= MOST_SCOPES {
             return None;

@@ -5,8 +5,8 @@
 //!                       │ room for 1024 events at a time, from Session::grant: the limit, and the host budget
 //! ```
 //!
-//! A thread writes its own log, under a lock that only the end of the profile takes besides. When the profile is over, logs are empty
-//! and have no session, so a thread that lives on keeps nothing of it.
+//! A thread writes its own log, under a lock that otherwise only the end of the profile takes. When the profile is
+//! over, logs are empty and have no session, so a thread that lives on keeps nothing of it.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -22,16 +22,16 @@ use super::{Category, scopes, switch};
 use crate::capture;
 use crate::error::{Error, Result};
 
-/// Events that a thread gets room for at a time.
+/// Events for which a thread reserves memory at a time.
 const CHUNK: usize = 1024;
-/// What a span on a stream takes in the timeline, and its two events in a driver.
+/// The bytes of a span on a stream in the timeline, and of its two events in a driver.
 const STREAM_SPAN_BYTES: usize = 256;
 
 /// No event.
 pub(super) const NONE: u32 = u32::MAX;
 
 static SESSION: Mutex<Option<Arc<Session>>> = Mutex::new(None);
-/// The number of the session that is going on. Relaxed: what belongs to it is found under `SESSION`.
+/// The number of the latest session. Relaxed: what belongs to it is found under `SESSION`.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -57,7 +57,7 @@ pub(super) struct Session {
     memory: MemoryLog,
 }
 
-/// What a thread did.
+/// The log of a thread.
 pub(super) struct Log {
     pub(super) thread: ThreadId,
     pub(super) name: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct Log {
     open: u32,               // the innermost event that has not ended
     /// Spans on streams, by their numbers in the timeline, and the events that they are parts of.
     pub(super) on_streams: Vec<(usize, u32)>,
-    session: Option<Arc<Session>>, // none when it is over
+    session: Option<Arc<Session>>, // `None` when it is over
     reserved: Vec<HeapReservation>,
 }
 
@@ -114,12 +114,12 @@ impl Log {
     /// Ends an event, and those inside it that have not ended.
     fn end(&mut self, at: u32, now: u64) {
         if self.event(at).is_none_or(|event| event.end != 0) {
-            return; // dropped out of order, behind one that it was in
+            return; // dropped out of order, after an event that contains it
         }
         while self.open != NONE && self.end_innermost(now) != at {}
     }
 
-    /// Ends the innermost event; returns which it was.
+    /// Ends the innermost event, and returns its index.
     fn end_innermost(&mut self, now: u64) -> u32 {
         let innermost = self.open;
         self.open = self.event_mut(innermost).map_or(NONE, |event| {
@@ -165,7 +165,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Ends it: nothing is recorded from here on.
+    /// Ends the profile: nothing is recorded from here on.
     pub(super) fn stop(&self) -> Ended {
         switch::pause_profile();
         let now = self.now();
@@ -196,7 +196,7 @@ impl Session {
         self.timeline.elapsed().as_nanos() as u64
     }
 
-    /// Room for more events, or none, and then the profile is over.
+    /// Reserves memory for more events. If it is refused, the recording stops.
     #[cold]
     fn grant(&self) -> Option<HeapReservation> {
         let refused = match self.granted.fetch_add(CHUNK, Relaxed) {
@@ -237,7 +237,7 @@ impl Log {
     }
 }
 
-/// This thread's log in the session that is going on.
+/// This thread's log in the current session.
 fn local() -> Option<SharedLog> {
     let number = NUMBER.load(Relaxed);
     let found = LOCAL.try_with(|local| {
@@ -263,13 +263,14 @@ impl Session {
     }
 }
 
-/// An event that goes on.
+/// An event that has not ended.
 pub(super) struct Open {
     log: SharedLog,
     at: u32,
 }
 
-/// Begins an event; none if there is no room, or if it is an operation inside another of the same name, of which it is a part.
+/// Begins an event; `None` if there is no memory for it, or if it is an operation inside another of the same name,
+/// which contains it.
 #[cold]
 pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open> {
     let shared = local()?;
@@ -282,7 +283,7 @@ pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open>
     }
     if !log.has_room() {
         let session = log.session.clone()?;
-        drop(log); // the budget may ask pools for what they keep
+        drop(log); // the budget may make pools free what they keep
         let reserved = session.grant()?;
         log = lock(&shared);
         log.reserved.push(reserved);
@@ -296,7 +297,7 @@ pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open>
 }
 
 impl Open {
-    /// Takes it back, if nothing was recorded since.
+    /// Removes the event, if nothing was recorded since; else ends it.
     pub(super) fn discard(self) {
         let mut log = lock(&self.log);
         let is_last = log.len() == self.at as usize + 1 && log.open == self.at;
@@ -308,7 +309,7 @@ impl Open {
         log.open = ended.map_or(NONE, |event| event.parent);
     }
 
-    /// Ends it.
+    /// Ends the event.
     pub(super) fn end(self) {
         let mut log = lock(&self.log);
         let Some(session) = &log.session else { return };
@@ -322,7 +323,7 @@ impl Open {
     }
 }
 
-/// Adds to what the innermost event of this thread counts: bytes and floating-point operations.
+/// Adds bytes and floating-point operations to the innermost event of this thread.
 #[cold]
 pub(super) fn count(bytes: u64, flops: u64) {
     let Some(log) = local() else { return };
@@ -334,13 +335,13 @@ pub(super) fn count(bytes: u64, flops: u64) {
     }
 }
 
-/// A span on a stream that goes on.
+/// A span on a stream that has not ended.
 pub(crate) struct Timed {
     log: SharedLog,
     span: StreamSpan,
 }
 
-/// Begins a span on a stream; none if the driver refuses its events, as while the stream captures.
+/// Begins a span on a stream; `None` if the driver refuses its events, as while the stream captures.
 #[cold]
 pub(super) fn begin_on(stream: &Stream) -> Option<Timed> {
     if capture::number() != 0 {
@@ -353,7 +354,7 @@ pub(super) fn begin_on(stream: &Stream) -> Option<Timed> {
 }
 
 impl Timed {
-    /// Ends it: it is a part of the innermost event of this thread.
+    /// Ends the span, which is a part of the innermost event of this thread.
     pub(super) fn end(self, name: &'static str) {
         let Ok(number) = self.span.end(name) else { return };
         let mut log = lock(&self.log);

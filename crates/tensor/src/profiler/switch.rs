@@ -1,12 +1,12 @@
-//! The switch: one atomic number says whether anything is recorded, so that an operation asks once.
+//! The switch: one atomic number says whether anything is recorded, so that an operation checks once.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use super::scopes;
 
-/// The bits of a profile and of an observer; the graphs that are recorded are counted above them. Relaxed: it guards no other memory, and what is
-/// recorded is found under locks.
+/// Bits for a profile and for an observer; the bits above them count the graphs that are recorded. Relaxed: it guards
+/// no other memory, and records are found under locks.
 static RECORDING: AtomicU32 = AtomicU32::new(0);
 
 pub(super) const PROFILE: u32 = 1;
@@ -27,13 +27,13 @@ pub(crate) fn is_profiling() -> bool {
     RECORDING.load(Relaxed) & PROFILE != 0
 }
 
-/// Whether an observer is told of what goes on.
+/// Whether an observer is active.
 #[inline]
 pub(super) fn is_observed() -> bool {
     RECORDING.load(Relaxed) & OBSERVED != 0
 }
 
-/// Whether a profile is recorded, or an observer told.
+/// Whether a profile is recorded or an observer is active.
 #[inline]
 pub(super) fn is_followed() -> bool {
     RECORDING.load(Relaxed) & (PROFILE | OBSERVED) != 0
@@ -54,12 +54,12 @@ pub(super) fn begin(what: u32) {
     RECORDING.fetch_add(what, Relaxed);
 }
 
-/// Records no more of the profile, which is full.
+/// Stops recording the profile, which is full or over.
 pub(super) fn pause_profile() {
     RECORDING.fetch_and(!PROFILE, Relaxed);
 }
 
-/// Ends a recording, of what was begun.
+/// Ends a recording that [`begin`] began.
 pub(super) fn end(what: u32) {
     let mut recordings = RECORDINGS.lock().unwrap_or_else(PoisonError::into_inner);
     match what {

@@ -24,11 +24,11 @@ pub struct KeyAverage {
     pub calls: u64,
     /// Time on the host; an event inside one of the same name counts in both.
     pub host_time: Duration,
-    /// Time on the host without what is inside.
+    /// Time on the host without events inside.
     pub self_host_time: Duration,
     /// Time on devices.
     pub device_time: Duration,
-    /// Time on devices without what is inside.
+    /// Time on devices without events inside.
     pub self_device_time: Duration,
     /// Bytes of the tensors that were made.
     pub bytes: u64,
@@ -40,11 +40,11 @@ pub struct KeyAverage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SortBy {
-    /// Time on the host without what is inside.
+    /// Time on the host without events inside.
     SelfHostTime,
     /// Time on the host.
     HostTime,
-    /// Time on devices without what is inside.
+    /// Time on devices without events inside.
     SelfDeviceTime,
     /// Time on devices.
     DeviceTime,
@@ -76,7 +76,7 @@ pub struct KeyAverages {
     rows: Vec<KeyAverage>,
     row_limit: usize,
     is_by_module: bool,
-    host: Duration,   // of all events, without what is inside them
+    host: Duration,   // of all events, without events inside them
     device: Duration, // the same
     note: Option<String>,
 }
@@ -104,7 +104,7 @@ impl KeyAverages {
         KeyAverages { rows, row_limit: 100, is_by_module, host, device, note }.sort_by(SortBy::SelfHostTime)
     }
 
-    /// The same, sorted; rows that are equal stay in the order of their first events.
+    /// This table, sorted; rows that are equal stay in the order of their first events.
     #[must_use]
     pub fn sort_by(mut self, by: SortBy) -> Self {
         let nanos = |time: Duration| time.as_nanos();
@@ -122,13 +122,13 @@ impl KeyAverages {
         self
     }
 
-    /// The same, with at most this many rows printed: 100 unless set.
+    /// This table, with at most this many rows printed: 100 unless set.
     #[must_use]
     pub fn row_limit(self, row_limit: usize) -> Self {
         Self { row_limit, ..self }
     }
 
-    /// The first row of that name.
+    /// The first row with this name.
     pub fn get(&self, key: &str) -> Option<&KeyAverage> {
         self.rows.iter().find(|row| row.key == key)
     }
@@ -153,7 +153,7 @@ impl KeyAverage {
         self.flops += event.flops;
     }
 
-    /// Time on the host of one call.
+    /// The average time on the host of one call.
     pub fn host_time_avg(&self) -> Duration {
         self.host_time.checked_div(u32::try_from(self.calls).unwrap_or(u32::MAX)).unwrap_or_default()
     }

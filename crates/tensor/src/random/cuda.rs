@@ -13,7 +13,8 @@ static CODE: Code = Code { name: "random", text: include_str!("random.cu") };
 const THREADS: u32 = 128;
 
 impl Draw {
-    /// One thread per counter, and how a kernel is told where its numbers are: how many elements, seed, position, stream.
+    /// A launch of one thread per counter, and the arguments of its kernel: number of elements, seed, position,
+    /// stream.
     pub(crate) fn launch(&self, op: &'static str, elements: usize) -> Result<(Launch, [[u8; 8]; 4])> {
         let counters = elements.div_ceil(LANES * self.rows) * LANES;
         count(op, counters.div_ceil(THREADS as usize))?;
@@ -31,7 +32,7 @@ impl Draw {
         self.run(device, "randn", "normal", out)
     }
 
-    /// Calls `launch` with the argument for how far behind its position the numbers are: a pointer to that, or null.
+    /// Calls `launch` with a pointer to the number that a kernel adds to its position, or null if there is none.
     pub(crate) fn with_shift(
         &self,
         device: &CudaDevice,
@@ -45,7 +46,7 @@ impl Draw {
         let types = [out.dtype(); 2];
         let [n, seed, position, stream] = numbers.each_ref().mapped(|number| Argument::Value(number));
         self.with_shift(device, |shift| {
-            // SAFETY: the kernels take these, and write the n elements of `out`.
+            // SAFETY: the kernels take these arguments, and write the n elements of `out`.
             unsafe {
                 CODE.launch(device, op, (types, kernel), launch, &[out.argument(), n, seed, position, shift, stream])
             }

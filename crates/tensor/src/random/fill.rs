@@ -43,7 +43,7 @@ pub(crate) fn fill_normal<R: Units<ROWS>, const ROWS: usize>(draw: Draw, out: St
     );
 }
 
-/// Fills `out` with what `numbers` makes of consecutive blocks of counters, row after row.
+/// Fills `out` with `numbers` of consecutive blocks of counters, row after row.
 fn fill<R: Units<ROWS>, const ROWS: usize>(
     draw: Draw,
     out: StoredMut<'_, R>,
@@ -68,19 +68,20 @@ fn fill<R: Units<ROWS>, const ROWS: usize>(
     });
 }
 
-/// How many counters the first chunks take.
+/// The number of counters that the first `chunks` chunks take.
 fn counters_of_chunks(chunks: usize, rows: usize) -> u64 {
     (chunks * CHUNK / rows) as u64
 }
 
 impl Draw {
-    /// What comes after that number of chunks of [`CHUNK`] numbers of `f32`.
+    /// The draw of the numbers after the first `chunks` chunks of [`CHUNK`] numbers of `f32`.
     pub(crate) fn behind_chunks_of_f32(self, chunks: usize) -> Draw {
         Draw { position: self.position.wrapping_add(counters_of_chunks(chunks, 4)), ..self }
     }
 }
 
-/// Floats that random words become directly: an `f32` takes one word, so a block gives four rows, an `f64` takes two.
+/// Floats that are made of random words. An `f32` takes one word, so a block gives four rows; an `f64` takes two
+/// words.
 pub(crate) trait Units<const ROWS: usize>: Real {
     /// How many terms of the series of sine and cosine up to π/2 reach the precision of the type.
     const TERMS: usize;

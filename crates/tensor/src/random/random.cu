@@ -22,7 +22,7 @@ INLINE Words philox(u64 seed, u64 position, u64 stream) {
     return x;
 }
 
-// Where numbers are drawn: a step that is done again goes on from where the generator is then.
+// The position of the numbers. When a captured step is launched again, `shift` leads to where the generator is then.
 INLINE u64 shifted(u64 position, const u64* shift) { return position + (shift ? *shift : 0); }
 
 // Uniform in [0, 1), with as many bits as fit.
@@ -96,7 +96,7 @@ INLINE T below_one(Real x) {
     return real(y) < R(1) ? y : to<T>(R(1.0 - 1.0 / 256.0));
 }
 
-// Which elements the counter's numbers are: one in each row of its block.
+// Calls write(index, row) for the elements that a counter's numbers become: one in each row of its block.
 template <typename Write> INLINE void for_each_number(u64 n, u64 counter, Write write) {
     u64 at = counter / LANES * (LANES * NUMBERS) + counter % LANES;
     for (int row = 0; row < NUMBERS; row++, at += LANES)

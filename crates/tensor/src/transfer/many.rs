@@ -1,7 +1,7 @@
-//! Many tensors on their way together, without a pause between them.
+//! Moves of many tensors together, without a pause between them.
 //!
-//! On a device they share blocks of up to 64 MiB, so that few copies take them all, and nothing else: each tensor has a storage of
-//! its own, with a version and a lock of its own, and a block goes with the last of its tensors.
+//! On a device they share blocks of up to 64 MiB, so that few copies move them all. They share nothing else: each
+//! tensor has a storage of its own, with its own version and lock. A block is freed with the last of its tensors.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -25,16 +25,16 @@ use crate::shape::Shape;
 use crate::storage::{Locked, LockedMut, StorageRef, UploadedBlock, on_cuda, on_host, sort_by_place};
 use crate::tensor::{Raw, Tensor};
 
-/// Where each tensor starts in a block that they share: as far apart as kernels like it.
+/// The alignment of tensors in a block that they share, in bytes, as kernels prefer it.
 const STEP: usize = 256;
 
-/// What one thread copies at once.
+/// Bytes that a thread copies at once.
 const TASK_BYTES: usize = 1 << 20;
 
 impl<K: Kind> Tensor<K> {
-    /// Copies of many tensors on `device`, as [`Tensor::to`] makes one, all together, without a pause between them.
-    /// Tensors of ordinary memory share blocks of up to 64 MiB of the device's memory, each of which is given back with the last of
-    /// its tensors. Tensors that are there already are given back as they are.
+    /// Copies many tensors to `device` together, as [`Tensor::to`] copies one, without a pause between them. Tensors
+    /// in ordinary memory share blocks of up to 64 MiB of the device's memory, and each block is freed with the last
+    /// of its tensors. Tensors that are there already are returned as they are.
     ///
     /// # Errors
     /// As [`Tensor::to`].
@@ -64,18 +64,18 @@ impl<K: Kind> Tensor<K> {
     }
 }
 
-/// Where the elements of a tensor are now, and how they lie there.
+/// Where the elements of a moved tensor are now, and in which layout.
 pub(crate) enum Moved {
     /// Where they were.
     Stays,
-    /// In the same order, without what is before them in their storage.
+    /// In the same layout, in a storage that begins with the first element.
     Dense(StorageRef),
-    /// In the order of their indices: there were gaps.
+    /// In row-major order, since there were gaps.
     Contiguous(StorageRef),
 }
 
 impl Moved {
-    /// The tensor there, whose gradient goes back to `from`, of which it has the elements.
+    /// The moved tensor, whose gradient flows back to `from`.
     pub(crate) fn recorded(self, name: &'static str, from: &Raw) -> Raw {
         let (storage, layout) = match self {
             Moved::Stays => return from.clone(),
@@ -86,7 +86,7 @@ impl Moved {
     }
 }
 
-/// Copies of many on another device, outside the graph.
+/// Copies many tensors to another device, outside the graph.
 pub(crate) fn all_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     match upload_packed(tensors, device)? {
         Some(block) => Ok(block.all(tensors).into_iter().map(Moved::Dense).collect()),
@@ -94,7 +94,7 @@ pub(crate) fn all_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     }
 }
 
-/// The same, whatever they are and wherever.
+/// [`all_to`] for tensors of any layout, on any device.
 fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
@@ -132,7 +132,7 @@ fn contiguous(tensor: &Raw) -> Result<Raw> {
     tensor.deep_copy("to")
 }
 
-/// Puts what `make` makes of some where they belong.
+/// Calls `make` with the tensors at the indices `which`, and stores its results at these indices of `out`.
 fn put(
     out: &mut [Option<StorageRef>],
     dense: &[&Raw],
@@ -165,8 +165,8 @@ fn upload(dense: &[&Raw], locked: &AllLocked<'_>, device: &Device, cuda: &CudaDe
     Ok(made.collect())
 }
 
-/// The same, of dense tensors in ordinary memory that nobody is writing, of up to 64 MiB together: they move as one block, whose
-/// parts become storages when they are first used. None if they are something else.
+/// Uploads dense tensors in ordinary memory that nobody is writing, of up to 64 MiB together, as one block, whose
+/// parts become storages when they are first used. `None` if the tensors are others.
 fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<UploadedBlock>>> {
     let (Device::Cuda(cuda), Ok(())) = (device, capture::refuse("a copy from the host")) else { return Ok(None) };
     if !fit_in_a_block(tensors) {
@@ -184,7 +184,8 @@ fn upload_packed(tensors: &[&Raw], device: &Device) -> Result<Option<Arc<Uploade
     Ok(Some(UploadedBlock::new(parts, tensors.len(), device)))
 }
 
-/// Whether there are some, all dense and on the host, with no more bytes than may be kept until the last of them is dropped.
+/// Whether there are tensors, and all are dense, on the host, and together small enough for one block. Such a block
+/// is kept until the last of its tensors is dropped.
 fn fit_in_a_block(tensors: &[&Raw]) -> bool {
     const BLOCK_BYTES: usize = 64 << 20;
     let mut len_bytes = 0_usize;
@@ -200,8 +201,8 @@ fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
     locked.host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
 }
 
-/// Room on a device for tensors like these, contiguous, in one block: as far from each other as those of a batch of a
-/// loader, so that one copy fills them all.
+/// Allocates contiguous tensors like these on a device, in one block. They are as far apart as those of a loader's
+/// batch, so that one copy fills them all.
 pub(crate) fn room_for(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
     let ranges = tensors.iter().scan(0, |start: &mut usize, tensor| {
         let range = *start..*start + tensor.shape().elements() * tensor.dtype().size();
@@ -226,7 +227,7 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     capture::refuse("a copy from the host")?;
     let failed = |source| Error::cuda("to", source);
     let (sources, slots): (Vec<&Raw>, Vec<&Raw>) = copies.iter().map(|(source, slot)| (source, slot)).unzip();
-    let locked = AllLocked::new(&sources); // no work locks storages of the host and of a device but this, in this order
+    let locked = AllLocked::new(&sources); // only this locks storages of the host and of a device together, in this order
     let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.lock_place(), at)).collect();
     sort_by_place(&mut order);
     let mut targets: Vec<(usize, LockedMut<'_>)> =
@@ -240,7 +241,7 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     stream.upload_each(pairs).map_err(failed)
 }
 
-/// The device's refusal, with the shape that needs most of its memory.
+/// The device's error, with the shape of the largest tensor.
 fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
     let largest = dense.iter().max_by_key(|tensor| bytes_of(tensor).len());
     match (source, largest) {
@@ -251,8 +252,8 @@ fn refused(dense: &[&Raw], source: pagelock_cuda::Error) -> Error {
     }
 }
 
-/// Copies on the host of tensors, wherever they are, outside the graph: of a device's in page-locked memory of whatever size, if there
-/// is that much.
+/// Copies tensors to the host, outside the graph. Those from a device are in page-locked memory, whatever their size,
+/// if there is enough of it.
 pub(crate) fn snapshot(tensors: &[&Raw]) -> Result<Vec<Raw>> {
     let mut out: Vec<Option<Raw>> = vec![None; tensors.len()];
     let mut left: Vec<usize> = (0..tensors.len()).collect();
@@ -278,7 +279,7 @@ pub(crate) fn snapshot(tensors: &[&Raw]) -> Result<Vec<Raw>> {
     Ok(out.into_iter().flatten().collect())
 }
 
-/// A tensor that covers the buffer of its device.
+/// The tensor, if it covers its whole buffer on the device; else a copy that does.
 fn in_own_buffer<'a>(tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     let len_bytes = tensor.storage.lock().device_buffer().map(DeviceBuffer::len);
     if tensor.layout.is_dense() && len_bytes == Some(bytes_of(tensor).len()) {
@@ -287,7 +288,7 @@ fn in_own_buffer<'a>(tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     Ok(Cow::Owned(tensor.deep_copy("snapshot")?))
 }
 
-/// To page-locked memory, if the tensors together have at most `most_locked` bytes.
+/// Downloads dense tensors, to page-locked memory if together they have at most `most_locked` bytes.
 fn download(dense: &[&Raw], cuda: &CudaDevice, most_locked: usize) -> Result<Vec<StorageRef>> {
     capture::refuse("reading elements on the host")?;
     let locked = AllLocked::new(dense);
@@ -306,7 +307,7 @@ fn download(dense: &[&Raw], cuda: &CudaDevice, most_locked: usize) -> Result<Vec
     dense.iter().zip(hosts).map(|(tensor, host)| on_host(host, tensor.dtype())).collect()
 }
 
-/// To page-locked memory, while the program goes on; none if that is short.
+/// Downloads to page-locked memory in the background; `None` if there is not enough of it.
 fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<Option<Vec<HostBuffer>>> {
     let failed = |source| Error::cuda("to", source);
     let mut hosts = Vec::with_capacity(buffers.len());
@@ -330,7 +331,7 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
     Ok(Some(hosts))
 }
 
-/// To ordinary memory.
+/// Downloads to ordinary memory.
 fn download_staged(dense: &[&Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<Vec<HostBuffer>> {
     let room = |tensor: &&Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
     let mut hosts = dense.iter().map(room).collect::<Result<Vec<_>>>()?;
@@ -342,8 +343,8 @@ fn writable(buffer: &mut HostBuffer) -> &mut [u8] {
     buffer.bytes_mut().unwrap_or_else(|error| unreachable!("allocated memory is writable: {error}"))
 }
 
-/// Contiguous copies of many tensors of the host in one block of `resource`, outside the graph; copied by `threads` threads,
-/// the caller's among them, or by as many as kernels use.
+/// Contiguous copies of many tensors of the host in one block of `resource`, outside the graph. They are made by
+/// `threads` threads, including the caller's, or by as many as kernels use.
 pub(crate) fn all_in<R: Resource>(
     op: &'static str,
     tensors: &[&Raw],
@@ -366,7 +367,7 @@ pub(crate) fn all_in<R: Resource>(
     tensors.iter().zip(parts).map(|(tensor, part)| on_host(part, tensor.dtype())).collect()
 }
 
-/// A tensor whose elements lie in their order.
+/// The tensor if it is contiguous, else a copy that is; an error if it is on a device.
 fn gap_free<'a>(op: &'static str, tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     if let device @ Device::Cuda(_) = tensor.storage.device() {
         return Err(Error::OnDevice { op, shape: *tensor.shape(), device: device.clone() });
@@ -383,7 +384,7 @@ fn memory_refused(op: &'static str, tensors: &[&Raw], source: pagelock_memory::E
     Error::Memory { op, shape, dtype, source }
 }
 
-/// Where each goes in a block, and how long that is.
+/// The byte range of each tensor in a block, and the length of the block.
 fn ranges_in_block(tensors: &[&Raw]) -> Result<(Vec<Range<usize>>, usize)> {
     let (mut ranges, mut end) = (Vec::with_capacity(tensors.len()), 0_usize);
     for tensor in tensors {
@@ -447,7 +448,7 @@ pub(crate) fn all_in_device(
     Ok(tensors.iter().zip(parts).map(|(tensor, part)| on_cuda(part, tensor.dtype(), device)).collect())
 }
 
-/// Whether all lie one behind the other in one block, as one copy would move them.
+/// Whether all tensors lie one behind the other in one block, so that one copy would move them.
 pub(crate) fn are_one(tensors: &[&Raw]) -> bool {
     let locked = AllLocked::new(tensors);
     let is_whole = |at: usize| {

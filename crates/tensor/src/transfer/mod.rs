@@ -1,10 +1,10 @@
-//! Tensors on their way between host and devices. Nothing can race, and nothing needs a flag to be right.
+//! Moves of tensors between host and devices. Nothing can race, and no flag is needed for correctness.
 //!
-//! Up: from page-locked memory the device copies by itself, and a change or drop of the source waits for the copy; from ordinary
-//! memory the call returns when the source may be changed. Down: into page-locked memory while the program goes on, the
-//! first access waits; what is too large to page-lock comes down through the ring, and is there when the call returns.
-//! In all cases operations on the result are queued behind the copy. Which way bytes take is `pagelock-cuda`'s choice;
-//! `many.rs` moves many tensors together.
+//! Uploads: from page-locked memory the device copies in the background, and a change or drop of the source waits for
+//! the copy. From ordinary memory, the call returns once the source may be changed. Downloads: into page-locked
+//! memory, the copy runs in the background, and the first access waits for it. A tensor that is too large to
+//! page-lock goes through the ring, and has arrived when the call returns. In all cases operations on the result are
+//! queued behind the copy. `pagelock-cuda` chooses the route; `many.rs` moves many tensors together.
 
 pub(crate) mod many;
 
@@ -28,7 +28,7 @@ use crate::profiler;
 use crate::storage::{FreshCuda, on_host};
 use crate::tensor::{Raw, Tensor, by_bits};
 
-/// A tensor of up to this many bytes comes down to page-locked memory.
+/// Tensors of up to this many bytes are downloaded to page-locked memory.
 const PAGE_LOCKED_BYTES: usize = 32 << 20;
 
 impl<K: Kind> Tensor<K> {
@@ -40,8 +40,9 @@ impl<K: Kind> Tensor<K> {
     /// This tensor on `device`: itself if it is there already, else a copy. Gradients flow back. A tensor with gaps, or
     /// an expanded one, becomes contiguous; others keep their strides.
     ///
-    /// Returns while the copy may still be going on: this tensor may be changed or dropped, and the result be used, at
-    /// once; what must wait, waits. From page-locked memory ([`Tensor::pin_memory`]) nothing is copied twice.
+    /// Returns while the copy may still be in progress. This tensor may be changed or dropped, and the result used,
+    /// at once: whatever has to wait for the copy does so. From page-locked memory ([`Tensor::pin_memory`]) nothing
+    /// is copied twice.
     ///
     /// # Errors
     /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`].
@@ -51,8 +52,8 @@ impl<K: Kind> Tensor<K> {
         self.raw().to(device).map(Raw::typed)
     }
 
-    /// This tensor in page-locked memory, from which GPUs copy fastest and while the program goes on: itself if it is
-    /// there already, else a copy in [`page_locked`] memory.
+    /// This tensor in page-locked memory, from which GPUs copy fastest and without blocking the program. It is the
+    /// tensor itself if that is there already, else a copy in [`page_locked`] memory.
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget of page-locked memory refuses, or, without a GPU, the system's limit on locked
@@ -128,8 +129,8 @@ pub(crate) fn page_locked_of(device: &Device) -> Result<&PageLockedMemory> {
     }
 }
 
-/// A tensor as the host can read it: itself, or the part of the storage that it covers, copied; outside the graph. An error
-/// if an index was out of range on its way there.
+/// A tensor that the host can read, outside the graph: the tensor itself, or a copy of the part of the storage that
+/// it covers. An error if an earlier operation on the device had an index out of range.
 pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
     let Device::Cuda(cuda) = tensor.storage.device() else { return Ok(tensor.without_node()) };
     let _running = profiler::op("read");
@@ -138,8 +139,8 @@ pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
     Ok(out)
 }
 
-/// Page-locked memory of the process: the first GPU's, or, where there is none, pages that `mlock` alone locks, which
-/// the system's limit on them binds (`ulimit -l`). Under [`page_locked_budget`].
+/// The page-locked memory of the process, under [`page_locked_budget`]: that of the first GPU. Without a GPU, `mlock`
+/// alone locks the pages, within the system's limit on them (`ulimit -l`).
 ///
 /// # Examples
 /// ```
@@ -160,7 +161,7 @@ pub fn page_locked() -> &'static PageLockedMemory {
     &MEMORY
 }
 
-/// What [`page_locked`] memory is made of, for memory under a budget of one's own.
+/// The source of [`page_locked`] memory, for memory under a budget of one's own.
 ///
 /// # Examples
 /// ```
@@ -192,7 +193,7 @@ fn upload(tensor: &Raw, device: &Device, cuda: &CudaDevice) -> Result<Raw> {
     upload_on(&cuda.stream(), tensor, device)
 }
 
-/// A copy on `device`, of which `stream` is one.
+/// A copy on `device`, queued on `stream`, which belongs to it.
 pub(crate) fn upload_on(stream: &Stream, tensor: &Raw, device: &Device) -> Result<Raw> {
     let (dtype, layout) = (tensor.dtype(), tensor.layout.at_start());
     let mut fresh = FreshCuda::allocate_on(stream, "to", *tensor.shape(), dtype, device)?;
@@ -221,7 +222,7 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
     let failed = |source| Error::cuda(op, source);
     let stream = cuda.stream();
     if source.len() <= PAGE_LOCKED_BYTES {
-        // Page-locked memory may be short; ordinary memory does as well, only not in the background.
+        // Page-locked memory may be short. Ordinary memory works as well, only not in the background.
         if let Ok(mut memory) = HostBuffer::allocate(cuda.cuda().page_locked(), source.len()) {
             profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory))
                 .map_err(failed)?;
@@ -256,7 +257,7 @@ fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements
     room.map_err(|source| Error::Memory { op, shape, dtype, source })
 }
 
-/// Gives a copy in another place its node, if the gradient of `from` is wanted.
+/// Gives a moved copy its node, if the gradient of `from` is wanted.
 pub(crate) fn record(name: &'static str, from: &Raw, out: Raw) -> Raw {
     if !is_recorded(name, [from.node.as_ref()].into_iter(), out.dtype()) {
         return out;

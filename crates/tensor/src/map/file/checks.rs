@@ -1,5 +1,6 @@
-//! Checksums of safetensors files, CRC-32C: a note with the sum of one for the name, type and shape of each tensor, and one for the
-//! elements of each tensor that has some, in the order of the file.
+//! CRC-32C checksums of safetensors files, in a note of the file. The first number is the sum of the checksums of
+//! each tensor's name, type and shape. The others are checksums of the elements of each tensor that has any, in the
+//! order of the file.
 //!
 //! Invariant: with any byte changed, a file that has checksums is refused or has the same names, types, shapes and elements.
 
@@ -17,7 +18,7 @@ use crate::shape::Shape;
 /// Bytes of a file that are read at once.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The note for tensors that follow each other in this order.
+/// The note for tensors that are written in this order.
 pub(super) fn of(tensors: &[(&str, &AnyTensor)]) -> Result<String> {
     let names = tensors.iter().map(|(name, tensor)| of_name(name, tensor.dtype(), tensor.shape()));
     let mut sums = vec![names.fold(0, u32::wrapping_add)];
@@ -86,12 +87,12 @@ impl TensorFile {
     }
 }
 
-/// Of what a header says of a tensor.
+/// The checksum of a tensor's entry in the header.
 fn of_name(name: &str, dtype: DType, shape: &Shape) -> u32 {
     crc32c::crc32c(format!("{dtype} {shape} {name}").as_bytes())
 }
 
-/// The checksum of what is written into it.
+/// The checksum of the bytes that are written to it.
 #[derive(Default)]
 struct Checksum(u32);
 

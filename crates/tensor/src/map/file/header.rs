@@ -1,5 +1,5 @@
-//! The header of a safetensors file: the length of a JSON text, then that text: the name, element type, shape and place of
-//! each tensor, and notes.
+//! The header of a safetensors file: the length of a JSON text, then that text. The text has the name, element type,
+//! shape and byte range of each tensor, and notes.
 //!
 //! Maps note their batches there, as sizes joined with commas: `pagelock.batch` for the map itself, `pagelock.batch:PATH` for
 //! a map in it. Checksums are there as `pagelock.checks` (`checks.rs`).
@@ -21,21 +21,21 @@ use crate::error::{Error, Result};
 use crate::heap::{self, CountedHeap};
 use crate::shape::Shape;
 
-/// What the format allows.
+/// The longest header that the format allows, in bytes.
 const LONGEST: u64 = 100_000_000;
 /// Memory that the entries of a header take at most, as a multiple of its length in the file.
 const KEPT: u64 = 4;
-/// Memory that parsing it takes beside them at most, as a multiple of the same.
+/// Further memory that parsing takes at most, as a multiple of the same length.
 const PARSED: u64 = 12;
 /// Elements begin at a multiple of this, so that a file that is mapped is aligned for all of them.
 const ALIGN: usize = 64;
 const BATCH: &str = "pagelock.batch";
-/// The note with checksums.
+/// The name of the note with checksums.
 const CHECKS: &str = "pagelock.checks";
-/// The name of the notes, which no tensor can have.
+/// The name under which a header has its notes, which no tensor can have.
 const NOTES: &str = "__metadata__";
 
-/// What a header says, checked against the length of the file.
+/// The contents of a header, checked against the length of the file.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) claims: Vec<Claim>, // by their place in the file
@@ -54,7 +54,7 @@ pub(super) struct Claim {
     pub(super) bytes: Range<u64>, // of the file
 }
 
-/// The header of a file of that length.
+/// Reads the header of a file of `len_bytes`.
 pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).map_err(|source| unread(path, source));
     let no_such_file = || content(path, "it does not start like a safetensors file; get it again");
@@ -130,7 +130,7 @@ fn batches(metadata: &Metadata) -> Option<(Shape, Vec<(String, Shape)>)> {
     Some((batch, inner))
 }
 
-/// The text of a header, with its length before it, for tensors that follow each other in this order; or why no program could
+/// A header, preceded by its length, for tensors that are written in this order; or the reason why no program could
 /// read it.
 pub(super) fn text<'a>(
     tensors: impl Iterator<Item = (&'a str, DType, &'a Shape)>,

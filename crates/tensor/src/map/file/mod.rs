@@ -1,11 +1,11 @@
 //! Maps of tensors in safetensors files: written, read within the budget, sent to a device, mapped.
 //!
-//! `header.rs` knows the format and trusts no file; `write.rs` writes one, `checks.rs` has checksums for it. The names in a file are the paths of the map; its
-//! batches stand among the file's own notes, where other programs leave them alone.
+//! `header.rs` knows the format and trusts no file; `write.rs` writes files, `checks.rs` has their checksums. The
+//! names in a file are the paths of the map. The map's batches are notes of the file, which other programs ignore.
 //!
-//! Promises: what a header claims is checked against the length of the file before anything is allocated; a file that is
-//! cut short or changed while it is read is an error; on its way to a device nothing of it is in memory but what is in the
-//! slots of the ring.
+//! Promises: what a header claims is checked against the length of the file before anything is allocated. A file that
+//! is cut short or changed while it is read is an error. On the way to a device, only the slots of the ring hold
+//! parts of the file.
 
 mod checks;
 mod header;
@@ -36,7 +36,7 @@ use crate::storage::{on_cuda, on_host};
 use crate::tensor::{Raw, Tensor};
 use crate::transfer::many::next;
 
-/// A safetensors file that was opened, and of which only the header was read; see [`TensorMap::open`].
+/// An open safetensors file, of which only the header has been read; see [`TensorMap::open`].
 #[derive(Debug)]
 pub struct TensorFile {
     file: File,
@@ -46,7 +46,7 @@ pub struct TensorFile {
     by_path: Vec<usize>, // the claims in the order of their paths
 }
 
-/// By what a file is known again.
+/// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     len_bytes: u64,
@@ -59,7 +59,7 @@ impl Stamp {
     }
 }
 
-/// What one thread reads at once.
+/// Bytes that a thread reads at once.
 const TASK_BYTES: usize = 4 << 20;
 
 impl TensorMap {
@@ -101,7 +101,8 @@ fn open(path: &Path) -> Result<(File, Stamp)> {
 }
 
 impl TensorFile {
-    /// Opens a safetensors file whose names are any texts, and reads its header; [`TensorFile::get_any`] reads a tensor.
+    /// Opens a safetensors file whose names may be any text, and reads its header; [`TensorFile::get_any`] reads a
+    /// tensor.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if it is no whole safetensors file, or holds elements that no tensor has;
@@ -118,17 +119,17 @@ impl TensorFile {
         Ok(TensorFile { file, path: path.to_owned(), stamp, header, by_path })
     }
 
-    /// How many tensors it has.
+    /// The number of tensors in the file.
     pub fn len(&self) -> usize {
         self.header.claims.len()
     }
 
-    /// Whether it has none.
+    /// Whether the file has no tensors.
     pub fn is_empty(&self) -> bool {
         self.header.claims.is_empty()
     }
 
-    /// How many bytes the elements of all tensors are.
+    /// The size of the elements of all tensors in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.header.claims.iter().map(|claim| claim.bytes.end - claim.bytes.start).sum()
     }
@@ -143,12 +144,13 @@ impl TensorFile {
         self.by_path.iter().map(|&at| &*self.header.claims[at].path)
     }
 
-    /// All tensors on `device`. To a GPU they are read straight into the slots of the page-locked ring that all copies
-    /// share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
+    /// All tensors on `device`. For a GPU, several threads read them straight into the slots of the page-locked ring
+    /// that all copies share, and they are nowhere else in host memory. On the host, they are allocated from the
+    /// budget.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Content`] if the file was cut short or changed since it was opened, or holds a byte that is no
-    /// truth value where one should be; [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`].
+    /// [`Error::Io`]; [`Error::Content`] if the file was cut short or changed since it was opened, or if a byte of a
+    /// `bool` tensor is neither 0 nor 1; [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`].
     #[track_caller]
     pub fn to(&self, device: &Device) -> Result<TensorMap> {
         let _here = pagelock_cuda::here();
@@ -192,8 +194,8 @@ impl TensorFile {
         Ok(AnyTensor::new(tensor))
     }
 
-    /// The element type and shape of the tensor at `path`, and where its elements lie in the file: for programs that read a few
-    /// rows of it at a time.
+    /// The element type and shape of the tensor at `path`, and where its elements are in the file, for programs that
+    /// read a few rows of it at a time.
     ///
     /// # Errors
     /// [`Error::NoEntry`].
@@ -215,18 +217,18 @@ impl TensorFile {
         Err(Error::NoEntry { path: shortened(path), inside: String::new(), names })
     }
 
-    /// All tensors as parts of the file, seen as memory: pages are read when they are looked at, and cost no RAM that the
-    /// system could not take back. They cannot be changed in place. One that does not lie at a multiple of its element's
-    /// size, and truth values, are read instead.
+    /// All tensors, mapped into memory as parts of the file. Pages are read when they are first accessed, and the
+    /// system can reclaim their RAM at any time. The tensors cannot be changed in place. `bool` tensors, and tensors
+    /// whose position is no multiple of their element's size, are read instead.
     ///
     /// # Errors
     /// As [`to`](Self::to).
     ///
     /// # Safety
-    /// Nobody, in this process or another, may change or shorten the file from when it was opened until the last of the
-    /// tensors, and of their views, is gone: their elements are given out as slices, which must not change, and reading
-    /// behind the end of a shortened file kills the process. Files that are written under another name and then renamed
-    /// into place, as [`TensorMap::save`] does, satisfy this.
+    /// Nobody, in this process or another, may change or shorten the file from when it was opened until the last of
+    /// the tensors and of their views is dropped. Their elements are handed out as slices, which must not change, and
+    /// reading behind the end of a shortened file kills the process. Files that are written under another name and
+    /// then renamed into place, as [`TensorMap::save`] does, satisfy this.
     ///
     /// # Examples
     /// ```
@@ -272,7 +274,7 @@ impl TensorFile {
         self.map_of(raws)
     }
 
-    /// On the host, within the budget.
+    /// Reads all tensors on the host, within the budget.
     fn read(&self) -> Result<Vec<Raw>> {
         self.header.claims.iter().map(|claim| self.read_one(claim)).collect()
     }
@@ -281,7 +283,7 @@ impl TensorFile {
         self.elements_of(claim).read(claim.dtype, claim.shape).map_err(|source| Error::at(&claim.path, source))
     }
 
-    /// Through the ring; what has to be looked at first, by way of the host.
+    /// Sends all tensors through the ring, but those whose bytes must be checked first by way of the host.
     fn send(&self, device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
         let is_direct = |claim: &&Claim| claim.dtype != DType::Bool;
         let ranges: Vec<Range<u64>> =
@@ -311,7 +313,7 @@ impl TensorFile {
         Err(content(&self.path, "it was changed after it was opened; open it again, when nobody writes it"))
     }
 
-    /// That the names are those of a map.
+    /// Checks that the names are paths of one map.
     fn check_names(&self) -> Result<()> {
         let place = |claim: &Claim| -> Result<Raw> {
             // Expanded from one number, so that no shape takes memory.
@@ -322,7 +324,7 @@ impl TensorFile {
         self.map_of(self.header.claims.iter().map(place).collect::<Result<Vec<_>>>()?).map(drop)
     }
 
-    /// The map of what was made of each tensor, in order.
+    /// The map of the tensors that were made for the claims, in their order.
     fn map_of(&self, raws: Vec<Raw>) -> Result<TensorMap> {
         let wrong = |error: Error| content(&self.path, &error.to_string());
         let mut map = TensorMap::new(self.header.batch)?;
@@ -336,24 +338,25 @@ impl TensorFile {
     }
 }
 
-/// Elements in an open file, one behind the other in this machine's byte order, as files of many formats have them.
+/// Consecutive elements in an open file, in this machine's byte order, as files of many formats have them.
 #[derive(Debug, Clone, Copy)]
 pub struct FileElements<'a> {
     /// The file.
     pub file: &'a File,
-    /// What errors call it.
+    /// The file's name in errors.
     pub path: &'a Path,
     /// Where in the file the first element begins, in bytes.
     pub start: u64,
 }
 
 impl FileElements<'_> {
-    /// A tensor of these elements on `device`. To a GPU they are read straight into the slots of the page-locked ring that all
-    /// copies share, by several threads, and are nowhere else in memory; on the host they take what they need of the budget.
+    /// A tensor of these elements on `device`. For a GPU, several threads read them straight into the slots of the
+    /// page-locked ring that all copies share, and they are nowhere else in host memory. On the host, they are
+    /// allocated from the budget.
     ///
     /// # Errors
-    /// [`Error::Content`] if the file ends before, or holds a byte that is no truth value where one should be; [`Error::Io`],
-    /// [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`]; as [`Shape::new`].
+    /// [`Error::Content`] if the file ends before the last element, or if a byte of a `bool` tensor is neither 0 nor
+    /// 1; [`Error::Io`], [`Error::Memory`], [`Error::DeviceMemory`], [`Error::Cuda`]; as [`Shape::new`].
     ///
     /// # Examples
     /// ```
@@ -406,7 +409,7 @@ impl FileElements<'_> {
         Ok(Raw { storage, layout, node: None })
     }
 
-    /// On the host, by as many threads as kernels use.
+    /// Reads on the host, with as many threads as kernels use.
     fn read(&self, dtype: DType, shape: Shape) -> Result<Raw> {
         let refused = |source| Error::Memory { op: "read", shape, dtype, source };
         let mut memory = HostBuffer::placed(shape.elements() * dtype.size()).map_err(refused)?;

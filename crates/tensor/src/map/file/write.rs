@@ -15,13 +15,14 @@ use crate::tensor::{Raw, by_dtype};
 use crate::transfer::readable;
 
 impl TensorMap {
-    /// Writes all tensors to a safetensors file, which PyTorch and others read, in place of what was there; the paths are
-    /// the names. It is written under another name and then renamed: a program that opens it finds the old file or the new one,
-    /// whole. Tensors of a device come down one at a time.
+    /// Writes all tensors to a safetensors file, which PyTorch and others read, and replaces an existing file. The
+    /// paths are the names. The file is written under another name and then renamed, so a program that opens it finds
+    /// either the whole old file or the whole new one. Tensors on a device are copied to the host one at a time.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] if a tensor has the path `__metadata__`, which the format keeps for itself, or the paths are longer
-    /// than it allows; [`Error::Io`]; as [`Tensor::to`](crate::Tensor::to) for tensors on a device. What was there is still there then.
+    /// [`Error::Unwritable`] if a tensor has the path `__metadata__`, which the format reserves, or the paths are
+    /// longer than it allows; [`Error::Io`]; as [`Tensor::to`](crate::Tensor::to) for tensors on a device. An
+    /// existing file is then unchanged.
     ///
     /// # Examples
     /// See [`TensorMap::open`].
@@ -45,10 +46,10 @@ impl TensorMap {
 }
 
 impl TensorFile {
-    /// Writes tensors of any names as [`TensorMap::save`] does.
+    /// Writes tensors with any names, as [`TensorMap::save`] does.
     ///
     /// # Errors
-    /// As [`TensorMap::save`]; [`Error::Unwritable`] if two have one name.
+    /// As [`TensorMap::save`]; [`Error::Unwritable`] if two have the same name.
     ///
     /// # Examples
     /// ```
@@ -68,8 +69,8 @@ impl TensorFile {
         save(path.as_ref(), tensors.into_iter().collect(), &[], Checked::No)
     }
 
-    /// The same with a checksum of each tensor among the file's notes, for [`TensorFile::check`]. Other programs read the file as any
-    /// other.
+    /// Like [`save`](Self::save), with a checksum of each tensor among the file's notes, for [`TensorFile::check`].
+    /// Other programs read the file as usual.
     ///
     /// # Errors
     /// As [`save`](Self::save).
@@ -85,10 +86,11 @@ impl TensorFile {
 }
 
 impl AnyTensor {
-    /// Writes the elements in row-major order, as this machine has them in memory; those of a device come down first.
+    /// Writes the elements in row-major order and this machine's byte order; those on a device are copied to the host
+    /// first.
     ///
     /// # Errors
-    /// The outer ones are as [`Tensor::to`](crate::Tensor::to), the inner ones those of `out`.
+    /// The outer error is as of [`Tensor::to`](crate::Tensor::to), the inner one is that of `out`.
     ///
     /// # Examples
     /// ```
@@ -137,11 +139,11 @@ fn save(
     file.commit().map_err(failed)
 }
 
-/// What a tensor takes while a header is made, and how often its name is there.
+/// The bytes that a tensor takes while a header is made, beside its name, and the number of copies of the name.
 const HEADER_BYTES: usize = 1_000;
 const MADE: usize = 4;
 
-/// The elements in row-major order; what the file says, apart from what the tensor says.
+/// Writes the elements in row-major order. The outer error is one of the tensor, the inner one of the file.
 fn write<T: Element>(tensor: &Raw, file: &mut dyn Write) -> Result<io::Result<()>> {
     let here = readable(tensor)?.gap_free()?;
     let reading = here.read::<T>("save")?;
