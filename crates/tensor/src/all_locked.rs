@@ -1,7 +1,8 @@
 //! Any number of tensors, locked for reading at once.
 //!
-//! A thread that holds a lock and waits for another can wait for ever: for a thread that wants the first, or, if both are of one
-//! storage, for a writer that has asked in between. So each storage is locked once, in the order of all threads.
+//! A thread that holds one lock and waits for another can deadlock: with a thread that holds the second and wants the
+//! first or, if both locks are of one storage, with a writer that queued in between. So each storage is locked once,
+//! and all threads lock in the same order.
 
 use std::borrow::Borrow;
 
@@ -10,9 +11,9 @@ use crate::tensor::Raw;
 
 /// The storage of each tensor, locked for reading.
 pub(crate) enum AllLocked<'a> {
-    /// Nobody was writing any of them.
+    /// The lock of each tensor's storage. No thread was writing any of them.
     AtOnce(Vec<Locked<'a>>),
-    /// Each once, in the order of all threads; and which is that of each tensor.
+    /// One lock per storage, in the order that all threads share. `of` holds the index of each tensor's lock.
     InOrder { locks: Vec<Locked<'a>>, of: Vec<usize> },
 }
 

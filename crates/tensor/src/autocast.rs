@@ -1,7 +1,8 @@
-//! Autocast: products and convolutions in half precision, what needs all bits in `f32`, in a scope.
+//! Autocast: inside a scope, products and convolutions run in half precision, and operations that need all bits in
+//! `f32`.
 //!
-//! Which operation is computed how is said by the operation ([`Precision`]); here is what the scope does with that. The lists
-//! are PyTorch's: <https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference>.
+//! Each operation declares its [`Precision`]; this file applies it inside a scope. The lists of operations are
+//! PyTorch's: <https://docs.pytorch.org/docs/stable/amp.html#autocast-op-reference>.
 
 use std::cell::{Cell, RefCell};
 
@@ -38,17 +39,17 @@ thread_local! {
     static CONVERTED: RefCell<FxHashMap<Weight, Raw>> = RefCell::new(FxHashMap::default());
 }
 
-/// Runs `f`; in this thread, until it returns, operations choose their precision, as in PyTorch's `torch.autocast`.
+/// Runs `f`. Until it returns, operations on this thread choose their precision, as in PyTorch's `torch.autocast`.
 ///
-/// - Matrix products ([`matmul`](Tensor::matmul), [`linear`](Tensor::linear)) and convolutions take their operands rounded to
-///   `to`, and give tensors of that precision; sums are `f32` inside.
-/// - [`exp`](Tensor::exp), [`log`](Tensor::log), [`pow`](Tensor::pow), [`sum`](Tensor::sum), softmax, layer norms and losses
-///   compute in `f32`, and give that.
-/// - Everything else computes in the precision of its operands, and in the wider one of two; a batch norm gives the precision
-///   of its input, beside `f32` weights too.
+/// - Matrix products ([`matmul`](Tensor::matmul), [`linear`](Tensor::linear)) and convolutions round their operands
+///   to `to`, accumulate in `f32`, and return tensors of type `to`.
+/// - [`exp`](Tensor::exp), [`log`](Tensor::log), [`pow`](Tensor::pow), [`sum`](Tensor::sum), softmax, layer norms and
+///   losses compute in `f32` and return `f32`.
+/// - Everything else computes in the precision of its operands, or in the wider one if they differ. A batch norm
+///   returns the precision of its input even if its weights are `f32`.
 ///
-/// Tensors of `f64` stay what they are. A parameter is rounded once in the scope, however often it is used. `backward` needs
-/// no scope, and gradients come in the precision of what they are gradients of.
+/// Operations on `f64` tensors are not affected. A parameter is rounded once in the scope, however often it is used.
+/// `backward` needs no scope, and each gradient has the precision of its tensor.
 ///
 /// ```
 /// use pagelock_tensor::{DType, Half, Tensor, autocast};
@@ -68,7 +69,7 @@ pub fn no_autocast<R>(f: impl FnOnce() -> R) -> R {
     scope(None, f)
 }
 
-/// What [`autocast`] this thread is in.
+/// The precision of the [`autocast`] that this thread is in, if any.
 pub fn autocast_type() -> Option<Half> {
     CHOSEN.get()
 }
@@ -78,7 +79,7 @@ fn scope<R>(to: Option<Half>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Puts the type back, also when the function unwinds; the outermost scope lets go of what was rounded in it.
+/// Restores the type when dropped, also if the function unwinds. The outermost scope drops the rounded parameters.
 struct Scope {
     before: Option<Half>,
     is_outermost: bool,
@@ -101,12 +102,12 @@ impl Drop for Scope {
         DEPTH.set(DEPTH.get() - 1);
         if self.is_outermost {
             let converted = CONVERTED.take();
-            drop(converted); // where the list is not borrowed: tensors and graphs go with it
+            drop(converted); // while the list is not borrowed: this may drop graphs
         }
     }
 }
 
-/// The precision that an operation's inputs get because of the scope; none where it changes nothing.
+/// The precision to which the scope converts an operation's inputs; `None` if it converts nothing.
 pub(crate) fn wanted(precision: Precision, inputs: &[&Raw]) -> Option<DType> {
     let half = CHOSEN.get()?.dtype();
     let narrow = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
@@ -120,7 +121,8 @@ pub(crate) fn wanted(precision: Precision, inputs: &[&Raw]) -> Option<DType> {
     }
 }
 
-/// The tensor as an operation of that precision takes it: for functions that are made of several operations.
+/// The tensor, converted as an operation of this precision converts its inputs. For functions that consist of several
+/// operations.
 pub(crate) fn prepared(precision: Precision, tensor: &Tensor) -> Result<Tensor> {
     prepared_raw(precision, tensor.raw()).map(Raw::typed)
 }
@@ -133,7 +135,7 @@ pub(crate) fn prepared_raw(precision: Precision, tensor: &Raw) -> Result<Raw> {
     }
 }
 
-/// A parameter as it was when it was rounded.
+/// The key of a rounded parameter: which version of which parameter was rounded, and how.
 #[derive(PartialEq, Eq, Hash)]
 struct Weight {
     /// The number of its node.
@@ -141,7 +143,7 @@ struct Weight {
     version: u64,
     to: DType,
     is_recorded: bool,
-    /// What is captured must not use what was rounded before.
+    /// The capture in which it was rounded: captured work must not use a tensor that was rounded outside.
     capture: u64,
 }
 
@@ -158,11 +160,11 @@ pub(crate) fn converted(tensor: &Raw, to: DType) -> Result<Raw> {
     }
     let made = rounded(tensor, to)?;
     let replaced = CONVERTED.with_borrow_mut(|known| known.insert(weight, made.clone()));
-    drop(replaced); // where the list is not borrowed
+    drop(replaced); // while the list is not borrowed
     Ok(made)
 }
 
-/// A transposed matrix stays one, since turning it would be slower than rounding it.
+/// Rounds a tensor. A transposed matrix stays transposed: making it contiguous takes longer than rounding it.
 fn rounded(tensor: &Raw, to: DType) -> Result<Raw> {
     if tensor.shape().rank() >= 2 && !tensor.layout.is_contiguous() {
         let turned = transposed(tensor)?;

@@ -1,7 +1,7 @@
-//! [`CopyStream`]: a stream beside the one on which operations run, for tensors on their way to a device.
+//! [`CopyStream`]: a stream for copying tensors to a device, beside the stream on which operations run.
 //!
-//! Copies from page-locked memory go on while the device computes, and an operation that uses what was copied waits for
-//! that copy alone, on the device: `pagelock-cuda` orders streams by the buffers that they use.
+//! Copies from page-locked memory overlap with the device's computation. An operation that uses a copied tensor
+//! waits, on the device, for that copy alone: `pagelock-cuda` orders streams by the buffers that they use.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::kind::Kind;
 use crate::tensor::{Raw, Tensor};
 use crate::transfer::upload_on;
 
-/// Copies tensors to a device beside what it computes; for what feeds a loop from the host.
+/// Copies tensors to a device while it computes, to feed a loop from the host.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ pub struct CopyStream {
 }
 
 impl CopyStream {
-    /// A stream of `device` for copies alone; for the CPU, one on which nothing happens.
+    /// A stream of `device` for copies alone. For the CPU, it does nothing.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -42,9 +42,10 @@ impl CopyStream {
         Ok(CopyStream { device: device.clone(), stream })
     }
 
-    /// `tensor` on the device, without its gradient: itself if it is there already, else a copy as
-    /// [`Tensor::to`](Tensor::to) makes it, only on this stream. Returns while the copy may still be going on. Dropping
-    /// the last handle of a page-locked `tensor` waits for the copy; keep it until the next one, say.
+    /// `tensor` on the device, without its gradient. A tensor that is there already is returned as it is; others are
+    /// copied as [`Tensor::to`](Tensor::to) copies, but on this stream. Returns while the copy may still be in
+    /// flight. Dropping the last handle of a page-locked `tensor` waits for the copy, so keep a handle until the next
+    /// upload, for example.
     ///
     /// # Errors
     /// As [`Tensor::to`].

@@ -1,8 +1,9 @@
 //! Making tensors: from data, constants, ranges and random numbers.
 //!
-//! The kind of a tensor comes from the numbers that it is made of; where there are none (`zeros`, `rand`), it is a float.
+//! The kind of a tensor comes from the numbers that it is made of. Without numbers (`zeros`, `rand`), it is a float.
 //! `new`, `full`, `scalar` and `arange` give the default precision of the kind, so that literals need no suffix;
-//! [`Tensor::from_slice`] keeps that of the data. [`Tensor::on`] and [`Tensor::of`] choose device and precision.
+//! [`Tensor::from_slice`] keeps the precision of the data. [`Tensor::on`] and [`Tensor::of`] choose device and
+//! precision.
 
 mod like;
 mod range;
@@ -94,8 +95,8 @@ nested_like_slice!(Vec<A>);
 nested_like_slice!(&[A]);
 
 impl<K: Kind> Tensor<K> {
-    /// A tensor of nested arrays of numbers: `float32` of floats ([`default_dtype`](crate::default_dtype)), `int64` of
-    /// integers, `bool` of truth values.
+    /// A tensor of nested arrays of numbers: `float32` for floats ([`default_dtype`](crate::default_dtype)), `int64`
+    /// for integers, `bool` for truth values.
     ///
     /// ```
     /// # use pagelock_tensor::{DType, Tensor};
@@ -158,8 +159,8 @@ impl<K: Kind> Tensor<K> {
         Ok(out.share().typed())
     }
 
-    /// `value` everywhere: `full([2, 3], 0.5)` holds floats, `full([2, 3], 0)` integers; in the precision that
-    /// [`Tensor::new`] gives.
+    /// A tensor filled with `value`: `full([2, 3], 0.5)` holds floats, `full([2, 3], 0)` integers. Its precision is
+    /// that of [`Tensor::new`].
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -226,7 +227,7 @@ impl Tensor {
         TensorOptions::CPU.eye(n)
     }
 
-    /// Uniform in [0, 1), from the default generator ([`manual_seed`](crate::manual_seed)).
+    /// Uniform random numbers in [0, 1), from the default generator ([`manual_seed`](crate::manual_seed)).
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -234,7 +235,7 @@ impl Tensor {
         TensorOptions::CPU.rand(shape)
     }
 
-    /// Uniform in [0, 1), from `generator`.
+    /// Uniform random numbers in [0, 1), from `generator`.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -242,7 +243,7 @@ impl Tensor {
         TensorOptions::CPU.rand_with(shape, generator)
     }
 
-    /// From the normal distribution with mean 0 and variance 1, by the default generator.
+    /// Random numbers from the normal distribution with mean 0 and variance 1, by the default generator.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -250,7 +251,7 @@ impl Tensor {
         TensorOptions::CPU.randn(shape)
     }
 
-    /// From the normal distribution with mean 0 and variance 1, by `generator`.
+    /// Random numbers from the normal distribution with mean 0 and variance 1, by `generator`.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -258,7 +259,7 @@ impl Tensor {
         TensorOptions::CPU.randn_with(shape, generator)
     }
 
-    /// Where the next tensor is made: `Tensor::on(&device).zeros([2, 3])`.
+    /// Options for making a tensor on `device`: `Tensor::on(&device).zeros([2, 3])`.
     ///
     /// ```
     /// # use pagelock_tensor::{DType, Device, Tensor};
@@ -271,7 +272,8 @@ impl Tensor {
         TensorOptions { device, dtype: None }
     }
 
-    /// The precision of the next tensor: `Tensor::of(DType::F64).zeros([2, 3])`, `Tensor::of(DType::I32).new([1, 2])`.
+    /// Options for making a tensor of a precision: `Tensor::of(DType::F64).zeros([2, 3])`,
+    /// `Tensor::of(DType::I32).new([1, 2])`.
     pub fn of(dtype: DType) -> TensorOptions<'static> {
         TensorOptions::CPU.of(dtype)
     }
@@ -304,8 +306,8 @@ impl Tensor<Int> {
     }
 }
 
-/// The numbers `0..n` in random order. They are shuffled as `u32` in the first half of their memory, of which caches hold
-/// more, and then spread out from the last to the first.
+/// Writes the numbers `0..n` in random order. They are shuffled as `u32` in the first half of the memory, since
+/// caches hold more of these, and then widened from the last to the first.
 fn shuffled(n: u32, generator: &Generator, numbers: &mut [i64]) {
     let halves: &mut [u32] = bytemuck::cast_slice_mut(numbers);
     let short = &mut halves[..n as usize];
@@ -316,9 +318,10 @@ fn shuffled(n: u32, generator: &Generator, numbers: &mut [i64]) {
     }
 }
 
-/// Where tensors are made, and in what precision; see [`Tensor::on`] and [`Tensor::of`].
+/// The device and the precision of new tensors; see [`Tensor::on`] and [`Tensor::of`].
 ///
-/// Without a precision it is the default one, but for [`from_slice`](Self::from_slice), which keeps that of the data.
+/// Without a precision, tensors have the default one, except that [`from_slice`](Self::from_slice) keeps that of the
+/// data.
 #[derive(Debug, Clone, Copy)]
 pub struct TensorOptions<'d> {
     device: &'d Device,
@@ -328,13 +331,13 @@ pub struct TensorOptions<'d> {
 impl<'d> TensorOptions<'d> {
     const CPU: TensorOptions<'static> = TensorOptions { device: &Device::Cpu, dtype: None };
 
-    /// With that precision.
+    /// These options with the precision `dtype`.
     #[must_use]
     pub fn of(self, dtype: DType) -> TensorOptions<'d> {
         TensorOptions { dtype: Some(dtype), ..self }
     }
 
-    /// On that device.
+    /// These options on `device`.
     #[must_use]
     pub fn on(self, device: &Device) -> TensorOptions<'_> {
         TensorOptions { device, dtype: self.dtype }
@@ -343,8 +346,8 @@ impl<'d> TensorOptions<'d> {
     /// Zeros.
     ///
     /// # Errors
-    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is no room; [`Error::Cuda`]; [`Error::Argument`] as
-    /// [`Tensor::zeros`]; [`Error::WrongKind`] for a precision that floats do not have.
+    /// [`Error::DeviceMemory`] or [`Error::Memory`] if there is not enough memory; [`Error::Cuda`];
+    /// [`Error::Argument`] as [`Tensor::zeros`]; [`Error::WrongKind`] for a precision that floats do not have.
     pub fn zeros(self, shape: impl IntoShape) -> Result<Tensor> {
         self.filled("zeros", shape, Scalar::Int(0))
     }
@@ -357,7 +360,7 @@ impl<'d> TensorOptions<'d> {
         self.filled("ones", shape, Scalar::Int(1))
     }
 
-    /// `value` everywhere; see [`Tensor::full`].
+    /// A tensor filled with `value`; see [`Tensor::full`].
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].
@@ -399,7 +402,7 @@ impl<'d> TensorOptions<'d> {
         range(self.device, [start, end, step].mapped(Element::to_scalar), dtype).map(Raw::typed)
     }
 
-    /// Uniform in [0, 1), from the default generator: the same numbers on any device.
+    /// Uniform random numbers in [0, 1), from the default generator: the same numbers on any device.
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].
@@ -407,7 +410,7 @@ impl<'d> TensorOptions<'d> {
         self.rand_with(shape, random::default_generator())
     }
 
-    /// Uniform in [0, 1), from `generator`.
+    /// Uniform random numbers in [0, 1), from `generator`.
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].
@@ -415,7 +418,8 @@ impl<'d> TensorOptions<'d> {
         self.drawn(Distribution::Uniform, shape.into_shape()?, generator)
     }
 
-    /// From the normal distribution with mean 0 and variance 1, by the default generator: the same numbers on any device.
+    /// Random numbers from the normal distribution with mean 0 and variance 1, by the default generator: the same
+    /// numbers on any device.
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].
@@ -423,7 +427,7 @@ impl<'d> TensorOptions<'d> {
         self.randn_with(shape, random::default_generator())
     }
 
-    /// From the normal distribution with mean 0 and variance 1, by `generator`.
+    /// Random numbers from the normal distribution with mean 0 and variance 1, by `generator`.
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].
@@ -462,14 +466,14 @@ impl<'d> TensorOptions<'d> {
 }
 
 impl Raw {
-    /// A tensor that was just made, in that precision, on that device.
+    /// Converts a tensor that was just made to `dtype`, and moves it to `device`.
     fn in_place_of<K: Kind>(self, dtype: DType, device: &Device) -> Result<Tensor<K>> {
         let made = if self.dtype() == dtype { self } else { cast(&self, dtype)? };
         made.typed().to(device)
     }
 }
 
-/// Room for `given` numbers, which have to fill the shape.
+/// Allocates memory for `given` numbers, which have to fill the shape.
 fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
     let shape = shape?;
     if given != shape.elements() {
@@ -478,7 +482,7 @@ fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh
     Fresh::allocate("from_slice", shape, dtype)
 }
 
-/// A tensor of nested arrays, in that precision.
+/// A tensor of nested arrays, of type `dtype`.
 fn nested<A: NestedArray>(data: &A, dtype: DType) -> Result<Raw> {
     let mut sizes = Vec::new();
     data.sizes(&mut sizes);
@@ -533,12 +537,12 @@ fn filled_like(op: &'static str, like: &Raw, value: Scalar) -> Result<Raw> {
 
 static FULL: Formula = Formula { name: "full", inputs: &["to"], constants: &["value"], text: "value", changes: true };
 
-/// What random numbers are like.
+/// How random numbers are distributed.
 #[derive(Clone, Copy)]
 enum Distribution {
-    /// In [0, 1).
+    /// Uniform in [0, 1).
     Uniform,
-    /// With mean 0 and variance 1.
+    /// Normal, with mean 0 and variance 1.
     Normal,
 }
 
@@ -551,7 +555,7 @@ impl Distribution {
     }
 }
 
-/// The same numbers on any device.
+/// Random numbers, the same on any device.
 fn drawn(
     device: &Device,
     distribution: Distribution,

@@ -1,8 +1,8 @@
 //! The audit: which parameters does no path from the loss reach, and which operation cut the path?
 //!
 //! While [`audit`] runs a loss, recording tells it two things: which tracked tensors operations took ([`note_use`]),
-//! and where a tracked tensor led to a result that is not ([`note_cut`]). Afterwards it walks the graph from the loss.
-//! Without an audit each of these places reads one thread-local flag, and nothing is kept.
+//! and where an operation on tracked tensors gave an untracked result ([`note_cut`]). Afterwards the audit walks the
+//! graph from the loss. Without an audit, each of these calls only reads one thread-local flag.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -14,9 +14,10 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::thread_value::with_value;
 
-/// Runs `loss` and reports every named tensor that no path from its result reaches: its gradient would stay away.
+/// Runs `loss` and reports every named tensor that no path from its result reaches. Such a tensor would get no
+/// gradient.
 ///
-/// Only what `loss` does on this thread is seen. Backward passes inside `loss` are allowed and not looked at.
+/// The audit sees only what `loss` does on this thread. Backward passes inside `loss` are allowed and ignored.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, autograd::audit};
@@ -60,9 +61,9 @@ pub fn audit(named: &[(impl AsRef<str>, &Tensor)], loss: impl FnOnce() -> Result
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Audit {
-    /// How many tensors were looked for.
+    /// The number of tensors that were named.
     pub n_named: usize,
-    /// Those that no path from the loss reaches, in the order in which they were named.
+    /// The tensors that no path from the loss reaches, in the order in which they were named.
     pub unreached: Vec<Unreached>,
 }
 
@@ -84,7 +85,7 @@ impl fmt::Display for Audit {
 pub struct Unreached {
     /// The name it was given.
     pub name: String,
-    /// Why, as far as is known.
+    /// Why no path reaches it, as far as known.
     pub reason: Reason,
 }
 
@@ -104,7 +105,7 @@ pub enum Reason {
     NeverUsed,
     /// What was computed from it never became part of the loss, although nothing cut it off.
     LeftOut,
-    /// These steps made something untracked of it or of what was computed from it, in the order of the program.
+    /// These steps gave an untracked result from it, or from a tensor computed from it, in program order.
     Cut(Vec<Cut>),
 }
 
@@ -138,7 +139,7 @@ pub struct Cut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CutBy {
-    /// The step itself, which is there to do so: `detach`.
+    /// The step itself, whose purpose it is, such as `detach`.
     Itself,
     /// It ran inside [`no_grad`](crate::no_grad).
     NoGrad,
@@ -171,8 +172,8 @@ fn reason(node: Option<&NodeRef>, cuts: &[(Cut, HashSet<u64>)], used: &HashSet<u
     }
 }
 
-/// Adds the numbers of all nodes behind `start` that are not older than `oldest`. Edges point to lower numbers, so
-/// nothing that old leads back.
+/// Adds to `seen` the numbers of all nodes reachable from `start` that are not older than `oldest`. Edges point to
+/// lower numbers, so a node older than `oldest` leads to no such node.
 fn visit(start: Option<&NodeRef>, oldest: u64, seen: &mut HashSet<u64>) {
     let mut open: Vec<&NodeRef> = start.into_iter().collect();
     while let Some(node) = open.pop() {
@@ -183,23 +184,23 @@ fn visit(start: Option<&NodeRef>, oldest: u64, seen: &mut HashSet<u64>) {
 }
 
 thread_local! {
-    /// Whether an audit runs and is listening; the only thing looked at when none does.
+    /// Whether an audit is running and listening. Without an audit, only this flag is read.
     static LISTENING: Cell<bool> = const { Cell::new(false) };
     static NOTES: RefCell<Notes> = RefCell::default();
 }
 
 #[derive(Default)]
 struct Notes {
-    /// Each cut with the tracked tensor that went into it, once.
+    /// Each cut with a tracked tensor that it took, listed once.
     cuts: Vec<(Cut, NodeRef)>,
     known: HashSet<(Cut, u64)>,
     /// The numbers of all nodes that recorded operations took.
     used: HashSet<u64>,
-    /// Inputs of the custom functions whose forward runs: what happens to them there is not a cut.
+    /// Inputs of the custom functions whose forward is running: an untracked result made from them there is no cut.
     excused: Vec<u64>,
 }
 
-/// An audit of this thread, which ends when this is dropped; one around it goes on then.
+/// The running audit of this thread. Dropping it ends the audit and resumes the enclosing one, if any.
 struct Running {
     outer: Notes,
     was_listening: bool,
@@ -243,12 +244,13 @@ pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<It
     }
 }
 
-/// Runs `f` unheard by an audit: derivatives are computed outside the graph, which says nothing about the loss.
+/// Runs `f` hidden from the audit: derivatives are computed outside the graph of the loss, so they say nothing about
+/// it.
 pub(crate) fn unheard<R>(f: impl FnOnce() -> R) -> R {
     with_value(&LISTENING, false, f)
 }
 
-/// Runs `f`, in which steps from `inputs` to untracked results are no cuts.
+/// Runs `f`, during which steps from `inputs` to untracked results do not count as cuts.
 pub(crate) fn excusing<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl FnOnce() -> R) -> R {
     if !LISTENING.get() {
         return f();
@@ -262,7 +264,7 @@ pub(crate) fn excusing<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl
     f()
 }
 
-/// Forgets all excuses but the first ones, of this number.
+/// When dropped, truncates the list of excused inputs to this length.
 struct Excused(usize);
 
 impl Drop for Excused {

@@ -21,23 +21,23 @@ use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
-/// How one walk treats the graph.
+/// Options of one backward pass.
 #[derive(Clone, Copy)]
 pub(crate) struct Options {
-    /// Keep saved tensors for another walk.
+    /// Keep saved tensors for another pass.
     pub(crate) retain_graph: bool,
     /// Record the derivatives themselves.
     pub(crate) create_graph: bool,
 }
 
-/// The gradient that a walk begins with.
+/// The gradient that a pass starts from.
 pub(crate) enum RootGradient<'a> {
     Given(Raw),
-    /// The number 1, made by this if anybody needs it as a tensor.
+    /// The number 1. The function makes the tensor, if one is needed.
     One(&'a dyn Fn() -> Result<Raw>),
 }
 
-/// Leaves keep their share: adds each one's gradient to what it has. On an error no leaf is changed.
+/// Runs a pass from `root` and adds to the gradient of each leaf. On an error no leaf is changed.
 pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
         let begin = |pending: &mut Pending| match start {
@@ -54,7 +54,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
                         Ok(())
                     }
                     false => {
-                        running.discard(); // there will be another
+                        running.discard(); // `propagate` records the node again
                         pending.arrive(root, make()?)
                     }
                 }
@@ -69,7 +69,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
     })
 }
 
-/// The gradients that arrive at `targets`, in their order; leaves keep nothing.
+/// The gradients of `targets`, in their order. Leaves store nothing.
 pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Options) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
@@ -88,8 +88,8 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: O
     Ok(found)
 }
 
-/// Passes the gradients that `begin` brings down to nodes numbered `oldest` or later, and shows each node's complete
-/// gradient to `visit`.
+/// Propagates the gradients that `begin` adds, as far as the nodes numbered `oldest` or later, and calls `visit` with
+/// each node's complete gradient.
 fn propagate(
     pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
@@ -117,20 +117,20 @@ fn propagate(
 
 fn as_derivative<R>(walk: Options, f: impl FnOnce() -> R) -> R {
     let _charged = Holder::GRADIENTS.by_default();
-    // Gradients are computed in the precision of what they are gradients of, inside autocast too.
+    // Each gradient is computed in the precision of its tensor, inside autocast too.
     unheard(|| with_grad_enabled(walk.create_graph, || autocast::no_autocast(f)))
 }
 
-/// Gradients that have reached a node but not yet passed it.
+/// Gradients that have arrived at a node and are not yet propagated.
 struct Pending {
     numbers: BinaryHeap<u64>, // of the nodes in `grads`
     grads: HashMap<u64, (NodeRef, Raw)>,
-    /// Gradients that are still to be added to those in `grads`, each node's at most once.
+    /// Gradients that are still to be added to those in `grads`, at most one per node.
     unadded: ArrayVec<(u64, Raw), MOST_PAIRS>,
 }
 
 impl Pending {
-    /// Keeps the gradient with the node, or beside what has reached it before.
+    /// Stores a gradient that arrives at `node`: in `grads` if it is the first, else in `unadded`.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
         node.check_shape("backward", &grad)?;
         let grad = node.acceptable(grad)?;
@@ -147,7 +147,8 @@ impl Pending {
         Ok(())
     }
 
-    /// Adds what has reached nodes to what had before, in each node's precision: the gradients of an operation's inputs at once.
+    /// Adds the gradients in `unadded` to those in `grads`, in each node's precision: all inputs of an operation in
+    /// one call.
     fn add_up(&mut self) -> Result<()> {
         if self.unadded.is_empty() {
             return Ok(());
@@ -163,7 +164,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Passes the gradient of an input on, to a node numbered `oldest` or later.
+    /// Passes the gradient of an input on, if its node is numbered `oldest` or later.
     fn send(&mut self, function: &dyn GradFn, oldest: u64, input: usize, grad: Raw) -> Result<()> {
         match &function.edges()[input] {
             Some(next) if next.seq() >= oldest => self.arrive(next, sum_down(grad, next.shape())?),
@@ -171,8 +172,8 @@ impl Pending {
         }
     }
 
-    /// Adds the gradient of a part of a tensor to that of the whole, in place; false, and nothing was done, if there is none
-    /// yet, somebody else has it, or the sum is recorded.
+    /// Adds the gradient of a part of a tensor to the gradient of the whole, in place. Returns false, having done
+    /// nothing, if the whole has no gradient yet, another handle shares that gradient, or the sum must be recorded.
     fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, walk: Options) -> Result<bool> {
         let [Some(input)] = function.edges() else { return Ok(false) };
         let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !walk.create_graph) else { return Ok(false) };
@@ -192,13 +193,14 @@ impl Pending {
 }
 
 impl Default for Pending {
-    /// With places to spare, so that a map that is nearly full need not grow in the middle of a training.
+    /// With spare capacity, so that the map does not grow in the middle of training.
     fn default() -> Pending {
         Pending { numbers: BinaryHeap::new(), grads: HashMap::with_capacity(64), unadded: ArrayVec::new() }
     }
 }
 
-/// What a walk fills, kept per thread from walk to walk, so that a steady training step allocates nothing.
+/// The collections that a pass fills. A thread keeps them from pass to pass, so that a steady training step allocates
+/// nothing.
 #[derive(Default)]
 struct Buffers {
     pending: Pending,
@@ -206,7 +208,8 @@ struct Buffers {
     leaves: Vec<(NodeRef, Option<Raw>)>,
 }
 
-/// Elements that a buffer keeps room for, and buffers that a thread keeps: a hook that goes backward itself takes its own.
+/// The largest capacity that idle buffers keep, and how many buffers a thread keeps: a hook that runs a backward pass
+/// uses its own.
 const MOST_ROOM: usize = 1024;
 const MOST_BUFFERS: usize = 4;
 
@@ -216,7 +219,7 @@ thread_local! {
 
 /// Calls `walk` with empty buffers.
 fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
-    let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()); // an error while the thread ends
+    let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()); // fails while the thread ends
     let mut buffers = idle.ok().flatten().unwrap_or_default();
     let result = walk(&mut buffers);
     buffers.clear();
@@ -239,10 +242,10 @@ impl Buffers {
     }
 }
 
-/// Taken while gradients are added to those that leaves have: two threads may walk to the same leaf.
+/// Held while gradients are added to those of leaves: two threads may reach the same leaf.
 static ACCUMULATING: Mutex<()> = Mutex::new(());
 
-/// Adds to the gradients of leaves: to all of them, or to none if there is no memory for one.
+/// Adds to the gradients of all leaves, or of none if an addition fails.
 fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
     as_derivative(walk, || kept.chunks_mut(MOST_PAIRS).try_for_each(accumulate_some))?;
@@ -253,8 +256,8 @@ fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> 
     Ok(()) // the old gradients, and graphs behind them, are freed after the lock
 }
 
-/// What the gradients of some leaves become. A gradient that shares memory with another tensor is copied, so that changing one in
-/// place never changes the other; so is one that lies neither in rows nor with the channels of a pixel together.
+/// Computes the new gradients of some leaves. A gradient that shares memory with another tensor is copied, so that
+/// changing one in place never changes the other. So is one that is neither contiguous nor channels-last.
 fn accumulate_some(kept: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
     let (mut added, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
     for (leaf, place) in kept {
@@ -278,7 +281,7 @@ fn has_own_memory(grad: &Raw) -> bool {
     grad.storage.is_unique() && (grad.layout.is_contiguous() || grad.layout.is_channels_last())
 }
 
-/// Sums over the dimensions along which an input of shape `to` was broadcast; the only place where this is done.
+/// Sums a gradient over the dimensions along which an input of shape `to` was broadcast. Nothing else does this.
 fn sum_down(grad: Raw, to: &Shape) -> Result<Raw> {
     if grad.shape() == to {
         return Ok(grad);

@@ -1,4 +1,4 @@
-//! Operations of the user's own: a forward, and a backward that says what its gradient is.
+//! User-defined operations: a forward and its backward.
 //!
 //! A [`Function`] becomes one node of the graph, whatever its forward does inside: the forward runs under `no_grad`. A
 //! backward written in tensor operations can be differentiated again.
@@ -41,20 +41,20 @@ use crate::tensor::{Raw, Tensor};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub trait Function: Send + Sync + Sized + 'static {
-    /// The result. Runs outside the graph; what `backward` will need is given to [`Context::save`].
+    /// Computes the result, outside the graph. Give [`Context::save`] what `backward` will need.
     ///
     /// # Errors
     /// Whatever [`Function::apply`] should fail with.
     fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor>;
 
-    /// One gradient per input, shaped like it, given that of the result; `None` where there is none, or where
-    /// [`Context::needs_input_grad`] says that nobody wants it.
+    /// Returns one gradient per input, shaped like the input; `grad` is the gradient of the result. `None` stands for
+    /// a gradient that does not exist, or that is not needed according to [`Context::needs_input_grad`].
     ///
     /// # Errors
     /// Whatever `Tensor::backward` should fail with.
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>>;
 
-    /// The name in errors and audits: that of the type, unless another is given here.
+    /// The name in errors and audits: by default, that of the type.
     fn name(&self) -> &'static str {
         type_name::<Self>()
     }
@@ -75,7 +75,7 @@ pub struct Context {
     saved: Vec<Saved>,
 }
 
-/// A saved tensor, and what a second derivative may make of it.
+/// A saved tensor, and how second derivatives treat it.
 #[derive(Clone)]
 struct Saved {
     kept: Kept,
@@ -84,13 +84,13 @@ struct Saved {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Given to `apply`: it keeps its place in the graph.
+    /// An input of `apply`: it keeps its node.
     Input,
-    /// The result: it gets its place back when it is asked for, because keeping it would be a cycle.
+    /// The result: it gets its node back for a backward, because storing the node here would be a reference cycle.
     Output,
     /// Made inside `forward`: nothing is known about how it depends on the inputs.
     Intermediate,
-    /// Said to be independent of the inputs.
+    /// Declared independent of the inputs.
     Constant,
 }
 
@@ -100,8 +100,8 @@ impl Context {
         self.push(tensor, Role::Intermediate); // until `apply` has seen the result
     }
 
-    /// Keeps a tensor that does not depend on the inputs, or only in steps: a mask, say. Second derivatives take it as
-    /// a constant.
+    /// Saves a tensor whose derivative with respect to the inputs is zero: a mask, say. Second derivatives treat it
+    /// as a constant.
     pub fn save_constant<K: Kind>(&mut self, tensor: &Tensor<K>) {
         self.push(&tensor.clone().with_node(None), Role::Constant);
     }
@@ -110,7 +110,7 @@ impl Context {
         self.saved.push(Saved { kept: Kept::new(tensor.raw().clone()), role });
     }
 
-    /// The tensor that call number `position` of `save` or `save_constant` kept.
+    /// The tensor that call number `position` of `save` or `save_constant` saved, counted from 0.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such tensor of this kind, or a second derivative would need to know how it was
@@ -139,7 +139,7 @@ impl Context {
         ))
     }
 
-    /// Whether anyone wants the gradient of input number `i`.
+    /// Whether the gradient of input number `i` is needed.
     pub fn needs_input_grad(&self, i: usize) -> bool {
         self.needs.get(i).copied().unwrap_or(false)
     }
@@ -211,7 +211,7 @@ struct FunctionNode<F> {
 }
 
 impl<F: Function> FunctionNode<F> {
-    /// The context for one backward, in which the result has its place in the graph.
+    /// The context for one backward: a saved result has its node again.
     fn context(&self, this: &NodeRef) -> Result<Context> {
         let lock = self.context.lock().unwrap_or_else(PoisonError::into_inner);
         let (needs, mut saved) = match &*lock {

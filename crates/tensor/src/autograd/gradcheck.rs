@@ -9,11 +9,12 @@ use crate::tensor::Tensor;
 /// How close [`gradcheck`] wants derivatives to be: within `absolute + relative · |difference quotient|`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
-    /// How far each element is moved both ways. The quotient's error is about step² · f‴ / 6 + 10⁻¹⁶ · f / step.
+    /// How far each element is moved in both directions. The quotient's error is about step² · f‴ / 6 + 10⁻¹⁶ · f /
+    /// step.
     pub step: f64,
-    /// Allowed whatever the size of the derivative.
+    /// The error that is allowed whatever the size of the derivative.
     pub absolute: f64,
-    /// Allowed per size of the derivative.
+    /// The error that is allowed in proportion to the size of the derivative.
     pub relative: f64,
 }
 
@@ -23,10 +24,11 @@ impl Default for Tolerance {
     }
 }
 
-/// Compares what `backward` says about `f` with what central differences say: for every element of every input, with
-/// random gradients to start from.
+/// Compares the derivatives of `f` that `backward` computes with central differences, for every element of every
+/// input and a random gradient of the result.
 ///
-/// `f` must be a function of the tensors it is given, and smooth at `inputs`: no kink within a step. It is given `float64`.
+/// `f` must depend on the tensors it is given alone, and be smooth at `inputs`: no kink within a step. It gets
+/// `float64`.
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, autograd::{Tolerance, gradcheck}};
@@ -53,10 +55,10 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], to
     Ok(())
 }
 
-/// [`gradcheck`] of the gradients of `f`: second derivatives, also with respect to the gradient to start from.
+/// [`gradcheck`] of the gradients of `f`: second derivatives, also with respect to the gradient of the result.
 ///
-/// In an error the outputs are the elements of the gradients of all inputs, one after another, and the last input is
-/// the gradient to start from.
+/// In an error, the outputs are the elements of the gradients of all inputs, one after another, and the last input is
+/// the gradient of the result.
 ///
 /// # Errors
 /// As [`gradcheck`].
@@ -82,13 +84,13 @@ impl Tolerance {
         self.absolute + self.relative * numeric.abs()
     }
 
-    /// Not if either is NaN.
+    /// False if either is NaN.
     fn accepts(&self, analytic: f64, numeric: f64) -> bool {
         (analytic - numeric).abs() <= self.allowed(numeric)
     }
 }
 
-/// Uniform in [−1, 1), from a seed of its own: checks repeat.
+/// Uniform in [−1, 1), from a fixed seed, so that checks are reproducible.
 fn random_like(result: &Tensor) -> Result<Tensor> {
     let generator = Generator::new(0);
     let values: Vec<f64> = (0..result.len()).map(|_| 2.0 * generator.next_f64() - 1.0).collect();

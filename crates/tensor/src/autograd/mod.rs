@@ -1,7 +1,7 @@
 //! Automatic differentiation: the graph behind `requires_grad` and `backward`.
 //!
-//! Reading order: `record.rs` (what operations leave behind), `node.rs` (the graph), `engine.rs` (the walk),
-//! then `function.rs`, `gradcheck.rs` and `audit.rs`, which build on them.
+//! Reading order: `record.rs` (what operations record), `node.rs` (the graph), `engine.rs` (the backward pass), then
+//! `function.rs`, `gradcheck.rs` and `audit.rs`, which build on them.
 //!
 //! Invariants: derivatives are written in tensor operations, so recording them gives second derivatives; gradients of
 //! broadcast inputs are summed down in one place (`engine.rs`); a saved tensor is used only at the version at which it

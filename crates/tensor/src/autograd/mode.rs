@@ -26,7 +26,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad_enabled(false, f)
 }
 
-/// Runs `f` with recording switched on, as inside `no_grad` a training step of its own needs it.
+/// Runs `f` with recording switched on, for a training step inside `no_grad`.
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     with_grad_enabled(true, f)
 }

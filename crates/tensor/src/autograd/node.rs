@@ -68,7 +68,8 @@ pub(crate) trait GradFn: Send + Sync {
     fn edges(&self) -> &[Option<NodeRef>];
     /// Sends each input's gradient to `send(input, gradient)`.
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()>;
-    /// The same for a gradient of 1 that nobody made yet; false, and nothing was sent, if it has to be made.
+    /// [`backward`](Self::backward) for a gradient of 1 that is not a tensor yet. False, with nothing sent, if it
+    /// needs the tensor.
     fn backward_of_one(&self, _this: &NodeRef, _send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<bool> {
         Ok(false)
     }
@@ -76,7 +77,7 @@ pub(crate) trait GradFn: Send + Sync {
     fn takes_half_gradients(&self) -> bool {
         false
     }
-    /// Where the elements of the result are in the one input, if they are only a part of it.
+    /// The layout of the result in its only input, if the result is a part of that input.
     fn part(&self, _input: &Layout) -> Option<Result<Layout>> {
         None
     }
@@ -84,7 +85,7 @@ pub(crate) trait GradFn: Send + Sync {
     fn release(&self) {}
     /// Moves every node that this one keeps alive into `links`.
     fn take_links(&mut self, links: &mut Vec<NodeRef>);
-    /// Drops whatever else may keep nodes alive: what a user put here.
+    /// Drops whatever else may keep nodes alive, such as a user's function.
     fn drop_rest(&mut self) {}
 }
 
@@ -161,7 +162,8 @@ impl Node {
         self.state().grad.clone()
     }
 
-    /// Puts a gradient here and returns the one before, for dropping it elsewhere: freeing it may free a graph.
+    /// Replaces the gradient and returns the previous one, to be dropped outside of locks: freeing it may free a
+    /// graph.
     #[must_use]
     pub(crate) fn replace_grad(&self, grad: Option<Raw>) -> Option<Raw> {
         std::mem::replace(&mut self.state().grad, grad)
@@ -195,7 +197,7 @@ impl Node {
         Ok(grad)
     }
 
-    /// Whether a user sees its gradient.
+    /// Whether a user can see this node's gradient.
     pub(crate) fn is_watched(&self) -> bool {
         self.keeps_grad() || !self.state().hooks.is_empty()
     }
@@ -208,19 +210,19 @@ impl Node {
         check_grad(op, grad, grad.dtype(), &self.shape)
     }
 
-    /// A gradient as the node's function takes it.
+    /// Converts a gradient to a precision that the node's function takes.
     pub(crate) fn acceptable(&self, grad: Raw) -> Result<Raw> {
         let is_narrow = self.dtype == DType::F32 && grad.dtype().size() == 2;
         if is_narrow && self.function.takes_half_gradients() { Ok(grad) } else { self.converted(grad) }
     }
 
-    /// A gradient in the precision of what it is the gradient of.
+    /// Converts a gradient to the precision of the node's tensor.
     pub(crate) fn converted(&self, grad: Raw) -> Result<Raw> {
         if grad.dtype() == self.dtype { Ok(grad) } else { cast(&grad, self.dtype) }
     }
 }
 
-/// Whether a gradient has the precision and shape of its tensor.
+/// Checks that a gradient has the precision and shape of its tensor.
 pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Shape) -> Result<()> {
     if grad.dtype() == dtype && grad.shape() == shape {
         return Ok(());
@@ -231,7 +233,7 @@ pub(crate) fn check_grad(op: &'static str, grad: &Raw, dtype: DType, shape: &Sha
     )))
 }
 
-/// The function of tensors that the user made: their gradients stay with them.
+/// The function of tensors that the user made: a backward pass ends here.
 struct Leaf;
 
 impl GradFn for Leaf {
@@ -251,8 +253,9 @@ impl GradFn for Leaf {
 }
 
 thread_local! {
-    /// Nodes waiting to be dropped by the outermost `Node::drop` of this thread. Without a destructor, so that tensors in
-    /// other thread-local variables can be dropped when the thread ends; `FREED_AT_END` stands in for it.
+    /// Nodes that the outermost `Node::drop` of this thread will drop. The variable has no destructor, so that
+    /// tensors in other thread-local variables can be dropped when the thread ends; `FREED_AT_END` frees the queue
+    /// instead.
     static DOOMED: RefCell<ManuallyDrop<Vec<NodeRef>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
     static DROPPING: Cell<bool> = const { Cell::new(false) };
     static FREED_AT_END: FreeDoomed = const { FreeDoomed };
@@ -270,8 +273,8 @@ impl<F: ?Sized + GradFn> Drop for Node<F> {
     }
 }
 
-/// Queues the links of a function, given `Some`; if this is the outermost drop, frees its state and the rest of the
-/// function, given `None`, and empties the queue.
+/// Queues the links by `function(Some(queue))`. The outermost drop then frees `state`, drops the rest of the function
+/// by `function(None)`, and empties the queue.
 fn drop_links(state: State, function: &mut dyn FnMut(Option<&mut Vec<NodeRef>>)) {
     DOOMED.with_borrow_mut(|doomed| function(Some(doomed)));
     if DROPPING.replace(true) {
@@ -285,7 +288,7 @@ fn drop_links(state: State, function: &mut dyn FnMut(Option<&mut Vec<NodeRef>>))
     }
 }
 
-/// The end of the outermost drop, also when what a user put into the graph panics in its own.
+/// Ends the outermost drop, also if something that a user put into the graph panics when it is dropped.
 struct EndOfDrop;
 
 impl Drop for EndOfDrop {

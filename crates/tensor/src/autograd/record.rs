@@ -17,7 +17,7 @@ use crate::op::{Derivative, Saves, View};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
-/// Gives `out` a node if a gradient may be asked for.
+/// Gives `out` a node if its gradient may be needed.
 pub(crate) fn record<D: Derivative<N>, const N: usize>(
     name: &'static str,
     derivative: D,
@@ -30,7 +30,7 @@ pub(crate) fn record<D: Derivative<N>, const N: usize>(
     }
 }
 
-/// Gives a view a node if a gradient may be asked for.
+/// Gives a view a node if its gradient may be needed.
 pub(crate) fn record_view<V: View>(op: V, input: &Raw, out: Raw) -> Raw {
     if !is_recorded(V::NAME, [input.node.as_ref()].into_iter(), input.dtype()) {
         return out;
@@ -39,7 +39,7 @@ pub(crate) fn record_view<V: View>(op: V, input: &Raw, out: Raw) -> Raw {
     Raw { node: Some(NodeRef::new(out.dtype(), *out.shape(), function)), ..out }
 }
 
-/// Whether a result of element type `out` gets a node; tells a running audit what becomes of tracked inputs.
+/// Whether a result of element type `out` gets a node. Tells a running audit about the tracked inputs.
 pub(crate) fn is_recorded<'a>(
     name: &'static str,
     inputs: impl Iterator<Item = Option<&'a NodeRef>> + Clone,
@@ -73,7 +73,7 @@ impl Kept {
         Kept { raw, version }
     }
 
-    /// The tensor, if it is still what was saved.
+    /// The tensor, if it has not changed since it was saved.
     pub(crate) fn get(&self, op: &'static str) -> Result<Raw> {
         let now = self.raw.storage.version();
         if now != self.version {
@@ -90,7 +90,7 @@ impl Kept {
         self.raw.dtype()
     }
 
-    /// Moves the tensor to another place in the graph.
+    /// Replaces the tensor's node.
     pub(crate) fn set_node(&mut self, node: Option<NodeRef>) {
         self.raw.node = node;
     }
@@ -100,13 +100,13 @@ impl Kept {
     }
 }
 
-/// The tensors that a derivative will ask for, as its operation said in [`Saves`].
+/// The tensors that are saved for a derivative, as its operation declares in [`Saves`].
 enum SavedTensors<const N: usize> {
     Nothing,
     Inputs([Option<Kept>; N]),
     Output(Kept), // without its node, which would be a cycle
     OutputForLast([Option<Kept>; N]),
-    /// Given up by a backward that does not retain the graph.
+    /// Freed by a backward pass that does not retain the graph.
     Freed,
 }
 
@@ -141,7 +141,7 @@ struct Links<const N: usize> {
 }
 
 impl<const N: usize> Links<N> {
-    /// What to keep of an operation, or `None` if no gradient can be asked for.
+    /// The links of an operation, or `None` if its gradient cannot be needed.
     fn of(name: &'static str, saves: Saves, inputs: [Option<&Raw>; N], out: &Raw) -> Option<Links<N>> {
         let nodes = inputs.mapped(|input| input.and_then(|input| input.node.as_ref()));
         if !is_recorded(name, nodes.into_iter(), out.dtype()) {
@@ -163,7 +163,7 @@ impl<const N: usize> Links<N> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a derivative may use, if it is still what was saved; `this` is the node that has the links.
+    /// What a derivative may use, if it has not changed since it was saved. `this` is the node that owns the links.
     fn restore(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
         let needs = self.edges.each_ref().mapped(Option::is_some);
         let mut saved = Saved { inputs: [const { None }; N], output: None, shapes: &self.shapes, needs };
@@ -189,7 +189,7 @@ impl<const N: usize> Links<N> {
         Ok(saved)
     }
 
-    /// Sends the gradients that `derivative` makes of what was saved; false if it makes none.
+    /// Sends the gradients that `derivative` computes from the saved tensors. Returns false if it computes none.
     fn differentiate(
         &self,
         this: &NodeRef,
@@ -262,7 +262,7 @@ impl<D: Derivative<N>, const N: usize> GradFn for OpNode<D, N> {
     }
 }
 
-/// What a derivative may use: the tensors its operation said it saves, and which gradients are wanted.
+/// What a derivative may use: the tensors that its operation saves, and which gradients are needed.
 pub(crate) struct Saved<'a, const N: usize> {
     inputs: [Option<Tensor>; N],
     output: Option<Tensor>,
@@ -291,18 +291,18 @@ impl<const N: usize> Saved<'_, N> {
         &self.shapes[i]
     }
 
-    /// Whether anyone wants the gradient of input `i`.
+    /// Whether the gradient of input `i` is needed.
     pub(crate) fn needs(&self, i: usize) -> bool {
         self.needs[i]
     }
 
-    /// Those of the gradients that anyone wants.
+    /// The gradients that are needed, of all that were computed.
     pub(crate) fn wanted(&self, grads: [Tensor; N]) -> [Option<Tensor>; N] {
         let mut needs = self.needs.into_iter();
         grads.mapped(|grad| needs.next().unwrap_or(false).then_some(grad))
     }
 
-    /// The gradient of input `i`, computed only if anyone wants it.
+    /// The gradient of input `i`, computed only if it is needed.
     pub(crate) fn grad_of(&self, i: usize, grad: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
         self.needs(i).then(grad).transpose()
     }

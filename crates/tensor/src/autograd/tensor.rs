@@ -17,8 +17,8 @@ pub struct Backward {
     pub retain_graph: bool,
     /// Record the derivatives, so that they can be differentiated (implies `retain_graph`).
     ///
-    /// [`Tensor::backward_with`] then leaves gradients whose graphs lead to the leaves that hold them: such a leaf is
-    /// freed only after [`Tensor::zero_grad`]. [`grad`] returns them instead.
+    /// Gradients that [`Tensor::backward_with`] then stores in leaves have graphs that lead back to these leaves:
+    /// such a leaf is freed only after [`Tensor::zero_grad`]. [`grad`] returns gradients instead of storing them.
     pub create_graph: bool,
 }
 
@@ -79,7 +79,7 @@ impl Tensor {
         self.clone().with_node(None)
     }
 
-    /// The gradient that `backward` left here.
+    /// The gradient that `backward` stored in this tensor.
     pub fn grad(&self) -> Option<Tensor> {
         self.node().and_then(|node| node.grad()).map(Raw::typed)
     }
@@ -87,7 +87,8 @@ impl Tensor {
     /// Replaces the gradient.
     ///
     /// # Errors
-    /// [`Error::Argument`] if it is not shaped like the tensor; [`Error::NoGraph`] if the tensor does not require grad.
+    /// [`Error::Argument`] if its shape or precision is not the tensor's; [`Error::NoGraph`] if the tensor does not
+    /// require grad.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         let node = self.tracked("set_grad")?;
         if let Some(grad) = &grad {
@@ -97,24 +98,25 @@ impl Tensor {
         Ok(())
     }
 
-    /// Forgets the gradient, if there is one.
+    /// Removes the gradient, if there is one.
     pub fn zero_grad(&self) {
         if let Some(node) = self.node() {
             drop(node.replace_grad(None));
         }
     }
 
-    /// Makes `backward` leave a gradient at this tensor although it is not a leaf.
+    /// Makes `backward` store a gradient in this tensor although it is not a leaf.
     pub fn retain_grad(&self) {
         if let Some(node) = self.node() {
             node.keep_grad();
         }
     }
 
-    /// Calls `hook` with this tensor's gradient in every `backward`; the gradient it returns takes its place.
+    /// Calls `hook` with this tensor's gradient in every `backward`. A gradient that the hook returns replaces it.
     ///
     /// # Errors
-    /// [`Error::NoGraph`] if the tensor does not require grad. An error of the hook ends the `backward` with it.
+    /// [`Error::NoGraph`] if the tensor does not require grad. An error of the hook becomes the error of the
+    /// `backward`.
     pub fn register_hook(
         &self,
         hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
@@ -127,11 +129,13 @@ impl Tensor {
         Ok(HookHandle { node, id })
     }
 
-    /// Computes the gradient of every leaf that this one number depends on, and adds it to [`Tensor::grad`] there.
+    /// Computes the gradient of this one number with respect to every leaf that it depends on, and adds it to the
+    /// leaf's [`Tensor::grad`].
     ///
     /// # Errors
-    /// [`Error::Argument`] if it is not one number; [`Error::NoGraph`], [`Error::GraphFreed`] when called twice, [`Error::StaleSaved`] if a tensor that
-    /// it needs was changed in place. No leaf's gradient is changed then.
+    /// [`Error::Argument`] if the tensor is not one number; [`Error::NoGraph`] if it does not require grad;
+    /// [`Error::GraphFreed`] when called twice; [`Error::StaleSaved`] if a tensor that it needs was changed in place.
+    /// On an error no leaf's gradient is changed.
     pub fn backward(&self) -> Result<()> {
         self.backward_with(Backward::default())
     }
@@ -196,7 +200,7 @@ pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], options: Backward) -> Resul
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }
 
-/// A registered hook; [`HookHandle::remove`] takes it away, dropping the handle leaves it in place.
+/// A registered hook. [`HookHandle::remove`] removes it; dropping the handle does not.
 pub struct HookHandle {
     node: NodeRef,
     id: u64,

@@ -29,11 +29,11 @@ struct Current {
     draws: Option<Draws>,
 }
 
-/// What was captured.
+/// The result of a capture.
 pub(super) struct Taken<R> {
     pub(super) recording: Recording,
     pub(super) result: R,
-    /// The storages that it changes in place.
+    /// The storages that the captured work changes in place.
     pub(super) written: Vec<StorageRef>,
     pub(super) draws: Option<Draws>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Taken<R> {
 /// Random numbers of a captured step, which are drawn from the default generator at each launch.
 #[derive(Clone)]
 pub(super) struct Draws {
-    /// How far the numbers are from where they were drawn in the capture: what the kernels read.
+    /// How far the generator has advanced since the capture. The kernels read this number.
     shift: Tensor<Int>,
     seed: u64,
     start: u64,
@@ -61,20 +61,20 @@ impl Draws {
         default_generator().seed() == self.seed
     }
 
-    /// Before the launch that follows the capture, which drew its numbers already.
+    /// Prepares the launch that follows the capture, whose numbers were drawn during the capture.
     pub(super) fn begin(&mut self) -> Result<()> {
         self.counters = default_generator().position().wrapping_sub(self.start);
         self.shift.fill_(0)
     }
 
-    /// Draws the numbers of a launch that comes after this.
+    /// Draws the numbers of a later launch.
     pub(super) fn go_on(&self) -> Result<()> {
         let start = default_generator().take(self.counters);
         self.shift.fill_(start.wrapping_sub(self.start) as i64)
     }
 }
 
-/// The stream in the place of the device's own, while this thread captures.
+/// The stream that takes the place of the device's own while this thread captures.
 pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
     if !IS_CAPTURING.get() {
         return None;
@@ -100,8 +100,8 @@ pub(crate) fn note_write(storage: &StorageRef) {
     }
 }
 
-/// Calls `launch` with the address of [`Draws::shift`] while this thread captures, else with null; `position` is where
-/// the default generator was, if the numbers are from it.
+/// Calls `launch` with the address of [`Draws::shift`] while this thread captures, else with null. `position` is
+/// where the default generator was before the draw, or `None` if the numbers come from another generator.
 pub(crate) fn with_shift(
     device: &CudaDevice,
     position: Option<u64>,
@@ -128,7 +128,7 @@ pub(crate) fn with_shift(
     launch(locked.cuda(shift.layout(), DType::I64).argument())
 }
 
-/// Captures what `work` asks of the device.
+/// Captures what `work` queues on the device.
 pub(super) fn capture<R, E: From<Error>>(
     device: &CudaDevice,
     work: impl FnOnce() -> Result<R, E>,
@@ -166,7 +166,7 @@ impl Drop for Ends {
     }
 }
 
-/// An error while this thread captures, for what a graph cannot do.
+/// Returns an error while this thread captures: a graph cannot contain `what`.
 pub(crate) fn refuse(what: &'static str) -> Result<()> {
     if IS_CAPTURING.get() { Err(Error::Captured { what }) } else { Ok(()) }
 }

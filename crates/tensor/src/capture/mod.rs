@@ -1,14 +1,16 @@
 //! [`CapturedStep`]: a step of a training loop that is captured once, as a graph, and then launched with new inputs.
 //!
-//! The first calls run eagerly. Then a call is captured as a graph (`pagelock_cuda::Graph`): `CudaDevice::stream` is
-//! the capturing stream meanwhile, so operations queue and allocate there, and nothing else about them changes. Each
-//! later call copies its inputs to where the graph reads them, and launches the graph.
+//! The first calls run eagerly. Then a call is captured as a graph (`pagelock_cuda::Graph`). Meanwhile
+//! `CudaDevice::stream` is the capturing stream, so operations queue and allocate there; nothing else about them
+//! changes. Each later call copies its inputs to where the graph reads them, and launches the graph.
 //!
-//! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied, on a stream for
-//! copies. A large step is captured once: copies take little of its time, and further graphs much memory.
+//! A small step is captured three times, and the graphs take turns: while one runs, the inputs of the next are copied
+//! on a separate stream. A large step is captured once: copies take little of its time, and further graphs would take
+//! much memory.
 //!
-//! A copy must not overwrite inputs while a graph reads them. By default `cuda` makes a copy wait for all launches so far. Here a copy runs
-//! beside the latest launch, so it waits for an event that was recorded before that launch. One event for two launches is enough:
+//! A copy must not overwrite inputs while a graph reads them. By default, `cuda` makes a copy wait for all earlier
+//! launches. Here a copy overlaps with the latest launch, so it waits for an event that was recorded before that
+//! launch. One event for two launches is enough:
 //!
 //! ```text
 //! call     0        1        2                 3        4
@@ -17,9 +19,9 @@
 //! event    0                 2                          4
 //! ```
 //!
-//! With two graphs, each launch would need one.
+//! With two graphs, each launch would need an event.
 //!
-//! Invariants: a graph keeps the buffers that it uses; a result that the program still has is never overwritten
+//! Invariants: a graph keeps its buffers alive; a result that the program still holds is never overwritten
 //! (`Outputs`).
 
 mod current;
@@ -41,22 +43,23 @@ use crate::transfer::many::{room_for, upload_to};
 /// A step of a loop that is repeated with inputs of the same shapes: on a GPU, with a single launch.
 ///
 /// [`run`](CapturedStep::run) returns what the step returns. On a GPU, the first two calls with inputs of some shapes
-/// run the step. The third call captures the step's work as a graph, and for small steps the fourth and the
-/// fifth do. Later calls launch the graph: the same kernels with the same arguments, so the same bits. Other shapes have
+/// run the step. The third call captures the step's work as a graph, and for small steps the fourth and the fifth do.
+/// Later calls launch the graph: the same kernels with the same arguments give the same bits. Other shapes have
 /// graphs of their own, so a smaller last batch needs nothing special. On the CPU every call runs the step.
 ///
-/// Inputs on the host are copied while the GPU still runs the step before, and the program does not wait for copies
-/// from page-locked memory. So the inputs of a call are kept until the next call. Small inputs, of at most 256 KiB, are
-/// kept for up to four calls, since asking whether a copy is done takes longer than the copy.
+/// Inputs on the host are copied while the GPU still runs the previous step, and the program does not wait for copies
+/// from page-locked memory. So the inputs of a call are kept until the next call. Small inputs, of at most 256 KiB,
+/// are kept for up to four calls, since querying whether a copy is done takes longer than the copy.
 ///
 /// What this means for the step:
-/// - Tensors that it changes, such as parameters and what an optimizer keeps, are changed by every call, and can be
-///   read, changed and saved in between. They must stay the same tensors: a model that was moved to another device needs
-///   a new `CapturedStep`.
+/// - Tensors that it changes, such as parameters and the state of an optimizer, are changed by every call, and can be
+///   read, changed and saved in between. They must stay the same tensors: a model that was moved to another device
+///   needs a new `CapturedStep`.
 /// - What it decides on the host is decided once: loops, conditions, numbers that become arguments of operations,
 ///   `train` or `eval`. [`forget`](CapturedStep::forget) lets it decide again.
-/// - What needs the host is refused while it is captured: reading an element (`item`), copies to and from the GPU.
-///   Return what is to be read. Random numbers are those of the default generator, which goes on from call to call.
+/// - Operations that need the host are refused during the capture: reading an element (`item`), copies to and from
+///   the GPU. Return the tensors that you want to read. Random numbers come from the default generator, which
+///   advances with each call.
 /// - Its results have no gradient.
 ///
 /// # Examples
@@ -93,10 +96,10 @@ pub struct CapturedStep<I: Tensors, O: Tensors> {
 
 /// The step for inputs of some shapes.
 struct ByShape<I: Tensors, O: Tensors> {
-    /// How many calls are left until one is captured: the first ones compile kernels and make what is made once.
+    /// The number of eager calls before one is captured: eager calls compile kernels and create what persists.
     eager_calls: usize,
     turns: Vec<Turn<I, O>>, // never empty
-    now: usize,             // whose turn it is
+    now: usize,             // the index of the current turn
     launches: usize,
     /// The end of the latest launch with an even number.
     launched: Option<Event>,
@@ -108,28 +111,30 @@ struct Turn<I: Tensors, O: Tensors> {
     replay: Option<Replay<O>>,
 }
 
-/// What was captured.
+/// A captured graph, with its results.
 struct Replay<O: Tensors> {
     graph: Graph<Shared>,
     outputs: Outputs<O>,
-    /// What the step changes in place and the program has.
+    /// The storages that the step changes in place and that the program can see.
     written: Vec<StorageRef>,
     draws: Option<Draws>,
 }
 
-/// What the graph writes and the step returns.
+/// The results of the step, which the graph writes.
 ///
-/// A result that the program keeps does not change: before the next launch, its storage gets a copy in other memory,
-/// and the graph's memory a new storage. A result that is also something else, such as a parameter, is left alone.
+/// A result that the program holds does not change: before the next launch, its storage gets a copy in other memory,
+/// and the graph's memory gets a new storage. A result that is also another tensor, such as a parameter, is not
+/// copied.
 struct Outputs<O: Tensors> {
     tensors: O,
-    is_own: Vec<bool>, // of each, whether nobody else had it when the step returned it
+    is_own: Vec<bool>, // for each result: whether nobody else held it after the capture
 }
 
-/// Eager calls before one is captured: the first may make what an optimizer keeps, the second is like all later ones.
+/// Eager calls before one is captured: the first may create an optimizer's state, the second runs like all later
+/// ones.
 const EAGER_CALLS: usize = 2;
 
-/// Shapes for which a step is captured; others stay eager.
+/// The most shapes for which a step is captured. Calls with further shapes stay eager.
 const MOST_SHAPES: usize = 8;
 
 /// A step that needs no more memory than this between its operations is captured [`TURNS`] times.
@@ -141,16 +146,16 @@ const MOST_GIVEN: usize = 4;
 const SMALL_INPUTS: ByteSize = ByteSize::kib(256);
 
 impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
-    /// For steps on that device, to which inputs are copied if they are elsewhere.
+    /// For steps on `device`. Inputs that are elsewhere are copied to it.
     pub fn new(device: &Device) -> Self {
         Self { device: device.clone(), copies: None, by_shape: Vec::new(), given: Vec::new() }
     }
 
-    /// What `step` returns for these inputs, by calling it or by doing again what it did.
+    /// The results of `step` for these inputs, by calling it or by launching its graph.
     ///
     /// # Errors
-    /// Those of `step`; [`Error::Captured`] if it asks for something that cannot be captured;
-    /// [`Error::DeviceMemory`], [`Error::Cuda`].
+    /// Those of `step`; [`Error::Captured`] if it uses something that cannot be captured; [`Error::DeviceMemory`],
+    /// [`Error::Cuda`].
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
         self.drop_given();
         let device = self.device.clone();
@@ -170,8 +175,8 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         Ok(results)
     }
 
-    /// Drops the inputs of earlier calls, if they are large or of enough calls. Drops the latest first: after its copy,
-    /// all others are done.
+    /// Drops the inputs of earlier calls if they are large, or if those of `MOST_GIVEN` calls are kept. Drops the
+    /// latest first: once its copy is done, all earlier copies are done too.
     fn drop_given(&mut self) {
         let mut len_bytes = 0;
         if let Some(latest) = self.given.last() {
@@ -182,7 +187,8 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
     }
 
-    /// The step for such inputs, with the next one's turn, and the stream for copies; none if this call is to run the step.
+    /// The step for inputs of these shapes, advanced to its next turn, and the stream for copies. `None` if this call
+    /// runs eagerly.
     fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut ByShape<I, O>)>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
@@ -216,7 +222,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         self.by_shape.clear();
     }
 
-    /// Whether the step for such inputs was captured.
+    /// Whether the step was captured for inputs of these shapes.
     pub fn is_captured(&self, inputs: &I) -> bool {
         let known = self.by_shape.iter().find(|known| inputs.fits(&known.turns[0].slots));
         known.is_some_and(|known| known.turns.iter().any(|turn| turn.replay.is_some()))
@@ -224,7 +230,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 }
 
 impl<I: Tensors, O: Tensors> ByShape<I, O> {
-    /// Lets copies wait for the launches before the latest one, if they have not yet; see the head of the file.
+    /// Makes copies wait for the launches before the latest one, unless they do already. See the head of the file.
     fn wait(&self, copies: &Stream) -> Result<()> {
         match &self.launched {
             Some(launched) if self.launches.is_multiple_of(2) => {
@@ -268,7 +274,7 @@ impl<O: Tensors> Replay<O> {
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
         let mut is_own = Vec::new();
         outputs.visit(&mut |output| is_own.push(output.storage.is_unique()));
-        // What only the graph has, nobody looks at.
+        // The program cannot see storages that only the graph holds.
         let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
         Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
     }
@@ -284,7 +290,7 @@ impl<O: Tensors> Replay<O> {
         self.launch(device)
     }
 
-    /// A launch after others.
+    /// A later launch.
     fn again(&mut self, device: &CudaDevice) -> Result<O> {
         self.outputs.leave_to_others(device)?;
         self.draws.as_ref().map_or(Ok(()), Draws::go_on)?;
@@ -301,7 +307,7 @@ impl<O: Tensors> Replay<O> {
 }
 
 impl<O: Tensors> Outputs<O> {
-    /// Gives other memory to the results that the program still has.
+    /// Moves the results that the program still holds to other memory.
     fn leave_to_others(&mut self, device: &CudaDevice) -> Result<()> {
         let mut is_own = self.is_own.iter();
         self.tensors.visit_mut(&mut |output| {

@@ -14,7 +14,7 @@ pub(super) mod sealed {
     use super::{Device, Raw, Result};
 
     pub trait Sealed: Clone {
-        /// On that device.
+        /// These tensors on `device`.
         fn on(&self, device: &Device) -> Result<Self>;
 
         /// Tensors like these, each made by `next`.
@@ -26,10 +26,11 @@ pub(super) mod sealed {
         /// Whether any of them is on the host.
         fn is_on_host(&self) -> bool;
 
-        /// Copies the elements of tensors on a device into their slots; adds those of the host, contiguous, with their slots.
+        /// Copies tensors that are on a device into their slots. Appends tensors on the host, made contiguous, and
+        /// their slots to `from_host`.
         fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()>;
 
-        /// Without history.
+        /// These tensors outside the autograd graph.
         fn detached(&self) -> Self;
 
         fn visit(&self, see: &mut dyn FnMut(&Raw));

@@ -1,4 +1,5 @@
-//! Where the best element along a dimension is: the one of the largest [`rank`](Key::rank), the first of several.
+//! The index of the best element along a dimension: the element of the largest [`rank`](Key::rank), the first of
+//! several.
 
 use std::ops::AddAssign;
 
@@ -11,14 +12,16 @@ use crate::parallel::for_each_chunk_mut;
 
 /// Columns that are searched together.
 const WIDTH: usize = 128;
-/// Columns that a thread searches at least: lines of memory that it uses whole.
+/// The fewest columns that a thread searches, so that it uses whole cache lines.
 const LEAST: usize = 32;
-/// Elements of a line of which the largest rank is found before its place: still in the first cache then.
+/// A line is searched in pieces of this many elements, which fit in the L1 cache.
 const SEARCHED: usize = 1024;
 
-/// `out[i]` = the index along `dim` of the largest element (`MAX`) or the smallest; `out` has the other dimensions in row-major order.
+/// `out[i]` = the index along `dim` of the largest element (`MAX`) or of the smallest; `out` has the other dimensions
+/// in row-major order.
 ///
-/// The first of equal elements wins, and NaN before all, as in PyTorch. The dimension may be empty only if `out` is.
+/// The first of equal elements wins, and NaN wins over all numbers, as in PyTorch. The dimension may be empty only if
+/// `out` is.
 pub(crate) fn arg_reduce<T: Key, const MAX: bool>(x: CpuView<'_, T>, dim: usize, out: &mut [i64]) {
     if out.is_empty() {
         return;
@@ -80,7 +83,8 @@ impl<T: Key> Search<'_, T> {
         }
     }
 
-    /// The results of lines of halves that lie one behind the other, from number `start` on: as many at a time as there is room for.
+    /// Computes the results of contiguous lines of halves from number `start` on. Widens as many lines at a time as
+    /// fit in `room`.
     fn widened_lines<const MAX: bool>(&self, start: usize, out: &mut [i64]) {
         let (mut room, lines) = ([T::ZERO; PIECE], PIECE / self.len);
         for (i, out) in out.chunks_mut(lines).enumerate() {
@@ -91,14 +95,14 @@ impl<T: Key> Search<'_, T> {
         }
     }
 
-    /// One result per neighbouring column.
+    /// Computes one result for each of some neighboring columns.
     fn columns<const MAX: bool>(&self, data: Stored<'_, T>, out: &mut [i64]) {
         let (mut best, mut room) = ([T::ZERO.rank::<MAX>(); WIDTH], [T::ZERO; WIDTH]);
         let best = &mut best[..out.len()];
         let first = data.part(0, out.len()).widened(&mut room);
         zip(&mut best[..], first).for_each(|(best, x)| *best = x.rank::<MAX>());
         out.set_to(0);
-        // Two rows at once: of one, the compiler makes masked stores, for which processors with AVX2 take many cycles.
+        // Two rows at once: for a single row, the compiler emits masked stores, which take many cycles with AVX2.
         let pairs = (1..self.len).step_by(2).map(|i| [i, (i + 1).min(self.len - 1)]);
         if let Stored::Plain(data) = data {
             return simd::vectorized(
@@ -121,7 +125,7 @@ impl<T: Key> Search<'_, T> {
         }
     }
 
-    /// The result for one line, whose elements are not contiguous if they are numbers.
+    /// The result for one line. A line of `Stored::Plain` elements is not contiguous here.
     fn line<const MAX: bool>(&self, data: Stored<'_, T>) -> usize {
         match data {
             Stored::Plain(_) if self.stride == 0 => 0,
@@ -131,7 +135,7 @@ impl<T: Key> Search<'_, T> {
         }
     }
 
-    /// The same for halves, `N` at a time.
+    /// The result for one line of halves, which are widened `N` at a time.
     fn pieces<const N: usize, const MAX: bool>(&self, data: Stored<'_, T>) -> usize {
         let (mut best, mut room) = (None, [T::ZERO; N]);
         for start in (0..self.len).step_by(N) {
@@ -146,7 +150,7 @@ impl<T: Key> Search<'_, T> {
     }
 }
 
-/// Looks at the rows of these numbers.
+/// Compares rows `i` and `j` with the best elements so far.
 #[inline(always)]
 fn next_rows<T: Key, const MAX: bool>([i, j]: [usize; 2], [x, y]: [&[T]; 2], best: &mut [T::Rank], out: &mut [i64]) {
     for ((out, best), (&x, &y)) in zip(zip(&mut out[..], best), zip(x, y)) {
@@ -156,7 +160,7 @@ fn next_rows<T: Key, const MAX: bool>([i, j]: [usize; 2], [x, y]: [&[T]; 2], bes
     }
 }
 
-/// Where the best of contiguous elements is, and its rank.
+/// The index of the best of contiguous elements, and its rank.
 fn best_of<T: Key, const MAX: bool>(x: &[T]) -> (usize, T::Rank) {
     let i = simd::vectorized_widely(
         #[inline(always)]
@@ -165,7 +169,7 @@ fn best_of<T: Key, const MAX: bool>(x: &[T]) -> (usize, T::Rank) {
     (i, x[i].rank::<MAX>())
 }
 
-/// The same of elements that may be apart, one after the other.
+/// The index and the rank of the best of elements that may be strided, one element at a time.
 #[inline]
 fn first_best<'a, T: Key + 'a, const MAX: bool>(x: impl Iterator<Item = &'a T>) -> (usize, T::Rank) {
     let mut ranks = x.map(|x| x.rank::<MAX>());
@@ -187,7 +191,8 @@ fn contiguous_lines<T: Key, const MAX: bool>(x: &[T], len: usize, starts: Walk, 
     );
 }
 
-/// The result for contiguous elements: the largest rank, piece by piece, then its place in the first piece that has it.
+/// The result for contiguous elements: the largest rank, piece by piece, then its index in the first piece that has
+/// it.
 #[inline(always)]
 fn contiguous_line<T: Key, const MAX: bool>(x: &[T]) -> usize {
     let piece = |start: usize| &x[start..x.len().min(start + SEARCHED)];
@@ -198,7 +203,7 @@ fn contiguous_line<T: Key, const MAX: bool>(x: &[T]) -> usize {
         (start, best) = if rank > best { (next, rank) } else { (start, best) };
         next += SEARCHED;
     }
-    // Places as wide as elements: the compiler makes vectors of no others.
+    // Indices as wide as the elements: the compiler vectorizes no others.
     start
         + match size_of::<T>() {
             8 => place_of::<T, u64, MAX>(piece(start), best) as usize,
@@ -215,7 +220,7 @@ fn largest_rank<T: Key, const MAX: bool>(x: &[T]) -> T::Rank {
     largest
 }
 
-/// A place in a line.
+/// An index into a line.
 trait Place: Copy + Ord + From<u8> + AddAssign {
     const NONE: Self;
 }
@@ -228,7 +233,7 @@ impl Place for u64 {
     const NONE: u64 = u64::MAX;
 }
 
-/// Where the first element of this rank is, which is there.
+/// The index of the first element of this rank. There must be one.
 #[inline(always)]
 fn place_of<T: Key, I: Place, const MAX: bool>(x: &[T], rank: T::Rank) -> I {
     let (mut first, mut here) = (I::NONE, I::from(0));
@@ -290,7 +295,7 @@ mod tests {
             check(&Strided::contiguous(vec![70_003]), 0, modulus);
             check(&Strided::contiguous(vec![40, 1_001]), 1, modulus);
             check(&Strided::contiguous(vec![200, 301]), 0, modulus);
-            // Channels that lie outermost, along every dimension.
+            // Strides that are not in the order of the dimensions, reduced along every dimension.
             (0..4).for_each(|dim| check(&Strided::new(vec![2, 25, 30, 40], vec![30_000, 30, 1, 750]), dim, modulus));
         }
     }

@@ -1,6 +1,6 @@
-//! Elementwise loops over operands of which one lies the other way round: its elements follow one another along a dimension that is
-//! not the innermost, as in the sum of a matrix and a transposed one. The loops go over blocks of some rows and columns, so that
-//! memory is read and written by whole cache lines, once.
+//! Elementwise loops over operands of which one is transposed: it is contiguous along a dimension that is not the
+//! innermost, as in the sum of a matrix and a transposed one. The loops run over blocks of rows and columns, so that
+//! each cache line is read or written once, as a whole.
 
 use std::ops::Range;
 
@@ -12,17 +12,17 @@ use crate::element::Computing;
 use crate::inlined::Array;
 use crate::parallel::{Columns, for_each_columns_mut, num_threads};
 
-/// Columns of a block at most: processors fetch memory ahead where so many elements follow one another.
+/// The most columns of a block: a run of this many elements is long enough for hardware prefetching.
 const COLUMNS: usize = 512;
-/// Bytes of a cache line: a block has so many of each column at least.
+/// Bytes of a cache line. A block has at least this many bytes of each column.
 const LINE: usize = 64;
-/// Columns that are worth a piece of their own.
+/// The fewest columns in a line for which blocks pay off.
 const FEWEST_COLUMNS: usize = 64;
 
-/// What a loop does with a piece of the destination and of each operand.
+/// Computes a piece of the destination from a piece of each operand.
 type Work<'w, T, A, const N: usize> = dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync + 'w;
 
-/// A loop over `N` operands, block by block. The dimensions are matrices, rows, and what is inside: the columns.
+/// A loop over `N` operands, block by block. Dimensions outside `row_dim` are matrices, those inside it are columns.
 pub(super) struct Blocks<'a, A, const N: usize> {
     operands: [CpuView<'a, A>; N],
     sides: Sides<N>,
@@ -30,12 +30,12 @@ pub(super) struct Blocks<'a, A, const N: usize> {
     row_dim: usize,
     n_rows: usize,
     row_len: usize,
-    /// Rows of a cache line of a column.
+    /// The number of rows that share a cache line of a column.
     line_rows: usize,
 }
 
 impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
-    /// `None` where blocks are of no use.
+    /// `None` where blocks do not help.
     pub(super) fn find(operands: [CpuView<'a, A>; N]) -> Option<Self> {
         let sides = Sides::of(operands.first()?.shape, operands.mapped(|operand| operand.strides));
         let (line_len, steps) = sides.line();
@@ -48,7 +48,7 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         are_long.then_some(Blocks { operands, sides, row_dim, n_rows, row_len, line_rows })
     }
 
-    /// Lets `work` write or change every element of a contiguous destination.
+    /// Calls `work` with every piece of a contiguous destination, to write or change it.
     pub(super) fn run<T: Computing>(&self, mut dst: StoredMut<'_, T>, work: &Work<'_, T, A, N>) {
         let Blocks { n_rows, row_len, line_rows, .. } = *self;
         let matrix_len = n_rows * row_len;
@@ -90,7 +90,7 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         }
     }
 
-    /// Rows of a matrix from number `first` on, of which `dst` is made.
+    /// Computes rows of a matrix, from number `first` on, into `dst`.
     fn rows<T: Computing>(
         &self,
         mut dst: StoredMut<'_, T>,
@@ -105,8 +105,8 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         });
     }
 
-    /// Calls `work(row, columns, sources)` for pieces of these rows and columns of a matrix. Where whole rows follow one another on
-    /// all sides, a piece is several of them: there are more columns than a row has.
+    /// Calls `work(row, columns, sources)` for pieces of these rows and columns of a matrix. If whole rows are
+    /// contiguous in all operands, a piece spans several rows, and `columns` is longer than a row.
     fn part(
         &self,
         (matrix, rows, columns): (usize, Range<usize>, Range<usize>),
@@ -142,16 +142,16 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
     }
 }
 
-/// These columns of a row, where `dst` begins with column number `first`.
+/// These columns of a row of `dst`, whose own columns begin at number `first`.
 fn piece<'d, B>(dst: &'d mut Columns<'_, B>, row: usize, first: usize, columns: Range<usize>) -> &'d mut [B] {
     let row = dst.row_mut(row).expect("a row of the matrix");
     &mut row[columns.start - first..columns.end - first]
 }
 
-/// Room for a block.
+/// A buffer for a block.
 type BlockRoom = Room<u8, { LINE * COLUMNS }>;
 
-/// Rows of an operand, and from the beginning of one to that of the next.
+/// Rows of an operand, and the distance from one row to the next.
 #[derive(Clone, Copy)]
 struct Rows<'a, A> {
     data: Stored<'a, A>,
@@ -159,7 +159,7 @@ struct Rows<'a, A> {
 }
 
 impl<'a, A: Computing> Rows<'a, A> {
-    /// The rows where they lie, or if there are `step` elements from one of its elements to the next, in `room`.
+    /// The rows as contiguous elements: in place if `step` is 1, else copied to `room`.
     fn in_order<'r>(self, step: usize, [rows, len]: [usize; 2], room: &'r mut Option<BlockRoom>) -> Rows<'r, A>
     where
         'a: 'r,
@@ -168,7 +168,7 @@ impl<'a, A: Computing> Rows<'a, A> {
             return self;
         }
         let Room(room) = room.get_or_insert(Room([0; _]));
-        // Rows that are the same are read once.
+        // A broadcast row is read once.
         let (rows, distance) = if self.distance == 0 { (1, 0) } else { (rows, len) };
         let distances = [self.distance, step];
         let data = match self.data {

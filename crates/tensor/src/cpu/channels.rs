@@ -1,9 +1,8 @@
-//! Batch normalization: statistics of channels, and what elements become. Everything is computed in
-//! `f32` or `f64`.
+//! Batch normalization: statistics of channels, normalized elements and gradients, in `f32` or `f64`.
 //!
-//! Tensors are `[outer, channels, inner]`, contiguous. Planes of a channel are rows with one set of numbers each. Where
-//! planes are small (`inner` is 1 where channels lie closest), whole samples are rows, each of whose columns has the numbers
-//! of its channel. What rows or blocks of rows add up to meets in `f64`, in their order.
+//! Tensors are `[outer, channels, inner]`, contiguous. A plane, one channel of one sample, is a row with one set of
+//! numbers. If planes are small (`inner` is 1 in channels-last layout), rows are whole samples, and each column has
+//! the numbers of its channel. Sums of rows, or of blocks of rows, are added in `f64`, in a fixed order.
 
 use pagelock_memory::Result;
 
@@ -18,13 +17,13 @@ use crate::inlined::{Array, Slice, from_fn, zip};
 use crate::ops::Channels;
 use crate::scratch;
 
-/// The smallest planes that are computed by themselves.
+/// The smallest planes that are rows of their own.
 const PLANE: usize = 32;
-/// Shorter samples are taken as rows of [`SAMPLES`] of them, which fill vectors whatever the number of channels is.
+/// Shorter samples are computed [`SAMPLES`] to a row, which fills vectors whatever the number of channels is.
 const SHORT: usize = 64;
 const SAMPLES: usize = 16;
 
-/// The numbers of all [`Change`]s, each for all channels: mean, scale, weight, bias.
+/// The numbers of a [`Change`], each for all channels: mean, scale, weight, bias.
 pub(crate) type Numbers<'a, R> = [&'a [R]; 4];
 
 /// How a channel's elements are normalized.
@@ -53,7 +52,7 @@ impl<R: Real> Change<R> {
         self.normal(x) * self.weight + self.bias
     }
 
-    /// The gradient of what [`out`](Self::out) gives; with `relu` it is 0 where that is at most 0, but not where it is NaN.
+    /// The gradient of [`out`](Self::out). With `relu` it is 0 where `out` is at most 0, but not where it is NaN.
     #[inline(always)]
     fn grad(self, relu: bool, x: R, grad: R) -> R {
         if relu && self.out(x) <= R::ZERO { R::ZERO } else { grad }
@@ -80,13 +79,14 @@ pub(crate) fn with_changes<R: Real, U>(
     })
 }
 
-/// Elements of a channel, and samples, whose mean is near that of all.
+/// How many elements of a channel, and how many samples, are enough to estimate its mean.
 const FEW: (usize, usize) = (16, 4);
 
 /// `out` gets, for each channel, the mean, then the variance, then the variance with Bessel's correction.
 ///
-/// One pass adds up the distances from the mean of a few elements, and their squares. Channels whose mean is far from that
-/// of a few take another pass around their own: the square of the distance between would leave few digits of the variance.
+/// One pass adds up the distances from the mean of a few elements, and the squares of the distances. If the mean of a
+/// channel is far from the mean of its few elements, another pass starts from the means of all elements: otherwise
+/// cancellation would leave few digits of the variance.
 pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, out: &mut [R]) -> Result<()> {
     let Channels { outer, channels, inner } = geometry;
     let count = (outer * inner) as f64;
@@ -116,7 +116,8 @@ pub(crate) fn channel_statistics<R: Real>(geometry: Channels, x: Stored<'_, R>, 
     })
 }
 
-/// The squared distances from the mean of `count` elements, given the distances from something else, and their squares.
+/// The sum of the squared distances of `count` elements from their mean, given the sums of their distances from
+/// another center and of the squares of these distances.
 fn squares_of(distance: f64, squares: f64, count: f64) -> f64 {
     let shift = distance * (distance / count);
     match distance.is_finite() && squares.is_finite() {
@@ -155,7 +156,7 @@ fn means_of<R: Real>(geometry: Channels, x: Stored<'_, R>, totals: &mut [f64], m
     Ok(())
 }
 
-/// Normalizes `x`; with `relu`, what is below 0 becomes 0.
+/// Normalizes `x`. With `relu`, negative results become 0.
 pub(crate) fn batch_norm<R: Real>(
     geometry: Channels,
     changes: Numbers<'_, R>,
@@ -295,8 +296,8 @@ pub(crate) fn batch_norm_grad<R: Real>(
     })
 }
 
-/// `totals` gets `S` sums of `f(numbers of the channel, elements)` for each channel: the first of all channels, then the
-/// second.
+/// `totals` gets `S` sums of `f(numbers of the channel, elements)` for each channel: the first sum of all channels,
+/// then the second.
 fn fold<R: Real, const K: usize, const N: usize, const S: usize>(
     geometry: Channels,
     numbers: [&[R]; K],
@@ -401,7 +402,7 @@ fn map<R: Real, const K: usize, const N: usize>(
     })
 }
 
-/// The same of planes of halves.
+/// `map` for planes of halves.
 struct Planes<'a, R, F, const K: usize> {
     channels: usize,
     numbers: [&'a [R]; K],
@@ -424,7 +425,7 @@ impl<R: Real, F: Fn([R; K], [R; N]) -> R + Sync, const K: usize, const N: usize>
     }
 }
 
-/// [`map_columns`] of halves.
+/// [`map_columns`] for halves.
 struct Columns<'a, R, F, const K: usize> {
     numbers: [&'a [R]; K],
     f: &'a F,
@@ -477,7 +478,7 @@ fn by_columns<R: Real, const K: usize>(
     })
 }
 
-/// Columns whose numbers are copied, so that the compiler knows that writing results leaves them.
+/// Columns computed together. Their numbers are copied, so that the compiler knows that no write changes them.
 const COLUMNS: usize = 64;
 
 /// `out[i, j] = f(numbers[..][j], inputs[..][i, j])`
@@ -509,7 +510,7 @@ fn map_columns<R: Real, const K: usize, const N: usize>(
     }
 }
 
-/// [`COLUMNS`] elements of each input from `start` on, or what there is of them.
+/// [`COLUMNS`] elements of each input from `start` on. Where an input ends earlier, the rest is not used.
 #[inline(always)]
 fn windows<'a, R: Real, const N: usize>(
     inputs: [&'a [R]; N],
@@ -543,12 +544,13 @@ fn columns_of<R: Real, const K: usize>(numbers: [&[R]; K], start: usize, n: usiz
 mod tests {
     use super::*;
 
-    /// `[outer, channels, inner]` numbers around `center`.
+    /// `n` numbers around `center`.
     fn numbers(n: usize, center: f64) -> Vec<f64> {
         (0..n).map(|i| center + ((i * 7_919) % 1_009) as f64 / 1_009.0).collect()
     }
 
-    /// The statistics and the normalized elements of two channels, of which the second has the largest numbers.
+    /// Checks the statistics and the normalized elements of two channels, of which the second has the largest
+    /// numbers.
     fn check_largest<R: Real>(geometry: Channels) {
         let Channels { outer, channels, inner } = geometry;
         let signs = [R::LARGEST, R::LARGEST, -R::LARGEST, R::LARGEST];

@@ -1,4 +1,4 @@
-//! Choosing between elements by truth values, whatever the elements are.
+//! Chooses between elements of any type by truth values.
 
 use bytemuck::{NoUninit, Zeroable};
 

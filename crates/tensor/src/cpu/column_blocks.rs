@@ -1,4 +1,5 @@
-//! Blocks of whole columns of a contiguous tensor: what threads share where an index names places along the first dimension.
+//! Blocks of whole columns of a contiguous tensor, which threads share where an index selects along the first
+//! dimension.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +8,11 @@ use super::{CHUNK, CpuView, MAX_RANK, Value};
 use crate::inlined::Slice;
 use crate::parallel::{Columns, for_each_columns_mut};
 
-/// Elements of a row that a block has at least: two lines of memory or more, so that threads do not wait for each other's.
+/// The fewest elements of a row that a block has: two cache lines of `f32`, which limits false sharing.
 const WIDTH: usize = 32;
 
-/// Calls `write(columns, entries)` for blocks of columns, each of some entries of the second dimension, on several threads if
-/// `n_writes` elements are written and these are many. Returns whether all calls returned true.
+/// Calls `write(columns, entries)` for blocks of columns, each of a range of entries of the second dimension. Uses
+/// several threads if `n_writes`, the number of elements to write, is large. Returns whether all calls returned true.
 pub(super) fn for_each_block<T: Value>(
     dst: &mut [T],
     shape: &[usize],
@@ -26,13 +27,13 @@ pub(super) fn for_each_block<T: Value>(
     for_each_columns_mut(dst, row_len, entries * inner, |i, columns| {
         let first = i * entries;
         let done = write(columns, first..first + columns.width() / inner);
-        all.fetch_and(done, Ordering::Relaxed); // who reads it waits for all
+        all.fetch_and(done, Ordering::Relaxed); // Relaxed: read after all calls returned
     });
     all.into_inner()
 }
 
-/// Some entries of the second dimension of a view, as many as it has of them: where they begin, and their shape. None if it has
-/// none of them. A view without a second dimension is one entry.
+/// The part of a view that has these entries of its second dimension, as far as they exist: its offset and its shape.
+/// `None` if none of them exists. A view without a second dimension is a single entry.
 pub(super) fn entries_of<T>(view: CpuView<'_, T>, entries: &Range<usize>) -> Option<(usize, [usize; MAX_RANK])> {
     let mut shape = [1; MAX_RANK];
     shape[..view.shape.len()].copy_from(view.shape);

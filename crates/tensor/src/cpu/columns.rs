@@ -1,6 +1,7 @@
-//! Reductions across lines: neighbours in memory belong to neighbouring results (sums of columns).
+//! Reductions across lines, such as sums of columns: neighbors in memory belong to neighboring results.
 //!
-//! A row of accumulators takes one row of the input after the other; long columns are cut in halves as in `reduce.rs`.
+//! A row of accumulators takes one row of the input after another. Long columns are split in halves, as in
+//! `reduce.rs`.
 
 use std::ops::Range;
 
@@ -13,16 +14,16 @@ use crate::element::Computing;
 use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// Columns that are reduced together.
+/// The most columns that are reduced together.
 const WIDTH: usize = 2048;
-/// Columns that are reduced together where there are few.
+/// The same limit where there are few columns: fewer accumulators are cleared and combined.
 const NARROW: usize = 128;
-/// Rows that are folded without cutting.
+/// The most rows that are folded without splitting.
 const ROWS: usize = 64;
 /// The most parts of tall columns that run in parallel.
 const PARTS: usize = 16;
 
-/// A reduction in which the innermost kept dimension is the closest in memory.
+/// A reduction in which the innermost kept dimension has the smallest stride.
 pub(super) struct Columns<'a, T, F> {
     pub(super) data: Stored<'a, T>,
     pub(super) kept: Dims,
@@ -30,7 +31,7 @@ pub(super) struct Columns<'a, T, F> {
     pub(super) fold: F,
 }
 
-/// Some neighbouring columns: where the first begins, and how many there are.
+/// Some neighboring columns: the offset of the first, and their number.
 #[derive(Clone, Copy)]
 struct Tile {
     offset: usize,
@@ -50,7 +51,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
                 self.in_parts::<WIDTH, U>(out, finish)
             };
         }
-        // A power of two, so that two or four threads have equally many.
+        // A power of two, so that two or four threads get equally many.
         let n_chunks = n_columns.div_ceil(WIDTH).next_power_of_two();
         let even = n_columns.div_ceil(n_chunks).next_multiple_of(64);
         let chunk_len = (CHUNK / n_rows).max(even);
@@ -93,7 +94,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         });
     }
 
-    /// A few tall columns: parts of a fixed number of rows that may run in parallel.
+    /// Reduces a few tall columns in parts of a fixed number of rows, which may run in parallel.
     fn in_parts<const W: usize, U: Computing>(&self, mut out: StoredMut<'_, U>, finish: impl Fn(F::Value) -> U) {
         let n_rows = self.reduced.len();
         let part_rows = n_rows.div_ceil(PARTS).max(CHUNK / out.len()).next_multiple_of(ROWS);
@@ -111,7 +112,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         });
     }
 
-    #[inline(never)] // for vectors of columns, it would take the compiler seconds
+    #[inline(never)] // vectorized over columns, it would take seconds to compile
     fn whole_column<const W: usize>(&self, parts: &[[F::Value; W]], column: usize) -> F::Value {
         let mut sums = [F::IDENTITY; PARTS];
         zip(&mut sums[..], parts).for_each(|(sum, part)| *sum = part[column]);
@@ -132,7 +133,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
         self.few_rows(tile, start, n, &mut sums[..tile.width]);
     }
 
-    /// The same for at most [`ROWS`], without cutting.
+    /// Folds at most [`ROWS`] rows into `sums`, without splitting.
     fn few_rows(&self, tile: Tile, start: usize, n: usize, sums: &mut [F::Value]) {
         let fold = self.fold;
         let mut rows = Walk::starting_at(self.reduced, start);
@@ -151,7 +152,7 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
             }
             return;
         }
-        // As many rows as there is room for, one behind the other in the type that they compute in.
+        // Widens as many rows as fit in `room`, one after another.
         let mut room = [T::ZERO; WIDTH];
         let together = (room.len() / tile.width).min(ROWS);
         let mut left = n;
@@ -172,11 +173,11 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
     }
 }
 
-/// Columns whose accumulators stay in registers: as many as there are halves that are widened together.
+/// Columns whose accumulators stay in registers. Equals the number of halves that are widened together.
 const BLOCK: usize = half::BLOCK;
 
-/// Folds `n` rows, whose beginnings are `distance` apart. The last block of a row may reach beyond the last column; the sums of what
-/// is there are discarded.
+/// Folds `n` rows that begin `distance` elements apart. The last block of a row may extend beyond the last column;
+/// the sums there are discarded.
 fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usize, n: usize, sums: &mut [F::Value]) {
     let (bits, half) = match data {
         Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),
@@ -205,7 +206,7 @@ fn add_halves<T: Computing, F: Fold<T>>(
     registers.vectorized(
         #[inline(always)]
         move || {
-            // Rows far apart are read some at a time.
+            // Rows that are far apart are read a few at a time.
             let together = if distance <= WIDTH { n } else { 4 };
             for first in (0..n).step_by(together) {
                 let rows = first..n.min(first + together);
@@ -224,7 +225,7 @@ fn add_halves<T: Computing, F: Fold<T>>(
     );
 }
 
-/// The same for a block of columns.
+/// `add_halves` for one block of columns.
 #[inline(always)]
 fn add_block_of_halves<T: Computing, F: Fold<T>>(
     fold: F,
@@ -257,7 +258,7 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
     simd::vectorized(
         #[inline(always)]
         move || {
-            // Rows far apart are read one after the other.
+            // Rows that are far apart are read as a whole, not by blocks of columns.
             let (blocks, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
             let start = blocks.len();
             for (block, sums) in blocks.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
@@ -268,7 +269,7 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
             }
             let mut first = 0;
             if start > 0 {
-                // Rows behind which a block can read on.
+                // The rows in which a whole block can be read without passing the end of the data.
                 first = n.min((data.len() - start).saturating_sub(BLOCK) / distance.max(1));
                 let mut sums = [F::IDENTITY; BLOCK];
                 sums[..others.len()].copy_from(others);
@@ -291,7 +292,7 @@ fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n
     );
 }
 
-/// The same for a block of columns, row after row.
+/// `add_numbers` for one block of columns, row after row.
 #[inline(always)]
 fn add_block<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value; BLOCK]) {
     let mut all = *sums;

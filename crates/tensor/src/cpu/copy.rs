@@ -1,8 +1,8 @@
-//! Strided to contiguous.
+//! Copies of strided views.
 //!
-//! Contiguous views are one `memcpy`, or if they are large written past the caches. Where a view's neighbours in memory
-//! are not its neighbours in the output (a transposed matrix), the copy goes tile by tile, so that both sides use whole
-//! cache lines. Everything else is copied line by line.
+//! A contiguous view is one `memcpy` or, if it is large, is written by non-temporal stores. If neighbors in a view's
+//! memory are not neighbors in the output (a transposed matrix), the copy goes tile by tile, so that both sides use
+//! whole cache lines. Everything else is copied line by line.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -17,7 +17,7 @@ use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
 
-/// Elements that are worth handing to another thread: as many bytes of short elements as of `f32`.
+/// The number of elements that is worth a task of its own: for small elements, as many bytes as for `f32`.
 pub(super) const fn chunk_of<T>() -> usize {
     match size_of::<T>() {
         bytes @ 1..4 => CHUNK * 4 / bytes,
@@ -42,7 +42,7 @@ pub(crate) fn copy<T: Value + Pod>(x: CpuView<'_, T>, out: &mut [T]) {
     }
 }
 
-/// [`copy`] line by line, of a type that has invalid bits.
+/// [`copy`] line by line, for a type that has invalid bit patterns.
 pub(crate) fn copy_lines<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
     if !out.is_empty() {
         place_lines(out, &contiguous_strides(x.shape), x);
@@ -72,7 +72,7 @@ pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T
     });
 }
 
-/// `dst[i] = x[i]`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a place.
+/// `dst[i] = x[i]`, where element `i` of `dst` is at offset `i · strides`. No two elements may have the same offset.
 pub(crate) fn place<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     if x.shape.contains(&0) {
         return;
@@ -81,7 +81,7 @@ pub(crate) fn place<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView
     if dims.is_contiguous() { copy(x, &mut dst[..dims.len()]) } else { place_lines(dst, strides, x) }
 }
 
-/// The same, line by line.
+/// `place` line by line, if no dimension is empty.
 fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
     Sides::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
@@ -98,7 +98,7 @@ fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     });
 }
 
-/// Copies lines of side 1 to side 0, of usual lengths.
+/// Copies lines of side 1 to side 0, for common lengths.
 #[inline(always)]
 fn move_usual_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
     match lines.len {
@@ -154,8 +154,7 @@ fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
     }
 }
 
-/// Lines of `LEN` elements, which are copied, or of which each repeats one element. As the compiler knows their length, they
-/// take half the time of others.
+/// Copies lines of `LEN` elements, or fills each with one element. A length that the compiler knows halves the time.
 #[inline(always)]
 fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Lines<2>) {
     match lines.steps[1] {
@@ -172,8 +171,8 @@ fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Li
     }
 }
 
-/// Copies `LEN` elements in ascending order, which the caches fetch ahead. The compiler makes descending stores of a longer copy:
-/// results larger than the caches took twice as long (decision 0084).
+/// Copies `LEN` elements in ascending order, which hardware prefetching follows. For a longer copy, the compiler
+/// emits descending stores, with which results larger than the caches took twice as long (decision 0084).
 #[inline(always)]
 pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
     let (to, from) = (&mut to[..LEN], &from[..LEN]);
@@ -184,7 +183,7 @@ pub(super) fn copy_in_order<T: Copy, const LEN: usize>(to: &mut [T], from: &[T])
     let mut at = 0;
     while at < LEN {
         to[at..][..step].copy_from(&from[at..][..step]);
-        compiler_fence(Ordering::SeqCst); // what follows is stored after this
+        compiler_fence(Ordering::SeqCst); // keeps the order of the stores
         at += step;
     }
 }
@@ -197,13 +196,13 @@ fn each_line<T>((to, from, lines): (&mut [T], &[T], Lines<2>), move_line: impl F
     }
 }
 
-/// Bytes.
+/// Bytes of a cache line.
 pub(super) const CACHE_LINE: usize = 64;
 
-/// Elements that are moved at a time: for a short line, calling `memcpy` would take longer than moving it. The loops count
-/// places, because iterators over chunks take half as long again.
+/// Elements that are copied at a time: for a short line, calling `memcpy` takes longer than copying it. The loops use
+/// indices, because iterators over chunks take half as long again.
 const SHORT: usize = 32;
-/// The same in lines that are shorter.
+/// The same for lines shorter than `SHORT`.
 const SHORTER: usize = 8;
 
 #[inline(always)]
@@ -215,7 +214,7 @@ pub(super) fn copy_line<T: Copy>(to: &mut [T], from: &[T]) {
     }
 }
 
-/// Fewer than [`SHORTER`] elements. The compiler makes a loop with vectors of a loop over them.
+/// Copies fewer than [`SHORTER`] elements without a loop, which the compiler would vectorize.
 #[inline(always)]
 fn copy_few<T: Copy>(to: &mut [T], from: &[T]) {
     let n = to.len();
@@ -238,7 +237,7 @@ fn copy_by<T: Copy, const LEN: usize>(to: &mut [T], from: &[T]) {
         at += LEN;
     }
     if at < n {
-        copy_in_order::<T, LEN>(&mut to[n - LEN..], &from[n - LEN..]); // some of them again
+        copy_in_order::<T, LEN>(&mut to[n - LEN..], &from[n - LEN..]); // overlaps the elements before
     }
 }
 
@@ -264,16 +263,16 @@ fn contiguous<T: Value + NoUninit>(data: &[T], out: &mut [T]) {
     });
 }
 
-/// Rows and columns of a block of tiles: several lines side by side per page, and few enough pages.
+/// Rows and columns of a block of tiles: each page has several of its cache lines, and the block has few pages.
 const BLOCK: usize = 64;
 
-/// A view whose neighbours in memory follow one another along `row`, a dimension that is not the innermost.
+/// A view that is contiguous along a dimension that is not the innermost.
 struct Transposed {
-    /// The dimensions outside of `n_rows`.
+    /// The dimensions outside of the contiguous one.
     outside: Dims,
     /// Elements along the dimension with stride 1.
     n_rows: usize,
-    /// The dimensions inside of it; one row of the output has `inside.len()` elements.
+    /// The dimensions inside of the contiguous one; one row of the output has `inside.len()` elements.
     inside: Dims,
 }
 
@@ -309,7 +308,7 @@ impl Transposed {
         });
     }
 
-    /// Copies `n` neighbouring rows, the first of which begins at `data[0]`.
+    /// Copies `n` neighboring rows, the first of which begins at `data[0]`.
     fn copy_rows<T: Value + Pod>(&self, data: &[T], n: usize, out: &mut [T]) {
         let row_len = self.inside.len();
         let (line_len, stride) = self.inside.inner();
@@ -336,7 +335,7 @@ impl Transposed {
     }
 }
 
-/// Few columns, which begin every `stride` elements: row by row.
+/// Interleaves a few columns, which begin `stride` elements apart.
 fn interleave<T: Value, const COLUMNS: usize>(data: &[T], stride: usize, out: &mut [T]) {
     let (rows, _) = out.as_chunks_mut::<COLUMNS>();
     let mut columns = [data; COLUMNS];

@@ -8,11 +8,11 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::{self, Lanes};
 use crate::parallel::for_each_chunk_mut;
 
-/// Distances whose sums are kept at a time.
+/// The number of distances that are accumulated at a time.
 const WIDTH: usize = 64;
-/// Columns whose weights are kept at a time.
+/// The number of columns whose weights are buffered at a time.
 const COLUMNS: usize = 256;
-/// Differences that are worth handing to another thread.
+/// The number of differences that is worth a task of its own.
 const WORK: usize = 1 << 15;
 
 /// `out[b, i, j]` is the `p`-norm of `x[b, i, :] − y[b, :, j]`, for `x` of `[…, n, d]`, `y` of `[…, d, m]`, and `p` above 0.
@@ -42,7 +42,7 @@ fn power<R: Real>(x: R, exponent: R) -> R {
     if x == R::ZERO { x } else { x.powf(exponent) }
 }
 
-/// One row of distances.
+/// Computes one row of distances.
 #[inline(always)]
 fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: impl Fn(R) -> R) {
     let m = out.len();
@@ -65,8 +65,8 @@ fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: 
     );
 }
 
-/// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` by `x[b, i, k]`, for [`distances`] with `p` 1
-/// or 2. Of a distance of 0 it is 0.
+/// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` by `x[b, i, k]`, for [`distances`]
+/// with `p` 1 or 2. The derivative of a distance of 0 is taken to be 0.
 pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize; 3], p: f64, out: &mut [R]) {
     if m == 0 {
         return out.set_to(R::ZERO);
@@ -81,7 +81,7 @@ pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize
     });
 }
 
-/// [`distances_grad`] of one row, for some columns of `y` at a time.
+/// [`distances_grad`] for one row, a block of columns of `y` at a time.
 struct RowGrad<'a, R> {
     x: &'a [R],
     y: &'a [R],
@@ -116,7 +116,7 @@ impl<R: Real> WithSimd for RowGrad<'_, R> {
     }
 }
 
-/// Vectors that are computed at a time, so that none waits for its own sum.
+/// Vectors that are computed at a time, to hide the latency of additions.
 const VECTORS: usize = 4;
 
 /// Divides `weights[j]` by the distance between `x` and column `j` of `y`; a distance of 0 makes the weight 0.
@@ -127,7 +127,7 @@ fn over_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights
     for (block, squares) in R::vectors_mut::<S>(squares).as_chunks_mut::<VECTORS>().0.iter_mut().enumerate() {
         let first = block * VECTORS * lanes;
         for (k, &x) in x.iter().enumerate() {
-            // Behind the last column is the next row, which is not used.
+            // Lanes beyond the last column get elements of the next row, and are not used.
             let gaps = gaps::<S, R>(simd, x, &y[k * m + first..]);
             for v in 0..VECTORS {
                 squares[v] = R::mul_add(simd, gaps[v], gaps[v], squares[v]);
@@ -139,7 +139,7 @@ fn over_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights
     }
 }
 
-/// `x − y` of the first numbers of `y`.
+/// `x − y` for the first elements of `y`.
 #[inline(always)]
 fn gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R]) -> [R::Vector<S>; VECTORS] {
     let (x, minus_one) = (R::splat(simd, x), R::splat(simd, R::ZERO - R::ONE));
@@ -179,7 +179,7 @@ fn sum_of_signs<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
     )
 }
 
-/// The sum to which `add` adds each weight with its `x − y`.
+/// The sum into which `add` folds each weight with its `x − y`.
 #[inline(always)]
 fn sum_over_gaps<S: Simd, R: Real>(
     simd: S,

@@ -1,8 +1,9 @@
-//! Elements as tensors store them: numbers that compute in `C`, or half types, which compute in `f32`.
+//! Elements as tensors store them: of the type `C` in which kernels compute, or of a half type, which computes in
+//! `f32`.
 //!
-//! Kernels are compiled for the computing types only. They take their inputs in contiguous pieces: what is stored in the
-//! computing type is used where it lies, halves are widened into a small buffer first, and results are rounded on their
-//! way back. The conversions are loops of their own, compiled once.
+//! Kernels are compiled for the computing types only. They take their inputs in contiguous pieces. Elements of the
+//! computing type are used in place. Halves are widened into a small buffer first, and results are rounded when they
+//! are written back. The conversions are separate loops, compiled once.
 
 use bytemuck::{AnyBitPattern, NoUninit};
 use pagelock_memory::Result;
@@ -14,7 +15,7 @@ use crate::inlined::{Array, Slice, zip};
 use crate::parallel::{for_each_chunk_mut, try_for_each_chunk_mut};
 use crate::scratch;
 
-/// Elements in a buffer of widened halves: with those of all operands of a loop it stays in the first-level cache.
+/// Elements in a buffer of widened halves. The buffers of all operands of a loop fit in the L1 cache together.
 pub(crate) const PIECE: usize = 1024;
 
 /// Elements that compute in `C`, to be read.
@@ -57,7 +58,7 @@ impl<'a, C: Value> Stored<'a, C> {
         }
     }
 
-    /// The elements themselves, of a type that has no halves.
+    /// The elements, of a type that is never stored as halves.
     #[inline]
     pub(crate) fn plain(self) -> &'a [C] {
         match self {
@@ -78,7 +79,7 @@ impl<'a, C> Stored<'a, C> {
 }
 
 impl<'a, C: NoUninit> Stored<'a, C> {
-    /// The same as the type that `C` is.
+    /// The elements as type `D`, which is the actual type of `C`.
     pub(crate) fn cast<D: AnyBitPattern>(self) -> Stored<'a, D> {
         match self {
             Stored::Plain(elements) => Stored::Plain(bytemuck::cast_slice(elements)),
@@ -88,7 +89,7 @@ impl<'a, C: NoUninit> Stored<'a, C> {
 }
 
 impl<'a, C: Computing> Stored<'a, C> {
-    /// The elements in the computing type: where they lie, or in `room`, which has at least as many.
+    /// The elements in the computing type: in place, or widened into `room`, which is at least as long.
     #[inline]
     pub(crate) fn widened<'r>(self, room: &'r mut [C]) -> &'r [C]
     where
@@ -104,7 +105,7 @@ impl<'a, C: Computing> Stored<'a, C> {
         }
     }
 
-    /// Writes the elements, in the computing type, to `out`, which has as many.
+    /// Writes the elements, in the computing type, to `out`, which is as long.
     pub(super) fn copy_to(self, out: &mut [C]) {
         match self {
             Stored::Plain(elements) => out.copy_from(elements),
@@ -112,7 +113,8 @@ impl<'a, C: Computing> Stored<'a, C> {
         }
     }
 
-    /// Calls `read` for all elements, in order: for all at once, or widened, for `piece` of them, at most `N`.
+    /// Calls `read` for all elements, in order: at once, or, if they are widened, `piece` at a time. `piece` is at
+    /// most `N`.
     #[inline]
     pub(crate) fn each_piece<const N: usize>(self, piece: usize, mut read: impl FnMut(&[C])) {
         match self {
@@ -140,17 +142,17 @@ impl<'a, C: Computing> Stored<'a, C> {
     }
 }
 
-/// Elements of an operand that [`by_rows`] widens at a time: two inputs and a result stay in the first-level cache.
+/// Elements of an operand that [`by_rows`] widens at a time: two inputs and a result fit in the L1 cache.
 const ROOM: usize = 2048;
 
 /// Calls `work(first, inputs, out)` for consecutive rows from number `first` on, on several threads if there are more than
 /// `chunk` elements. Rows have `row_len` elements in each input; `out` has the same number of elements for each of them.
 ///
-/// `work` gets slices of whole rows in the type that they compute in: where they lie, or widened. What it finds in its
-/// `out` is unspecified.
+/// `work` gets slices of whole rows in the computing type: in place, or widened. The previous contents of its `out`
+/// are unspecified.
 ///
 /// # Errors
-/// The budget's refusal of room for widened rows.
+/// The budget's error if it refuses memory for widened rows.
 pub(super) fn by_rows<C: Real, const N: usize>(
     inputs: [Stored<'_, C>; N],
     (row_len, chunk): (usize, usize),
@@ -186,8 +188,8 @@ pub(super) fn by_rows<C: Real, const N: usize>(
     })
 }
 
-/// Calls `work(i, out, pieces)` for each row of `n` elements, on several threads if there are more than `chunk` elements. For
-/// rows so long that those of halves are widened in pieces.
+/// Calls `work(i, out, pieces)` for each row of `n` elements, on several threads if there are more than `chunk`
+/// elements. For long rows: rows of halves are widened in pieces.
 pub(super) fn by_long_rows<C: Computing, const N: usize>(
     out: StoredMut<'_, C>,
     (n, chunk): (usize, usize),
@@ -202,7 +204,7 @@ pub(super) fn by_long_rows<C: Computing, const N: usize>(
     });
 }
 
-/// Room for a piece of each input and of the result, where they are halves.
+/// Buffers for a piece of each input and of the result, if they are halves.
 pub(super) struct Pieces<C, const N: usize> {
     inputs: [[C; PIECE]; N],
     out: [C; PIECE],
@@ -221,7 +223,7 @@ impl<C: Computing, const N: usize> Pieces<C, N> {
         }
     }
 
-    /// The same with the pieces of a result, whose values are unspecified before.
+    /// Calls `work` for all pieces of the inputs and of the result, whose previous values are unspecified.
     pub(super) fn write(
         &mut self,
         inputs: [Stored<'_, C>; N],
@@ -250,8 +252,8 @@ fn widened_piece<'r, C: Computing, const N: usize>(
     pieces
 }
 
-/// `n` pieces of `len` elements of each input, which begin every `stride` elements from number `start` on: where they lie, or
-/// widened, without gaps, in `room`. Also how far apart they begin there.
+/// `n` pieces of `len` elements of each input, `stride` elements apart, from number `start` on: in place, or widened
+/// into `room` without gaps. Also returns how far apart the returned pieces begin.
 pub(super) fn widened_block<'r, C: Computing, const N: usize>(
     inputs: [Stored<'r, C>; N],
     start: usize,
@@ -275,10 +277,10 @@ pub(super) fn widened_block<'r, C: Computing, const N: usize>(
     (all, if is_plain { stride } else { len })
 }
 
-/// Zeroing the room of long pieces would take longer than widening few elements.
+/// Pieces up to this length use a short buffer: zeroing a long one takes longer than widening few elements.
 const SHORT: usize = 128;
 
-/// How many whole rows have about `len` elements: at least one, and a multiple of 16 where they are many.
+/// The number of whole rows that have about `len` elements: at least one, and a multiple of 16 if there are many.
 pub(super) fn rows_in(len: usize, row_len: usize) -> usize {
     match len / row_len {
         rows @ 16.. => rows / 16 * 16,
@@ -286,7 +288,7 @@ pub(super) fn rows_in(len: usize, row_len: usize) -> usize {
     }
 }
 
-/// The elements number `i` of some slices.
+/// Element number `i` of each slice.
 #[inline(always)]
 pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) -> [C; N] {
     let mut all = [C::ZERO; N];
@@ -296,7 +298,7 @@ pub(super) fn nth<C: Computing, const N: usize>(slices: &[&[C]; N], i: usize) ->
     all
 }
 
-/// `len` elements of each input.
+/// `len` elements of each input, from number `start` on.
 #[inline(always)]
 pub(super) fn rows_of<R, const N: usize>(mut inputs: [&[R]; N], start: usize, len: usize) -> [&[R]; N] {
     for input in &mut inputs {
@@ -327,7 +329,7 @@ impl<'a, C: Value> StoredMut<'a, C> {
         }
     }
 
-    /// All elements, for a while.
+    /// All elements, reborrowed.
     pub(crate) fn all(&mut self) -> StoredMut<'_, C> {
         self.part(0, self.len())
     }
@@ -354,7 +356,7 @@ impl<'a, C: Value> StoredMut<'a, C> {
         plain.chain(halves)
     }
 
-    /// The elements themselves, of a type that has no halves.
+    /// The elements, of a type that is never stored as halves.
     #[inline]
     pub(crate) fn plain(self) -> &'a mut [C] {
         match self {
@@ -385,7 +387,7 @@ impl<'a, C: Value> StoredMut<'a, C> {
 }
 
 impl<C: Value> StoredMut<'_, C> {
-    /// As [`for_each_chunk`](Self::for_each_chunk), for chunks that may fail.
+    /// As [`for_each_chunk`](Self::for_each_chunk), for `work` that may fail.
     pub(crate) fn try_for_each_chunk(
         self,
         chunk_len: usize,
@@ -403,7 +405,7 @@ impl<C: Value> StoredMut<'_, C> {
 }
 
 impl<'a, C: Computing> StoredMut<'a, C> {
-    /// Elements of `dtype`, which computes in `C`, in their bytes.
+    /// The elements in `bytes`: they are of `dtype`, which computes in `C`.
     pub(crate) fn of_bytes(bytes: &'a mut [u8], dtype: DType) -> Self {
         debug_assert_eq!(dtype.computing().size(), size_of::<C>());
         match Half::of(dtype) {
@@ -412,8 +414,8 @@ impl<'a, C: Computing> StoredMut<'a, C> {
         }
     }
 
-    /// Writes `len` elements from number `start` on, at most [`PIECE`]: `write` gets them as they will be computed, with
-    /// unspecified values.
+    /// Writes `len` elements, at most [`PIECE`], from number `start` on. `write` gets a slice of the computing type
+    /// with unspecified values.
     #[inline]
     pub(crate) fn write<R>(&mut self, start: usize, len: usize, write: impl FnOnce(&mut [C]) -> R) -> R {
         match self {
@@ -437,8 +439,8 @@ impl<'a, C: Computing> StoredMut<'a, C> {
         }
     }
 
-    /// Writes all elements: `write` gets them as they will be computed, with unspecified values, where they lie or in
-    /// `room`, which has as many.
+    /// Writes all elements. `write` gets a slice of the computing type with unspecified values: the elements in
+    /// place, or `room`, which is as long.
     #[inline]
     pub(super) fn write_in(&mut self, room: &mut [C], write: impl FnOnce(&mut [C])) {
         match self {
@@ -450,8 +452,8 @@ impl<'a, C: Computing> StoredMut<'a, C> {
         }
     }
 
-    /// Calls `write(start, piece)` for all elements, as [`write`](Self::write) does: for all at once, or for a
-    /// [`PIECE`] of them.
+    /// Calls `write(start, piece)` for all elements, as [`write`](Self::write) does: at once, or [`PIECE`] halves at
+    /// a time.
     #[inline]
     pub(crate) fn each_piece(&mut self, mut write: impl FnMut(usize, &mut [C])) {
         let piece = match self {

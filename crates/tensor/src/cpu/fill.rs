@@ -1,11 +1,11 @@
-//! Values that depend on the place alone: constants and ranges.
+//! Values that depend on the index alone: constants and ranges.
 
 use super::math::half::{Half, f64_to_f32_odd};
 use super::{PIECE, Value, in_chunks, simd};
 use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// Bytes that are worth handing to another thread.
+/// The number of bytes that is worth a task of its own.
 const FILLED_BYTES: usize = 128 << 10;
 
 /// `out[i] = value`.
@@ -24,7 +24,7 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
         simd::vectorized_widely(
             #[inline(always)]
             || {
-                let number = f; // a copy, or the compiler takes what it holds for a part of what is written
+                let number = f; // a copy, so that the compiler knows that no write to `chunk` changes it
                 for (i, out) in zip(start.., chunk) {
                     *out = number(i);
                 }

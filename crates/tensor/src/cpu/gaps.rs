@@ -1,25 +1,25 @@
-//! Elementwise loops over rows with few elements between them, as `narrow` leaves them: what lies between is computed, too, and
-//! left out when the results are copied to their place. So sources are read where they lie, in long pieces.
+//! Elementwise loops over rows with small gaps between them, as `narrow` makes them. The gaps are computed too, and
+//! skipped when the results are copied to the destination. So sources are read in place, in long pieces.
 
 use super::copy::copy_line;
 use super::source::{Operand, SEGMENT};
 use super::{CHUNK, Stored, StoredMut, Value, simd};
 use crate::element::Computing;
 
-/// What [`Operand::rows`] says, if it says the same of all.
+/// The result of [`Operand::rows`], if it is the same for all operands.
 pub(super) fn common_rows<A: Computing, const N: usize>(operands: &[Operand<'_, A>; N]) -> Option<[usize; 3]> {
     let rows = operands.first()?.rows()?;
     operands.iter().all(|operand| operand.rows() == Some(rows)).then_some(rows)
 }
 
-/// Lets `work` write every element of a contiguous destination.
+/// Calls `work` to write every element of a contiguous destination.
 pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     [_, len, distance]: [usize; 3],
     dst: StoredMut<'_, T>,
     operands: &[Operand<'_, A>; N],
     work: &(dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync),
 ) {
-    // As many bytes of long elements as of `f32`.
+    // For elements longer than `f32`, as many bytes as for `f32`.
     let rows = (SEGMENT * 4 / size_of::<T>().max(4) / distance).max(1);
     let task_rows = (CHUNK / (rows * len)).max(1) * rows;
     let sources = |start, span| {
@@ -44,7 +44,7 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     });
 }
 
-/// Some rows from number `first` on, `rows` at a time.
+/// Rows from number `first` on, `rows` at a time. Each has `len` elements and begins `distance` after the one before.
 struct Blocks {
     first: usize,
     rows: usize,
@@ -58,7 +58,7 @@ impl Blocks {
         for (block, dst) in dst.chunks_mut(rows * len).enumerate() {
             let room = &mut room[..dst.len() / len * distance - (distance - len)];
             work((first + block * rows) * distance, room);
-            // Half as many stores: differences along rows take a twentieth less time.
+            // Wide vectors halve the number of stores: differences along rows take a twentieth less time.
             simd::vectorized_widely(
                 #[inline(always)]
                 || {

@@ -1,8 +1,8 @@
-//! Reading and adding at places that an index tensor names.
+//! Reading and adding elements at the positions in an index tensor.
 //!
-//! [`gather`] and [`scatter_add`] check their indices. Those of the others were checked against the dimension's size by the caller; one
-//! that was not makes these loops panic, or touch another element of the same view. Where several sources add to one place they
-//! do so in row-major order of the source.
+//! [`gather`] and [`scatter_add`] check their indices. For the other functions, the caller has checked them; an index
+//! out of range makes these loops panic or use another element of the same view. Sources that add to the same element
+//! do so in row-major order.
 
 mod adding;
 #[cfg(test)]
@@ -40,7 +40,7 @@ pub(crate) fn index_select<T: Value + Pod>(x: CpuView<'_, T>, dim: usize, index:
     for_each_chunk_mut(out, chunk_rows * row_len, |i, out| rows.copy(i * chunk_rows, out));
 }
 
-/// What an index names along one dimension, for every place outside of it.
+/// The rows that an index selects along one dimension, for each index of the dimensions outside of it.
 struct Rows<'a, T> {
     data: &'a [T],
     outside: Dims,
@@ -79,7 +79,7 @@ impl<T: Value + Pod> Rows<'_, T> {
     }
 }
 
-/// `out[i, …, k, …] = x[i, …, index[i, …, k, …], …]`: each element of `index` says where along `dim` to read.
+/// `out[i, …, k, …] = x[i, …, index[i, …, k, …], …]`: each element of `index` is a position along `dim`.
 ///
 /// `out` is contiguous and has the shape of `index`, which may be smaller than that of `x` in every dimension. Returns
 /// whether all indices were in range; if not, `out` is unspecified.
@@ -97,7 +97,7 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     let any_outside = &AtomicBool::new(false);
     let sides = Sides::of(index.shape, [&contiguous, index.strides, &base]);
     sides.in_parts(out, CHUNK, move |out, [_, index, base], sides| {
-        // As locals, so that no store to `out` makes the loop read them again.
+        // Local copies, so that the loop does not reload them after each store to `out`.
         let (data, numbers, stride, size) = (data, numbers, stride, size);
         let mut outside = false;
         sides.each(|lines| {
@@ -106,7 +106,7 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
                 let (out, [_, index_step, step]) = (&mut out[to..][..lines.len], lines.steps);
                 let (numbers, mut base) = (&numbers[index + index_start..], base + base_start);
                 let mut read = |out: &mut T, number: i64| {
-                    let is_outside = number as u64 >= size; // negative ones are above all sizes
+                    let is_outside = number as u64 >= size; // negative indices are above all sizes
                     outside |= is_outside;
                     *out = data[base + if is_outside { 0 } else { number as usize * stride }];
                     base += step;
@@ -131,32 +131,32 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     !any_outside.load(Ordering::Relaxed)
 }
 
-/// Numbers that a thread checks at a time.
+/// Indices that a thread checks at a time.
 const CHECKED: usize = 64 << 10;
 
-/// Whether all numbers are below `size`, and none is negative.
+/// Whether all indices are below `size`, and none is negative.
 pub(crate) fn all_below(index: &[i64], size: usize) -> bool {
     let any_outside = AtomicBool::new(false);
     parallel::run(index.len().div_ceil(CHECKED), |i| {
         let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
-        // All of them, because a loop that ends at the first does not become vectors. Negative ones are above all sizes.
+        // Without an early exit, which would prevent vectorization. Negative indices are above all sizes.
         let any = simd::vectorized(
             #[inline(always)]
             || index.iter().fold(false, |any, &index| any | (index as u64 >= size as u64)),
         );
-        any_outside.fetch_or(any, Ordering::Relaxed); // `run` waits for all
+        any_outside.fetch_or(any, Ordering::Relaxed); // Relaxed: `run` waits for all
     });
     !any_outside.into_inner()
 }
 
-/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, from the elements of `base`, which is contiguous, or from zeros; halves
-/// are rounded after each addition, as in PyTorch.
+/// `dst[i, …, index[i, …, k, …], …] += src[i, …, k, …]`, where `dst` begins as `base`, which is contiguous, or as
+/// zeros. Halves are rounded after each addition, as in PyTorch.
 ///
 /// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
 /// dimension but `dim`. Returns whether all indices were in range; if not, `dst` is unspecified.
 ///
 /// # Errors
-/// The budget's refusal.
+/// The budget's error if it refuses memory.
 pub(crate) fn scatter_add<C: Num>(
     dst: StoredMut<'_, C>,
     (dst_shape, dim): (&[usize], usize),
@@ -172,13 +172,13 @@ pub(crate) fn scatter_add<C: Num>(
     Ok(!any_outside.into_inner())
 }
 
-/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, from `base` or zeros; halves are rounded after each
-/// addition.
+/// `dst[…, index[j], …] += src[…, j, …]`, with `j` at dimension `dim`, where `dst` begins as `base` or as zeros.
+/// Halves are rounded after each addition.
 ///
-/// `dst` is contiguous with shape `dst_shape`; `src` has the same shape but for `dim`.
+/// `dst` is contiguous with shape `dst_shape`; `src` has the same shape except along `dim`.
 ///
 /// # Errors
-/// The budget's refusal.
+/// The budget's error if it refuses memory.
 pub(crate) fn index_add<C: Num>(
     dst: StoredMut<'_, C>,
     dst_shape: &[usize],
@@ -191,7 +191,8 @@ pub(crate) fn index_add<C: Num>(
     summing(dst, src, base, AddRows { row_len, slab_len: row_len * dst_shape[dim], index })
 }
 
-/// Adds the elements of a source to those of a contiguous destination, from `base` or zeros, in row-major order of the source.
+/// Adds the elements of a source to a contiguous destination that begins as `base` or zeros, in row-major order of
+/// the source.
 trait Summing {
     fn sum<C: Num>(
         self,
@@ -204,9 +205,9 @@ trait Summing {
 
 /// How elements are added.
 trait Adding<C>: Sync + Copy {
-    /// `a + b`, as the elements are rounded: in loops that become vectors.
+    /// `a + b`, rounded to the type of the elements, for vectorized loops.
     fn plus(self, a: C, b: C) -> C;
-    /// The same in loops over single elements.
+    /// `a + b`, rounded in the same way, for loops over single elements.
     #[inline(always)]
     fn plus_one(self, a: C, b: C) -> C {
         self.plus(a, b)
@@ -242,8 +243,8 @@ impl Adding<f32> for AddF16 {
     }
 }
 
-/// The sum of two halves, rounded to the nearest, ties to even. Of small sums and of NaN, which have no bits below those of their
-/// terms, nothing is rounded off.
+/// The sum of two halves, rounded to the nearest half, ties to even. Small sums and NaN have no bits below those of
+/// their terms, so they are exact.
 #[inline(always)]
 fn rounded_to_f16(sum: f32) -> f32 {
     let bits = sum.to_bits();
@@ -286,8 +287,8 @@ impl Adding<f32> for AddBf16 {
     }
 }
 
-/// Bits whose upper half is the nearest number that `bf16` has, ties to even, of the sum of two such numbers. If that is NaN, it is the
-/// default one or one of theirs, whose lower bits are zero, so that nothing is carried into the upper half.
+/// Bits whose upper half is the `bf16` nearest to the sum of two `bf16` numbers, ties to even. A sum that is NaN is
+/// the default NaN or an operand, whose lower bits are zero, so nothing is carried into the upper half.
 #[inline(always)]
 fn rounded_to_bf16(sum: f32) -> u32 {
     sum.to_bits().wrapping_add(0x7fff + ((sum.to_bits() >> 16) & 1))
@@ -325,7 +326,7 @@ fn summing<C: Num>(
     }
 }
 
-/// Elements that a thread adds to at a time: widened halves stay in the first-level cache.
+/// Elements that a thread adds to at a time. Widened halves fit in the L1 cache.
 fn added_together<C: Num>(dst: &StoredMut<'_, C>) -> usize {
     match dst {
         StoredMut::Plain(_) => CHUNK,
@@ -333,7 +334,7 @@ fn added_together<C: Num>(dst: &StoredMut<'_, C>) -> usize {
     }
 }
 
-/// What part of a destination holds before anything is added to it.
+/// Initializes a part of the destination, from number `start` on, before anything is added to it.
 fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
     match base {
         None => fill(dst, C::ZERO),
@@ -341,7 +342,7 @@ fn begin<C: Num>(dst: &mut [C], base: Option<Stored<'_, C>>, start: usize) {
     }
 }
 
-/// The same of halves, as their bits.
+/// `begin` for halves, as their bits.
 fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize) {
     match base {
         None => fill(dst, 0),
@@ -349,7 +350,7 @@ fn begin_bits<C: Num>(dst: &mut [u16], base: Option<Stored<'_, C>>, start: usize
     }
 }
 
-/// What is added, in row-major order.
+/// The elements that are added, in row-major order.
 struct Source<'a, C> {
     data: Stored<'a, C>,
     strides: &'a [usize],
@@ -357,7 +358,7 @@ struct Source<'a, C> {
 }
 
 impl<C: Num> Source<'_, C> {
-    /// `len` elements from number `start` on: where they lie, or in `room`, which has at least as many.
+    /// `len` elements from number `start` on: in place, or in `room`, which is at least as long.
     #[inline(always)]
     fn part<'r>(&'r self, start: usize, len: usize, room: &'r mut [C]) -> &'r [C] {
         if self.dims.is_contiguous() {
@@ -368,7 +369,7 @@ impl<C: Num> Source<'_, C> {
         room
     }
 
-    /// Calls `body` with any number of elements.
+    /// Calls `body` with `len` elements from number `start` on, of which there may be any number.
     fn with(&self, start: usize, len: usize, body: impl FnOnce(&[C])) -> Result<()> {
         match self.data {
             Stored::Plain(data) if self.dims.is_contiguous() => body(&data[start..][..len]),
@@ -381,19 +382,19 @@ impl<C: Num> Source<'_, C> {
     }
 }
 
-/// [`scatter_add`].
+/// The work of [`scatter_add`].
 struct Scatter<'a> {
     dst_shape: &'a [usize],
     dim: usize,
     index: CpuView<'a, i64>,
-    /// The destination's distances, but 0 along `dim`.
+    /// The destination's strides, but 0 along `dim`.
     base: [usize; MAX_RANK],
-    /// The destination's distance along `dim`.
+    /// The destination's stride along `dim`.
     stride: usize,
     any_outside: &'a AtomicBool,
 }
 
-/// Where at least this many elements are zero for each one that is added, halves are not widened to be added to.
+/// If the destination has at least this many elements for each element that is added, halves are not widened.
 const SPARSE: usize = 10;
 
 impl Summing for Scatter<'_> {
@@ -419,7 +420,7 @@ impl Summing for Scatter<'_> {
                 }),
             };
         }
-        // The outermost dimension cuts source and destination alike.
+        // The outermost dimension splits source and destination alike.
         let (rows, src_rows) = (self.dst_shape[0], self.index.shape[0]);
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
         let chunk_rows = (added_together(&dst) / row_len.max(src_row_len)).max(1);
@@ -436,7 +437,7 @@ impl Summing for Scatter<'_> {
                     begin_bits(dst, base, start);
                     with_values(&mut |values| self.add(dst, (first, true), values, None, add_to_bits))
                 }
-                // While the lines of a row come from memory, those of the row before are added to: up to a fourth less time.
+                // While a row is loaded from memory, the row before it is added to: up to a fourth less time.
                 StoredMut::Plain(dst) if base.is_some() && self.visits_rows() => {
                     let begin = |row: &mut [C], at: usize| begin(row, base, start + at);
                     with_values(&mut |values| self.add(dst, (first, false), values, Some(&begin), add_to))
@@ -450,15 +451,15 @@ impl Summing for Scatter<'_> {
     }
 }
 
-/// [`index_add`].
+/// The work of [`index_add`].
 struct AddRows<'a> {
     row_len: usize,
-    /// Elements of the destination per place of the dimensions outside.
+    /// Elements of the destination for each index of the dimensions outside.
     slab_len: usize,
     index: &'a [i64],
 }
 
-/// The shortest rows, in elements, that are sorted by their destination first, and read one by one.
+/// The shortest rows, in elements, that are sorted by their destination and read one by one.
 const LONG_ROW: usize = 16;
 
 impl Summing for AddRows<'_> {
@@ -525,7 +526,7 @@ impl AddRows<'_> {
         }
     }
 
-    /// A single slab of long rows: bands of its rows are independent, once it is known which sources belong to which.
+    /// Adds to a single slab of long rows. Bands of its rows are independent once the sources are sorted by band.
     fn sum_in_bands<C: Num>(
         &self,
         dst: StoredMut<'_, C>,
@@ -553,8 +554,8 @@ impl AddRows<'_> {
         })
     }
 
-    /// Puts the numbers of the sources in the order of their bands, and in their own order within a band; those of band
-    /// number `i` are `ends[i] .. ends[i + 1]`.
+    /// Sorts the numbers of the sources by band, and keeps their order within a band. Those of band number `i` are at
+    /// `ends[i]..ends[i + 1]` of `order`.
     fn sort_by_band(&self, band: usize, ends: &mut [usize], order: &mut [usize]) {
         ends.set_to(0);
         self.index.iter().for_each(|&row| ends[row as usize / band] += 1);
@@ -567,12 +568,12 @@ impl AddRows<'_> {
             order[*next] = j;
             *next += 1;
         }
-        ends.rotate_right(1); // each is where the next begins
+        ends.rotate_right(1); // each band ends where the next begins
         ends[0] = 0;
     }
 }
 
-/// Adds as many elements of the source as the row has, from number `start` on.
+/// Adds elements of the source, from number `start` on, to all elements of the row.
 #[inline]
 fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut [C], adding: impl Adding<C>) {
     for (n, row) in row.chunks_mut(PIECE).enumerate() {

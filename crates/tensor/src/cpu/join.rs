@@ -1,4 +1,4 @@
-//! Lines of several tensors, one after another in each row of the result.
+//! Joins tensors row by row: each row of the result has one line of each tensor.
 
 use super::copy::{CACHE_LINE, chunk_of, copy_in_order, copy_line};
 use super::walk::Dims;
@@ -6,24 +6,25 @@ use super::{CpuView, Value, simd};
 use crate::inlined::zip;
 use crate::parallel::for_each_chunk_mut;
 
-/// The most tensors whose lines are written in turns.
+/// The most tensors that are joined row by row.
 const AT_ONCE: usize = 8;
 
 /// The lines of one tensor.
 #[derive(Clone, Copy)]
 struct Source<'a, T> {
     data: &'a [T],
-    /// From the beginning of a line to that of the next.
+    /// The distance from the beginning of a line to that of the next.
     distance: usize,
     /// Elements of a line.
     len: usize,
 }
 
-/// `out[row] = [a[row], b[row], …]`, where a row of a tensor is all that it has at one place of the dimensions before `dim`.
+/// `out[row] = [a[row], b[row], …]`, where a row of a tensor is its elements at one index of the dimensions before
+/// `dim`.
 ///
-/// Stores come in ascending order, which the caches fetch ahead (decision 0084). Returns false, without writing anything, where tensor
-/// after tensor is as fast: for more than [`AT_ONCE`] tensors, lines that are all shorter than a cache line, rows longer than a chunk,
-/// and lines that are not contiguous.
+/// Stores are in ascending order, which hardware prefetching follows (decision 0084). Returns false, having written
+/// nothing, where copying tensor after tensor is as fast: for more than [`AT_ONCE`] tensors, lines that are all
+/// shorter than a cache line, rows longer than a chunk, and lines that are not contiguous.
 pub(crate) fn join_rows<'a, T: Value + 'a>(
     tensors: impl ExactSizeIterator<Item = CpuView<'a, T>>,
     dim: usize,
@@ -60,7 +61,7 @@ pub(crate) fn join_rows<'a, T: Value + 'a>(
 }
 
 impl<'a, T: Value> Source<'a, T> {
-    /// None if a row does not lie in one piece, or if rows are not equally far apart.
+    /// `None` if a line is not contiguous, or if the distances between lines differ.
     fn of(tensor: CpuView<'a, T>, dim: usize) -> Option<Self> {
         let ((rows, line), (row_strides, steps)) = (tensor.shape.split_at(dim), tensor.strides.split_at(dim));
         let len = line.iter().product();
@@ -73,7 +74,7 @@ impl<'a, T: Value> Source<'a, T> {
     }
 }
 
-/// Rows from number `first` on.
+/// Writes rows from number `first` on.
 #[inline(always)]
 fn write_rows<T: Value>(rows: &mut [T], row_len: usize, sources: &[Source<'_, T>], first: usize) {
     for (i, row) in rows.chunks_exact_mut(row_len).enumerate() {
@@ -85,7 +86,7 @@ fn write_rows<T: Value>(rows: &mut [T], row_len: usize, sources: &[Source<'_, T>
     }
 }
 
-/// The same, of lines of `LEN` elements. As the compiler knows their length, short ones take less time.
+/// `write_rows` for lines of `LEN` elements: a length that the compiler knows saves time for short lines.
 #[inline(always)]
 fn write_rows_of<T: Value, const LEN: usize>(rows: &mut [T], sources: &[Source<'_, T>], first: usize) {
     for (i, row) in rows.chunks_exact_mut(LEN * sources.len()).enumerate() {
@@ -103,7 +104,7 @@ mod tests {
     #[test]
     fn rows_have_the_lines_of_all_tensors_in_turns() {
         for rows in [1, 3, 5_000] {
-            // Contiguous, every second row of a matrix, one row again and again, and without elements.
+            // Contiguous rows, every second row of a matrix, one repeated row, and rows without elements.
             let tensors = [
                 Strided::contiguous(vec![rows, 50]),
                 Strided::new(vec![rows, 1, 33], vec![2 * 33, 7, 1]),

@@ -1,5 +1,5 @@
-//! Formulas as loops over contiguous pieces: one over numbers, and one over halves, which are widened, computed and rounded
-//! in registers.
+//! Formulas as loops over contiguous pieces: a loop over numbers, and one over halves, which are widened, computed
+//! and rounded in registers.
 
 use super::elements::rows_in;
 use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
@@ -8,11 +8,11 @@ use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
 use crate::inlined::{Array, Slice, together, zip};
 
-/// A formula as functions that change a piece of the destination by pieces of the sources.
+/// A formula, as functions that compute or change a piece of the destination from pieces of the sources.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel<'f, T, A, const N: usize> {
     pub(super) numbers: &'f (dyn Fn(&mut [T], &[&[A]; N]) + Sync),
-    /// The same of halves, which only `f32` has.
+    /// The function for halves, which only `f32` has.
     pub(super) halves: Halves<'f, N>,
     /// Whether the formula reads the destination, too.
     pub(super) changes: bool,
@@ -21,11 +21,11 @@ pub(super) struct Kernel<'f, T, A, const N: usize> {
 /// How halves of one type are computed.
 #[derive(Clone, Copy)]
 pub(super) enum Halves<'f, const N: usize> {
-    /// As numbers in buffers, because registers are too few.
+    /// As numbers in buffers, because the formula needs too many registers.
     Numbers,
-    /// In registers, where the machine has them.
+    /// In registers, if the processor has instructions for it.
     Registers(&'f (dyn Fn(Wide, &mut [Block], [&[Block]; N]) + Sync)),
-    /// By their bits.
+    /// As their bits.
     Bits(&'f (dyn Fn(&mut [u16], [&[u16]; N]) + Sync)),
 }
 
@@ -41,7 +41,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
         }
     }
 
-    /// Some are halves: all of one type, or not.
+    /// Runs the formula where some operands are halves, of the same type or not.
     fn run_halves(self, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
         let StoredMut::Halves(_, half) = dst else { return self.run_in_rooms(dst, sources) };
         let are_alike = sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half));
@@ -54,7 +54,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
         }
     }
 
-    /// Halves become numbers in buffers first, and results are rounded afterwards.
+    /// Widens halves to numbers in buffers first, and rounds the results afterwards.
     fn run_in_rooms(self, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
         let (mut to, mut from) = (Room([T::ZERO; PIECE]), [Room([A::ZERO; PIECE]); N]);
         for start in (0..dst.len()).step_by(PIECE) {
@@ -78,7 +78,7 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
     }
 }
 
-/// All are halves of one type, and the machine has registers for a block of them.
+/// Computes halves of one type block by block, in registers. A last, partial block is padded.
 fn run_in_registers<const N: usize>(
     of_blocks: impl Fn(&mut [Block], [&[Block]; N]),
     dst: &mut [u16],
@@ -100,7 +100,7 @@ fn run_in_registers<const N: usize>(
     }
 }
 
-// Not by `array::map`: each of its uses is 400 lines for the compiler, and kernels are many.
+// Without `array::map`: each use gives the compiler 400 lines, and there are many kernels.
 
 /// The first `len` elements of each slice.
 #[inline(always)]
@@ -130,7 +130,7 @@ fn bits_of<'a, A: Computing, const N: usize>(elements: &[Stored<'a, A>; N]) -> [
     bits
 }
 
-/// The loop over numbers, to be compiled for an instruction set.
+/// The loop over numbers, as a closure that is compiled for an instruction set.
 #[inline(always)]
 pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     dst: &mut [T],
@@ -146,7 +146,7 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     }
 }
 
-/// The loops over halves; of `LONG` formulas for AVX-512, too.
+/// The loops over halves. For `LONG` formulas they are also compiled for AVX-512.
 #[inline(always)]
 pub(super) fn of_halves<const LONG: bool, T: Computing, A: Computing, const N: usize>(
     wide: Wide,
@@ -183,7 +183,7 @@ fn loop_over_halves<const LONG: bool, T: Computing, A: Computing, const N: usize
     }
 }
 
-/// The same inside of a loop that is compiled for these registers.
+/// The loop over halves, to be inlined into code that is compiled for these registers.
 #[inline(always)]
 fn change_in_registers<T: Computing, A: Computing, const N: usize>(
     registers: impl Registers,
@@ -217,7 +217,7 @@ fn change_in_registers<T: Computing, A: Computing, const N: usize>(
     }
 }
 
-/// `out[i] = f(inputs[..][i])`, inside of a loop that is compiled for these registers.
+/// `out[i] = f(inputs[..][i])`, to be inlined into code that is compiled for these registers.
 #[inline(always)]
 pub(super) fn map_in_registers<R: Computing, const N: usize>(
     registers: impl Registers,
@@ -234,7 +234,7 @@ pub(super) fn map_in_registers<R: Computing, const N: usize>(
     );
 }
 
-/// The inputs as blocks, if all are halves of one type that the machine has registers for, in whole blocks.
+/// The inputs as blocks, if all are halves of one type that is computed in registers here, and fill whole blocks.
 pub(super) fn in_blocks_of_halves<'a, R: Computing, const N: usize>(
     inputs: [Stored<'a, R>; N],
 ) -> Option<(Wide, [&'a [Block]; N])> {
@@ -246,12 +246,13 @@ pub(super) fn in_blocks_of_halves<'a, R: Computing, const N: usize>(
 
 /// An operation on rows of halves that is computed in registers.
 pub(super) trait RowOfHalves<const N: usize>: Sync {
-    /// Computes row number `i`, inside of a loop that is compiled for these registers.
+    /// Computes row number `i`, inlined into code that is compiled for these registers.
     fn compute(&self, registers: impl Registers, i: usize, inputs: [&[Block]; N], out: &mut [Block]);
 }
 
-/// Computes rows of `row_len` elements, on several threads if there are more than `chunk` elements. Returns `false`, and has
-/// done nothing, unless all are halves of one type that the machine has registers for, and rows consist of whole blocks.
+/// Computes rows of `row_len` elements, on several threads if there are more than `chunk` elements. Returns `false`,
+/// having done nothing, unless all are halves of one type that is computed in registers here, and rows consist of
+/// whole blocks.
 pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
     inputs: [Stored<'_, R>; N],
     (row_len, chunk): (usize, usize),
@@ -292,7 +293,7 @@ fn rows_in_registers<const N: usize>(
     );
 }
 
-/// The same inside of a loop that is compiled for these registers.
+/// The loop over the rows, to be inlined into code that is compiled for these registers.
 #[inline(always)]
 fn compute_rows<const N: usize>(
     registers: impl Registers,
@@ -313,7 +314,7 @@ mod tests {
     use super::super::{CpuView, sum};
     use super::*;
 
-    /// Halves, and the same as numbers.
+    /// The bits of halves, and their values as numbers.
     fn numbers(n: usize, half: Half) -> (Vec<u16>, Vec<f32>) {
         let mut bits = vec![0; n];
         half.narrow(&(0..n).map(|i| (i % 97) as f32 * 0.013 - 0.5).collect::<Vec<f32>>(), &mut bits);
@@ -322,7 +323,7 @@ mod tests {
         (bits, widened)
     }
 
-    /// Machines without registers for halves compute them as numbers, in pieces.
+    /// Where halves are not computed in registers, they are computed as numbers, in pieces.
     #[test]
     fn what_is_computed_in_registers_has_the_bits_of_numbers_that_are_rounded_once() {
         for half in [Half::F16, Half::BF16] {

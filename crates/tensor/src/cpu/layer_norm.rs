@@ -1,4 +1,5 @@
-//! Layer normalization of rows, with and without subtracting their means, and its gradients. Everything is computed in `f32` or `f64`.
+//! Layer normalization of rows, with or without subtracting their means, and its gradients. Everything is computed in
+//! `f32` or `f64`.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -26,16 +27,16 @@ pub(crate) struct Normalized<R> {
     pub(crate) is_centered: bool,
 }
 
-/// The most rows that are computed together, step by step, so that the steps of one row do not wait for each other.
+/// The most rows that are computed together, step by step, so that a step of one row overlaps with those of others.
 const LANES: usize = 16;
-/// Their elements; a row may have more.
+/// The most elements of rows that are computed together. A single row may have more.
 const GROUP: usize = 2048;
 
 fn rows_together(n: usize) -> usize {
     (GROUP / n).clamp(1, LANES)
 }
 
-/// The means of some rows, and what their deviations are multiplied by: 1 / √(variance + eps).
+/// The means and the scales of some rows. A scale is 1 / √(variance + eps).
 #[inline(always)]
 fn scales_of<R: Real>(x: &[R], Normalized { n, eps, is_centered }: Normalized<R>) -> [[R; LANES]; 2] {
     let count = R::from_f64(n as f64);
@@ -58,7 +59,7 @@ fn scales_of<R: Real>(x: &[R], Normalized { n, eps, is_centered }: Normalized<R>
     [means, scales]
 }
 
-/// The same of one row of any length.
+/// The mean and the scale of one row of any length.
 fn scale_of_row<R: Real>(x: Stored<'_, R>, Normalized { n, eps, is_centered }: Normalized<R>) -> (R, R) {
     if matches!(x, Stored::Halves(..)) || !is_centered {
         let (mut pieces, count) = (Pieces::new(), R::from_f64(n as f64));
@@ -83,7 +84,7 @@ fn scale_of_row<R: Real>(x: Stored<'_, R>, Normalized { n, eps, is_centered }: N
     centered(R::from_f64(all.mean), R::ONE / (R::from_f64(all.squares / all.n) + eps).sqrt())
 }
 
-/// The mean of numbers whose sum overflows, which is finite if they are.
+/// The mean of numbers whose sum overflows. It is finite if the numbers are.
 #[cold]
 #[inline(never)]
 fn mean_of_large<R: Real>(x: &[R]) -> R {
@@ -95,7 +96,8 @@ fn mean_of_large<R: Real>(x: &[R]) -> R {
 /// A power of two by which numbers are multiplied so that no sum of them overflows.
 pub(super) const SMALL: f64 = 1.0 / (1_u64 << 63) as f64;
 
-/// The mean of numbers, given that of what they are multiplied by [`SMALL`]: finite if that is, also if it was rounded up.
+/// The mean of numbers, given the mean of their products with [`SMALL`]. It is finite if that one is, even if that
+/// was rounded up.
 pub(super) fn unscaled<R: Real>(mean: R) -> R {
     let scaled = mean / R::from_f64(SMALL);
     match mean.magnitude() < R::HIGHEST {
@@ -112,13 +114,13 @@ pub(super) fn centered<R: Real>(mean: R, scale: R) -> (R, R) {
     (if overflows { R::ZERO } else { mean }, scale)
 }
 
-/// Whether the statistics of rows are kept for the gradient, which finds those of longer rows again in no more time.
+/// Whether the statistics of rows are saved for the gradient. For longer rows, computing them again takes no longer.
 pub(crate) fn keeps_statistics(n: usize) -> bool {
     n <= PIECE
 }
 
-/// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements; `statistics`: mean and scale of each row, if they
-/// [are kept](keeps_statistics).
+/// `out = (x − mean) · scale · weight + bias`, for rows of `n` elements. `statistics` gets mean and scale of each
+/// row, if they [are kept](keeps_statistics).
 pub(crate) fn layer_norm<R: Real>(
     x: Stored<'_, R>,
     [weight, bias]: [Option<Stored<'_, R>>; 2],
@@ -177,13 +179,13 @@ pub(crate) fn layer_norm<R: Real>(
     })
 }
 
-/// Rows of each of at most [`PARTS`] parts, as `by_rows` takes them.
+/// The number of rows of each of at most [`PARTS`] parts, rounded as `by_rows` rounds it.
 fn rows_of_part(n_rows: usize, n: usize) -> usize {
     let chunk = n_rows.div_ceil(PARTS).max(CHUNK / n).max(1);
     if chunk > 16 { chunk.next_multiple_of(16) } else { chunk } // else `by_rows` would round it down
 }
 
-/// The same of halves in long rows.
+/// [`layer_norm`] for long rows of halves.
 fn long_rows<R: Real>(
     x: Stored<'_, R>,
     [weight, bias]: [Stored<'_, R>; 2],
@@ -204,7 +206,7 @@ fn long_rows<R: Real>(
     });
 }
 
-/// Calls `f` with a parameter, or with `n` of its default.
+/// Calls `f` with a parameter, or with `n` copies of its default.
 fn with_default<R: Real>(
     (parameter, default): (Option<Stored<'_, R>>, R),
     n: usize,
@@ -219,7 +221,7 @@ fn with_default<R: Real>(
     }
 }
 
-/// The same as numbers.
+/// `with_default`, where `f` gets numbers instead of halves.
 fn with_parameter<R: Real>(
     parameter: (Option<Stored<'_, R>>, R),
     n: usize,
@@ -228,9 +230,9 @@ fn with_parameter<R: Real>(
     with_default(parameter, n, &mut |parameter| scratch::reals(parameter, &mut *f))
 }
 
-/// The gradient of the input, from the input and the gradient of the result, and those of weight and bias, one after the
-/// other, where they are wanted; without room for that of the bias, of the weight alone. `statistics`: what
-/// [`layer_norm`] left.
+/// The gradient of the input, from the input and the gradient of the result. If `sums` is given, it gets the
+/// gradients of weight and bias, one after the other, or, if it has no space for that of the bias, that of the weight
+/// alone. `statistics` are those that [`layer_norm`] saved.
 pub(crate) fn layer_norm_grad<R: Real>(
     inputs: [Stored<'_, R>; 2],
     (weight, statistics): (Option<Stored<'_, R>>, Option<&[[R; 2]]>),
@@ -249,12 +251,13 @@ pub(crate) fn layer_norm_grad<R: Real>(
     }
 }
 
-/// The most parts whose sums for weight and bias are added up by themselves.
+/// The most parts whose sums for weight and bias are computed separately.
 const PARTS: usize = 32;
-/// Rows that are added up in the computing type.
+/// Rows that are summed in the computing type before their sums are added in `f64`.
 const SUMMED: usize = 32;
 
-/// What the rows of a part add up to, for the gradients of weight and bias: `totals`, and in `sums` the last `rows` of them.
+/// Sums over the rows of a part, for the gradients of weight and bias. `sums` has the last `rows` rows, `totals`
+/// those before.
 struct Part<'a, R> {
     totals: &'a mut [f64],
     sums: &'a mut [R],
@@ -262,7 +265,7 @@ struct Part<'a, R> {
 }
 
 impl<R: Real> Part<'_, R> {
-    /// Moves `sums` to `totals`.
+    /// Adds `sums` to `totals` and clears them.
     fn settle(&mut self) {
         zip(&mut self.totals[..], &*self.sums).for_each(|(total, sum)| *total += wide(*sum));
         self.sums.set_to(R::ZERO);
@@ -270,7 +273,7 @@ impl<R: Real> Part<'_, R> {
     }
 }
 
-/// Rows of which some are in the first-level cache together: statistics, gradient and sums find them there.
+/// The gradients for rows of which several fit in the L1 cache, where statistics, gradient and sums read them.
 fn grad_of_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
     (weight, statistics): (&[R], Option<&[[R; 2]]>),
@@ -318,7 +321,7 @@ fn write_totals<R: Real>(totals: &[f64], sums: &mut StoredMut<'_, R>) {
     });
 }
 
-/// The same for some rows, which are added to the part.
+/// The gradient for some rows, whose sums are added to the part.
 fn grad_of_group<R: Real>(
     inputs: [&[R]; 2],
     (weight, statistics): (&[R], Option<&[[R; 2]]>),
@@ -383,7 +386,7 @@ fn parameters<R: Real>([mean, scale]: [R; 2]) -> impl Fn([R; 0], [R; 2]) -> [R; 
     move |[], [x, grad]| [grad * ((x - mean) * scale), grad]
 }
 
-/// The same of long rows.
+/// The gradients for long rows.
 fn grad_of_long_rows<R: Real>(
     inputs: [Stored<'_, R>; 2],
     weight: Stored<'_, R>,
@@ -437,13 +440,13 @@ fn spread_long_rows<R: Real>(
     });
 }
 
-/// What a row's sum and dot product with the normalized row are sums of.
+/// The terms of two sums over a row: its sum, and its dot product with the normalized row.
 #[inline(always)]
 fn dots<R: Real>([x, grad, weight]: [R; 3], [mean, scale]: [R; 2]) -> [R; 2] {
     [grad * weight, grad * weight * ((x - mean) * scale)]
 }
 
-/// An element of the gradient, given the means of what [`dots`] gives.
+/// An element of the gradient, given the means of the terms of [`dots`].
 #[inline(always)]
 fn spread<R: Real>([x, grad, weight]: [R; 3], [mean, scale, sum, dot]: [R; 4]) -> R {
     scale * (grad * weight - sum - (x - mean) * scale * dot)

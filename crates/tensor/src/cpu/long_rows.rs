@@ -1,5 +1,5 @@
-//! Sums and formulas of long rows. Halves are widened in registers, or on machines that have none for them in pieces, in
-//! the first-level cache.
+//! Sums and formulas over long rows. Halves are widened in registers or, on processors that cannot, in pieces that
+//! fit in the L1 cache.
 
 use super::elements::Pieces;
 use super::kernel::{in_blocks_of_halves, map_in_registers};
@@ -11,8 +11,8 @@ use super::{PIECE, Stored, StoredMut, simd};
 use crate::element::Real;
 use crate::inlined::zip;
 
-/// The largest element of the first input's row, which is read in pieces, and the sum of `exp(x − largest)`: that of the pieces so far is
-/// multiplied whenever one has a larger element.
+/// The largest element of the first input's row, and the sum of `exp(x − largest)`. The row is read in pieces. If a
+/// piece has a larger element, the sum of the pieces before it is rescaled.
 pub(super) fn exp_of_long_row<R: Real, const N: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
@@ -26,7 +26,7 @@ pub(super) fn exp_of_long_row<R: Real, const N: usize>(
             move || {
                 let before = *largest_of;
                 *largest_of = greater(before, largest(x));
-                // Where there are no larger elements yet, there is no sum either.
+                // As long as no element is above `LOWEST`, the sum is 0.
                 let now = if *largest_of > R::LOWEST { *largest_of } else { R::ZERO };
                 if before > R::LOWEST {
                     *total *= wide((before - now).exp_below());
@@ -45,7 +45,7 @@ pub(super) fn exp_of_long_row<R: Real, const N: usize>(
     [largest_of, R::from_f64(total)]
 }
 
-/// `Σ f(inputs[..][i])` of such a row, each component by itself.
+/// `Σ f(inputs[..][i])` over a long row, each component by itself.
 pub(super) fn sums_of_long_row<R: Real, const N: usize, const S: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
@@ -57,7 +57,7 @@ pub(super) fn sums_of_long_row<R: Real, const N: usize, const S: usize>(
     sums
 }
 
-/// `out[i] = f(inputs[..][i])` of such a row.
+/// `out[i] = f(inputs[..][i])` over a long row.
 pub(super) fn map_long_row<R: Real, const N: usize>(
     inputs: [Stored<'_, R>; N],
     out: StoredMut<'_, R>,

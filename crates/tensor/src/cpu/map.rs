@@ -1,6 +1,6 @@
 //! Elementwise loops.
 //!
-//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, past the caches if it is large;
+//! [`map1`], [`map2`] and [`map3`] write every element of a contiguous output, by non-temporal stores if it is large.
 //! [`update`] changes the elements of a destination that may be strided. All sources have the destination's shape
 //! (broadcasting is stride 0).
 //!
@@ -35,7 +35,7 @@ pub(crate) fn map1<A: Computing, T: Computing>(
     );
 }
 
-/// [`map1`] of exponentials, logarithms and what is made of them.
+/// [`map1`] for formulas with exponentials or logarithms.
 pub(crate) fn map1_long<A: Computing, T: Computing>(
     x: CpuView<'_, A>,
     out: StoredMut<'_, T>,
@@ -49,7 +49,7 @@ pub(crate) fn map1_long<A: Computing, T: Computing>(
     );
 }
 
-/// [`map1_long`] of a formula that needs all registers for one vector.
+/// [`map1_long`] for a formula that needs all registers for one vector.
 pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>, f: impl Fn(T) -> T + Sync + Copy) {
     let kernel = Kernel {
         numbers: &|dst, x| {
@@ -66,7 +66,7 @@ pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T
     written(out, [x], kernel);
 }
 
-/// `out[i] = x[i]` for halves, computed in the computing type: widened, rounded, or both.
+/// `out[i] = x[i]`, converted through the computing type: halves are widened, results rounded, or both.
 pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| match (dst, x) {
         (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from(x),
@@ -96,7 +96,7 @@ pub(crate) fn map2<A: Computing, T: Computing>(
     );
 }
 
-/// [`map2`] of exponentials, logarithms and what is made of them.
+/// [`map2`] for formulas with exponentials or logarithms.
 pub(crate) fn map2_long<A: Computing, T: Computing>(
     a: CpuView<'_, A>,
     b: CpuView<'_, A>,
@@ -111,7 +111,7 @@ pub(crate) fn map2_long<A: Computing, T: Computing>(
     );
 }
 
-/// [`map2_long`] of a formula that needs all registers for one vector.
+/// [`map2_long`] for a formula that needs all registers for one vector.
 pub(crate) fn map2_longest<T: Computing>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
@@ -149,7 +149,7 @@ pub(crate) fn map3<A: Computing, T: Computing>(
     );
 }
 
-/// [`map3`] of exponentials, logarithms and what is made of them.
+/// [`map3`] for formulas with exponentials or logarithms.
 pub(crate) fn map3_long<A: Computing, T: Computing>(
     a: CpuView<'_, A>,
     b: CpuView<'_, A>,
@@ -165,8 +165,8 @@ pub(crate) fn map3_long<A: Computing, T: Computing>(
     );
 }
 
-/// `f(&mut dst[i], [a[i], b[i], …])`, where the element `i` of `dst` lies at `i · strides`. No two elements may share a
-/// place.
+/// `f(&mut dst[i], [a[i], b[i], …])`, where element `i` of `dst` is at offset `i · strides`. No two elements may have
+/// the same offset.
 pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
     dst: StoredMut<'_, T>,
     shape: &[usize],
@@ -210,25 +210,25 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
     written(out, sources, kernel);
 }
 
-/// Elements that are worth looking for blocks.
+/// The fewest elements for which looking for blocks pays off.
 const MANY: usize = 4096;
 
-// What follows walks through memory. It knows a formula as a function of pieces of some hundred elements, so that it is
-// compiled for computing types, and not once more for every formula.
+// The code below iterates over memory. It takes a formula as a function of pieces of some hundred elements, so that
+// it is compiled once per computing type, and not once per formula.
 
-/// What becomes of the elements of a contiguous destination.
+/// How the elements of a contiguous destination are written.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Way {
-    /// They are written, with unspecified values before.
+    /// They are overwritten. Their previous values are unspecified.
     Write,
-    /// The same, past the caches.
+    /// They are overwritten by non-temporal stores.
     NonTemporal,
-    /// They are changed.
+    /// They are read and changed.
     Change,
 }
 
 impl Way {
-    /// Written past the caches, if there are many.
+    /// By non-temporal stores, if there are many.
     pub(super) fn to_write<T>(out: &StoredMut<'_, T>) -> Way {
         let is_large = match out {
             StoredMut::Plain(out) => non_temporal::is_large(out),
@@ -237,7 +237,7 @@ impl Way {
         if is_large { Way::NonTemporal } else { Way::Write }
     }
 
-    /// Calls `work` for pieces, of which the first has at most `len` elements; it returns how many the next one may have.
+    /// Calls `work` for pieces, the first of at most `len` elements. `work` returns the limit for the next piece.
     fn each<T: Computing>(self, dst: StoredMut<'_, T>, len: usize, work: &mut dyn FnMut(StoredMut<'_, T>) -> usize) {
         match dst {
             StoredMut::Plain(dst) if self == Way::NonTemporal => {
@@ -258,7 +258,8 @@ impl Way {
     }
 }
 
-/// [`Way::each`] of pieces in `room`, which are copied to `dst`; none is longer than the room.
+/// [`Way::each`] by non-temporal stores: pieces are written to `room`, which is as long as the longest, and copied to
+/// `dst`.
 fn streamed<B: NoUninit>(mut dst: &mut [B], mut len: usize, room: &mut [B], mut work: impl FnMut(&mut [B]) -> usize) {
     let stream = NonTemporal::new();
     while !dst.is_empty() {
@@ -278,8 +279,8 @@ pub(super) fn written<T: Computing, A: Computing, const N: usize>(
     contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
 }
 
-/// `rooms!(name: Type, operands, condition)`: as many rooms as there are operands for which the condition holds, or if there are
-/// several, `N`. To clear more would take a twentieth of the time of adding a row to each row.
+/// `rooms!(name: Type, operands, condition)`: no, one or `N` buffers, depending on the number of operands for which
+/// the condition holds. Always clearing `N` would take a twentieth of the time of adding a row to each row.
 macro_rules! rooms {
     ($rooms:ident: $room:ident, $operands:expr, $need_it:path) => {
         let (mut one, mut all);
@@ -373,7 +374,7 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     });
 }
 
-/// The operands, with rooms for all if some repeat, in pieces of `segment` elements.
+/// The operands. Periodic ones are repeated in `rooms`, for pieces of `segment` elements.
 fn with_repeated<'s, A: Computing, const N: usize>(
     operands: [Operand<'s, A>; N],
     segment: usize,
@@ -386,7 +387,7 @@ fn with_repeated<'s, A: Computing, const N: usize>(
     })
 }
 
-/// The operands from element number `start` on.
+/// Sources that read the operands from element number `start` on.
 fn opened<'s, A: Computing, const N: usize>(
     operands: &[Operand<'s, A>; N],
     start: usize,
@@ -396,7 +397,7 @@ fn opened<'s, A: Computing, const N: usize>(
     operands.each_ref().mapped(|operand| operand.open(start, if operand.is_strided() { rooms.next() } else { None }))
 }
 
-/// The longest piece that is worth taking.
+/// The longest next piece that stays within long lines of all sources.
 #[inline]
 fn longest_of<A: Computing, const N: usize>(sources: &[Source<'_, A>; N]) -> usize {
     let mut longest = usize::MAX;
@@ -406,7 +407,7 @@ fn longest_of<A: Computing, const N: usize>(sources: &[Source<'_, A>; N]) -> usi
     longest
 }
 
-/// The next `len` elements of each.
+/// The next `len` elements of each source.
 #[inline]
 fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], len: usize) -> [Stored<'s, A>; N] {
     let mut pieces = [Stored::Plain(&[][..]); N];
@@ -416,7 +417,7 @@ fn next<'s, A: Computing, const N: usize>(sources: &'s mut [Source<'_, A>; N], l
     pieces
 }
 
-/// Lets `work` change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
+/// Calls `work` to change the elements of a strided destination, `segment` at a time, in a contiguous buffer.
 fn scattered<B: Pod>(dst: &mut [B], dims: Dims, segment: usize, work: &mut dyn FnMut(&mut [B])) {
     let mut buffer = [dst[0]; SEGMENT];
     let (mut from, mut to) = (Walk::starting_at(dims, 0), Walk::starting_at(dims, 0));
@@ -500,7 +501,7 @@ mod tests {
         }
     }
 
-    /// Of lengths that fill no block, and with sources in every pattern.
+    /// With lengths that do not fill a block, and with sources in every pattern.
     #[test]
     fn halves_are_computed_as_numbers_and_rounded_once() {
         for half in [Half::F16, Half::BF16] {

@@ -1,4 +1,4 @@
-//! Elementwise loops with a second formula: of rare numbers, or of the bits of halves. See `map.rs`.
+//! Elementwise loops with a second formula: for rare numbers, or for the bits of halves. See `map.rs`.
 
 use super::kernel::{Halves, Kernel, loop_over};
 use super::map::written;
@@ -6,7 +6,8 @@ use super::{CpuView, StoredMut, simd};
 use crate::element::Computing;
 use crate::inlined::zip;
 
-/// [`map1_longest`](super::map1_longest), but for numbers that `is_rare` names, which `rare` computes, number by number.
+/// [`map1_longest`](super::map1_longest), except that `rare` computes the numbers for which `is_rare` holds, one by
+/// one.
 pub(crate) fn map1_but<T: Computing>(
     x: CpuView<'_, T>,
     out: StoredMut<'_, T>,
@@ -36,7 +37,7 @@ pub(crate) fn map1_but<T: Computing>(
     written(out, [x], kernel);
 }
 
-/// [`map1`](super::map1) of a formula that is `of_bits` for the bits of halves.
+/// [`map1`](super::map1) for a formula that `of_bits` computes on the bits of halves.
 pub(crate) fn map1_by_bits<T: Computing>(
     x: CpuView<'_, T>,
     out: StoredMut<'_, T>,
@@ -60,7 +61,8 @@ pub(crate) fn map1_by_bits<T: Computing>(
     written(out, [x], kernel);
 }
 
-/// [`map2_longest`](super::map2_longest), but for pairs that `is_rare` names, which `rare` computes, pair by pair.
+/// [`map2_longest`](super::map2_longest), except that `rare` computes the pairs for which `is_rare` holds, one by
+/// one.
 pub(crate) fn map2_but<T: Computing>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
@@ -92,7 +94,7 @@ pub(crate) fn map2_but<T: Computing>(
     written(out, [a, b], kernel);
 }
 
-/// [`map2`](super::map2) of a formula that is `of_bits` for the bits of halves.
+/// [`map2`](super::map2) for a formula that `of_bits` computes on the bits of halves.
 pub(crate) fn map2_by_bits<T: Computing>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,

@@ -3,16 +3,17 @@
 //! Ops decide *what* is computed (a closure per element or per pair) and check every shape and index; the loops here
 //! decide *how*: in which order, in which blocks, with which vector instructions and on how many threads. They promise:
 //!
-//! - **Same bits for any number of threads.** Work is cut where sizes say, never where thread counts say.
-//! - **No allocation of their own.** Scratch space lives on the stack (a few KiB, at most about 128 KiB in a reduction over
-//!   rows), or comes from [`scratch`](crate::scratch), which the budget pays for: sums of columns and at indices, and rows of
-//!   halves that are widened.
+//! - **Same bits for any number of threads.** Work is split by sizes, never by the number of threads.
+//! - **No allocation of their own**, except lists with an entry per chunk. Scratch memory is on the stack (a few KiB,
+//!   at most about 128 KiB in a reduction over rows), or comes from [`scratch`](crate::scratch), which the budget
+//!   counts: for sums of columns, sums at indices, and widened rows of halves.
 //! - **No `unsafe`.** A wrong index panics; it cannot read or write elsewhere.
 //!
-//! Reading order: [`CpuView`] (what a loop reads), `stored` (how halves get to the type that they compute in), `walk` (strided
-//! positions in row-major order), `sides` (the same of several tensors at once), `source` (how every operand becomes
-//! contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops), `map`, then any other file.
-//! `simd` compiles a loop once per instruction set and picks one at run time; `math` has the functions that vectorise.
+//! Reading order: [`CpuView`] (what a loop reads), `elements` (numbers and halves, as a loop reads and writes them),
+//! `walk` (strided positions in row-major order), `sides` (positions in several tensors at once), `source` (how every
+//! operand becomes contiguous pieces, so that each closure is compiled into few loops), `kernel` (those loops),
+//! `map`, then any other file. `simd` compiles a loop once per instruction set and picks one at run time; `math` has
+//! the functions that vectorize.
 
 #![forbid(unsafe_code)]
 
@@ -83,7 +84,8 @@ pub(crate) use to_halves::to_halves;
 pub(crate) use triangle::triangle;
 pub(crate) use view::{CpuView, MAX_RANK};
 
-/// Elements of cheap work that are worth handing to another thread: about 10 µs, several times what waking one costs.
+/// The number of elements that is worth a task of its own, for cheap work: about 10 µs, several times the cost of
+/// waking a thread.
 const CHUNK: usize = 16 * 1024;
 
 use crate::parallel::for_each_chunk_mut;

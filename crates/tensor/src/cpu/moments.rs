@@ -1,5 +1,5 @@
-//! How many numbers there are, their mean, and the sum of their squared distances from it: of a block of numbers in the
-//! first-level cache, and of blocks together.
+//! Moments: the count of some numbers, their mean, and the sum of their squared distances from the mean. Blocks that
+//! fit in the L1 cache have their own moments, which are combined.
 
 use super::Stored;
 use super::elements::PIECE;
@@ -7,7 +7,7 @@ use super::simd;
 use super::sums::{LONG, long_sums, sums, wide};
 use crate::element::Real;
 
-/// What is known of some numbers.
+/// The count of some numbers, their mean, and the sum of their squared distances from the mean.
 #[derive(Clone, Copy)]
 pub(crate) struct Moments {
     pub(crate) n: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of no numbers.
+    /// The moments of no numbers.
     pub(crate) const NONE: Moments = Moments { n: 0.0, mean: 0.0, squares: 0.0 };
 
     #[inline(always)]
@@ -24,7 +24,7 @@ impl Moments {
         Moments { n: 1.0, mean: x, squares: 0.0 }
     }
 
-    /// Of both (Chan, Golub, LeVeque 1979).
+    /// The moments of both sets of numbers (Chan, Golub, LeVeque 1979).
     #[inline(always)]
     pub(crate) fn and(self, other: Moments) -> Moments {
         if self.n == 0.0 {
@@ -43,7 +43,7 @@ impl Moments {
         Moments { n, mean, squares }
     }
 
-    /// Of a block in the first-level cache: the sum, then the distances from the mean.
+    /// The moments of a block that fits in the L1 cache: first the sum, then the distances from the mean.
     #[inline(always)]
     pub(crate) fn of_block<R: Real>(x: &[R]) -> Moments {
         let n = x.len() as f64;
@@ -63,7 +63,7 @@ impl Moments {
         }
     }
 
-    /// Of the elements of a row of any length.
+    /// The moments of a row of any length.
     pub(super) fn of_row<R: Real>(x: Stored<'_, R>) -> Moments {
         let mut all = Moments::NONE;
         x.each_piece::<PIECE>(PIECE, |x| {
@@ -81,7 +81,8 @@ impl Moments {
     }
 }
 
-/// Of numbers whose sums overflow, or are not finite: infinity is not a number away from itself.
+/// The moments of numbers whose sums overflow or are not finite. If the mean is infinite, `squares` is NaN, as ∞ − ∞
+/// is.
 #[cold]
 #[inline(never)]
 fn of_large<R: Real>(x: &[R]) -> Moments {

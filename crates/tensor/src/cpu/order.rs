@@ -1,7 +1,7 @@
-//! Orders of lines: numbers become whole numbers that are in the same order, so that nothing is compared in pieces.
+//! Sorts lines: numbers become integer keys that have the same order.
 //!
-//! A [`Word`] is such a key with the place of its number behind it, which makes every sort stable. Long lines are sorted by
-//! the bytes of their keys, of which those that are the same everywhere are left out.
+//! A [`Word`] is a key followed by the index of its number, which makes every sort stable. Long lines are sorted by
+//! the bytes of their keys (radix sort). Bytes that are the same everywhere are skipped.
 
 use std::ops::Range;
 
@@ -13,16 +13,16 @@ use crate::element::Num;
 use crate::inlined::{Slice, zip};
 use crate::scratch;
 
-/// A number with a whole number in its place.
+/// A number that has an integer key.
 pub(crate) trait Key: Num {
     /// How many bits keys have.
     const BITS: u32;
-    /// As wide as the number.
+    /// An integer that is as wide as the number.
     type Rank: Value + Ord;
 
-    /// Larger for larger numbers (`MAX`) or for smaller ones, the same for equal ones. NaN has the largest.
+    /// Larger for larger numbers (`MAX`) or for smaller ones, and the same for equal ones. NaN has the largest rank.
     fn rank<const MAX: bool>(self) -> Self::Rank;
-    /// The rank of larger numbers, counted from 0.
+    /// `rank::<true>()` as an unsigned number, counted from 0.
     fn key(self) -> u64;
 }
 
@@ -51,7 +51,7 @@ macro_rules! real_keys {
             type Rank = $rank;
             #[inline(always)]
             fn rank<const MAX: bool>(self) -> $rank {
-                let bits = (self + 0.0).to_bits() as $rank; // of both zeros that of the positive one
+                let bits = (self + 0.0).to_bits() as $rank; // of −0 and 0, that of 0
                 let rank = bits ^ (bits >> (<$bits>::BITS - 1) & <$rank>::MAX);
                 let rank = if MAX { rank } else { !rank };
                 if self.is_nan() { <$rank>::MAX } else { rank }
@@ -65,10 +65,10 @@ macro_rules! real_keys {
 }
 real_keys! { f32, i32, u32; f64, i64, u64 }
 
-/// A key, and behind it the place of its number in the line.
+/// A key, and in the bits below it the index of its number in the line.
 trait Word: Pod + Ord {
     const LARGEST: Self;
-    /// Bits of keys that it has room for.
+    /// The number of bits for the key.
     const KEY_BITS: u32;
 
     fn of(key: u64, place: usize) -> Self;
@@ -112,10 +112,11 @@ impl Word for u128 {
     }
 }
 
-/// The places of the `wanted` numbers in order, of every line of `n` numbers; the largest first if `descending`.
+/// For each line of `n` numbers: the indices of the numbers whose positions in sorted order are `wanted`. The largest
+/// number comes first if `descending`.
 ///
 /// # Errors
-/// The budget's refusal of room for keys.
+/// The budget's error if it refuses memory for keys.
 pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending: bool, out: &mut [i64]) -> Result<()> {
     if wanted.len() == 1 && wanted.end > FEW && !descending {
         return match T::BITS <= u32::BITS {
@@ -131,7 +132,7 @@ pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending:
     }
 }
 
-/// Of every line, the place of the number that has as many before it in order as `before`. Keys alone are moved, half as many
+/// For each line: the index of the number at position `before` in sorted order. Only keys are moved, half as many
 /// bytes as words.
 fn places_of<T: Key, K: Pod + Ord>(
     x: &[T],
@@ -146,7 +147,8 @@ fn places_of<T: Key, K: Pod + Ord>(
     })
 }
 
-/// Sets each element of `out` to what `find` makes of the keys of a line, a copy of them to be sorted, and how many are not NaN's.
+/// Sets each element of `out` to the result of `find`, which gets the keys of a line, a copy of them to be sorted,
+/// and how many numbers are not NaN.
 fn for_each_line<T: Key, K: Pod, O>(
     x: &[T],
     n: usize,
@@ -179,7 +181,7 @@ fn count_below<K: Pod + Ord>(keys: &[K], key: K) -> usize {
     )
 }
 
-/// The place of a key that has `before` equal ones before it.
+/// The index of the key that has `before` equal ones before it.
 fn place_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
     for (place, &other) in keys.iter().enumerate() {
         if other == key {
@@ -192,7 +194,7 @@ fn place_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
     0
 }
 
-/// How far the keys of a line lie apart.
+/// The difference between the largest and the smallest key of a line.
 fn span<T: Key>(line: &[T]) -> u64 {
     let (mut least, mut most) = (u64::MAX, 0);
     simd::vectorized_widely(
@@ -206,9 +208,9 @@ fn span<T: Key>(line: &[T]) -> u64 {
     most.saturating_sub(least)
 }
 
-/// So few are found by looking at every number once.
+/// Up to this many numbers are found by reading every number once.
 const FEW: usize = 8;
-/// Lines of so many numbers are sorted by bytes.
+/// Lines of at least this many numbers are sorted by bytes.
 const LONG: usize = 512;
 
 fn order_words<T: Key, W: Word>(
@@ -248,7 +250,7 @@ fn order_words<T: Key, W: Word>(
 
 /// The least words of a line, in order.
 fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, found: &mut [W]) {
-    /// Numbers that are compared at a time: in a long line few blocks have one of the least.
+    /// Numbers that are compared at a time: in a long line, few blocks contain one of the least.
     const BLOCK: usize = 64;
     found.set_to(W::LARGEST);
     let last = found.len() - 1;
@@ -280,7 +282,7 @@ fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, 
     }
 }
 
-/// Puts the wanted words in their places.
+/// Moves the wanted words to their positions.
 fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
     if wanted.end < words.len() {
         words.select_nth_unstable(wanted.end - 1);
@@ -293,20 +295,21 @@ fn sort_wanted<W: Word>(words: &mut [W], wanted: &Range<usize>) {
     }
 }
 
-/// Between which numbers [`neighbors`] looks.
+/// The quantile that [`neighbors`] looks for.
 #[derive(Clone, Copy)]
 pub(crate) struct Quantile {
     pub(crate) q: f64,
     pub(crate) ignores_nan: bool,
-    /// Whether the lower number is all that is wanted.
+    /// Whether only the lower number is needed.
     pub(crate) is_lower: bool,
 }
 
-/// Of every line of `n` numbers three whole numbers: the places of the two numbers between which the `q`-quantile is, of which
-/// one may be both, and how many are not NaN. Where one is NaN, both places are its, unless NaN is ignored.
+/// For each line of `n` numbers, three integers: the indices of the two numbers between which the `q`-quantile is,
+/// which may be the same, and how many numbers are not NaN. If a number is NaN, both indices are that of a NaN,
+/// unless NaN is ignored.
 ///
 /// # Errors
-/// The budget's refusal of room for keys.
+/// The budget's error if it refuses memory for keys.
 pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, quantile: Quantile, out: &mut [[i64; 3]]) -> Result<()> {
     match T::BITS <= u32::BITS {
         true => neighboring_keys(x, n, quantile, |x| x.key() as u32, out),
@@ -338,11 +341,11 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
     })
 }
 
-/// Of every line of `n` numbers the place of the most frequent one: of several such the least, and of equal ones the last. NaN is
-/// equal to nothing; of a line of NaN it is the first.
+/// For each line of `n` numbers: the index of the most frequent number. Of several numbers that are most frequent, it
+/// is the least, and of equal numbers the last. NaN equals nothing. In a line that is all NaN, it is the first.
 ///
 /// # Errors
-/// The budget's refusal of room for keys.
+/// The budget's error if it refuses memory for keys.
 pub(crate) fn modes<T: Key>(x: &[T], n: usize, out: &mut [i64]) -> Result<()> {
     match T::BITS <= u32::BITS {
         true => most_frequent_keys(x, n, |x| x.key() as u32, out),
@@ -370,13 +373,13 @@ fn most_frequent_keys<T: Key, K: Pod + Ord>(
     })
 }
 
-/// Fills `keys` with those of a line, and says how many are not NaN's.
+/// Fills `keys` with the keys of a line, and returns how many numbers are not NaN.
 #[inline(always)]
 fn fill<T: Key, K: Pod>(keys: &mut [K], line: &[T], key: impl Fn(T) -> K + Copy) -> usize {
     simd::vectorized_widely(
         #[inline(always)]
         || {
-            // Loops: the compiler may call what iterators do for each, which is then not compiled for vectors.
+            // A loop: the compiler may not inline the closures of iterators, and then does not vectorize them.
             let mut numbers = 0;
             for (to, &x) in zip(&mut keys[..], line) {
                 *to = key(x);
@@ -387,7 +390,7 @@ fn fill<T: Key, K: Pod>(keys: &mut [K], line: &[T], key: impl Fn(T) -> K + Copy)
     )
 }
 
-/// By one byte of the keys after another, from the lowest on. The words are in the order of their places.
+/// Sorts by the bytes of keys, from the lowest on. The words must be in the order of their indices.
 fn sort_by_bytes<W: Word>(words: &mut [W], room: &mut [W], n_bytes: usize) {
     let mut counts = [[0_usize; 256]; 8];
     for &word in &*words {

@@ -1,6 +1,6 @@
-//! Products of numbers with lines: outer products, and rows that are scaled.
+//! Products of one number with each line: outer products, and scaled rows.
 //!
-//! [`map2`] would write each number to memory as often as there are elements in a line, which takes as long as the product.
+//! [`map2`] would write each number to a buffer once per element of its line, which takes as long as the product.
 
 use super::map::{map2, map3};
 use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
@@ -11,12 +11,12 @@ use crate::element::Num;
 use crate::inlined::{Array, zip};
 use crate::non_temporal;
 
-/// Elements that are multiplied at a time, and the shortest lines.
+/// Elements that are multiplied at a time, and the length of the shortest lines.
 const SHORT: usize = 16;
-/// Elements of lines that take half the time of others, as the compiler knows how many there are.
+/// A common length of lines. Since the compiler knows it, such lines take half the time of others.
 const USUAL: usize = 64;
 
-/// [`map2`] of a product, for which the order of its factors is the same.
+/// [`map2`] for a commutative product.
 pub(crate) fn map2_product<T: Num>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
@@ -28,8 +28,8 @@ pub(crate) fn map2_product<T: Num>(
     }
 }
 
-/// `out[i] = times(a[i], b[i])`, if `a` repeats one number along each line, in which `b` lies without gaps. Else `false`, and
-/// nothing is done.
+/// `out[i] = times(a[i], b[i])`, if `a` repeats one number along each line and `b` is contiguous along lines.
+/// Otherwise returns `false`, having done nothing.
 fn scale_lines<T: Num>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
@@ -65,7 +65,7 @@ fn scale_lines<T: Num>(
     }
 }
 
-/// [`scale_lines`] of halves, whose lines are no shorter than a block.
+/// [`scale_lines`] for halves, whose lines are no shorter than a block.
 fn scale_halves<T: Num>(
     registers: impl Registers + Sync,
     out: &mut [u16],
@@ -89,7 +89,8 @@ fn scale_halves<T: Num>(
                         for (out, b) in zip(out.as_chunks_mut().0, b.as_chunks().0) {
                             *out = scaled_block(registers, &numbers, b, times);
                         }
-                        // What no block is left for is in the last one, of which some elements are computed twice.
+                        // The elements after the last whole block are in a block that ends with the line and overlaps
+                        // the one before.
                         if let (Some(out), Some(b), false) =
                             (out.last_chunk_mut(), b.last_chunk(), lines.len.is_multiple_of(BLOCK))
                         {
@@ -117,7 +118,7 @@ fn scaled_block<T: Num>(
     T::narrowed(registers, &product)
 }
 
-/// [`map3`] of a sum with a product of the last two.
+/// [`map3`] for a sum of the first operand and a product of the other two.
 pub(crate) fn map3_product<T: Num>(
     x: CpuView<'_, T>,
     a: CpuView<'_, T>,
@@ -130,8 +131,8 @@ pub(crate) fn map3_product<T: Num>(
     }
 }
 
-/// `out[i] = f(x[i], a[i], b[i])`, if `a` repeats one number along each line, in which the others lie without gaps. Else `false`,
-/// and nothing is done; so also for halves.
+/// `out[i] = f(x[i], a[i], b[i])`, if `a` repeats one number along each line and the others are contiguous along
+/// lines. Otherwise, and for halves, returns `false`, having done nothing.
 fn add_scaled_lines<T: Num>(
     [x, a, b]: [CpuView<'_, T>; 3],
     out: &mut StoredMut<'_, T>,
@@ -175,7 +176,7 @@ fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines
                 let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
                 let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
                 for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
-                    // Of a copy: the compiler does not know here that `out` is no part of `b`.
+                    // On a copy: the compiler does not know here that `out` and `b` do not overlap.
                     let mut sum = *x;
                     for (sum, &b) in zip(&mut sum[..], b) {
                         *sum = f(*sum, number, b);
@@ -223,7 +224,7 @@ fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: im
                 let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
                 let (blocks, rest) = out.as_chunks_mut::<SHORT>();
                 for (out, b) in zip(&mut blocks[..], b.as_chunks::<SHORT>().0) {
-                    // Of a copy: the compiler does not know here that `out` is no part of `b`.
+                    // On a copy: the compiler does not know here that `out` and `b` do not overlap.
                     let mut product = *b;
                     for x in &mut product {
                         *x = times(number, *x);

@@ -1,11 +1,12 @@
 //! Reductions over any dimensions.
 //!
-//! Every result is a fold over the reduced elements, cut in halves again and again down to blocks of [`BLOCK`] elements
-//! (or rows), so rounding errors grow with the logarithm of the length. Where the cuts are depends on sizes only.
+//! Every result is a fold over the reduced elements, which are split in halves recursively, down to blocks of
+//! [`BLOCK`] elements (or rows). So rounding errors grow with the logarithm of the length. The splits depend on sizes
+//! only.
 //!
-//! Two shapes of loop: along a line in memory ([`Lines`], sums of rows), and across lines that lie next to each other
-//! (`columns.rs`, sums of columns). A reduction uses the one in whose direction memory is closest. `turned.rs` goes over results in
-//! the order in which what they are made of lies.
+//! There are two kinds of loops: along a line in memory ([`Lines`], sums of rows), and across neighboring lines
+//! (`columns.rs`, sums of columns). A reduction uses the direction with the smaller stride. `turned.rs` computes
+//! results in the order in which their elements are in memory.
 
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,7 @@ use crate::parallel::for_each_chunk_mut;
 ///
 /// `combine` is associative and commutative up to rounding.
 pub(crate) trait Fold<T: Computing>: Copy + Sync {
-    /// What elements are combined to.
+    /// The type of the folded value.
     type Value: Value;
     const IDENTITY: Self::Value;
     /// Whether blocks of long rows are folded by [`row`](Self::row), too.
@@ -42,7 +43,7 @@ pub(crate) trait Fold<T: Computing>: Copy + Sync {
     }
 }
 
-/// The sum, in the type of sums.
+/// The sum, in the type in which elements are summed.
 #[derive(Clone, Copy)]
 pub(crate) struct Sum;
 
@@ -61,7 +62,7 @@ impl<T: Computing> Fold<T> for Sum {
     }
 }
 
-/// The sum of what is not NaN.
+/// The sum of the elements that are not NaN.
 #[derive(Clone, Copy)]
 pub(crate) struct SumOfNumbers;
 
@@ -79,7 +80,7 @@ impl<R: Real> Fold<R> for SumOfNumbers {
         a.plus(b)
     }
 
-    /// Where the sum is a number, all elements are.
+    /// If the sum is not NaN, no element is.
     #[inline(always)]
     fn row(self, row: &[R]) -> R::Total {
         let sum = fold_row(Sum, row);
@@ -87,7 +88,7 @@ impl<R: Real> Fold<R> for SumOfNumbers {
     }
 }
 
-/// The largest element, or the smallest; not a number if any is not.
+/// The largest element, or the smallest. NaN if any element is NaN.
 #[derive(Clone, Copy)]
 pub(crate) struct Extreme<const MAX: bool>;
 
@@ -104,7 +105,7 @@ impl<T: Num, const MAX: bool> Fold<T> for Extreme<MAX> {
         a.extreme::<MAX>(b)
     }
 
-    /// Of a row whose sum is a number, each element is: two passes that compilers make vectors of.
+    /// If the sum of a row is not NaN, no element is. Both passes vectorize.
     #[inline(always)]
     fn row(self, row: &[T]) -> T {
         if !T::DTYPE.is_float() || fold_row(Sum, row).is_nan() {
@@ -114,7 +115,7 @@ impl<T: Num, const MAX: bool> Fold<T> for Extreme<MAX> {
     }
 }
 
-/// The same where all are numbers.
+/// The largest element, or the smallest, if none is NaN.
 #[derive(Clone, Copy)]
 struct ExtremeOfNumbers<const MAX: bool>;
 
@@ -161,14 +162,13 @@ pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
     }
 }
 
-/// Whether results are closer to each other in memory than the elements that make one.
+/// Whether neighboring results are closer to each other in memory than neighboring elements of one result.
 fn is_across_lines(kept: &Dims, reduced: &Dims) -> bool {
     let (len, stride) = kept.inner();
     len > 1 && stride > 0 && stride < reduced.inner().1
 }
 
-/// How many rows there are, and how many elements in each, if elements lie without gaps and a reduction over `axes` folds
-/// their columns.
+/// The number of rows and their length, if `x` is contiguous and a reduction over `axes` folds its columns.
 pub(crate) fn columns<T>(x: CpuView<'_, T>, axes: u32) -> Option<(usize, usize)> {
     if x.shape.contains(&0) {
         return None;
@@ -183,7 +183,7 @@ pub(crate) fn sum<T: Computing>(x: CpuView<'_, T>, axes: u32, out: StoredMut<'_,
     reduce(x, axes, out, Sum, |sum| sum);
 }
 
-/// The same divided by `count`, rounded once.
+/// The sums over the dimensions in `axes`, divided by `count`, rounded once.
 pub(crate) fn mean<R: Real>(x: CpuView<'_, R>, axes: u32, count: f64, out: StoredMut<'_, R>) {
     let count = R::from_f64(count);
     reduce(x, axes, out, Sum, move |sum| sum / count);
@@ -204,18 +204,18 @@ fn split(shape: &[usize], strides: &[usize], axes: u32) -> (Dims, Dims) {
     (kept, Dims::merged(sorted[..n_reduced].iter().copied()))
 }
 
-/// Elements that are folded without cutting: every one of the [`LANES`] accumulators takes 64 of them.
+/// Elements that are folded without splitting: each of the [`LANES`] accumulators takes 64 of them.
 pub(super) const BLOCK: usize = 2048;
-/// Halves that are widened in a small buffer.
+/// Up to this many halves are widened in a small buffer.
 const SHORT_RUN: usize = 128;
 /// Contiguous elements that are folded in one go, block by block: long enough that memory is read at full speed.
 const RUN: usize = 16 * BLOCK;
-/// Accumulators of a block: independent of each other, so that they fill vectors and hide latency. As many as there are
-/// halves in a block, which are widened together.
+/// Accumulators of a block: independent of each other, so that they fill vectors and hide latency. Equals the number
+/// of halves that are widened together.
 const LANES: usize = half::BLOCK;
 /// Accumulators of a short row: combining more of them would take longer than the row.
 const ROW_LANES: usize = 16;
-/// Accumulators for what lines have left over behind whole [`LANES`].
+/// Accumulators for the ends of lines, which do not fill [`LANES`].
 const SHORT: usize = 8;
 /// The most parts of one fold that run in parallel.
 const PARTS: usize = 64;
@@ -286,7 +286,7 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
         });
     }
 
-    /// One long result, in parts of a fixed size that may run in parallel.
+    /// Computes one long result, in parts of a fixed size that may run in parallel.
     fn in_parts(&self, offset: usize) -> F::Value {
         let len = self.reduced.len();
         let part_len = len.div_ceil(PARTS).max(CHUNK).next_multiple_of(BLOCK);
@@ -353,7 +353,7 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
 
     /// Folds the next `len` elements, at most one block of them, line by line.
     fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [F::Value; LANES]) {
-        // Halves are widened together, and then lie one line behind the other.
+        // Halves are widened together, into contiguous lines.
         let mut room;
         let (data, in_place) = match data {
             Stored::Plain(data) => (data, true),
@@ -364,8 +364,8 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
             }
         };
         let fold = self.fold;
-        // What is left over at the ends of lines has accumulators of its own: touched one by one, those of whole
-        // vectors would leave their registers.
+        // The ends of lines have accumulators of their own: if single lanes of the others were accessed, these would
+        // leave their vector registers.
         let (mut short, mut ends) = ([F::IDENTITY; SHORT], [F::IDENTITY; SHORT]);
         simd::vectorized(
             #[inline(always)]
@@ -408,8 +408,8 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
     }
 }
 
-/// `totals[i] = combine(totals[i], values[i])`, as far as there are both. (By index: of iterators side by side, whose
-/// functions are several hundred lines for each type and formula, the compiler would make as much as of all else here.)
+/// `totals[i] = combine(totals[i], values[i])`, as far as both exist. By index, since zipped iterators, which are
+/// several hundred lines of code for each type and formula, would double what is compiled here.
 #[inline(always)]
 fn combine_each<A: Value, X: Copy>(totals: &mut [A], values: &[X], combine: impl Fn(A, X) -> A) {
     let len = totals.len().min(values.len());
@@ -420,7 +420,7 @@ fn combine_each<A: Value, X: Copy>(totals: &mut [A], values: &[X], combine: impl
     }
 }
 
-/// Folds elements into as many values.
+/// Folds each element into the total with the same index.
 #[inline(always)]
 fn lift_each<T: Computing, F: Fold<T>>(fold: F, totals: &mut [F::Value], elements: &[T]) {
     combine_each(
@@ -459,7 +459,8 @@ fn fold_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
         lift_each(fold, &mut lanes, values);
     }
     if !rest.is_empty() {
-        // In lanes of their own: touched one by one, those of whole vectors would leave their registers.
+        // In lanes of their own: if single lanes of the others were accessed, these would leave their vector
+        // registers.
         let mut last = [F::IDENTITY; ROW_LANES];
         lift_each(fold, &mut last, rest);
         combine_each(&mut lanes, &last, |lane, last| fold.combine(lane, last));
@@ -467,7 +468,7 @@ fn fold_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
     in_halves(&mut lanes, |a, b| fold.combine(a, b))
 }
 
-/// Folds elements of which no order is different: compilers make vectors of this.
+/// Folds elements for which the order makes no difference, so that the compiler vectorizes this.
 #[inline(always)]
 fn in_any_order<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
     row.iter().fold(F::IDENTITY, |all, &x| fold.combine(all, fold.lift(x)))
@@ -505,7 +506,7 @@ fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Valu
     );
 }
 
-/// The same for halves, widened in registers.
+/// Folds any number of halves into the lanes, widened in registers.
 fn halves_to_lanes<T: Computing, F: Fold<T>>(fold: F, wide: Wide, bits: &[u16], lanes: &mut [F::Value; LANES]) {
     if const { T::HAS_HALVES && !F::BY_ROWS } {
         match wide {
@@ -548,7 +549,7 @@ fn add_halves_to_lanes<T: Computing, F: Fold<T>>(
 /// Folds block by block, and the blocks' accumulators into `lanes`.
 #[inline(always)]
 fn add_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Value; LANES]) {
-    // Accumulators of their own, and the rest of a block apart from them: both let the compiler keep the accumulators in
+    // Accumulators of their own, separate from the rest of a block: both let the compiler keep the accumulators in
     // whole vectors.
     let mut total = *lanes;
     for block in x.chunks(BLOCK) {

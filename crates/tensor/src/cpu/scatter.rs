@@ -1,4 +1,4 @@
-//! Writing at places that an index tensor names, over what is there.
+//! Writes elements at the positions in an index tensor, selects elements by masks, and flips dimensions.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,10 +13,11 @@ use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
 use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// `dst[i, …, index[i, …, k, …], …] = combine(that, src[i, …, k, …])`, in row-major order of the source along each line.
+/// Sets `dst[i, …, index[i, …, k, …], …]` to `combine` of itself and `src[i, …, k, …]`, in row-major order of the
+/// source along each line.
 ///
-/// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every dimension
-/// but `dim`. Returns whether all indices were in range; if not, `dst` is unspecified.
+/// `dst` is contiguous with shape `dst_shape`. `src` and `index` have the same shape, at most `dst_shape` in every
+/// dimension except `dim`. Returns whether all indices were in range; if not, `dst` is unspecified.
 #[must_use]
 pub(crate) fn scatter<T: Value>(
     dst: &mut [T],
@@ -46,13 +47,13 @@ pub(crate) fn scatter<T: Value>(
     let any_outside = AtomicBool::new(false);
     let strides = contiguous_strides(dst_shape);
     let (base, stride) = (without(dim, &strides), strides[dim]);
-    // The outermost dimension cuts all tensors alike.
+    // The outermost dimension splits all tensors alike.
     let (rows, src_rows) = (dst_shape[0], index.shape[0]);
     let row_len = dst.len() / rows;
     let chunk_rows = (CHUNK / row_len).max(1);
     let (numbers, values) = (index.data.plain(), src.data.plain());
     for_each_chunk_mut(dst, chunk_rows * row_len, |i, dst| {
-        let own_combine = combine; // a local, so that no store to `dst` makes the loop read what it has
+        let own_combine = combine; // a local copy, which is not reloaded after stores to `dst`
         let first = i * chunk_rows;
         let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
         if n == 0 {
@@ -66,7 +67,7 @@ pub(crate) fn scatter<T: Value>(
         let sides = Sides::of(shape, [index.strides, src.strides, &base]);
         let mut are_inside = true;
         sides.each(|lines| are_inside &= write(lines, dst, (numbers, stride, size), values, own_combine));
-        any_outside.fetch_or(!are_inside, Ordering::Relaxed); // who reads it waits for all
+        any_outside.fetch_or(!are_inside, Ordering::Relaxed); // Relaxed: read after all tasks ended
     });
     !any_outside.into_inner()
 }
@@ -82,7 +83,7 @@ fn scatter_in_columns<T: Value>(
     let (numbers, values) = (index.data.plain(), src.data.plain());
     let base = without(0, &contiguous_strides(dst_shape));
     for_each_block(dst, dst_shape, index.shape.iter().product(), |dst, entries| {
-        let own_combine = combine; // a local, so that no store to `dst` makes the loop read what it has
+        let own_combine = combine; // a local copy, which is not reloaded after stores to `dst`
         let Some((start, shape)) = entries_of(index, &entries) else { return true };
         let numbers = &numbers[start..];
         let values = &values[entries.start * src.strides.get(1).unwrap_or(&0)..];
@@ -114,8 +115,8 @@ fn scatter_in_columns<T: Value>(
     })
 }
 
-/// Lines of the index, of the source, and of where they go without what the index says; indices are below `size`. Returns whether
-/// all are.
+/// Writes lines. The three sides are the index, the source, and the destination without the offset that the index
+/// adds. Returns whether all indices are below `size`.
 #[inline]
 fn write<T: Value>(
     lines: Lines<3>,
@@ -152,7 +153,7 @@ fn write<T: Value>(
     are_inside
 }
 
-/// Whole entries of a dimension, where one number says where an entry goes.
+/// Whole entries of a dimension: one index gives the position of an entry.
 struct Rows<'a, T> {
     /// Sizes of the destination: outside of the dimension, along it, and inside.
     outer: usize,
@@ -160,16 +161,16 @@ struct Rows<'a, T> {
     inner: usize,
     index: &'a [i64],
     src: &'a [T],
-    /// Whether the source is one element, which goes everywhere.
+    /// Whether the source is one element, which is written everywhere.
     is_constant: bool,
 }
 
-/// Bands of the destination that are written one by one where there is nothing outside of the dimension: each looks at all of
-/// the index.
+/// The most bands of the destination that are written separately if the dimension is the outermost: each reads the
+/// whole index.
 const BANDS: usize = 8;
 
 impl<'a, T: Value> Rows<'a, T> {
-    /// If the index repeats in all other dimensions, and the source has no gaps, or is one element.
+    /// `None` unless the index repeats in all other dimensions, and the source is contiguous or a single element.
     fn of(dst_shape: &[usize], dim: usize, index: CpuView<'a, i64>, src: CpuView<'a, T>) -> Option<Self> {
         let is_repeated = |(at, (&size, &stride)): (usize, (&usize, &usize))| {
             if at == dim { size == 1 || stride == 1 } else { (size == 1 || stride == 0) && size == dst_shape[at] }
@@ -225,7 +226,7 @@ impl<'a, T: Value> Rows<'a, T> {
         });
     }
 
-    /// Entry number `j` of the source.
+    /// Combines the row with entry number `j` of the source.
     #[inline(always)]
     fn write_row(&self, to: &mut [T], j: usize, combine: impl Fn(T, T) -> T) {
         if self.is_constant {
@@ -246,7 +247,7 @@ pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
             #[inline(always)]
             || {
                 for (mask, count) in zip(mask[4 * i * CHUNK..].chunks(CHUNK), counts) {
-                    // Bytes hold the counts of so few.
+                    // A byte can hold the count of 128.
                     for mask in mask.chunks(128) {
                         *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
                     }
@@ -272,7 +273,7 @@ pub(crate) fn keep_where<T: Value>(x: &[T], mask: &[u8], counts: &[usize], out: 
     });
 }
 
-/// `out` cut behind `width` elements for each that was counted.
+/// Splits `out` into a part for each count, with `width` elements for each element that was counted.
 fn parts<'a, T>(out: &'a mut [T], counts: &[usize], width: usize) -> Vec<&'a mut [T]> {
     let mut rest = out;
     let mut part = |&count: &usize| {
@@ -283,7 +284,8 @@ fn parts<'a, T>(out: &'a mut [T], counts: &[usize], width: usize) -> Vec<&'a mut
     counts.iter().map(&mut part).collect()
 }
 
-/// Where the mask, of this shape, is not 0: a row of `out` for each place, in order; `counts` are those of the mask.
+/// The indices of the elements of a mask of this shape that are not 0: a row of `out` for each, in order. `counts`
+/// are those of the mask.
 pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: &mut [i64]) {
     let (rank, Some(&size)) = (shape.len(), shape.last().filter(|_| !out.is_empty())) else { return };
     let mut parts = parts(out, counts, rank);
@@ -294,7 +296,7 @@ pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: 
             let (line, first, start) = (place / size, place % size, at);
             let truths = &mask[place..end.min(place + size - first)];
             for (number, &is_true) in zip(first as i64.., truths) {
-                // What is not true is written, too, and then overwritten: nothing is predicted.
+                // Indices of zeros are written, too, and then overwritten, so that no branch is mispredicted.
                 let Some(last) = rows.get_mut(at + rank - 1) else { break };
                 *last = number;
                 at += if is_true != 0 { rank } else { 0 };
@@ -310,8 +312,8 @@ pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: 
     });
 }
 
-/// `x`, or zeros, with the elements where the mask is not 0 replaced by those of `source`, one after another, which has enough;
-/// `counts` are those of the mask.
+/// `x`, or zeros, where the elements at which the mask is not 0 are replaced by successive elements of `source`,
+/// which has enough of them. `counts` are those of the mask.
 pub(crate) fn replace_where<T: Value + Pod>(
     x: Option<&[T]>,
     mask: &[u8],
@@ -349,7 +351,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
         return reverse_lines(x, n, out);
     }
     let outside = &shape[..last];
-    // Entries are counted through all lines.
+    // Entries are numbered across all lines.
     let entries = (chunk_of::<T>() / inner).max(1);
     for_each_chunk_mut(out, entries * inner, |i, out| {
         simd::vectorized(
@@ -373,7 +375,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
     });
 }
 
-/// Every line of `n` elements, from its end to its beginning.
+/// Reverses every line of `n` elements.
 fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
     let len = 2 * CHUNK / n * n;
     for_each_chunk_mut(out, len, |i, out| {
@@ -389,14 +391,14 @@ fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
     });
 }
 
-/// In blocks whose length the compiler knows, so that it turns whole vectors.
+/// Reverses elements in blocks whose length the compiler knows, so that it reverses whole vectors.
 #[inline(always)]
 fn reverse<T: Value>(x: &[T], out: &mut [T]) {
     const BLOCK: usize = 32;
     let (x_rest, x_blocks) = x.as_rchunks::<BLOCK>();
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
     for (out, &x) in zip(&mut blocks[..], x_blocks.iter().rev()) {
-        // Of a copy: the compiler does not know here that `out` is no part of `x`.
+        // On a copy: the compiler does not know here that `out` and `x` do not overlap.
         let mut turned = x;
         for (i, turned) in turned.iter_mut().enumerate() {
             *turned = x[BLOCK - 1 - i];
@@ -408,7 +410,7 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
     }
 }
 
-/// The number of a place of these sizes, counted from the end in the dimensions that are flipped.
+/// The linear index of element number `place` of these sizes, if the flipped dimensions are counted from the end.
 fn turned(mut place: usize, sizes: &[usize], flipped: &[usize]) -> usize {
     let (mut number, mut distance) = (0, 1);
     for (dim, &size) in sizes.iter().enumerate().rev() {

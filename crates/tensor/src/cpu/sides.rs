@@ -1,8 +1,8 @@
-//! Several strided tensors of one shape at once: where their elements lie, line by line.
+//! Iterates over the lines of several strided tensors of one shape at once.
 //!
-//! [`Walk`](super::walk::Walk) steps through one tensor. Where a loop reads one tensor and writes another, or looks up a
-//! third, [`Sides`] merges their dimensions together and hands out rectangles of lines, so that short lines cost no more
-//! than a few instructions each.
+//! [`Walk`](super::walk::Walk) steps through one tensor. Where a loop reads one tensor and writes another, or looks
+//! up a third, [`Sides`] merges the dimensions of all and yields rectangles of lines, so that short lines cost no
+//! more than a few instructions each.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{MAX_RANK, Value};
 use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// A shape with the strides of `N` tensors, in which no two neighbouring dimensions could be one and none has size 1.
+/// A shape with the strides of `N` tensors. Neighboring dimensions are merged where possible, and none has size 1.
 ///
 /// There is always at least one dimension.
 #[derive(Clone, Copy, Debug)]
@@ -20,18 +20,18 @@ pub(super) struct Sides<const N: usize> {
     strides: [[usize; N]; MAX_RANK],
 }
 
-/// Some lines of equal length, one behind the other, in each of `N` tensors.
+/// Evenly spaced lines of equal length in each of `N` tensors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lines<const N: usize> {
     /// Where the first line begins.
     pub(super) starts: [usize; N],
     /// How many lines there are.
     pub(super) count: usize,
-    /// From the beginning of a line to that of the next.
+    /// The distance from the beginning of a line to that of the next.
     pub(super) distances: [usize; N],
     /// Elements of a line.
     pub(super) len: usize,
-    /// From an element of a line to the next.
+    /// The distance from an element of a line to the next.
     pub(super) steps: [usize; N],
 }
 
@@ -44,7 +44,7 @@ impl<const N: usize> Lines<N> {
 }
 
 impl<const N: usize> Sides<N> {
-    /// Merges what can be merged on all sides. No size may be 0.
+    /// Merges dimensions that can be merged on all sides. No size may be 0.
     pub(super) fn of(shape: &[usize], strides: [&[usize]; N]) -> Self {
         let mut sides = Sides { rank: 0, shape: [1; MAX_RANK], strides: [[1; N]; MAX_RANK] };
         for (dim, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
@@ -71,7 +71,7 @@ impl<const N: usize> Sides<N> {
         self.count(0..self.rank)
     }
 
-    /// Number of places in these dimensions.
+    /// The number of indices of these dimensions.
     pub(super) fn count(&self, dims: Range<usize>) -> usize {
         self.shape[dims].iter().product()
     }
@@ -81,12 +81,12 @@ impl<const N: usize> Sides<N> {
         self.rank
     }
 
-    /// Size of a dimension, and from one index to the next on each side.
+    /// The size of a dimension, and its stride on each side.
     pub(super) fn dim(&self, dim: usize) -> (usize, [usize; N]) {
         (self.shape[dim], self.strides[dim])
     }
 
-    /// Elements of a line, and from one to the next on each side.
+    /// The length of a line, and its stride on each side.
     pub(super) fn line(&self) -> (usize, [usize; N]) {
         self.dim(self.rank - 1)
     }
@@ -108,7 +108,7 @@ impl<const N: usize> Sides<N> {
         }
     }
 
-    /// Where the elements of place number `place` of these dimensions begin.
+    /// The offsets of index number `place` of these dimensions, in row-major order.
     pub(super) fn starts(&self, dims: Range<usize>, place: usize) -> [usize; N] {
         let (mut rest, mut starts) = (place, [0; N]);
         for dim in dims.rev() {
@@ -122,7 +122,7 @@ impl<const N: usize> Sides<N> {
     /// Calls `work(part, offsets, sides)` for parts of `dst`, which is side 0, on several threads if there are more than
     /// `chunk` elements.
     ///
-    /// Side 0 of the sides that `work` gets begins at `part[0]`, the others begin at their offsets.
+    /// For `work`, side 0 begins at `part[0]`, and each other side at its offset.
     pub(super) fn in_parts<T: Value>(
         &self,
         dst: &mut [T],
@@ -157,7 +157,7 @@ impl<const N: usize> Sides<N> {
     }
 }
 
-/// So few rows are cut one by one.
+/// Fewer rows than this are split one by one.
 const FEW: usize = 16;
 
 fn add<const N: usize>(mut a: [usize; N], b: [usize; N]) -> [usize; N] {
@@ -165,7 +165,7 @@ fn add<const N: usize>(mut a: [usize; N], b: [usize; N]) -> [usize; N] {
     a
 }
 
-/// The entries of the next dimensions.
+/// The entries, each at the dimension before its own, with `last` at the end.
 fn shifted<T: Copy>(mut of: [T; MAX_RANK], last: T) -> [T; MAX_RANK] {
     of.rotate_left(1);
     of[MAX_RANK - 1] = last;

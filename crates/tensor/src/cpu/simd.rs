@@ -11,15 +11,15 @@ use crate::processor;
 
 /// Runs `work` compiled for AVX2 or NEON.
 ///
-/// Only what is inlined into `work` gets them: mark helpers `#[inline(always)]`, and closures that are longer than a
-/// few operations too. Loops must give the same bits for every instruction set: `a * b + c` is rounded twice on all of them,
-/// `a.mul_add(b, c)` once.
+/// Only code that is inlined into `work` is compiled for them: mark helpers `#[inline(always)]`, and closures that
+/// are longer than a few operations too. Loops must give the same bits for every instruction set: `a * b + c` is
+/// rounded twice on all of them, `a.mul_add(b, c)` once.
 #[inline(always)]
 pub(crate) fn vectorized<R>(work: impl FnOnce() -> R) -> R {
     Simd::vectorize(processor::vectors(), work)
 }
 
-/// The same for AVX-512, too: for loops over exponentials, logarithms and what is made of them.
+/// Runs `work` compiled for AVX-512, too: for loops with exponentials or logarithms.
 #[inline(always)]
 pub(crate) fn vectorized_widely<R>(work: impl FnOnce() -> R) -> R {
     match processor::wide_vectors() {

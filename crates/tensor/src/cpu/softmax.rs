@@ -1,5 +1,5 @@
-//! Softmax, its logarithm and their gradients, of slabs `[n, inner]` along `n`. Everything is computed in `R`. The largest
-//! element is taken away first, so nothing overflows.
+//! Softmax, its logarithm and their gradients, for slabs `[n, inner]` along `n`. Everything is computed in `R`. The
+//! largest element is subtracted first, so that nothing overflows.
 
 mod columns;
 mod rows;
@@ -15,7 +15,8 @@ pub(super) use rows::{greater, largest};
 use super::{Stored, StoredMut};
 use crate::element::Real;
 
-/// `out[j] = exp(x[j]) / Σ exp(x)` along every column of slabs `[n, inner]`; `inner` is 1, or of columns that are [suitable](suits_columns).
+/// `out[j] = exp(x[j]) / Σ exp(x)` along every column of slabs `[n, inner]`; `inner` is 1, or the columns are
+/// [suitable](suits_columns).
 pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, slab: [usize; 2], out: StoredMut<'_, R>) -> Result<()> {
     along_columns::<R, Softmax, 1>([x], slab, out)
 }
@@ -56,11 +57,11 @@ fn along_columns<R: Real, F: Formula<N>, const N: usize>(
     }
 }
 
-/// A function of columns of `N` inputs: `result(x[j], largest, of_sum(Σ term(x, largest)))`, where `largest` is that of the first
-/// input, or 0 where none is [taken away](Self::SHIFTED).
+/// A function of columns of `N` inputs: `result(x[j], largest, of_sum(Σ term(x, largest)))`, where `largest` is the
+/// largest element of the first input, or 0 unless elements are [shifted](Self::SHIFTED).
 trait Formula<const N: usize> {
     const SHIFTED: bool = false;
-    /// Whether the results are the terms · `of_sum`.
+    /// Whether each result is its term times `of_sum`.
     const SCALES_TERMS: bool = false;
 
     fn term<R: Real>(x: [R; N], largest: R) -> R;

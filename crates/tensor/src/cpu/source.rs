@@ -2,9 +2,9 @@
 //!
 //! A loop that handled every stride pattern itself would be compiled once per pattern, closure, element type and
 //! instruction set. Here each operand of an elementwise loop becomes contiguous slices first: in place where it is
-//! contiguous or has long lines, from a small buffer filled once where it repeats (scalars, bias rows), and from a buffer refilled
-//! for every piece otherwise. The copies stay in the first-level cache, so only tensors that live there notice them.
-//! Halves stay halves: the kernels widen them.
+//! contiguous or has long lines, from a small buffer filled once where it repeats (scalars, bias rows), and from a
+//! buffer refilled for every piece otherwise. The copies stay in the L1 cache, so they only matter for tensors that
+//! fit in it, too. Halves stay halves: the kernels widen them.
 
 use bytemuck::Pod;
 
@@ -15,21 +15,22 @@ use super::{CpuView, Stored, simd};
 use crate::element::Computing;
 use crate::inlined::Slice;
 
-/// Elements of a piece at most: fewer, and starting on one takes a fourth of the time of adding a row to each row.
+/// The most elements of a piece. If pieces were shorter, starting them would take a fourth of the time of adding a
+/// row to each row.
 pub(super) const SEGMENT: usize = 2048;
-/// Bytes of a piece of an operand that repeats: they stay in the first-level cache while others pass through it.
+/// Bytes of a piece of an operand that repeats. They stay in the L1 cache while other operands pass through it.
 const REPEATED_BYTES: usize = 8 << 10;
-/// The shortest lines that pieces follow: where a piece lies in one line, it is read in place.
+/// The shortest lines at whose ends pieces end, too: a piece that is within one line is read in place.
 const LONG_LINE: usize = 512;
-/// The longest elements that repeat.
+/// The longest period of an operand that is treated as periodic.
 const LONGEST_PERIOD: usize = SEGMENT / 4;
 
-/// Elements on the stack from the start of a cache line on: no vector lies in two lines, which would take twice the time.
+/// A buffer on the stack, aligned to cache lines: no vector spans two lines, which would take twice the time.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Room<T, const LEN: usize>(pub(super) [T; LEN]);
 
-/// Room for a piece of an operand that repeats, which may begin anywhere in the period.
+/// A buffer for a piece of an operand that repeats. A piece may begin anywhere in the period.
 pub(super) struct Repeated(Room<u8, { REPEATED_BYTES + LONGEST_PERIOD * size_of::<u64>() }>);
 
 impl Repeated {
@@ -44,7 +45,7 @@ impl Repeated {
     }
 }
 
-/// Room for a piece of an operand that lies there otherwise than the loop takes it.
+/// A buffer for pieces of a strided operand.
 pub(super) struct Scratch<T> {
     numbers: Buffer<T>,
     bits: Buffer<u16>,
@@ -58,10 +59,10 @@ impl<T: Computing> Scratch<T> {
     }
 }
 
-/// Room for a piece, once it is needed.
+/// A buffer for a piece, created when it is needed.
 pub(super) struct Buffer<B> {
     room: Option<Room<B, SEGMENT>>,
-    /// So many elements are the one that makes up the current line.
+    /// How many elements of the buffer repeat the element of the current line.
     filled: usize,
 }
 
@@ -104,13 +105,13 @@ pub(super) struct Operand<'a, T> {
 #[derive(Clone, Copy)]
 enum Pattern {
     Contiguous,
-    /// The same contiguous elements again and again, at most [`LONGEST_PERIOD`].
+    /// Repeats so many contiguous elements, at most [`LONGEST_PERIOD`].
     Periodic(usize),
     Strided,
 }
 
 impl<'a, T: Computing> Operand<'a, T> {
-    /// Looks at a view that has elements.
+    /// The operand for a view that has elements.
     #[inline]
     pub(super) fn new(view: CpuView<'a, T>) -> Self {
         let dims = Dims::of(view.shape, view.strides);
@@ -123,7 +124,7 @@ impl<'a, T: Computing> Operand<'a, T> {
         Operand { data: view.data, dims, pattern }
     }
 
-    /// The longest piece that [`Source::next`] can give; the pieces of a loop have the least of its operands' lengths.
+    /// The longest piece that [`Source::next`] can give. A loop uses the least of its operands' lengths.
     #[inline]
     pub(super) fn segment(&self) -> usize {
         match self.pattern {
@@ -139,17 +140,17 @@ impl<'a, T: Computing> Operand<'a, T> {
         }
     }
 
-    /// Whether [`repeated`](Self::repeated) takes room.
+    /// Whether [`repeated`](Self::repeated) needs a buffer.
     pub(super) fn is_periodic(&self) -> bool {
         matches!(self.pattern, Pattern::Periodic(_))
     }
 
-    /// Whether [`open`](Self::open) takes room.
+    /// Whether [`open`](Self::open) needs a buffer.
     pub(super) fn is_strided(&self) -> bool {
         matches!(self.pattern, Pattern::Strided)
     }
 
-    /// How many rows there are, how long they are, and from one to the next, if few elements lie between them.
+    /// The number of rows, their length, and the distance from one to the next, if the gaps between them are small.
     pub(super) fn rows(&self) -> Option<[usize; 3]> {
         match (self.pattern, self.dims.shape(), self.dims.strides()) {
             (Pattern::Strided, &[n, len], &[distance, 1]) => {
@@ -159,12 +160,13 @@ impl<'a, T: Computing> Operand<'a, T> {
         }
     }
 
-    /// What lies there from the first element on.
+    /// The memory from the first element on.
     pub(super) fn data(&self) -> Stored<'a, T> {
         self.data
     }
 
-    /// The operand itself, or if it repeats, what repeats in `room`, long enough for pieces of `segment` elements.
+    /// The operand itself or, if it is periodic, an operand whose elements are repeated in `room`, for pieces of
+    /// `segment` elements.
     #[inline]
     pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated) -> Operand<'s, T>
     where
@@ -239,7 +241,7 @@ pub(super) enum Source<'s, T> {
 }
 
 impl<T: Computing> Source<'_, T> {
-    /// The longest piece that ends with a line, if lines are long.
+    /// The longest next piece that stays within a line, if lines are long.
     #[inline]
     pub(super) fn run(&self) -> usize {
         match self {
@@ -251,8 +253,8 @@ impl<T: Computing> Source<'_, T> {
         }
     }
 
-    /// Sets `piece` to the next `len` elements. Returned instead, it would be written in two parts and read as one at once, for which
-    /// a processor waits.
+    /// Sets `piece` to the next `len` elements. If it were returned, it would be written in two parts and read at
+    /// once as a whole, which stalls the processor.
     #[inline(always)]
     pub(super) fn next<'p>(&'p mut self, len: usize, piece: &mut Stored<'p, T>) {
         match self {
@@ -269,7 +271,7 @@ impl<T: Computing> Source<'_, T> {
                     Stored::Plain(data) => *piece = Stored::Plain(&data[*phase..][..len]),
                     Stored::Halves(data, half) => *piece = Stored::Halves(&data[*phase..][..len], *half),
                 }
-                *phase = ((*phase + len) as u32 % *period as u32) as usize; // divided faster than `usize`
+                *phase = ((*phase + len) as u32 % *period as u32) as usize; // faster than dividing `usize`
             }
             Source::Strided { data, walk, buffer } => *piece = Stored::Plain(buffer.next(data, walk, len)),
             Source::StridedHalves { data, half, walk, buffer } => {

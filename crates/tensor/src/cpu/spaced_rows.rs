@@ -1,11 +1,12 @@
-//! Reductions of rows that lie anywhere: one behind the other with gaps between them, or spaced out.
+//! Reductions of rows that have gaps between them, or between their elements.
 
 use super::reduce::{BLOCK, Fold};
 use super::walk::{Walk, read_line_widened};
 use super::{Stored, simd};
 use crate::element::Computing;
 
-/// Folds rows of `len` elements, at most [`BLOCK`], which are `stride` apart: each begins where `rows` stands.
+/// Folds rows of `len` elements, at most [`BLOCK`], which are `stride` apart. Each row begins at the next position of
+/// `rows`.
 pub(super) fn fold_rows<T: Computing, F: Fold<T>, U>(
     data: Stored<'_, T>,
     rows: &mut Walk,

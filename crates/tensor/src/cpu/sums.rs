@@ -18,9 +18,9 @@ use crate::scratch;
 const LANES: usize = 16;
 /// Accumulators of [`long_sums`], so that additions do not wait for each other.
 const MANY_LANES: usize = 32;
-/// The shortest inputs for which these pay.
+/// The shortest inputs for which [`long_sums`] pays off.
 pub(super) const LONG: usize = 256;
-/// Elements that are added up before they meet others.
+/// Elements that are added up in the computing type, before their sums are added in `f64`.
 const BLOCK: usize = 1024;
 
 /// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length.
@@ -32,7 +32,7 @@ pub(super) fn sums<R: Real, const N: usize, const S: usize>(
     in_blocks::<LANES, R, N, S>(inputs, f)
 }
 
-/// The same with more accumulators, for sums of little more than the elements.
+/// [`sums`] with more accumulators, for formulas that do little more than add elements.
 #[inline(always)]
 pub(super) fn long_sums<R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
@@ -60,7 +60,7 @@ fn in_blocks<const L: usize, R: Real, const N: usize, const S: usize>(
     sums
 }
 
-/// [`sums`] of halves, inside of a loop that is compiled for these registers: the same bits.
+/// [`sums`] of halves, with the same bits, to be inlined into code that is compiled for these registers.
 #[inline(always)]
 pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
     registers: impl Registers,
@@ -73,7 +73,7 @@ pub(super) fn sums_in_registers<R: Real, const N: usize, const S: usize>(
     sums
 }
 
-/// The same as they are added up.
+/// The same sums before they are rounded to `R`.
 #[inline(always)]
 fn totals_in_registers<R: Real, const N: usize, const S: usize>(
     registers: impl Registers,
@@ -102,7 +102,7 @@ fn totals_in_registers<R: Real, const N: usize, const S: usize>(
     totals
 }
 
-/// Adds what a block adds up to.
+/// Adds the sums of a block to the totals.
 #[inline(always)]
 fn add_to<R: Real, const L: usize, const S: usize>(totals: &mut [f64; S], lanes: &[[R; L]; S]) {
     zip(&mut totals[..], across(lanes)).for_each(|(total, found)| *total += wide(found));
@@ -131,14 +131,15 @@ fn in_lanes<const L: usize, R: Real, const N: usize, const S: usize>(
     lanes
 }
 
-/// The accumulators themselves. Without this the compiler arranges them for what follows, one by one or spilled.
+/// Returns the accumulators unchanged. Otherwise the compiler arranges them for the code that follows, one by one or
+/// spilled.
 #[inline(always)]
 fn through_memory<R: Real, const L: usize, const S: usize>(lanes: [[R; L]; S]) -> [[R; L]; S] {
     std::hint::black_box(lanes)
 }
 
-/// Adds the elements from number `start` on, fewer than there are lanes. A call: inlined, it takes the accumulators of whole
-/// lanes out of their vectors.
+/// Adds the elements from number `start` on, which are fewer than there are lanes. Never inlined: otherwise the
+/// accumulators of whole lanes would leave their vector registers.
 #[inline(never)]
 fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
     inputs: [&[R]; N],
@@ -153,7 +154,7 @@ fn add_rest<const L: usize, R: Real, const N: usize, const S: usize>(
     }
 }
 
-/// The sums of all lanes, pair by pair: 16 or 32.
+/// The sums over all lanes, 16 or 32, added pair by pair.
 #[inline(always)]
 fn across<R: Real, const L: usize, const S: usize>(lanes: &[[R; L]; S]) -> [R; S] {
     let mut sums = [R::ZERO; S];
@@ -161,14 +162,14 @@ fn across<R: Real, const L: usize, const S: usize>(lanes: &[[R; L]; S]) -> [R; S
         let sixteen: [R; 16] = if L == 16 { first_of(lanes) } else { pairs_of(lanes) };
         let eight: [R; 8] = pairs_of(&sixteen);
         let four: [R; 4] = pairs_of(&eight);
-        // Else the compiler computes several sums side by side, and shuffles longer than it adds.
+        // Otherwise the compiler computes several sums in parallel, and shuffles longer than it adds.
         let [a, b] = pairs_of(&if S > 1 { std::hint::black_box(four) } else { four });
         *sum = a + b;
     }
     sums
 }
 
-/// Each number of the first half plus that of the second.
+/// Adds the second half to the first, element by element.
 #[inline(always)]
 fn pairs_of<R: Real, const L: usize, const H: usize>(lanes: &[R; L]) -> [R; H] {
     let mut pairs = [R::ZERO; H];
@@ -220,7 +221,8 @@ pub(crate) fn total<R: Real, const N: usize>(
     })
 }
 
-/// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length: halves in registers, or in pieces.
+/// `Σ f(inputs[..][i])`, each component by itself, for inputs of one length. Halves are widened in registers, or in
+/// pieces.
 pub(super) fn sums_of_pieces<R: Real, const N: usize, const S: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
@@ -262,11 +264,11 @@ pub(super) fn wide<R: Real>(x: R) -> f64 {
     x.cast()
 }
 
-/// Columns that a task adds up.
+/// The most columns that a task adds up.
 const TILE: usize = 1024;
-/// About how many tasks there are at most.
+/// The approximate maximum number of tasks.
 const TASKS: usize = 32;
-/// Rows that are added up before they meet others.
+/// Rows that are added up in the computing type, before their sums are added in `f64`.
 const ROWS: usize = 32;
 
 /// `totals[s, j] = Σ f(i)(numbers[..][j], inputs[..][i, j])[s]` over all rows `i`, for inputs with rows of `width` elements.
@@ -356,7 +358,7 @@ impl Tile {
     }
 }
 
-/// Adds `n` rows, which begin every `stride` elements and of which the first is number `row`, to `sums[s, j]`.
+/// Adds `n` rows, which begin `stride` elements apart, to `sums[s, j]`. The first of them is number `row`.
 #[inline(always)]
 pub(super) fn add_rows<R: Real, const K: usize, const N: usize, const S: usize, F>(
     inputs: [&[R]; N],

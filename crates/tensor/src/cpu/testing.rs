@@ -1,4 +1,4 @@
-//! What the tests of this folder share: random strided views, and the naive model of what one reads.
+//! Helpers for the tests of this folder: random strided views, and a naive model of their elements.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ pub(crate) fn stored<T: Stores>(elements: &[T]) -> Stored<'_, T::C> {
     T::stored(elements)
 }
 
-/// The same, to be written.
+/// Elements as a kernel writes them.
 pub(crate) fn stored_mut<T: Stores>(elements: &mut [T]) -> StoredMut<'_, T::C> {
     T::stored_mut(elements)
 }
@@ -87,7 +87,7 @@ impl Strided {
         indices
     }
 
-    /// Where all elements lie, in row-major order.
+    /// The offsets of all elements, in row-major order.
     pub(super) fn offsets(&self) -> Vec<usize> {
         self.indices().iter().map(|index| self.offset(index)).collect()
     }
@@ -101,7 +101,7 @@ impl Strided {
         self.offsets().into_iter().map(|offset| self.data[offset]).collect()
     }
 
-    /// A view of the same shape in which every element has its own place.
+    /// A view of the same shape in which no two elements share memory.
     pub(super) fn without_broadcasts(self) -> Self {
         if self.strides.iter().zip(&self.shape).all(|(&stride, &size)| stride > 0 || size == 1) {
             return self;

@@ -1,5 +1,5 @@
-//! Transposition: rows of the output are columns of the input. It goes square by square, so that both sides are read and written by
-//! whole cache lines.
+//! Transposition: rows of the output are columns of the input. It proceeds square by square, so that both sides are
+//! read and written by whole cache lines.
 
 use bytemuck::Pod;
 
@@ -7,7 +7,8 @@ use super::simd;
 use crate::inlined::Slice;
 use crate::lanes::{Lanes, Transpose, dispatch};
 
-/// A rectangle of the output, and the distances between neighbours: columns in the input, rows in the output.
+/// A rectangle of the output. `stride` is the distance between columns in the input, `row_len` that between rows in
+/// the output.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
     pub(super) rows: usize,
@@ -32,13 +33,13 @@ impl Tile {
         }
     }
 
-    /// By the vectors of floats, in which any bits stay what they are.
+    /// Copies elements as vectors of floats, which preserve all bits.
     fn copy_vectors<R: Lanes>(self, from: &[R], to: &mut [R]) {
         let Tile { rows, columns, stride, row_len } = self;
         dispatch(Transpose { from, stride, to, row_len, rows, columns });
     }
 
-    /// By what the compiler makes of arrays.
+    /// Copies elements as arrays, which the compiler vectorizes.
     #[inline(always)]
     fn copy_squares<T: Pod>(self, data: &[T], out: &mut [T]) {
         for row in (0..self.rows).step_by(SIDE) {
@@ -71,8 +72,8 @@ impl Tile {
     }
 }
 
-/// Element `j` of row `i` becomes element `i` of row `j`: four times, rows of the lower half and the upper half take turns,
-/// which processors have instructions for.
+/// Element `j` of row `i` becomes element `i` of row `j`. The rows of the lower and the upper half are interleaved
+/// four times, for which processors have instructions.
 #[inline(always)]
 fn transposed<T: Pod>(mut rows: [[T; SIDE]; SIDE]) -> [[T; SIDE]; SIDE] {
     for _ in 0..SIDE.ilog2() {

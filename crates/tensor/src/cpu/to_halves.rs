@@ -48,7 +48,7 @@ fn in_registers<A: Computing, R: Registers>(registers: R, x: &[A], dst: &mut [u1
     zip(last, of_last).for_each(|(dst, &x)| [*dst] = R::HALF.bits_of([odd(x)]));
 }
 
-/// What `f` makes of a block.
+/// Applies `f` to a block.
 #[inline(always)]
 fn numbers<A: Computing>(x: &[A; BLOCK], f: impl Fn(A) -> f32) -> [f32; BLOCK] {
     let mut numbers = [0.0; BLOCK];
@@ -58,7 +58,7 @@ fn numbers<A: Computing>(x: &[A; BLOCK], f: impl Fn(A) -> f32) -> [f32; BLOCK] {
     numbers
 }
 
-/// As an `f32` that rounds to the half that the number rounds to.
+/// Converts a number to an `f32` that rounds to the same half as the number.
 #[inline(always)]
 fn odd<C: Computing>(x: C) -> f32 {
     match (C::DTYPE, x.to_scalar()) {
@@ -69,10 +69,11 @@ fn odd<C: Computing>(x: C) -> f32 {
     }
 }
 
-/// Whether numbers that were rounded to `f32` round to the same halves as `x`: finding out takes less time than [`odd`].
+/// Whether numbers that were rounded to `f32` round to the same halves as `x`: this check takes less time than
+/// [`odd`].
 ///
-/// An `i32` from -2²⁴ to less than 2²⁴ is an `f32`. Of an `f64` the first rounding matters if it ends in the middle between two
-/// halves. Looking for middles between two `f16` takes as long as [`odd`].
+/// `f32` has every `i32` from -2²⁴ to less than 2²⁴. For an `f64`, the first rounding matters only if it gives the
+/// midpoint between two halves. For `f16`, looking for midpoints takes as long as [`odd`].
 #[inline(always)]
 fn round_alike<C: Computing>(half: Half, x: &[C; BLOCK], rounded: &[f32; BLOCK]) -> bool {
     match C::DTYPE {

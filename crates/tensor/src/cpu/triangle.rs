@@ -6,7 +6,8 @@ use super::CHUNK;
 use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// Matrices of `rows × columns` without gaps, with zeros below diagonal number `diagonal` if `is_upper`, else above it.
+/// Copies contiguous matrices of `rows × columns`, with zeros below diagonal number `diagonal` if `is_upper`, else
+/// above it.
 pub(crate) fn triangle<T: Pod + Send + Sync>(
     x: &[T],
     (rows, columns): (usize, usize),
@@ -17,7 +18,7 @@ pub(crate) fn triangle<T: Pod + Send + Sync>(
     for_each_chunk_mut(out, lines * columns, |i, out| {
         let x = &x[i * lines * columns..][..out.len()];
         for (line, (out, x)) in zip(out.chunks_exact_mut(columns), x.chunks_exact(columns)).enumerate() {
-            // The first column on the diagonal, or behind it.
+            // The first column on the diagonal, or to the right of it.
             let behind = if is_upper { 0 } else { 1 };
             let row = ((i * lines + line) % rows) as isize;
             let first = row.saturating_add(diagonal).saturating_add(behind).clamp(0, columns as isize) as usize;

@@ -1,5 +1,5 @@
-//! Results along one dimension, or several, of which neighbours are made of elements far apart, as of channels after `permute`: the
-//! closest in memory are computed one after the other, and each result is moved to its place.
+//! Reductions in which neighboring results are made of elements that are far apart, as channels are after `permute`.
+//! Results whose elements are close in memory are computed one after another, and then moved to their positions.
 
 use super::walk::Dims;
 use super::{CHUNK, StoredMut, Value};
@@ -7,7 +7,8 @@ use crate::element::Computing;
 
 /// Results that are computed before they are moved.
 const ROOM: usize = 512;
-/// The most parts of few rows, and the fewest rows in all, so that threads have something to do.
+/// The most parts if there are few rows, and the fewest rows of all matrices together, so that threads have enough
+/// work.
 const PARTS: usize = 16;
 /// The fewest rows of a matrix.
 const FEW: usize = 8;
@@ -16,15 +17,15 @@ const FEW: usize = 8;
 pub(super) struct Turned {
     /// The dimensions outside of the matrices.
     outer: Dims,
-    /// How many rows and columns there are, and the distance between neighbours.
+    /// The numbers of rows and of columns, and the distances between neighbors.
     rows: (usize, usize),
     columns: (usize, usize),
-    /// Elements that make one result.
+    /// The number of elements that make one result.
     len: usize,
 }
 
 impl Turned {
-    /// None if neighbours lie side by side already, or rows are too few to be worth it.
+    /// `None` if neighboring results are close in memory already, or if there are too few rows for it to pay off.
     pub(super) fn find(kept: &Dims, len: usize) -> Option<Turned> {
         let (shape, strides) = (kept.shape(), kept.strides());
         let (&[ref sizes @ .., n_rows, n_columns], &[ref distances @ .., down, right]) = (shape, strides) else {
@@ -40,8 +41,8 @@ impl Turned {
         })
     }
 
-    /// Lets `compute` make all results: those of some rows of a column at a time, given where the first row's elements begin, and the
-    /// rows as dimensions.
+    /// Calls `compute(first, rows, out)` for all results, for some rows of a column at a time: `first` is the offset
+    /// of the first row's elements, and `rows` has the rows as its dimension.
     pub(super) fn write<U: Computing>(
         &self,
         out: StoredMut<'_, U>,
@@ -61,7 +62,7 @@ impl Turned {
         });
     }
 
-    /// `n` rows of a matrix, from number `row` of all on.
+    /// Computes `n` rows of a matrix. `row` is the number of the first among the rows of all matrices.
     fn write_rows<U: Computing>(
         &self,
         (row, n): (usize, usize),

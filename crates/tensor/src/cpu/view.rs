@@ -14,14 +14,14 @@ use super::walk::Dims;
 pub(crate) struct CpuView<'a, T> {
     /// The storage from the view's first element on.
     pub(crate) data: Stored<'a, T>,
-    /// Elements per dimension, at most [`MAX_RANK`] of them.
+    /// The sizes of the dimensions, of which there are at most [`MAX_RANK`].
     pub(crate) shape: &'a [usize],
     /// Distance in elements between neighbours, one per dimension.
     pub(crate) strides: &'a [usize],
 }
 
 impl<T> CpuView<'_, T> {
-    /// Whether the elements, of which there is at least one, lie one after another.
+    /// Whether the elements are contiguous. There must be at least one.
     pub(crate) fn is_contiguous(&self) -> bool {
         Dims::of(self.shape, self.strides).is_contiguous()
     }

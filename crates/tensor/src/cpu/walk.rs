@@ -1,7 +1,7 @@
 //! Strided positions in row-major order.
 //!
-//! [`Dims`] is a shape with strides after merging what can be merged; [`Walk`] is a place in it that moves forward and
-//! copies as it goes. Both live on the stack.
+//! [`Dims`] is a shape with strides, in which dimensions are merged where possible. [`Walk`] is a position in it that
+//! advances and copies elements. Both are on the stack.
 
 use bytemuck::Pod;
 
@@ -11,7 +11,7 @@ use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
 use crate::inlined::{Slice, zip};
 
-/// A shape with strides in which no two neighbouring dimensions could be one and none has size 1.
+/// A shape with strides. Neighboring dimensions are merged where possible, and none has size 1.
 ///
 /// There is always at least one dimension: a single element is shape `[1]` with stride 1.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,7 @@ impl Dims {
         Dims::merged(std::iter::zip(shape, strides).map(|(&size, &stride)| (size, stride)))
     }
 
-    /// Whether neighbours lie `distance` apart throughout.
+    /// Whether all neighboring elements are `distance` apart.
     pub(super) fn is_one_after_another(&self, distance: usize) -> bool {
         self.rank <= 1 && self.strides[0] == distance
     }
@@ -77,8 +77,8 @@ impl Dims {
         self.shape().iter().product()
     }
 
-    /// How far apart the entries of the outermost dimension begin, and how many elements each has, if each ends before the next
-    /// begins.
+    /// The distance between the entries of the outermost dimension, and the number of elements in each, if each ends
+    /// before the next begins.
     pub(super) fn entries(&self) -> Option<(usize, usize)> {
         let (sizes, strides) = (&self.shape()[1..], &self.strides()[1..]);
         let last: usize = sizes.iter().zip(strides).map(|(&size, &stride)| (size - 1) * stride).sum();
@@ -98,13 +98,13 @@ impl Dims {
         (self.shape[self.rank - 1], self.strides[self.rank - 1])
     }
 
-    /// Whether the elements lie side by side in order.
+    /// Whether the elements are contiguous, in row-major order.
     #[inline]
     pub(super) fn is_contiguous(&self) -> bool {
         self.rank == 1 && self.strides[0] == 1
     }
 
-    /// Where the element number `position` (in row-major order) lies.
+    /// The offset of element number `position`, in row-major order.
     #[inline]
     pub(super) fn offset(&self, position: usize) -> usize {
         if self.rank == 1 {
@@ -128,7 +128,7 @@ pub(super) fn contiguous_strides(shape: &[usize]) -> [usize; MAX_RANK] {
     strides
 }
 
-/// A place in [`Dims`] that moves forward in row-major order. One step behind the last element it starts over.
+/// A position in [`Dims`] that advances in row-major order. After the last element it starts over.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
     dims: Dims,
@@ -137,7 +137,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Stands on the element number `position`.
+    /// A walk at element number `position`.
     pub(super) fn starting_at(dims: Dims, position: usize) -> Walk {
         let mut walk = Walk { dims, index: [0; MAX_RANK], offset: 0 };
         let mut rest = position;
@@ -158,26 +158,26 @@ impl Walk {
         self.dims.inner()
     }
 
-    /// Where the current element lies.
+    /// The offset of the current element.
     #[inline]
     pub(super) fn offset(&self) -> usize {
         self.offset
     }
 
-    /// How many elements from here lie on one line, at the stride of the innermost dimension.
+    /// The number of elements from here to the end of the line along the innermost dimension.
     #[inline]
     pub(super) fn run(&self) -> usize {
         let last = self.dims.rank - 1;
         self.dims.shape[last] - self.index[last]
     }
 
-    /// Moves on by `len` elements, at most to the end of the current [`run`](Walk::run).
+    /// Advances by `len` elements, at most to the end of the current [`run`](Walk::run).
     #[inline]
     pub(super) fn advance(&mut self, len: usize) {
         self.step(self.dims.rank - 1, len);
     }
 
-    /// Moves on by `count` entries of a dimension, at most to its end.
+    /// Advances by `count` entries of a dimension, at most to its end.
     #[inline]
     fn step(&mut self, mut dim: usize, count: usize) {
         self.index[dim] += count;
@@ -194,7 +194,7 @@ impl Walk {
         }
     }
 
-    /// Copies the next `out.len()` elements of `data` to `out` and moves behind them.
+    /// Copies the next `out.len()` elements of `data` to `out` and advances past them.
     pub(super) fn read<T: Pod>(&mut self, data: &[T], out: &mut [T]) {
         let (len, stride) = self.dims.inner();
         let mut rest = out;
@@ -213,7 +213,7 @@ impl Walk {
         }
     }
 
-    /// How many whole lines from here lie at the stride of the dimension outside of them; none in the middle of a line.
+    /// The number of whole lines from here along the dimension outside of them; 0 in the middle of a line.
     #[inline]
     fn lines(&self) -> usize {
         match self.dims.rank {
@@ -222,7 +222,7 @@ impl Walk {
         }
     }
 
-    /// [`read`](Walk::read) in the type that the elements compute in.
+    /// [`read`](Walk::read), converted to the computing type.
     pub(super) fn read_widened<C: Computing>(&mut self, data: Stored<'_, C>, out: &mut [C]) {
         match data {
             Stored::Plain(elements) => self.read(elements, out),
@@ -237,7 +237,7 @@ impl Walk {
         }
     }
 
-    /// Copies `values` to the next `values.len()` places in `data` and moves behind them.
+    /// Copies `values` to the next `values.len()` elements of `data` and advances past them.
     pub(super) fn write<T: Copy>(&mut self, data: &mut [T], values: &[T]) {
         let (_, stride) = self.dims.inner();
         let mut rest = values;
@@ -254,7 +254,7 @@ impl Walk {
     }
 }
 
-/// [`read_line`] in the type that the elements compute in.
+/// [`read_line`], converted to the computing type.
 pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize, out: &mut [C]) {
     match data {
         Stored::Plain(data) => read_line(data, stride, out),
@@ -270,7 +270,7 @@ pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize
     }
 }
 
-/// Lines of `len` elements, `out[i][j] = data[i * distance + j * stride]`.
+/// Copies lines of `len` elements: `out[i][j] = data[i * distance + j * stride]`.
 pub(super) fn read_lines<T: Pod>(data: &[T], [distance, stride]: [usize; 2], len: usize, out: &mut [T]) {
     if distance == 1 && stride > 1 {
         let tile = Tile { rows: out.len() / len, columns: len, stride, row_len: len };

@@ -1,4 +1,4 @@
-//! Tensors like others: of their shape and precision, where they are.
+//! Tensors like others: with their shape and precision, on their device.
 
 use super::filled_like;
 use crate::element::Scalar;
@@ -7,8 +7,8 @@ use crate::kind::{Kind, Number};
 use crate::tensor::{Raw, Tensor};
 
 impl<K: Kind> Tensor<K> {
-    /// Zeros of this tensor's shape and precision, where it is; as `ones_like` and `full_like` give them, with the channels
-    /// of a pixel together if they are so here ([`channels_last`](Tensor::channels_last)).
+    /// Zeros with this tensor's shape and precision, on its device. As with `ones_like` and `full_like`, the channels
+    /// of a pixel are together in memory if they are in this tensor ([`channels_last`](Tensor::channels_last)).
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the budget refuses.
@@ -16,8 +16,8 @@ impl<K: Kind> Tensor<K> {
         filled_like("zeros_like", self.raw(), Scalar::Int(0)).map(Raw::typed)
     }
 
-    /// A tensor of this one's shape and precision, where it is, whose elements a program is about to write: PyTorch's
-    /// `empty_like`. Here they are zeros, because memory is always initialized.
+    /// A tensor with this one's shape and precision, on its device, that a program is about to overwrite: PyTorch's
+    /// `empty_like`. Its elements are zeros, because memory is always initialized.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the budget refuses.
@@ -25,7 +25,7 @@ impl<K: Kind> Tensor<K> {
         filled_like("empty_like", self.raw(), Scalar::Int(0)).map(Raw::typed)
     }
 
-    /// Ones of this tensor's shape and precision, where it is.
+    /// Ones with this tensor's shape and precision, on its device.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the budget refuses.
@@ -33,7 +33,7 @@ impl<K: Kind> Tensor<K> {
         filled_like("ones_like", self.raw(), Scalar::Int(1)).map(Raw::typed)
     }
 
-    /// `value` in this tensor's shape and precision, where it is.
+    /// A tensor filled with `value`, with this tensor's shape and precision, on its device.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the budget refuses.

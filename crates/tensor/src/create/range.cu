@@ -1,4 +1,4 @@
-// y[i] = first + i * step, of floats computed in f64, of integers around the ends of i64. Both are given as bytes.
+// y[i] = first + i * step. Floats are computed in f64; integers wrap around in i64. first and step are given as bits.
 
 extern "C" __global__ void range(O* y, u64 first, u64 step, u64 n) {
     begin();

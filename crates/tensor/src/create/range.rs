@@ -1,4 +1,4 @@
-//! Numbers one step apart.
+//! Evenly spaced numbers.
 
 use ::half::{bf16, f16};
 use pagelock_cuda::{Argument, Launch};
@@ -14,7 +14,7 @@ use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, by_dtype, by_real};
 
-/// `start, start + step, …` before `end`. A float counts as the shortest decimal that it is nearest to, as in PyTorch.
+/// `start, start + step, …` before `end`. A float is taken for the shortest decimal that rounds to it, as in PyTorch.
 pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
     let steps = match [start, end, step] {
         [Scalar::Int(start), Scalar::Int(end), Scalar::Int(step)] => {
@@ -63,7 +63,7 @@ fn range_on_cuda(device: &CudaDevice, numbers: [Scalar; 2], mut out: CudaOut<'_>
 
 fn range_on_cpu(shape: Shape, numbers: [Scalar; 2], dtype: DType) -> Result<Raw> {
     let mut out = Fresh::allocate("arange", shape, dtype)?;
-    // A loop without a choice in it is one of vectors.
+    // A loop without branches vectorizes, so each kind of numbers has its own.
     match numbers {
         [Scalar::Int(start), Scalar::Int(step)] => fill(
             (&mut out, dtype),
@@ -99,7 +99,7 @@ fn fill((out, dtype): (&mut Fresh, DType), number: impl Fn(usize) -> Scalar + Sy
     }
 }
 
-/// What is made of `steps` numbers at equal distances; the second half counts from the end, as PyTorch's.
+/// Applies `made` to each of `steps` evenly spaced numbers. The second half counts from the end, as in PyTorch.
 pub(super) fn spaced(
     op: &'static str,
     dtype: DType,
@@ -124,7 +124,7 @@ pub(super) fn spaced(
     Ok(out.share())
 }
 
-/// Number `i` of those that [`spaced`] is made of.
+/// Number `i` of the evenly spaced numbers in [`spaced`].
 #[inline(always)]
 fn spaced_number([start, end, step]: [f64; 3], steps: usize, i: usize) -> f64 {
     let from_start = i < steps / 2 || steps == 1;
@@ -138,14 +138,14 @@ fn float_steps([start, end, step]: [f64; 3]) -> Option<usize> {
     (count >= 0.0 && count.is_finite()).then_some(count as usize)
 }
 
-/// The same, exactly: an `f64` does not hold every `i64`.
+/// [`float_steps`] of integers, exactly: an `f64` cannot represent every `i64`.
 fn integer_steps([start, end, step]: [i128; 3]) -> Option<usize> {
     let (way, stride) = if step < 0 { (start - end, -step) } else { (end - start, step) };
     (way >= 0 && stride != 0).then(|| usize::try_from((way + stride - 1) / stride).ok()).flatten()
 }
 
-/// The number that the shortest decimals stand for whose nearest value of `dtype` is that of `value`: 0.1 for the `f32`
-/// nearest to it, which is larger.
+/// The shortest decimal that rounds to the same number of type `dtype` as `value`: 0.1 for the `f32` nearest to 0.1,
+/// which is slightly larger.
 fn decimal(value: f64, dtype: DType) -> f64 {
     let rounded = |value: f64| match dtype {
         DType::F16 => f64::from(f16::from_f64(value)),

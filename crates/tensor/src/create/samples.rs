@@ -1,4 +1,4 @@
-//! Random numbers of other distributions than those of `rand` and `randn`, which they are made of.
+//! Random numbers of other distributions, made from those of `rand` and `randn`; and evenly spaced numbers.
 
 use super::TensorOptions;
 use super::range::spaced;
@@ -11,15 +11,16 @@ use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
 
 impl Tensor<Int> {
-    /// Whole numbers from `low` on, below `high`, from the default generator.
+    /// Random integers from `low` on, below `high`, from the default generator.
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is none; as [`Tensor::zeros`].
+    /// [`Error::Argument`] if there is no such integer; as [`Tensor::zeros`].
     pub fn randint(low: i64, high: i64, shape: impl IntoShape) -> Result<Tensor<Int>> {
         Tensor::randint_with(low, high, shape, random::default_generator())
     }
 
-    /// Whole numbers from `low` on, below `high`, in this tensor's shape and precision, where it is, from the default generator.
+    /// Random integers from `low` on, below `high`, with this tensor's shape and precision, on its device, from the
+    /// default generator.
     ///
     /// # Errors
     /// As [`Tensor::randint`].
@@ -27,7 +28,7 @@ impl Tensor<Int> {
         Tensor::randint(low, high, self.dims())?.to_dtype(self.dtype())?.to(&self.device())
     }
 
-    /// Whole numbers from `low` on, below `high`, from `generator`.
+    /// Random integers from `low` on, below `high`, from `generator`.
     ///
     /// # Errors
     /// As [`Tensor::randint`].
@@ -41,7 +42,7 @@ impl Tensor<Int> {
 }
 
 impl Tensor {
-    /// From the normal distribution with that mean and standard deviation, by the default generator.
+    /// Random numbers from the normal distribution with this mean and standard deviation, by the default generator.
     ///
     /// # Errors
     /// [`Error::Argument`] for a negative deviation; as [`Tensor::zeros`].
@@ -49,7 +50,7 @@ impl Tensor {
         Tensor::normal_with(mean, std, shape, random::default_generator())
     }
 
-    /// From the normal distribution with that mean and standard deviation, by `generator`.
+    /// Random numbers from the normal distribution with this mean and standard deviation, by `generator`.
     ///
     /// # Errors
     /// As [`Tensor::normal`].
@@ -60,7 +61,8 @@ impl Tensor {
         TensorOptions::CPU.randn_with(shape, generator)?.mul_scalar(std)?.add_scalar(mean)
     }
 
-    /// Uniform in [0, 1), of this tensor's shape and precision, where it is, from the default generator.
+    /// Uniform random numbers in [0, 1), with this tensor's shape and precision, on its device, from the default
+    /// generator.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -68,8 +70,8 @@ impl Tensor {
         Tensor::on(&self.device()).of(self.dtype()).rand(self.shape())
     }
 
-    /// From the normal distribution with mean 0 and variance 1, of this tensor's shape and precision, where it is, by the
-    /// default generator.
+    /// Random numbers from the normal distribution with mean 0 and variance 1, with this tensor's shape and
+    /// precision, on its device, by the default generator.
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -77,7 +79,8 @@ impl Tensor {
         Tensor::on(&self.device()).of(self.dtype()).randn(self.shape())
     }
 
-    /// 1 with the probability that every element is, else 0, from the default generator. It has no gradient.
+    /// For each element, 1 with a probability of that element, else 0, from the default generator. The result has no
+    /// gradient.
     ///
     /// # Errors
     /// [`Error::Memory`] if the result does not fit the budget.
@@ -95,8 +98,8 @@ impl Tensor {
         drawn.lt(&self.detach().to_dtype(wide)?)?.to_float_of(self.dtype())
     }
 
-    /// `samples` places along the last dimension for each row, each with the probability of its element, which need not add up
-    /// to 1. From the default generator.
+    /// Draws `samples` indices along the last dimension for each row, with probabilities proportional to the row's
+    /// elements, from the default generator.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -106,9 +109,9 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] for other than vectors and matrices, for no elements in a row, and without `replacement` for more
-    /// samples than elements. On the CPU also for elements below zero or NaN, and for rows whose sum is 0 or infinite; a device
-    /// does not look, and gives any places for them.
+    /// [`Error::Argument`] if the tensor is not a vector or a matrix, if its rows have no elements, and without
+    /// `replacement` for more samples than elements. On the CPU also for elements that are negative or NaN, and for
+    /// rows whose sum is 0 or infinite; a device does not check these, and gives arbitrary indices.
     pub fn multinomial(&self, samples: usize, replacement: bool) -> Result<Tensor<Int>> {
         self.multinomial_with(samples, replacement, random::default_generator())
     }
@@ -138,10 +141,11 @@ impl Tensor {
             }
             let uniform = |shape: Shape| Tensor::on(&self.device()).of(DType::F64).rand_with(shape, generator);
             if !replacement {
-                // Of exponential variables over their rates, each is the least with the probability of its rate.
+                // `race` divides weights by exponential variables: each is the largest with a probability
+                // proportional to its weight.
                 return Ok(weights.race(&uniform(*self.shape())?)?.topk(samples, -1, true)?.1);
             }
-            // The first place whose sum reaches a number that is above zero, and at most the sum of all.
+            // The first index whose cumulative sum reaches a number that is above zero and at most the total.
             let drawn = uniform(self.shape().with(self.rank() - 1, samples))?;
             let reached = drawn.neg()?.add_scalar(1.0)?.mul(&total)?.clamp_min(f64::from_bits(1))?;
             sums.searchsorted(&reached, false)?.clamp_max(classes as i64 - 1)
@@ -164,7 +168,7 @@ impl Tensor {
         TensorOptions::CPU.linspace(start, end, steps)
     }
 
-    /// `base` to the power of each of [`linspace`](Tensor::linspace).
+    /// `base` to the power of each number of [`linspace`](Tensor::linspace).
     ///
     /// # Errors
     /// As [`Tensor::zeros`].
@@ -183,7 +187,7 @@ impl TensorOptions<'_> {
         spaced("linspace", dtype, ([start, end], steps), |number| number)?.typed::<Float>().to(self.device)
     }
 
-    /// `base` to the power of each of [`linspace`](Tensor::linspace).
+    /// `base` to the power of each number of [`linspace`](Tensor::linspace).
     ///
     /// # Errors
     /// As [`TensorOptions::zeros`].

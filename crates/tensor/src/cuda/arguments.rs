@@ -5,7 +5,7 @@ use pagelock_cuda::{Argument, MAX_ARGUMENTS};
 
 use super::CudaView;
 
-/// At most [`MAX_ARGUMENTS`] of them.
+/// The arguments of a kernel, at most [`MAX_ARGUMENTS`].
 pub(crate) type Arguments<'a> = ArrayVec<Argument<'a>, MAX_ARGUMENTS>;
 
 /// A tensor that a kernel reads, or null.
@@ -13,7 +13,7 @@ pub(crate) fn optional(x: Option<CudaView<'_>>) -> Argument<'_> {
     x.map_or(Argument::Value(&[0; 8]), |x| x.argument())
 }
 
-/// Constants, each a `u64` of the kernel.
+/// Constants, each as a `u64` argument.
 pub(crate) fn values(constants: &[u64]) -> impl Iterator<Item = Argument<'_>> {
     constants.iter().map(|constant| Argument::Value(bytemuck::bytes_of(constant)))
 }

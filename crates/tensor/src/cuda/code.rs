@@ -1,8 +1,8 @@
-//! From text to kernels: compiled for the element types that are asked for, when they are first used.
+//! Compiles CUDA sources to kernels, for the element types that a program uses, at their first use.
 //!
-//! One text is one module for each pair of types, so that a program compiles what it uses and nothing else; some texts
-//! are compiled for sizes, too. Compiled code is kept on disk by `pagelock-cuda`, and on the device here; some comes with the
-//! crate, in `kernels.bin`.
+//! A source is one module for each pair of types, so that a program compiles only what it uses. Some sources are
+//! compiled for sizes, too. Compiled code is cached on disk by `pagelock-cuda`, and per device here. Some comes with
+//! the crate, in `kernels.bin`.
 
 use std::sync::{Arc, Once, PoisonError, RwLock};
 
@@ -14,14 +14,14 @@ use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::Slice;
 
-/// What every kernel is compiled with.
+/// The header of every source.
 const HEADER: &str = include_str!("header.cu");
 
-/// Compiled kernels that come with this crate: those of the walkthrough's networks, and what programs begin with. Written by
-/// `cargo xtask kernels`; a test of `pagelock-nn` sees that they are those of the sources.
+/// Compiled kernels that come with this crate: those of the walkthrough's networks, and those that programs begin
+/// with. Written by `cargo xtask kernels`; a test of `pagelock-nn` checks that they match the sources.
 static BROUGHT: &[u8] = include_bytes!("kernels.bin");
 
-/// From the first call on, what comes compiled is not compiled again.
+/// From the first call on, kernels that come compiled are not compiled again.
 pub(super) fn bring_kernels() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -33,23 +33,24 @@ pub(super) fn bring_kernels() {
 
 /// CUDA C++ of some kernels, for any element types. A `static` beside the operation: its address is its identity.
 pub(crate) struct Code {
-    /// What errors and profiles call it.
+    /// The name in errors and profiles.
     pub(crate) name: &'static str,
-    /// The text behind the header: what is the same for all types.
+    /// The source after the header, which is the same for all types.
     pub(crate) text: &'static str,
 }
 
-/// The kernels that a device has.
+/// The kernels that are loaded on a device.
 #[derive(Default)]
 pub(super) struct LoadedKernels {
-    loaded: RwLock<FxHashMap<Key, Vec<(Constants, Arc<KernelFunction>)>>>, // guards which there are
+    loaded: RwLock<FxHashMap<Key, Vec<(Constants, Arc<KernelFunction>)>>>, // guards the list
 }
 
-/// A text by its address, the types that it was compiled for, and a kernel's name by its address.
+/// A source by its address, the types that it was compiled for, and a kernel's name by its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key(usize, [DType; 2], usize);
 
-/// Numbers that a text is compiled with, `#define NAME value` each. Few of them, so that no call allocates.
+/// Numbers that a source is compiled with, each as `#define NAME value`. Their number is bounded, so that no call
+/// allocates.
 #[derive(Clone, Copy)]
 pub(crate) struct Constants {
     list: [(&'static str, i32); Constants::MOST],
@@ -60,12 +61,12 @@ impl Constants {
     const MOST: usize = 24;
     pub(super) const NONE: Constants = Constants { list: [("", 0); Constants::MOST], len: 0 };
 
-    /// Each with its name, always in the same order for one text.
+    /// Constants with their names, always in the same order for one source.
     pub(crate) fn of(list: &[(&'static str, i32)]) -> Constants {
         Constants::NONE.and(list)
     }
 
-    /// These and some more.
+    /// These constants and some more.
     pub(crate) fn and(mut self, more: &[(&'static str, i32)]) -> Constants {
         self.list[self.len..][..more.len()].copy_from(more);
         self.len += more.len();
@@ -81,7 +82,7 @@ impl Constants {
     }
 }
 
-// The values tell constants of one text apart.
+// The values tell the constants of one source apart.
 impl PartialEq for Constants {
     fn eq(&self, other: &Constants) -> bool {
         self.values().eq(other.values())
@@ -89,7 +90,8 @@ impl PartialEq for Constants {
 }
 
 impl CudaDevice {
-    /// The kernel of that name, for inputs of one type and an output of another; made of `source` at the first call.
+    /// The kernel of this name, for inputs of one type and an output of another, compiled from `source` at the first
+    /// call.
     pub(super) fn kernel(
         &self,
         op: &'static str,
@@ -109,24 +111,24 @@ impl CudaDevice {
         let function = self.cuda().compile(&source).and_then(|module| module.function(kernel));
         let function = function.map_err(|source| Error::cuda(op, source))?;
         let function = Arc::new(match all_kernels_begin(source.text()) {
-            // SAFETY: `begin` waits, and a test sees that it comes first where it comes at all.
+            // SAFETY: `begin` waits for the kernels before, and a test checks that kernels that call it do so first.
             true => unsafe { function.that_waits() },
             false => function,
         });
-        // Perhaps two threads came here at once, which does no harm.
+        // If two threads get here at once, the kernel is in the list twice, which does no harm.
         let mut loaded = loaded.write().unwrap_or_else(PoisonError::into_inner);
         loaded.entry(key).or_default().push((*constants, function.clone()));
         Ok(function)
     }
 }
 
-/// Whether all kernels of a text call `begin` of `header.cu`.
+/// Whether all kernels of a source call `begin` of `header.cu`.
 fn all_kernels_begin(text: &str) -> bool {
     text.matches("__global__").count() == text.matches("begin();").count()
 }
 
-/// The whole source of one kernel: types, header, text. A text with several kernels has each inside `#ifdef KERNEL_name`,
-/// so that only what is used is compiled.
+/// The whole source of one kernel: types, header, text. A text with several kernels has each inside `#ifdef
+/// KERNEL_name`, so that only the one in use is compiled.
 pub(super) fn source(name: &str, [input, out]: [DType; 2], kernel: &str, text: &[&str]) -> KernelSource {
     let types = format!("#define T {}\n#define O {}\n#define KERNEL_{kernel}\n", c_name(input), c_name(out));
     let name = match input == out {
@@ -189,7 +191,7 @@ impl Code {
         source(self.name, types, kernel, &[&defines.collect::<String>(), self.text])
     }
 
-    /// Code for Hopper, without a device.
+    /// Compiles a kernel for Hopper, without a device.
     #[cfg(test)]
     pub(crate) fn compile(
         &self,
@@ -201,7 +203,7 @@ impl Code {
     }
 }
 
-/// What `header.cu` calls the type.
+/// The name of the type in `header.cu`.
 fn c_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F32 => "f32",

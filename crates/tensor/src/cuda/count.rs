@@ -1,11 +1,11 @@
-//! Sizes as kernels count them.
+//! Sizes that kernels count with 32 bits.
 
 use crate::error::{Error, Result};
 
 /// The most blocks of a grid in its second and third dimension.
 pub(crate) const MOST_BLOCKS: usize = 65_535;
 
-/// `size`, which a kernel counts with 32 bits; an error if it is too large for that.
+/// `size` as a kernel's 32-bit count; an error if it is too large.
 pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| {
         Error::bad_argument(

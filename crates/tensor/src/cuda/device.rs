@@ -11,10 +11,10 @@ use super::libraries::Loaded;
 use crate::capture;
 use crate::error::{Error, Result};
 
-/// A device that CUDA drives, with what tensors need of it. Cheap to clone; see [`Device`](crate::Device).
+/// A CUDA device with what tensors need on it. Cheap to clone; see [`Device`](crate::Device).
 ///
-/// All operations run on one stream, in the order in which they are called; other streams may use the same buffers, and
-/// are ordered after and before by `pagelock-cuda`.
+/// All operations run on one stream, in the order in which they are called. Other streams may use the same buffers;
+/// `pagelock-cuda` orders their work with that of this stream.
 #[derive(Clone)]
 pub struct CudaDevice {
     core: Arc<Core>,
@@ -28,9 +28,9 @@ struct Core {
     libraries: Loaded,
 }
 
-/// All that are in use: tensors of one device share a stream and kernels, however the device was come by.
+/// All devices in use: tensors of one device share a stream and kernels, no matter how the device was opened.
 static KNOWN: Mutex<Vec<Weak<Core>>> = Mutex::new(Vec::new());
-/// GPUs, which are opened once in a process.
+/// The GPUs that were opened. Each is opened once per process.
 static OPENED: Mutex<Vec<CudaDevice>> = Mutex::new(Vec::new());
 
 impl CudaDevice {
@@ -63,7 +63,7 @@ impl CudaDevice {
         Ok(CudaDevice { core })
     }
 
-    /// All that are in use.
+    /// All devices that are in use.
     pub(crate) fn known() -> Vec<CudaDevice> {
         let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.iter().filter_map(Weak::upgrade).map(|core| CudaDevice { core }).collect()
@@ -74,7 +74,7 @@ impl CudaDevice {
         self.cuda().properties().ordinal
     }
 
-    /// The device of `pagelock-cuda`: for copies, events and kernels of one's own.
+    /// The device of `pagelock-cuda`, for a program's own copies, events and kernels.
     pub fn cuda(&self) -> &cuda::Device {
         &self.core.device
     }

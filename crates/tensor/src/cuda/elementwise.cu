@@ -1,13 +1,14 @@
 // y[i] = formula(x0[i], x1[i], …) for every index i.   y: O, x: T, all of one shape (broadcasting is stride 0).
 //
-// The host writes in front of this: N, how many inputs; PARAMETERS, a `const T*` for each input and a `u64` for each
-// constant; POINTERS, those of the inputs; VALUE(x), the formula of `R x[N]` as an O. For a change in place x0 is y.
+// The host defines in front of this: N, the number of inputs; PARAMETERS, a `const T*` for each input and a `u64` for
+// each constant; POINTERS, the pointers of the inputs; VALUE(x), the formula of `R x[N]` as an O. For a change in
+// place, x0 is y.
 
 // Elements of a pack: 16 bytes of the wider type.
 #define V int(16 / (sizeof(T) > sizeof(O) ? sizeof(T) : sizeof(O)))
 
-// All tensors contiguous and aligned to packs. Each thread has PACKS packs, a block's width apart, and reads all of them before it
-// computes one.
+// All tensors are contiguous and aligned to packs. Each thread has PACKS packs, a block's width apart, and reads all
+// of them before it computes one.
 #ifdef KERNEL_contiguous
 #define PACKS 2
 
@@ -44,8 +45,8 @@ extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
 }
 #endif
 
-// Rows that are contiguous and aligned to packs in y and in the inputs whose bit of `packed` is set, and one repeated
-// element in the others. The walk is over packs. One thread per pack.
+// Rows are contiguous and aligned to packs in y and in the inputs whose bit of `packed` is set. In the other inputs,
+// a row is one repeated element. The walk is over packs. One thread per pack.
 #ifdef KERNEL_rows
 extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
     begin();
@@ -115,8 +116,8 @@ extern "C" __global__ void wide(O* y, PARAMETERS WideWalk walk) {
 }
 #endif
 
-// One input, with neighbors in memory along another dimension than y has: a transposed matrix, or many of them. A block of
-// 32 × 8 threads reads a tile of 32 × 32 along the rows of x, and writes it along those of y.
+// One input that is contiguous along another dimension than y: a transposed matrix, or many of them. A block of 32 ×
+// 8 threads reads a tile of 32 × 32 along the rows of x, and writes it along those of y.
 #ifdef KERNEL_tiles
 #define SIDE 32
 

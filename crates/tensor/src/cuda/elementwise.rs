@@ -1,7 +1,8 @@
-//! Formulas of elements as kernels; `elementwise.cu` has the loops.
+//! Elementwise formulas as kernels; `elementwise.cu` has the loops.
 //!
-//! Dimensions are merged first. What is contiguous and aligned goes in packs of 16 bytes, also row by row beside inputs
-//! that are repeated along rows; transposed planes go in tiles; what is left, element by element.
+//! Dimensions are merged first. Contiguous, aligned tensors are computed in packs of 16 bytes, also row by row if
+//! other inputs are repeated along rows. Transposed planes are computed in tiles, and everything else element by
+//! element.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, KernelSource, Launch};
@@ -14,23 +15,24 @@ use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, Slice};
 
-/// An expression in CUDA C++ and the names of what it is computed from; see `header.cu` for its words.
+/// An expression in CUDA C++, and the names of its inputs and constants. `header.cu` has the functions that it may
+/// use.
 ///
 /// A `static` beside the operation: its address is its identity.
 pub(crate) struct Formula {
-    /// What errors and profiles call it.
+    /// The name in errors and profiles.
     pub(crate) name: &'static str,
     /// The inputs, each a value of the computing type. In a change in place the first is the element that is changed.
     pub(crate) inputs: &'static [&'static str],
     /// Constants of the type that results are computed in, given at each launch; see [`constant`].
     pub(crate) constants: &'static [&'static str],
-    /// The new element, converted to the output's type.
+    /// The expression of the new element, which is converted to the output's type.
     pub(crate) text: &'static str,
     /// Whether the output is changed in place.
     pub(crate) changes: bool,
 }
 
-/// Copies elements, whatever they are.
+/// Copies elements of any type.
 pub(crate) static COPY: Formula = Formula { name: "copy", inputs: &["x"], constants: &[], text: "x", changes: false };
 
 const LOOPS: &str = include_str!("elementwise.cu");
@@ -59,8 +61,9 @@ impl Formula {
         arguments.extend(inputs.iter().map(CudaView::argument));
         arguments.extend(values(constants));
         arguments.extend(steps.arguments().into_iter().flatten().map(Argument::Value));
-        // SAFETY: the kernels of `elementwise.cu` take these, in this order; they touch only positions that the walk,
-        // or the length, leads to, which are those of the views, and in packs only what is aligned (`Steps::new`).
+        // SAFETY: the kernels of `elementwise.cu` take these arguments, in this order; they access only positions
+        // that the walk, or the length, leads to, which are those of the views, and use packs only where these are
+        // aligned (`Steps::new`).
         unsafe { function.launch(&device.stream(), steps.launch(), &arguments) }
             .map_err(|source| Error::cuda(op, source))
     }
@@ -90,7 +93,7 @@ impl Formula {
     }
 }
 
-/// A constant as formulas take it: the bytes of the number in what elements of `dtype` compute in.
+/// A constant as kernels take it: the bits of the number in the computing type of `dtype`.
 pub(crate) fn constant(dtype: DType, value: Scalar) -> u64 {
     match (dtype.computing(), value) {
         (DType::F32, value) => u64::from(f32::from_scalar(value).to_bits()),
@@ -105,11 +108,11 @@ enum Steps {
     Contiguous { len: u64, pack: usize },
     /// Packs of the output, and of the inputs whose bit of `packed` is set.
     Rows { packs: Walk, packed: u32 },
-    /// Elements.
+    /// Single elements, at any strides.
     Strided(Walk),
     /// Planes that are transposed.
     Tiles { outer: Walk, plane: Plane },
-    /// Elements that 32 bits do not count.
+    /// Single elements that 32 bits cannot count.
     Wide(WideWalk),
 }
 
@@ -132,11 +135,11 @@ const STRIDED: &str = "strided";
 const TILES: &str = "tiles";
 const WIDE: &str = "wide";
 
-/// Packs of a thread of `contiguous` and elements of one of `strided`: the same names in `elementwise.cu`.
+/// Packs per thread of `contiguous`, and elements per thread of `strided`. `elementwise.cu` has the same names.
 const PACKS: usize = 2;
 const EACH: usize = 4;
 
-/// Threads of a block of `contiguous`: with two packs each, long formulas run at a copy's rate.
+/// Threads of a block of `contiguous`: with two packs each, long formulas run at the rate of a copy.
 const CONTIGUOUS_THREADS: u32 = 128;
 
 /// The side of a tile, and the least number of rows and columns for which tiles are faster.
@@ -157,7 +160,7 @@ impl Steps {
         let are_contiguous = out.is_contiguous() && inputs.iter().all(CudaView::is_contiguous);
         if are_contiguous && (0..=n).all(is_aligned) {
             let len = Some(out.shape().elements()).filter(|&len| len > 0);
-            return len.map(|len| Steps::Contiguous { len: len as u64, pack }); // most calls, without a look at dimensions
+            return len.map(|len| Steps::Contiguous { len: len as u64, pack }); // most calls, without merging dimensions
         }
         let mut strides: [&[usize]; MAX_OPERANDS] = [&[]; MAX_OPERANDS];
         strides[..=own].set_to(out.strides());
@@ -184,13 +187,13 @@ impl Steps {
         Some(dims.walk().map_or_else(|| Steps::Wide(dims.wide_walk()), Steps::Strided))
     }
 
-    /// Where neighbors of the one input are along another dimension than those of the output.
+    /// Tiles, if the only input is contiguous along another dimension than the output.
     fn in_tiles(dims: &Dims) -> Option<Steps> {
         let (columns, [y_step, x_stride, ..]) = dims.inner();
         let at = dims.strides().iter().skip(1).position(|[_, x_step, ..]| *x_step == 1)? + 1;
         let (rows, y_stride) = (dims.sizes()[at], dims.strides()[at][0]);
         if y_step != 1 || x_stride <= 1 || columns < LEAST_SIDE || rows < LEAST_SIDE || dims.walk().is_none() {
-            return None; // everything is below 2^31 where there is a walk
+            return None; // with a walk, everything is below 2^31
         }
         let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].mapped(|size| size as u32);
         let [column_tiles, row_tiles] = [columns, rows].mapped(|size| size.div_ceil(SIDE as u32));
@@ -225,7 +228,7 @@ impl Steps {
         Launch::covering(threads, THREADS)
     }
 
-    /// What the kernel takes behind tensors and constants.
+    /// The arguments of the kernel after tensors and constants.
     fn arguments(&self) -> [Option<&[u8]>; 2] {
         match self {
             Steps::Contiguous { len, .. } => [Some(bytemuck::bytes_of(len)), None],

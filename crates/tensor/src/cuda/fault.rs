@@ -1,8 +1,8 @@
 //! Indices out of range, which only the device sees: noted there, and found when the host next reads from it.
 //!
-//! Checking before a kernel runs would mean waiting for the device. So kernels that use indices check them, read nothing
-//! and write nothing where one is wrong (`fault.cu`), and leave a note. The host looks at it where it waits for the device
-//! anyway, where elements come down to be read and in `synchronize`, if there was a call with indices since.
+//! Checking before a kernel runs would mean waiting for the device. So kernels check the indices that they use. If
+//! one is out of range, they read and write nothing for it (`fault.cu`), and leave a note. The host reads the note
+//! when it waits for the device anyway: when elements are read, and in `synchronize`, if a call had indices since.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::shape::Shape;
 /// `Fault` of `fault.cu`: two numbers of 64 bits.
 const NOTE_BYTES: usize = 16;
 
-/// What a call's indices are indices of.
+/// The dimension of a tensor that a call indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Indexed {
     pub(crate) op: &'static str,
@@ -25,7 +25,7 @@ pub(crate) struct Indexed {
     pub(crate) shape: Shape,
 }
 
-/// The note, and what it can be about.
+/// The note, and the calls that it can be about.
 #[derive(Default)]
 pub(super) struct Faults {
     state: Mutex<State>,
@@ -35,16 +35,17 @@ pub(super) struct Faults {
 struct State {
     /// On the device, once a call had indices.
     note: Option<DeviceBuffer<u8>>,
-    /// All calls so far that differ; the note counts them from 1.
+    /// All different calls so far. The note counts them from 1.
     sites: Vec<Indexed>,
     /// Whether a call had indices since the host looked at the note.
     is_due: bool,
-    /// Whether a captured step has a call with indices: its launches are not counted here.
+    /// Whether a captured step has a call with indices: its launches do not set `is_due`.
     is_captured: bool,
 }
 
 impl CudaDevice {
-    /// Calls `launch` with the two arguments for a kernel that checks indices: where to note one out of range, and as what.
+    /// Calls `launch` with two arguments for a kernel that checks indices: where to note a fault, and the number of
+    /// the call.
     pub(crate) fn with_fault(
         &self,
         indexed: Indexed,
@@ -73,7 +74,8 @@ impl CudaDevice {
         Ok(note)
     }
 
-    /// The error of a call that had an index out of range, once; waits for the device if a call may have had one.
+    /// Returns the error of a call that had an index out of range, once. Waits for the device if a call may have had
+    /// one.
     pub(crate) fn check_faults(&self) -> Result<()> {
         let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { note: Some(note), sites, is_due, is_captured } = &mut *state else { return Ok(()) };

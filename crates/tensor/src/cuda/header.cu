@@ -1,4 +1,4 @@
-// What every kernel is compiled with: element types, what they compute in, conversions, packs, strided positions.
+// The header of every kernel: element types, computing types, conversions, packs, strided positions.
 //
 // Before this text the host writes `#define T f32` and `#define O f32`: the element types of the inputs and of the
 // output. `R`, the type that inputs compute in, is the same as on the CPU: `f32` for the half types, else `T` itself.
@@ -20,9 +20,9 @@ struct bf16 { unsigned short bits; };
 #define INLINE static __device__ __forceinline__
 #define INFINITY __int_as_float(0x7f800000)
 
-// The first thing that a kernel does: it lets the next kernel of the stream take its place beside this one, and waits until
-// the one before has ended. A kernel that does so is started early (`Function::that_waits`). In a large grid the first of
-// these would halve the rate at which blocks start.
+// A kernel calls this first. It lets the next kernel of the stream start beside this one, and waits until the one
+// before has ended. A kernel that does so is launched early (`Function::that_waits`). In a large grid,
+// launch_dependents would halve the rate at which blocks start.
 INLINE void begin() {
 #if __CUDA_ARCH__ >= 900
     if (gridDim.x * gridDim.y * gridDim.z <= 1024) asm volatile("griddepcontrol.launch_dependents;");
@@ -44,7 +44,7 @@ INLINE f32 real(bf16 x) { return __uint_as_float(u32(x.bits) << 16); }
 
 // ---- conversions: those of Rust's `as`, to the nearest even, floats to integers by truncation, saturating ----------
 
-// To f32 so that rounding again, to fewer digits, gives what rounding once would have given.
+// Converts to f32 such that rounding again, to fewer digits, gives what rounding once would have given.
 INLINE f32 round_to_odd(f64 x) {
     f32 y = __double2float_rz(x);
     return f64(y) != x && x == x ? __uint_as_float(__float_as_uint(y) | 1) : y;
@@ -56,7 +56,7 @@ INLINE bf16 to_bf16(f32 x) {
     y.bits = x == x ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : bits >> 16 | 0x40;
     return y;
 }
-INLINE i64 truncated(f64 x) { // cvt itself does not say what becomes of NaN
+INLINE i64 truncated(f64 x) { // cvt does not define the result for NaN
     return x != x ? 0 : x >= 9223372036854775808.0 ? 9223372036854775807ll
          : x <= -9223372036854775808.0 ? -9223372036854775807ll - 1 : i64(x);
 }
@@ -114,7 +114,7 @@ INLINE void from_bits(u64 bits, u8& x) { x = u8(bits); }
 INLINE void from_bits(u64 bits, bool& x) { x = bits != 0; }
 INLINE R constant(u64 bits) { R x; from_bits(bits, x); return x; }
 
-// The same for what results are computed in.
+// A constant in the type that results are computed in.
 typedef Computing<O>::In Q;
 INLINE Q result_constant(u64 bits) { Q x; from_bits(bits, x); return x; }
 
@@ -140,7 +140,8 @@ template <typename Type> INLINE Type magnitude(Type x) { return x < Type(0) ? ne
 INLINE f32 magnitude(f32 x) { return fabsf(x); }
 INLINE f64 magnitude(f64 x) { return fabs(x); }
 
-// Remainders with the sign of the dividend and of the divisor, and the quotient rounded down; 0 of an integer and 0.
+// Remainders with the sign of the dividend and of the divisor, and the quotient rounded down. They are 0 for an
+// integer divided by 0.
 template <typename Type> INLINE Type fmod_of(Type a, Type b) { return b == Type(0) || negated(b) == Type(1) ? Type(0) : a % b; }
 INLINE f32 fmod_of(f32 a, f32 b) { return fmodf(a, b); }
 INLINE f64 fmod_of(f64 a, f64 b) { return fmod(a, b); }
@@ -150,7 +151,7 @@ template <typename Type> INLINE Type remainder_of(Type a, Type b) {
 }
 template <typename Type> INLINE Type floor_div(Type a, Type b) {
     if (b == Type(0)) return Type(0);
-    if (negated(b) == Type(1)) return negated(a); // also of the least, which has no counterpart
+    if (negated(b) == Type(1)) return negated(a); // wraps for the least number, which has no counterpart
     Type rest = a % b;
     return a / b - (rest != Type(0) && (rest < Type(0)) != (b < Type(0)) ? Type(1) : Type(0));
 }
@@ -166,7 +167,7 @@ INLINE f64 floor_div(f64 a, f64 b) { return floor_div_real(a, b); }
 
 template <typename Type> INLINE Type sigmoid(Type x) { return Type(1) / (Type(1) + exp(-x)); }
 
-// eˣ of an f32, precise enough for a result of the type Stored: for halves with the device's own instruction, whose error
+// eˣ of an f32, precise enough for a result of the type Stored. Halves use the device's own instruction, whose error
 // is a hundredth of their last place.
 template <typename Stored, typename Type> INLINE Type exp_for(Type x) {
     if constexpr (sizeof(Stored) == 2 && sizeof(Type) == 4) {
@@ -178,7 +179,7 @@ template <typename Stored, typename Type> INLINE Type exp_for(Type x) {
     }
 }
 
-// tanh; where the result becomes a half, by the device's own instructions, to 22 bits behind the point.
+// tanh. If the result becomes a half, it uses the device's own instructions, which give 22 bits of the fraction.
 template <typename Type> INLINE Type rough_tanh(Type x) {
     if constexpr (sizeof(O) == 2 && sizeof(Type) == 4) {
         return Type(1) - Type(__fdividef(f32(2), exp_for<O>(f32(2) * f32(x)) + f32(1)));
@@ -187,8 +188,9 @@ template <typename Type> INLINE Type rough_tanh(Type x) {
     }
 }
 
-// The distribution function of the normal distribution, and `bell`, e^(−x²/2). In f32 it is `bell` times a polynomial of
-// 1 / (1 + 0.35 · |x|), fitted by least squares to 3e-8; what the square is rounded by is made up for. From 15 on both are 0.
+// The distribution function of the normal distribution, and `bell`, e^(−x²/2). In f32 it is `bell` times a polynomial
+// of 1 / (1 + 0.35 · |x|), fitted by least squares to 3e-8. The rounding error of the square is corrected. `bell` is
+// 0 from |x| = 15 on.
 INLINE f64 normal(f64 x, f64& bell) {
     bell = exp(x * x * -0.5);
     return 0.5 * erfc(x * -0.7071067811865475244);
@@ -254,7 +256,7 @@ template <typename Type, int V> struct __align__(sizeof(Type) * V) Pack { Type a
 
 // ---- positions in strided tensors ----------------------------------------------------------------------------------
 
-// Most dimensions, and most tensors that are walked together: the output and three inputs.
+// The most dimensions, and the most tensors with which a walk deals: the output and three inputs.
 #define MAX_RANK 8
 #define MAX_OPERANDS 4
 
@@ -269,7 +271,7 @@ struct Walk {
     u32 stride[MAX_RANK][MAX_OPERANDS];
 };
 
-// The same for tensors of 2^31 elements and more.
+// A walk for tensors of 2^31 elements and more.
 struct WideWalk {
     u64 n;
     u64 rank;

@@ -1,7 +1,7 @@
 //! NVIDIA's libraries for large products and convolutions, and when they are used.
 //!
-//! Each is loaded when something large is computed for the first time. Without one, this crate's own kernels compute
-//! everything; [`CudaDevice::libraries`] says what is missing. [`with_kernels`] chooses otherwise.
+//! A library is loaded when something large is computed for the first time. Without it, this crate's own kernels
+//! compute everything; [`CudaDevice::libraries`] says what is missing. [`with_kernels`] changes the choice.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,18 +19,18 @@ use crate::thread_value::with_value;
 /// Whose kernels compute matrix products and convolutions on GPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kernels {
-    /// A library's where sizes say that it is faster and where it is there, else this crate's.
+    /// A library's kernels if they are faster for the sizes and the library is installed, else this crate's.
     #[default]
     Fastest,
-    /// The same, and of a library's algorithms for a convolution or an attention the fastest, measured when it is first
-    /// computed and kept on disk: PyTorch's `cudnn.benchmark`. Elsewhere, and in a step that is captured before it was measured, another
-    /// algorithm may be chosen, whose results differ by rounding.
+    /// As `Fastest`, but with the fastest of a library's algorithms for a convolution or an attention, which is
+    /// measured at first use and stored on disk: PyTorch's `cudnn.benchmark`. On another machine, and in a step that
+    /// is captured before the measurement, another algorithm may be chosen, whose results differ by rounding.
     Measured,
-    /// This crate's, always.
+    /// Always this crate's kernels.
     Own,
-    /// A library's, always: where that is missing or refuses, it is an error. Integers, `f64` convolutions and batches that no
-    /// one distance leads to are this crate's all the same.
-    /// Recurrent layers are computed step by step, each a product.
+    /// Always a library's kernels: it is an error if the library is missing or refuses. Integers, `f64` convolutions,
+    /// and batches whose matrices are not evenly spaced are computed by this crate all the same. Recurrent layers are
+    /// computed step by step, with a product for each step.
     Library,
 }
 
@@ -38,11 +38,12 @@ thread_local! {
     static CHOSEN: Cell<Option<Kernels>> = const { Cell::new(None) };
 }
 
-/// Runs `f`; in this thread, until it returns, matrix products and convolutions on GPUs are computed by such kernels.
+/// Runs `f`. Until it returns, matrix products and convolutions on GPUs are computed by these kernels in this thread.
 ///
-/// Results of the two differ by rounding. Outside of any such call it is what `PAGELOCK_KERNELS` said when it was first
-/// asked (`fastest`, `measured`, `own` or `library`), or [`Kernels::Fastest`]. If it says anything else, whatever makes a tensor
-/// on a GPU fails with [`Error::Variable`].
+/// Results of libraries and of this crate's kernels differ by rounding. Outside of such a call, the environment
+/// variable `PAGELOCK_KERNELS` decides (`fastest`, `measured`, `own` or `library`), as it was at its first use; by
+/// default, kernels are [`Kernels::Fastest`]. With any other value, every call that makes a tensor on a GPU fails
+/// with [`Error::Variable`].
 ///
 /// ```
 /// use pagelock_tensor::{Kernels, kernels, with_kernels};
@@ -63,7 +64,7 @@ pub(crate) fn choice() -> Choice {
     if kernels() == Kernels::Measured { Choice::Measured } else { Choice::First }
 }
 
-/// Refuses to begin with a variable that names no kernels, unless the program chose some.
+/// An error if the environment variable does not name kernels, unless the program chose some.
 #[inline]
 pub(crate) fn check() -> Result<()> {
     if CHOSEN.get().is_some() { Ok(()) } else { of_environment().map(drop) }
@@ -94,7 +95,7 @@ fn said_by(text: &str) -> Result<Kernels> {
     }
 }
 
-/// The libraries that a device has, and what is missing. Prints both.
+/// The libraries that a device has, and those that are missing. Prints both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Libraries {
@@ -114,7 +115,7 @@ impl fmt::Display for Libraries {
     }
 }
 
-/// The libraries, as far as they were asked for.
+/// The libraries that were needed so far, or why they are missing.
 #[derive(Default)]
 pub(super) struct Loaded {
     blas: OnceLock<Result<Blas, LibraryAbsence>>,
@@ -122,7 +123,7 @@ pub(super) struct Loaded {
 }
 
 impl CudaDevice {
-    /// Which libraries for large products and convolutions there are; loads them.
+    /// Which libraries for large products and convolutions exist. Loads them.
     ///
     /// ```
     /// # use pagelock_tensor::Device;
@@ -143,17 +144,17 @@ impl CudaDevice {
         self.loaded().dnn.get_or_init(|| Dnn::new(self.cuda()).map_err(|error| absence("cuDNN", error))).as_ref()
     }
 
-    /// cuBLASLt, if it is to compute something of these sizes.
+    /// cuBLASLt, if it should compute this work.
     pub(crate) fn blas_for(&self, work: &Work<'_>) -> Result<Option<&Blas>> {
         work.choose(|| self.blas())
     }
 
-    /// cuDNN, if it is to compute something of these sizes.
+    /// cuDNN, if it should compute this work.
     pub(crate) fn dnn_for(&self, work: &Work<'_>) -> Result<Option<&Dnn>> {
         work.choose(|| self.dnn())
     }
 
-    /// cuDNN, if it is there.
+    /// cuDNN, or an error if it is missing.
     pub(crate) fn dnn_anyway(&self, work: &Work<'_>) -> Result<&Dnn> {
         self.dnn().map_err(|missing| work.error(missing.clone().into()))
     }
@@ -167,7 +168,7 @@ fn absence(library: &'static str, error: cuda::Error) -> LibraryAbsence {
     }
 }
 
-/// What a library could compute.
+/// Work that a library could compute.
 pub(crate) struct Work<'a> {
     pub(crate) op: &'static str,
     /// Whether it is so large that the library is faster.
@@ -181,7 +182,7 @@ impl Work<'_> {
         match kernels() {
             Kernels::Own => Ok(None),
             Kernels::Fastest | Kernels::Measured if !self.is_large => Ok(None),
-            // Who names a folder means it.
+            // If a variable names a folder that does not have the library, it is an error.
             Kernels::Fastest | Kernels::Measured => match library() {
                 Err(LibraryAbsence::NotInFolder { variable, folder, .. }) => Err(Error::Variable {
                     variable,
@@ -194,7 +195,7 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the library has queued the work; if it refused, and this crate's kernels may do it, not.
+    /// Whether the library has queued the work. False if it refused and this crate's kernels may compute it.
     pub(crate) fn is_done(&self, queued: Result<(), cuda::Error>) -> Result<bool> {
         match queued {
             Ok(()) => Ok(true),
@@ -207,7 +208,7 @@ impl Work<'_> {
         }
     }
 
-    /// What the library says, with the operation and its sizes.
+    /// The library's error, with the operation and its sizes.
     pub(crate) fn error(&self, source: cuda::Error) -> Error {
         Error::Library { op: self.op, sizes: (self.sizes)(), source }
     }

@@ -1,18 +1,18 @@
-//! The CUDA side of operations: kernels from text, launched over strided views, on the stream of a device.
+//! The CUDA side of operations: kernels compiled from source, launched over strided views, on the stream of a device.
 //!
-//! An operation's `cuda` decides *what* is computed: a formula in CUDA C++ beside the one in Rust, or kernels of its own
-//! in a `.cu` file. What is here decides *how*:
+//! An operation's `cuda` decides *what* is computed: a formula in CUDA C++ beside the one in Rust, or kernels of its
+//! own in a `.cu` file. This module decides *how*:
 //! - `device.rs`: [`CudaDevice`], a device with the stream on which operations run and the kernels compiled so far;
 //! - `view.rs`: [`CudaView`] and [`CudaOut`], what a kernel reads and writes;
-//! - `code.rs`: from text to kernels, when they are first used; `header.cu`: what every text may use;
+//! - `code.rs`: compiles sources to kernels at their first use; `header.cu`: what every source may use;
 //! - `walk.rs`, `count.rs`: shapes, strides and sizes as kernels take them;
-//! - `libraries.rs`: NVIDIA's libraries, which compute what is large;
+//! - `libraries.rs`: NVIDIA's libraries, which compute large products and convolutions;
 //! - `fault.rs`, `fault.cu`: indices out of range, which only the device sees;
-//! - `sums.cu`: sums over the threads of a warp or a block; `packs.cu`: neighbors read and written at once;
+//! - `sums.cu`: sums over the threads of a warp or a block; `packs.cu`: reads and writes several neighbors at once;
 //! - `rows.rs`, `rows.cu`: kernels that work on rows, which they keep in registers;
-//! - `elementwise.rs`, `elementwise.cu`: formulas of elements; `reduce.rs`, `reduce.cu`: reductions over any axes.
+//! - `elementwise.rs`, `elementwise.cu`: elementwise formulas; `reduce.rs`, `reduce.cu`: reductions over any axes.
 //!
-//! Element types are values here ([`DType`](crate::DType)), so that nothing is compiled by Rust once for each.
+//! Element types are values here ([`DType`](crate::DType)), so that no Rust code is compiled once per type.
 //!
 //! Promises, as on the CPU: no allocation in the steady state, no float atomics, and the same bits in every run.
 

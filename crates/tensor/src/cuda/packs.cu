@@ -14,7 +14,7 @@ template <typename Type> INLINE void write_pack(Type* y, const R (&from)[V]) {
 }
 
 #if __CUDA_ARCH__ >= 800
-// Two at once: rounded as `to_bf16` does, but NaN is always the same one.
+// Converts two numbers at once: rounds as `to_bf16` does, but every NaN becomes the same NaN.
 INLINE void write_pack(bf16* y, const f32 (&from)[V]) {
     Pack<bf16, V> pack;
     #pragma unroll

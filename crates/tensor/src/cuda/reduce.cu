@@ -3,16 +3,17 @@
 // `reduce.rs` writes in front of this: A, the accumulator; identity(), add(A&, R x, u64 i), combine(A, A) and finish(A, …);
 // CONSTANTS, a `u64` parameter for each constant of `finish`, ARGUMENTS, their names, and FINISH(total), which uses them.
 //
-// A block of 256 threads is `lanes` threads for each of 256 / lanes kept positions; where neighbors in memory are kept
-// positions (`in_columns`), neighboring threads are too. Each thread takes every `lanes`-th position of its segment of
-// the reduced ones; then halves are combined with halves. Grid: blocks of kept positions × segments. With several
-// segments, partial results go to `partial`, and `finish_segments` combines them. Sizes alone decide who combines what.
+// A block of 256 threads has `lanes` threads for each of 256 / lanes kept positions. If neighbors in memory are
+// different kept positions (`in_columns`), so are neighboring threads. Each thread takes every `lanes`-th reduced
+// position of its segment; then halves of the threads are combined. Grid: blocks of kept positions × segments. With
+// several segments, partial results go to `partial`, and `finish_segments` combines them. The order depends on sizes
+// alone.
 
 #define THREADS 256
 // Elements of a pack: 16 bytes, unless accumulators would not fit into shared memory.
 #define V int(16 / sizeof(T) < 128 / sizeof(A) ? 16 / sizeof(T) : 128 / sizeof(A))
 
-// Adds packs of one result to EACH accumulators, unless the reduction has a way of its own.
+// Adds a pack of one result to EACH accumulators, unless the reduction defines its own function for this.
 #ifndef EACH
 #define EACH V
 INLINE void add_pack(A (&each)[EACH], const Pack<T, V>& pack, u64 i) {
@@ -35,7 +36,7 @@ INLINE Place place(u32 lanes, bool in_columns) {
     return here;
 }
 
-// Combines what the threads of one kept position have; the one in lane 0 gets the result.
+// Combines the accumulators of the threads of one kept position. The thread in lane 0 gets the result.
 template <int COUNT> INLINE void combine_lanes(A (&total)[COUNT], Place here, u32 lanes) {
     __shared__ A shared[COUNT][THREADS];
     for (int v = 0; v < COUNT; v++) shared[v][threadIdx.x] = total[v];
@@ -48,7 +49,7 @@ template <int COUNT> INLINE void combine_lanes(A (&total)[COUNT], Place here, u3
     for (int v = 0; v < COUNT; v++) total[v] = shared[v][threadIdx.x];
 }
 
-// The part of `n` positions that this block's segment has.
+// The first of `n` positions that a segment has.
 INLINE u64 segment_start(u64 n, u32 segment) { return n / gridDim.y * segment + min(u64(segment), n % gridDim.y); }
 
 INLINE void store(CONSTANTS O* y, A* partial, u64 k, A total) {

@@ -1,7 +1,8 @@
-//! Reductions over any axes as kernels; `reduce.cu` has the loops, and says who combines what.
+//! Reductions over any axes as kernels; `reduce.cu` has the loops, and describes in which order they combine.
 //!
-//! What is contiguous and aligned is read in packs of up to 16 bytes, along rows or across columns. Few results of many
-//! elements are computed in segments, in two launches. All is chosen by sizes and strides, so results repeat bit for bit.
+//! Contiguous, aligned tensors are read in packs of up to 16 bytes, along rows or across columns. Few results of many
+//! elements are computed in segments, in two launches. All is chosen by sizes, strides and alignment, never by the
+//! device, so results repeat bit for bit.
 
 use std::sync::Arc;
 
@@ -16,16 +17,17 @@ use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::shape::AxisSet;
 
-/// A reduction in CUDA C++; see `header.cu` for its words. A `static` beside the operation: its address is its identity.
+/// A reduction in CUDA C++; `header.cu` has the functions that it may use. A `static` beside the operation: its
+/// address is its identity.
 pub(crate) struct CudaReduction {
-    /// What errors and profiles call it.
+    /// The name in errors and profiles.
     pub(crate) name: &'static str,
     pub(crate) accumulator: Accumulator,
-    /// What combined with anything leaves it as it is.
+    /// The neutral element of `combine`.
     pub(crate) identity: &'static str,
-    /// An accumulator for `R x`, element number `u64 i` of those that make one result; moments and powers have their own.
+    /// The accumulator of `R x`, which is element number `u64 i` of a result. Moments and powers have their own.
     pub(crate) lift: &'static str,
-    /// One for two, `A a` and `A b`; in any order it must give the same but for rounding.
+    /// The combination of two accumulators, `A a` and `A b`. Their order may change nothing except rounding.
     pub(crate) combine: &'static str,
     /// The result for `A total`.
     pub(crate) finish: &'static str,
@@ -40,10 +42,10 @@ pub(crate) enum Accumulator {
     Computing,
     /// `struct A { R value; i64 index; }`
     Indexed,
-    /// How many numbers, their mean, and the sum of their squared distances from it, in `f64`; `settled(A)` has them, and
-    /// `together(A, A)` combines.
+    /// The count of some numbers, their mean, and the sum of their squared distances from it, in `f64`. `settled(A)`
+    /// computes these from an accumulator, and `together(A, A)` combines two.
     Moments,
-    /// The largest number, and the sum of e to the power of all, each less the largest; `together(A, A)` combines.
+    /// The largest number, and the sum of e^(x − largest) over all x. `together(A, A)` combines two.
     Powers,
 }
 
@@ -55,12 +57,12 @@ const COLUMNS: &str = "columns";
 const FINISH: &str = "finish_segments";
 
 const LOOPS: &str = include_str!("reduce.cu");
-/// Chan, Golub, LeVeque 1979. A pack has a power of two of them.
+/// Chan, Golub, LeVeque 1979. The number of elements in a pack is a power of two.
 ///
-/// Numbers are added and combined without a division: `mean` is one of the numbers, `squares` and `distance` are sums over distances
-/// from it, which [`settled`] moves to the mean at last. As it is one of the numbers, n times the variance is no less than the square of its
-/// own distance from the mean, and what is subtracted takes at most log2(n) bits of 53. `f64` itself, whose squares might overflow,
-/// is added one by one.
+/// Numbers are added and combined without a division: `mean` is one of the numbers, `squares` and `distance` are sums
+/// over distances from it, and `settled` moves these to the mean at the end. Since `mean` is one of the numbers, its
+/// squared distance from the true mean is at most n times the variance, so the subtraction costs at most log2(n) bits
+/// of 53. `f64` numbers, whose squares might overflow, are added one by one.
 const MOMENTS: &str = "
 struct __align__(32) A { f64 n, mean, squares, distance; };
 INLINE A settled(A a) {
@@ -102,8 +104,8 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
     }
 }
 ";
-/// The sum stays below the number of powers, whatever they are of. Infinite numbers are not taken away: the power of one is infinite,
-/// that of the other 0.
+/// The sum is at most the number of powers. An infinite largest number is not subtracted: its power is infinite, or 0
+/// for −∞.
 const POWERS: &str = "
 struct __align__(2 * sizeof(R)) A { R most, sum; };
 INLINE R taken_away(R most) { return magnitude(most) == R(INFINITY) ? R(0) : most; }
@@ -133,9 +135,9 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
 const THREADS: usize = 256;
 /// Blocks that keep any GPU of today busy. A constant: results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
-/// Threads that keep any GPU of today busy: of many rows, each has no more threads than that takes.
+/// Threads that keep any GPU of today busy. If there are many rows, a row has no more threads than this takes.
 const ENOUGH_THREADS: usize = 1 << 18;
-/// Positions that a thread takes at least where there are several segments.
+/// The fewest positions of a thread if there are several segments.
 const LEAST_POSITIONS: usize = 8;
 
 impl CudaReduction {
@@ -170,8 +172,9 @@ impl CudaReduction {
             .collect();
         let blocks = plan.kept.len().div_ceil(THREADS / plan.lanes);
         let launch = Launch { grid: [blocks as u32, plan.segments as u32, 1], ..Launch::covering(1, THREADS as u32) };
-        // SAFETY: the kernels of `reduce.cu` take these, in this order; they read only where the walks lead, which is
-        // inside the view, and write to one place for each result, or result and segment, in buffers of such lengths.
+        // SAFETY: the kernels of `reduce.cu` take these arguments, in this order; they read only where the walks
+        // lead, which is inside the view, and write one element for each result, or for each result and segment, to
+        // buffers of these lengths.
         unsafe { self.kernel(device, op, types, plan.kernel)?.launch(&device.stream(), launch, &arguments) }
             .map_err(failed)?;
         drop(arguments); // they borrow the output

@@ -1,14 +1,15 @@
-// Rows of contiguous [rows, n]. A row has LANES threads (a power of two: part of a warp, or whole ones), a block has
-// blockDim.y rows. A thread takes packs of V elements, each LANES packs behind the one before: PACKS of them, which it
-// keeps in registers, so that memory is read once; or, where PACKS is 0, however many there are, read anew each time.
+// Rows of contiguous [rows, n]. A row has LANES threads (a power of two: part of a warp, or whole warps), a block has
+// blockDim.y rows. A thread takes packs of V elements, LANES packs apart. It keeps PACKS of them in registers, so
+// that memory is read once. If PACKS is 0, it takes any number of packs, and reads them again each time.
 //
-// `rows.rs` writes LANES, PACKS and V in front of this and of `packs.cu`; V divides n, and all rows begin where packs may.
+// `rows.rs` defines LANES, PACKS and V in front of this and of `packs.cu`. V divides n, and all rows are aligned to
+// packs.
 
 #define MAX_WARPS 32
 #define KEPT (PACKS > 0 ? PACKS : 1)
 
-// Combines what all threads of a row have; all of them get the result. Calls of a kernel differ in SLOT, so that none
-// writes what another has not read yet.
+// Combines the values of all threads of a row; all of them get the result. The calls in a kernel differ in SLOT, so
+// that each has shared memory of its own, and none overwrites what another has not read yet.
 template <int SLOT, typename Combine> INLINE R of_row(R x, Combine combine) {
     constexpr u32 warps = LANES > WARP ? LANES / WARP : 1;
     #pragma unroll
@@ -25,7 +26,7 @@ template <int SLOT, typename Combine> INLINE R of_row(R x, Combine combine) {
 }
 template <int SLOT> INLINE R sum_of_row(R x) { return of_row<SLOT>(x, [](R a, R b) { return a + b; }); }
 
-// Two sums at once, which wait once for the other threads.
+// Two sums at once, with a single synchronization.
 template <int SLOT> INLINE void sums_of_row(R (&x)[2]) {
     constexpr u32 warps = LANES > WARP ? LANES / WARP : 1;
     #pragma unroll
@@ -44,7 +45,7 @@ template <int SLOT> INLINE void sums_of_row(R (&x)[2]) {
     }
 }
 
-// The row of this thread, or the last one again behind it.
+// The row of this thread, or the last row if there are no more.
 INLINE u64 row_number(u64 rows) { return min(u64(blockIdx.x) * blockDim.y + threadIdx.y, rows - 1); }
 
 // Calls visit(p, i) for each pack of this thread: number p of those that it keeps, elements i to i + V of the row.
@@ -57,7 +58,7 @@ template <typename Visit> INLINE void each_pack(u32 n, Visit visit) {
         for (; i < n; i += LANES * V) visit(0, i);
 }
 
-// What a thread has of a row.
+// The packs of a row that a thread has.
 template <typename Type> struct Row {
     const Type* x;
     R kept[KEPT][V];
@@ -65,7 +66,7 @@ template <typename Type> struct Row {
     __device__ __forceinline__ Row(const Type* x, u32 n) : x(x) {
         if constexpr (PACKS > 0) each_pack(n, [&](int p, u32 i) { read_pack(x + i, kept[p]); });
     }
-    // The pack for which `each_pack` calls.
+    // The pack for which `each_pack` calls visit(p, i).
     __device__ __forceinline__ const R (&pack(int p, u32 i))[V] {
         if constexpr (PACKS == 0) read_pack(x + i, kept[0]);
         return kept[p];

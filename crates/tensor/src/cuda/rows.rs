@@ -1,4 +1,5 @@
-//! Kernels that work on rows: how many threads a row has, and what they keep of it; `rows.cu` is what they are made of.
+//! Kernels that work on rows: how many threads a row has, and what they keep in registers. `rows.cu` has their
+//! building blocks.
 
 use pagelock_cuda::Launch;
 
@@ -6,11 +7,11 @@ use super::{Constants, count};
 use crate::element::DType;
 use crate::error::Result;
 
-/// Threads of a block, if a row has not more.
+/// Threads of a block, unless a row has more.
 const BLOCK_THREADS: usize = 128;
 const MOST_LANES: usize = 1024;
 
-/// How a kernel goes over rows of some length.
+/// How a kernel divides rows of some length among threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowPlan {
     lanes: usize,
@@ -19,8 +20,8 @@ pub(crate) struct RowPlan {
 }
 
 impl RowPlan {
-    /// Rows of `n` elements, of which a kernel keeps `arrays` in the type that `dtype` computes in; `is_aligned` says
-    /// whether all tensors begin at a multiple of that number of bytes.
+    /// A plan for rows of `n` elements. A kernel keeps `arrays` of them in registers, in the computing type of
+    /// `dtype`. `is_aligned` says whether all tensors begin at a multiple of a number of bytes.
     pub(crate) fn new(n: usize, dtype: DType, arrays: usize, is_aligned: impl Fn(usize) -> bool) -> RowPlan {
         let fits = |&pack: &usize| n.is_multiple_of(pack) && is_aligned(pack * dtype.size());
         let pack = [16, 8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= 16).find(fits).unwrap_or(1);
@@ -34,7 +35,7 @@ impl RowPlan {
         }
     }
 
-    /// Whether threads have all of a row in registers.
+    /// Whether threads keep all of a row in registers.
     pub(crate) fn is_kept(&self) -> bool {
         self.packs > 0
     }
@@ -53,7 +54,7 @@ impl RowPlan {
         Constants::of(&[("LANES", self.lanes as i32), ("PACKS", self.packs as i32), ("V", self.pack as i32)])
     }
 
-    /// A launch of that number of blocks.
+    /// A launch of `blocks` blocks.
     pub(crate) fn launch(&self, op: &'static str, blocks: usize, shared_bytes: usize) -> Result<Launch> {
         Ok(Launch {
             grid: [count(op, blocks)? as u32, 1, 1],
@@ -63,7 +64,7 @@ impl RowPlan {
     }
 }
 
-/// Elements of an array that a thread keeps at most, so that enough threads are at work at once (measured on an H200).
+/// The most elements of an array that a thread keeps, so that enough threads run at once (measured on an H200).
 fn most_values(lanes: usize, dtype: DType, arrays: usize) -> usize {
     let values = match dtype.size() {
         2 if arrays == 1 => 32,

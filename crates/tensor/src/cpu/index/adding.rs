@@ -14,22 +14,24 @@ use crate::element::Num;
 use crate::inlined::{Slice, zip};
 use crate::parallel::Columns;
 
-/// Lines of halves that are added to side by side: in one line, each addition may have to wait for the one before to be rounded.
+/// Lines of halves that are added to side by side: within one line, an addition may have to wait until the sum before
+/// it is rounded.
 const TOGETHER: usize = 2;
 
 impl Scatter<'_> {
-    /// Whether each row of the destination is added to through one row of the index, whose elements follow one another.
+    /// Whether each row of the destination belongs to one row of the index, whose elements are contiguous.
     pub(super) fn visits_rows(&self) -> bool {
         let last = self.dim + 1 == self.dst_shape.len();
         let (shape, strides) = (self.index.shape, self.index.strides);
-        // `Sides` leaves out a dimension of one index: lines go along another one.
+        // `Sides` leaves out a dimension of size 1, so that lines run along another one.
         let has_lines = shape.get(self.dim).is_some_and(|&n| n > 1) && strides[self.dim] == 1;
         last && has_lines && self.dst_shape[..self.dim] == shape[..self.dim]
     }
 
-    /// Adds the values that belong to these rows of the destination, of which the first is that of row `first` of the index; `rounds`
-    /// says whether each sum is rounded to a half type. `begin(row, start)`, if given, sets the elements of each row, which lie from
-    /// `start` on, before anything is added to them; it may be given where [`visits_rows`](Self::visits_rows).
+    /// Adds `values` to rows of the destination, the first of which belongs to row `first` of the index. `rounds`
+    /// says whether each sum is rounded to a half type. `begin(row, start)`, if given, initializes a row, whose
+    /// elements begin at number `start`, before anything is added to it. It may be given only if
+    /// [`visits_rows`](Self::visits_rows).
     pub(super) fn add<D, C: Num>(
         &self,
         dst: &mut [D],
@@ -99,7 +101,7 @@ impl Scatter<'_> {
 }
 
 impl Scatter<'_> {
-    /// Adds all values to a destination of which the index names places along the first dimension.
+    /// Adds all values to the destination, if the index selects along the first dimension.
     pub(super) fn add_to_columns<D: Value, C: Num>(
         &self,
         dst: &mut [D],
@@ -162,9 +164,9 @@ fn add_sides<D, C: Num>(
     are_inside
 }
 
-/// Adds [`TOGETHER`] lines of values to as many lines of the destination, of `size` elements, which begin at these distances. Returns
-/// whether all indices were in range.
-#[inline(never)] // the loop over single lines is slower beside it
+/// Adds [`TOGETHER`] lines of values to as many lines of the destination. The lines have `size` elements and begin at
+/// these distances. Returns whether all indices were in range.
+#[inline(never)] // inlined, it slows down the loop over single lines
 fn add_lines<D, C: Num>(
     (dst, distance, size): (&mut [D], usize, usize),
     (index, index_distance): (&[i64], usize),

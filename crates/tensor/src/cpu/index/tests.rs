@@ -1,4 +1,4 @@
-//! Index arithmetic is the model.
+//! Tests against index arithmetic.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::super::math::half::f32_to_bf16;
 use super::super::testing::{Strided, shape, strided};
 use super::*;
 
-/// A tensor of rank 1 to 5, a dimension, and another shape that is at most as large but for that dimension.
+/// A tensor of rank 1 to 5, a dimension, and a tensor that is at most as large except along that dimension.
 fn indexed() -> impl Strategy<Value = (Strided, usize, Strided)> {
     let cases = (shape(), 0..5_usize, 1..40_usize, any::<u32>());
     let cases = cases.prop_filter("needs a dimension", |(shape, ..)| !shape.is_empty() && !shape.contains(&0));
@@ -191,7 +191,7 @@ fn halves_are_added_to_few_places_as_to_many() {
     }
 }
 
-/// In the first part that a thread takes, and in the last; where parts are checked by themselves, and all together.
+/// Tries the first part that a thread takes, and the last; with parts that are checked separately, and all together.
 #[test]
 fn an_index_out_of_range_is_found_wherever_it_is() {
     let (shape, src) = ([400, 100], vec![1.0_f32; 40_000]);

@@ -1,13 +1,14 @@
 //! Sines, cosines and angles in `f64`.
 //!
-//! sin and cos: x = n·π/2 + r with |r| ≤ π/4 and r in two parts, as in FreeBSD's `e_rem_pio2.c`, then polynomials of r². Angles are
-//! as in `functions.rs`, with a longer polynomial. Minimax polynomials, of relative errors below 2⁻⁵⁷.
+//! Sine and cosine find x = n·π/2 + r with |r| ≤ π/4 and r in two parts, as in FreeBSD's `e_rem_pio2.c`, and evaluate
+//! polynomials of r². Angles are computed as in `functions.rs`, with a longer polynomial. The minimax polynomials
+//! have relative errors below 2⁻⁵⁷.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, PI};
 
 use super::f64::{ROUND, polynomial};
 
-/// Up to here x = n·π/2 + r is found with n·π/2 in three parts.
+/// The largest |x| for which n·π/2 in three parts is precise enough to find x = n·π/2 + r.
 pub(super) const FAR: f64 = 1e6;
 
 /// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ [`FAR`].
@@ -50,7 +51,7 @@ fn sin_cos(x: f64) -> (f64, f64, u64) {
     (r + (z * s).mul_add(r, rest * whole), cos, shifted.to_bits())
 }
 
-/// The sine, unless the number is far.
+/// The sine, for |x| ≤ [`FAR`].
 #[inline(always)]
 pub(crate) fn sin(x: f64) -> f64 {
     let (s, c, n) = sin_cos(x);
@@ -58,14 +59,14 @@ pub(crate) fn sin(x: f64) -> f64 {
     if x == 0.0 { x } else { y }
 }
 
-/// The cosine, unless the number is far.
+/// The cosine, for |x| ≤ [`FAR`].
 #[inline(always)]
 pub(crate) fn cos(x: f64) -> f64 {
     let (s, c, n) = sin_cos(x);
     signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1))
 }
 
-/// The tangent, unless the number is far.
+/// The tangent, for |x| ≤ [`FAR`].
 #[inline(always)]
 pub(crate) fn tan(x: f64) -> f64 {
     let (s, c, n) = sin_cos(x);
@@ -126,7 +127,7 @@ pub(crate) fn atan2(y: f64, x: f64) -> f64 {
     )
 }
 
-/// The angle of the point (x, y), with `rest` of u² the polynomial (atan(u) − u) / u³ for |u| ≤ tan(π/8).
+/// The angle of the point (x, y). `rest` of u² is the polynomial (atan(u) − u) / u³ for |u| ≤ tan(π/8).
 #[inline(always)]
 pub(super) fn angle((y, x): (f64, f64), rest: impl Fn(f64) -> f64) -> f64 {
     const TAN_PI_8: f64 = 0.414_213_562_373_095;

@@ -1,4 +1,5 @@
-//! Remainders and quotients that are rounded down. Integers wrap; divided by 0 they give 0, because a device cannot report it.
+//! Remainders, and quotients that are rounded down. Integers wrap. Dividing them by 0 gives 0, because a device
+//! cannot report an error.
 
 use super::Functions;
 
@@ -6,11 +7,11 @@ use super::Functions;
 pub(crate) trait Division: Sized {
     /// Whether only [`fmod`](Self::fmod) and [`floor_div`](Self::floor_div) divide these exactly.
     fn needs_long_division(self, divisor: Self) -> bool;
-    /// A faster [`fmod`](Self::fmod), for what needs no long division.
+    /// A faster [`fmod`](Self::fmod), for operands that need no long division.
     fn near_fmod(self, divisor: Self) -> Self;
     /// The remainder, with the sign of the dividend.
     fn fmod(self, divisor: Self) -> Self;
-    /// A faster [`floor_div`](Self::floor_div), for what needs no long division.
+    /// A faster [`floor_div`](Self::floor_div), for operands that need no long division.
     fn near_floor_div(self, divisor: Self) -> Self;
     /// The quotient rounded down.
     fn floor_div(self, divisor: Self) -> Self;
@@ -47,7 +48,7 @@ macro_rules! integer {
     };
 }
 
-/// The quotient rounded down, from one that is cut off behind the point.
+/// The quotient rounded down, from the truncated quotient.
 macro_rules! floor_of {
     ($type:ty, $a:expr, $b:expr, $quotient:expr) => {{
         let quotient: $type = $quotient;
@@ -62,14 +63,15 @@ integer! { i64, is_long, |a, b| quotient_of_short(a, b), if b == 0 { 0 } else { 
 integer! { i32, |_| false, |a, b| whole_quotient(a, b), whole_quotient(a, b) }
 integer! { u8, |_| false, |a, b| small_quotient(a, b), small_quotient(a, b) }
 
-/// Whether [`quotient_of_short`] cannot divide a number or by it: −2⁵⁰ to 2⁵⁰ − 1 are short.
+/// Whether a number is out of range for [`quotient_of_short`], which takes −2⁵⁰ to 2⁵⁰ − 1.
 #[inline(always)]
 fn is_long(x: i64) -> bool {
     (x.wrapping_add(1 << 50)) as u64 >> 51 != 0
 }
 
-/// As [`whole_quotient`] for what is not [`is_long`]. A quotient that is not whole does not become a whole one by rounding: it is
-/// 1/|b| or more away from that, and the error is at most 2⁻⁵³ · |a/b|, which is less because |a| ≤ 2⁵⁰.
+/// [`whole_quotient`] for numbers that are not [`is_long`]. Rounding does not turn a fractional quotient into a whole
+/// number: it is at least 1/|b| away from one, and the rounding error is at most 2⁻⁵³ · |a/b|, which is less because
+/// |a| ≤ 2⁵⁰.
 #[inline(always)]
 fn quotient_of_short(a: i64, b: i64) -> i64 {
     let bits = super::f64::ROUND.to_bits() as i64;
@@ -80,7 +82,7 @@ fn quotient_of_short(a: i64, b: i64) -> i64 {
     if b == 0 { 0 } else { quotient }
 }
 
-/// As [`whole_quotient`], in `f32`.
+/// [`whole_quotient`] for bytes, in `f32`.
 #[inline(always)]
 fn small_quotient(a: u8, b: u8) -> u8 {
     let quotient = f32::from(a) / f32::from(if b == 0 { 1 } else { b });
@@ -88,7 +90,7 @@ fn small_quotient(a: u8, b: u8) -> u8 {
     if b == 0 { 0 } else { quotient }
 }
 
-/// The quotient cut off behind the point, by a division of `f64`, whose precision is enough; vectors have that. 0 for 0.
+/// The truncated quotient, or 0 if `b` is 0. Divides in `f64`, which is precise enough and vectorizes.
 #[inline(always)]
 fn whole_quotient(a: i32, b: i32) -> i32 {
     let quotient = f64::from(a) / f64::from(if b == 0 { 1 } else { b });
@@ -97,7 +99,7 @@ fn whole_quotient(a: i32, b: i32) -> i32 {
     if b == 0 { 0 } else { quotient }
 }
 
-/// The quotient rounded down, from the remainder, so that it fits that.
+/// The quotient rounded down, computed from the remainder, so that the two are consistent.
 macro_rules! floor_div_of {
     ($a:expr, $b:expr, $rest:expr) => {{
         let (a, b, rest) = ($a, $b, $rest);
@@ -140,12 +142,13 @@ macro_rules! float {
     };
 }
 
-// In `f64`, the quotient of two `f32` below 2²⁸ is not rounded up to a whole number, and its products are exact.
+// In `f64`, a quotient below 2²⁸ of two `f32` is not rounded up to a whole number, and its products are exact.
 float! { f32, |a, b| !(a < b * 268_435_456.0 && b < f32::INFINITY), {
     let (a, b) = (f64::from(a), f64::from(b));
     (a - (a / b).trunc() * b) as f32
 } }
-// Below 2⁵⁰ the remainder is a number that `f64` has, so it is not rounded; a quotient that was rounded up leaves one below 0.
+// If the quotient is below 2⁵⁰, `f64` represents the remainder exactly. If the quotient was rounded up, it is
+// negative.
 float! { f64, |a, b| !(a < b * 1_125_899_906_842_624.0 && a < 1e290 && b < 1e290 && b > 1e-280), {
     let rest = (-(a / b).trunc()).mul_add(b, a);
     if rest < 0.0 { rest + b } else { rest }

@@ -1,8 +1,8 @@
-//! The error function in `f64`, and what is made of it.
+//! The error function in `f64`, and functions based on it.
 //!
-//! erf is a polynomial near 0. erfc(a) is e^(−a²) times a polynomial of (a − 3.5) / (a + 3.5), with a² in two parts, and for erf a
-//! shorter one of (a − 2) / (a + 2). All are minimax ones, of relative errors below 2⁻⁵⁶. The inverse is Wichura's (1988, algorithm AS 241,
-//! <https://doi.org/10.2307/2347330>).
+//! erf is a polynomial near 0. erfc(a) is e^(−a²) times a polynomial of (a − 3.5) / (a + 3.5), with a² in two parts.
+//! For erf beyond 1, a shorter polynomial of (a − 2) / (a + 2) is precise enough. All are minimax polynomials with
+//! relative errors below 2⁻⁵⁶. The inverse is Wichura's (1988, algorithm AS 241, <https://doi.org/10.2307/2347330>).
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -71,7 +71,7 @@ pub(crate) fn erf(x: f64) -> f64 {
     (if a >= 1.0 { far } else { near }).copysign(x)
 }
 
-/// erfc(a) for a from 1 to 6, as precise as its difference to 1 needs it.
+/// erfc(a) for a from 1 to 6, as precise as 1 − erfc(a) needs it.
 #[inline(always)]
 fn erfc_to_sum(a: f64) -> f64 {
     let q = polynomial(
@@ -137,7 +137,8 @@ pub(crate) fn erfinv(x: f64) -> f64 {
     if a == 1.0 { f64::INFINITY.copysign(x) } else { y }
 }
 
-/// The coefficients of numerator and denominator, for the middle, the sides and the ends; the last ones first.
+/// The coefficients of numerator and denominator, highest degree first, for the middle, the sides and the ends of
+/// (−1, 1).
 const WICHURA: [[[f64; 2]; 3]; 8] = [
     [
         [2.509_080_928_730_122_7e3, 5.226_495_278_852_855e3],

@@ -11,8 +11,8 @@ const LN_2_LOW: f32 = -2.121_944_4e-4;
 /// eˣ
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
-    // The arithmetic below gives ∞ above 89, 0 below -104, and NaN for NaN. At the lower bound both factors, 2⁻¹²⁷, are 0, so that
-    // no number on the way is subnormal: these take long (see `exp_below`).
+    // The arithmetic below gives ∞ above 89, 0 below -104, and NaN for NaN. At the lower bound both factors, 2⁻¹²⁷,
+    // are 0, so that no intermediate result is subnormal, which would be slow (see `exp_below`).
     let x = if x > 89.0 { 89.0 } else { x };
     let x = if x < -176.06 { -176.06 } else { x };
     let (power, n) = exp_parts(x);
@@ -21,8 +21,8 @@ pub(crate) fn exp(x: f32) -> f32 {
     power * two_to(half) * two_to(n.wrapping_sub(half))
 }
 
-/// eˣ for x ≤ 0, and 0 below -88.7, where e⁻ˣ is infinite. Processors of Intel take a hundred cycles for an instruction whose result is
-/// subnormal: softmax of a row with -∞, or sigmoid of large numbers, took fifteen times as long.
+/// eˣ for x ≤ 0, and 0 below -88.7, where e⁻ˣ is infinite. Intel processors take a hundred cycles for an instruction
+/// whose result is subnormal: softmax of a row with -∞, or sigmoid of large numbers, took fifteen times as long.
 #[inline(always)]
 pub(crate) fn exp_below(x: f32) -> f32 {
     exp_down_to(-88.722_84, x)
@@ -127,10 +127,11 @@ fn less_than(f: f32) -> f32 {
     s * (-z).mul_add(polynomial(z, [2.987_442e-1, 3.997_745e-1, 6.666_677_6e-1]), f)
 }
 
-/// The logarithm, which is `y` of positive finite numbers.
+/// The logarithm of x, if `y` is the logarithm of positive finite numbers.
 #[inline(always)]
 fn log_at_edges(x: f32, y: f32) -> f32 {
-    // In this order, or the compiler makes one test of them all, by the bits of `x`, which takes longer than three comparisons.
+    // In this order: otherwise the compiler merges all into one test of the bits of `x`, slower than three
+    // comparisons.
     let y = if x < f32::INFINITY { y } else { x };
     let at_most_0 = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
     if x > 0.0 { y } else { at_most_0 }
@@ -157,9 +158,9 @@ pub(crate) fn exp2(x: f32) -> f32 {
     r.mul_add(polynomial(r, EXP2), 1.0) * two_to(half) * two_to(n.wrapping_sub(half))
 }
 
-/// Coefficients of (2^r − 1) / r, of relative errors of 2^r below 2⁻²⁸.
+/// Coefficients of (2^r − 1) / r, with relative errors of 2^r below 2⁻²⁸.
 const EXP2: [f32; 6] = [1.535_333_8e-4, 1.339_888_7e-3, 9.618_438e-3, 5.550_332_4e-2, 2.402_264_8e-1, 6.931_472e-1];
-/// Fewer, of relative errors below 2⁻²³.
+/// Fewer coefficients, with relative errors below 2⁻²³.
 #[allow(clippy::approx_constant)] // a coefficient, fitted with the others
 const EXP2_SHORT: [f32; 5] = [1.326_471_3e-3, 9.671_524e-3, 5.550_734e-2, 2.402_224_2e-1, 6.931_47e-1];
 
@@ -171,7 +172,7 @@ fn exp2_of_few(x: f32) -> f32 {
     f32::from_bits(r.mul_add(polynomial(r, EXP2_SHORT), 1.0).to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
-/// A polynomial, by its coefficients from the last to the first.
+/// A polynomial, given its coefficients from the highest degree down.
 #[inline(always)]
 fn polynomial<const N: usize>(x: f32, coefficients: [f32; N]) -> f32 {
     let mut y = coefficients[0];
@@ -198,8 +199,9 @@ pub(crate) fn erf(x: f32) -> f32 {
     (if a >= 0.85 { far } else { near }).copysign(x)
 }
 
-/// The distribution function Φ of the normal distribution, and e^(−x²/2): Φ(−|x|) is e^(−x²/2) times a rational function, whose
-/// coefficients are all positive. The error of the square is left: 10⁻⁶ of Φ(−5), 7·10⁻⁶ of Φ(−13), below which Φ is 0 here.
+/// The distribution function Φ of the normal distribution, and e^(−x²/2). Φ(−|x|) is e^(−x²/2) times a rational
+/// function whose coefficients are all positive. The rounding error of x² is not corrected: it is 10⁻⁶ of Φ(−5) and
+/// 7·10⁻⁶ of Φ(−13), below which Φ is 0 here.
 #[inline(always)]
 pub(crate) fn normal_and_bell(x: f32) -> (f32, f32) {
     const MOST: f32 = 13.0;
@@ -279,7 +281,7 @@ const FRAC_PI_2_HIGH: f32 = std::f32::consts::FRAC_PI_2;
 const FRAC_PI_2_LOW: f32 = -4.371_139e-8;
 const FRAC_PI_2_REST: f32 = -1.715_124_5e-15;
 
-/// Whether a number that is not negative is above ½, and half of acos of it then, else asin, as a sum of two.
+/// Whether a number a ≥ 0 is above ½. Then acos(a) / 2 follows, else asin(a), as a sum of two numbers.
 #[inline(always)]
 fn asin_parts(a: f32) -> (bool, f32, f32) {
     let is_far = a > 0.5;
@@ -289,9 +291,9 @@ fn asin_parts(a: f32) -> (bool, f32, f32) {
     (is_far, s, s * (z * p))
 }
 
-/// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ 10⁶. π/2 is subtracted in three parts: the first exactly, since the
-/// difference is a multiple of 2⁻²³ below 1; of the second, what rounding takes goes to `rest`. (Its product is rounded before it is
-/// subtracted, or that would not be so where the difference is near 0.)
+/// Sine and cosine of x − n·π/2, and n in the low bits, for |x| ≤ 10⁶. π/2 is subtracted in three parts. The first is
+/// subtracted exactly, since the difference is a multiple of 2⁻²³ below 1. What rounding loses of the second goes to
+/// `rest`; this holds near 0 only because the product with the second part is rounded before it is subtracted.
 #[inline(always)]
 fn sin_cos(x: f32) -> (f32, f32, u32) {
     let shifted = x.mul_add(std::f32::consts::FRAC_2_PI, ROUND);
@@ -306,7 +308,7 @@ fn sin_cos(x: f32) -> (f32, f32, u32) {
     (r + (z * s).mul_add(r, rest), 1.0 - less, shifted.to_bits())
 }
 
-/// The sine, unless the number is far.
+/// The sine, for |x| ≤ 10⁶.
 #[inline(always)]
 pub(crate) fn sin(x: f32) -> f32 {
     let (s, c, n) = sin_cos(x);
@@ -314,7 +316,7 @@ pub(crate) fn sin(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// The cosine, unless the number is far.
+/// The cosine, for |x| ≤ 10⁶.
 #[inline(always)]
 pub(crate) fn cos(x: f32) -> f32 {
     let (s, c, n) = sin_cos(x);
@@ -340,13 +342,13 @@ pub(crate) fn tanh(x: f32) -> f32 {
     (if a < 0.625 { small } else { large }).copysign(x)
 }
 
-/// 1 / (1 + e⁻ˣ), as [`exp_below`] has it.
+/// 1 / (1 + e⁻ˣ), by way of [`exp_below`].
 #[inline(always)]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     let e = exp_below(-x.abs());
     let sum = 1.0 + e;
     let y = e / sum;
-    let y = y.mul_add((sum - 1.0) - e, y); // what was lost in the sum
+    let y = y.mul_add((sum - 1.0) - e, y); // corrects the rounding of the sum
     if x < 0.0 { y } else { 1.0 - y }
 }
 
@@ -409,7 +411,7 @@ pub(super) fn exp_m1_of_small(r: f64) -> f64 {
     (r * r).mul_add(q, r)
 }
 
-/// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.
+/// xʸ, where `magnitude` is its magnitude if |x| is not 0, 1, infinite or NaN.
 #[inline(always)]
 fn power_at_edges(x: f32, y: f32, magnitude: f32) -> f32 {
     let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);

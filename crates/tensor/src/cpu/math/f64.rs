@@ -12,11 +12,11 @@ pub(crate) fn exp(x: f64) -> f64 {
     exp_of_sum(x, 0.0)
 }
 
-/// e^(x + rest) for a rest that is small beside x.
+/// e^(x + rest) for a `rest` that is much smaller than x.
 #[inline(always)]
 pub(super) fn exp_of_sum(x: f64, rest: f64) -> f64 {
-    // The arithmetic below gives ∞ above 710, 0 below -746, and NaN for NaN. At the lower bound both factors, 2⁻¹⁰²³, are 0, so that
-    // no number on the way is subnormal: these take long.
+    // The arithmetic below gives ∞ above 710, 0 below -746, and NaN for NaN. At the lower bound both factors, 2⁻¹⁰²³,
+    // are 0, so that no intermediate result is subnormal, which would be slow.
     let x = if x > 710.0 { 710.0 } else { x };
     let x = if x < -1418.2 { -1418.2 } else { x };
     let (r, n) = reduced(x, rest);
@@ -47,7 +47,7 @@ pub(crate) fn exp_m1(x: f64) -> f64 {
     if x.abs() < 1e-17 { x } else { y }
 }
 
-/// (eˣ − 1) / 2, which is finite a little further than eˣ.
+/// (eˣ − 1) / 2, which is finite for slightly larger x than eˣ.
 #[inline(always)]
 fn half_exp_m1(x: f64) -> f64 {
     let x = if x > 710.5 { 710.5 } else { x };
@@ -57,7 +57,7 @@ fn half_exp_m1(x: f64) -> f64 {
     2.0 * quarter.mul_add(exp_m1_of_small(r), quarter - 0.25)
 }
 
-/// (eˣ − e⁻ˣ) / 2, of m = e^|x| − 1: (m + m / (m + 1)) / 2.
+/// (eˣ − e⁻ˣ) / 2 from m = e^|x| − 1: (m + m / (m + 1)) / 2.
 #[inline(always)]
 pub(crate) fn sinh(x: f64) -> f64 {
     let a = x.abs();
@@ -77,7 +77,7 @@ pub(crate) fn cosh(x: f64) -> f64 {
 /// 2⁵¹²
 const TWO_512: f64 = f64::from_bits((1023 + 512) << 52);
 
-/// eˣ for x ≤ 0. At the lower bound the power of two is 0, so that no number on the way is subnormal.
+/// eˣ for x ≤ 0. At the lower bound the power of two is 0, so that no intermediate result is subnormal.
 #[inline(always)]
 pub(crate) fn exp_below(x: f64) -> f64 {
     let x = if x < -1064.0 { -1064.0 } else { x };
@@ -144,10 +144,11 @@ pub(crate) fn ln(x: f64) -> f64 {
     log_at_edges(x, k.mul_add(LN_2_HIGH, f - less))
 }
 
-/// The logarithm, which is `y` of positive finite numbers.
+/// The logarithm of x, if `y` is the logarithm of positive finite numbers.
 #[inline(always)]
 pub(super) fn log_at_edges(x: f64, y: f64) -> f64 {
-    // In this order, or the compiler makes one test of them all, by the bits of `x`, which takes longer than three comparisons.
+    // In this order: otherwise the compiler merges all into one test of the bits of `x`, slower than three
+    // comparisons.
     let y = if x < f64::INFINITY { y } else { x };
     let at_most_0 = if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
     if x > 0.0 { y } else { at_most_0 }
@@ -178,7 +179,8 @@ pub(crate) fn log10(x: f64) -> f64 {
     log_at_edges(x, k.mul_add(HIGH, k.mul_add(LOW, rest * std::f64::consts::LOG10_E)))
 }
 
-/// ln(1 + x): the logarithm of the rounded sum, and to first order of what rounding took from it, as in FreeBSD's `s_log1p.c`.
+/// ln(1 + x): the logarithm of the rounded sum, with a first-order correction of the rounding, as in FreeBSD's
+/// `s_log1p.c`.
 #[inline(always)]
 pub(crate) fn ln_1p(x: f64) -> f64 {
     let sum = 1.0 + x;
@@ -218,8 +220,8 @@ pub(crate) fn log1p_exp(x: f64) -> f64 {
     (-s).mul_add((-z).mul_add(r, e), e)
 }
 
-/// A polynomial, by its coefficients from the last to the first: those of even and of odd powers beside each other, because each
-/// step has to wait for the one before it.
+/// A polynomial, given its coefficients from the highest degree down. Even and odd powers are summed separately,
+/// because each step depends on the one before it.
 #[inline(always)]
 pub(crate) fn polynomial<const N: usize>(x: f64, coefficients: [f64; N]) -> f64 {
     let z = x * x;
@@ -294,12 +296,12 @@ pub(crate) fn pow(x: f64, y: f64) -> f64 {
     let (high, low) = ln_exactly(x.abs());
     let bounded = y.clamp(-MOST, MOST);
     let product = bounded * high;
-    let rest = bounded.mul_add(low, bounded.mul_add(high, -product)); // what rounding took is exact
+    let rest = bounded.mul_add(low, bounded.mul_add(high, -product)); // the rounding error, which is exact
     let magnitude = exp_of_sum(product, if product.abs() < 800.0 { rest } else { 0.0 });
     power_at_edges(x, y, magnitude)
 }
 
-/// xʸ, of which `magnitude` is the magnitude where |x| is neither 0, 1, infinite nor NaN.
+/// xʸ, where `magnitude` is its magnitude if |x| is not 0, 1, infinite or NaN.
 #[inline(always)]
 fn power_at_edges(x: f64, y: f64, magnitude: f64) -> f64 {
     let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
@@ -348,18 +350,18 @@ pub(crate) fn sigmoid(x: f64) -> f64 {
     (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }
 
-/// As Rust's `as`: cut off behind the point, the nearest `i64` for what is beyond them, and 0 for NaN. Compilers make no
-/// vectors of that.
+/// Converts as Rust's `as` does: truncates, saturates at the bounds of `i64`, and gives 0 for NaN. Compilers do not
+/// vectorize `as`.
 #[inline(always)]
 pub(crate) fn to_i64(x: f64) -> i64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52) & 0x7ff;
     let fraction = bits & 0x000f_ffff_ffff_ffff | 1 << 52;
-    // The point is behind 52 places of the fraction at exponent 1075.
+    // At exponent 1075, the fraction of 52 bits is an integer.
     let (left, right) = (exponent.wrapping_sub(1075), 1075_u64.wrapping_sub(exponent));
     let larger = if left < 64 { fraction << (left & 63) } else { 0 };
     let smaller = if right < 64 { fraction >> (right & 63) } else { 0 };
-    let magnitude = (larger | smaller) as i64; // the same where both are shifted by 0
+    let magnitude = (larger | smaller) as i64; // equal where both are shifted by 0
     let is_negative = bits >> 63 == 1;
     let whole = if is_negative { magnitude.wrapping_neg() } else { magnitude };
     let nearest = if is_negative { i64::MIN } else { i64::MAX };

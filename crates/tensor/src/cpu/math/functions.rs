@@ -1,17 +1,18 @@
 //! Trigonometric, hyperbolic and error functions, and logarithms and exponentials of other bases.
 //!
-//! All are written without branches, so that loops become vectors. What is used often has formulas of its own in `f32.rs`, with
-//! errors below two units in the last place; the rest of `f32` is computed in `f64` here and rounded once, with errors below one.
-//! Those of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`. What only the `libm` crate has is computed number by number.
+//! All are written without branches, so that loops vectorize. Common functions of `f32` have formulas of their own in
+//! `f32.rs`, with errors below two units in the last place. The other functions of `f32` are computed in `f64` here
+//! and rounded once, with errors below one unit. The functions of `f64` are in `f64.rs`, `angles.rs` and `erf.rs`.
+//! Functions that only the `libm` crate has are computed number by number.
 //!
 //! # How, in `f32`
 //! - **sin, cos, tan**: x = n·π/2 + r with |r| ≤ π/4, where π/2 is subtracted in parts, for |x| ≤ 10⁶; polynomials
 //!   of r². Larger numbers are [`far`](Functions::is_far) and are computed by `libm`.
-//! - **atan2**: the quotient, or that of the sum and difference, is below tan(π/8); then a polynomial.
-//! - The inverse hyperbolic functions are made of ln(1 + x), sinh of e^x − 1.
+//! - **atan2**: the quotient, or the quotient of difference and sum, is below tan(π/8); then a polynomial of it.
+//! - asinh and acosh use ln(1 + x), atanh a logarithm with a single division, and sinh e^x − 1.
 //! - **erfc** of a = |x| is e^(−a²) times a polynomial of (a − 2.5) / (a + 2.5).
 //!
-//! The polynomials are minimax ones by Remez exchange, of relative errors below 2⁻³³.
+//! The polynomials are minimax polynomials by Remez exchange, with relative errors below 2⁻³³.
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
@@ -19,14 +20,15 @@ use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64, twice_artanh};
 use super::f64::{ROUND, polynomial};
 use super::{angles, erf, f32 as single, f64 as double};
 
-/// `functions! { doc name, … }`: the trait, and its methods of `f64` by the `libm` crate.
+/// `functions! {…}` defines the trait, and implements it for `f32` and `f64`.
 macro_rules! functions {
     ({$($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+}
     $($(#[$both_doc:meta])* $both:ident = $both_single:path, $both_double:path;)+) => {
         /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
         #[allow(clippy::wrong_self_convention, reason = "numbers are values")]
         pub(crate) trait Functions: Sized {
-            /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the `far_` ones.
+            /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the
+            /// `far_` functions.
             fn is_far(self) -> bool;
             $($(#[$doc])* fn $name(self $(, $y: Self)?) -> Self;)+
             $($(#[$both_doc])* fn $both(self) -> Self;)+
@@ -89,7 +91,7 @@ macro_rules! functions {
 }
 
 functions! {{
-    /// The tangent, unless the number is far.
+    /// The tangent, for numbers that are not [far](Self::is_far).
     tan = |x| { let (s, c, n) = sin_cos(x); (if n & 1 == 0 { s } else { -c }) / (if n & 1 == 0 { c } else { s }) }, angles::tan(x);
     /// The sine.
     far_sin = |x| libm::sin(x), libm::sin(x);
@@ -119,14 +121,14 @@ functions! {{
     floor = |x| x.floor(), f64::floor(x);
     /// Rounded up.
     ceil = |x| x.ceil(), f64::ceil(x);
-    /// Cut off behind the point.
+    /// Truncated to an integer.
     trunc = |x| x.trunc(), f64::trunc(x);
     /// Rounded to the nearest, halves to even.
     round = |x| x.round_ties_even(), f64::round_ties_even(x);
 }
-    /// The sine, unless the number is far.
+    /// The sine, for numbers that are not [far](Self::is_far).
     sin = single::sin, angles::sin;
-    /// The cosine, unless the number is far.
+    /// The cosine, for numbers that are not [far](Self::is_far).
     cos = single::cos, angles::cos;
     /// The angle whose sine this is; NaN outside of [−1, 1].
     asin = single::asin, angles::asin;
@@ -148,7 +150,7 @@ functions! {{
     erfinv = single::erfinv, erf::erfinv;
 }
 
-/// π/2 less its nearest `f64`.
+/// π/2 minus the `f64` nearest to it.
 const FRAC_PI_2_REST: f64 = 6.123_233_995_736_766e-17;
 
 /// Sine and cosine of x − n·π/2, and n in the low bits.
@@ -207,7 +209,7 @@ fn atanh(x: f64) -> f64 {
     let (k, f) = double::ln_parts(1.0 - a);
     let m = 1.0 + f;
     let (k, m) = if above > std::f64::consts::SQRT_2 * m { (k - 1.0, m + m) } else { (k, m) };
-    let difference = if k == 0.0 { a + a } else { above - m }; // the same, but for what was rounded
+    let difference = if k == 0.0 { a + a } else { above - m }; // equal, but not rounded
     let y = 0.5 * k.mul_add(-LN_2, twice_artanh(difference / (above + m)));
     let at_least_1 = if a == 1.0 { f64::INFINITY } else { f64::NAN };
     (if a < 1.0 { y } else { at_least_1 }).copysign(x)

@@ -1,6 +1,7 @@
-//! Conversions between the half types and `f32` that vectorise: exact upwards, to the nearest even downwards.
+//! Vectorized conversions between the half types and `f32`: widening is exact, narrowing rounds to nearest, ties to
+//! even.
 //!
-//! The `half` crate's own conversions of single values ask the processor for its features each time.
+//! The `half` crate's conversions of single values query the processor's features each time.
 
 use ::half::{bf16, f16};
 use pulp::Simd;
@@ -14,7 +15,7 @@ use crate::lanes::F16c;
 use crate::processor;
 
 impl Half {
-    /// The half type that elements of `dtype` are.
+    /// The half type that `dtype` is, if it is one.
     pub(crate) fn of(dtype: DType) -> Option<Half> {
         match dtype {
             DType::F16 => Some(Half::F16),
@@ -23,14 +24,14 @@ impl Half {
         }
     }
 
-    /// Numbers, rounded, as their bits.
+    /// The bits of numbers rounded to halves.
     pub(crate) fn bits_of<const N: usize>(self, numbers: [f32; N]) -> [u16; N] {
         let mut bits = [0; N];
         self.narrow(&numbers, &mut bits);
         bits
     }
 
-    /// Widens numbers, given as their bits.
+    /// Widens halves, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
         match Wide::new(self) {
             Some(Wide::F16(registers)) => widen_blocks(registers, bits, to, self),
@@ -105,19 +106,19 @@ fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half
     half.narrow_each(last, last_bits);
 }
 
-/// How many halves are converted at once. With fewer, the compiler does not use vectors for the formula between the
-/// conversions.
+/// The number of halves that are converted at once. With fewer, the compiler does not vectorize the formula between
+/// the conversions.
 pub(crate) const BLOCK: usize = 32;
 
 /// The bits of a block of halves.
 pub(crate) type Block = [u16; BLOCK];
 
-/// The conversions of one half type in registers; a loop is compiled for each of them.
+/// The conversions of one half type in registers. A loop is compiled for each implementation.
 pub(crate) trait Registers: Copy {
     const HALF: Half;
     /// Runs `work` compiled for these registers.
     fn vectorized(self, work: impl FnOnce());
-    /// The same for AVX-512, too, as [`vectorized_widely`](crate::cpu::vectorized_widely) does.
+    /// Runs `work` compiled for AVX-512, too, as [`vectorized_widely`](crate::cpu::vectorized_widely) does.
     #[inline(always)]
     fn vectorized_widely(self, work: impl FnOnce()) {
         match processor::wide_vectors() {
@@ -125,23 +126,23 @@ pub(crate) trait Registers: Copy {
             None => self.vectorized(work),
         }
     }
-    /// The same for AVX-512 if short formulas and conversions gain from it, too. Conversions of `f16` take eight numbers at once in any
-    /// case; with longer vectors around them they take a tenth more time.
+    /// Runs `work` compiled for AVX-512, too, if this makes short formulas and conversions faster. Conversions of
+    /// `f16` take eight numbers at once in any case, and take a tenth longer among longer vectors.
     #[inline(always)]
     fn vectorized_where_faster(self, work: impl FnOnce()) {
         self.vectorized(work);
     }
-    /// A block, widened.
+    /// Widens a block.
     fn widen(self, bits: &Block) -> [f32; BLOCK];
-    /// A block, rounded to the nearest, ties to even.
+    /// Rounds a block to nearest, ties to even.
     fn narrow(self, numbers: &[f32; BLOCK]) -> Block;
-    /// One number, rounded and widened again.
+    /// Rounds one number, and widens it again.
     fn rounded(self, x: f32) -> f32;
-    /// Rounds doubles, once, if there are instructions for it; returns whether there are.
+    /// Rounds doubles once, if the processor has instructions for it. Returns whether it has.
     fn narrow_doubles(self, _doubles: &[f64], _bits: &mut [u16]) -> bool {
         false
     }
-    /// A block, widened, in whatever order is fastest.
+    /// Widens a block, in whatever order is fastest.
     #[inline(always)]
     fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
         self.widen(bits)
@@ -153,7 +154,7 @@ pub(crate) trait Registers: Copy {
     }
 }
 
-/// The same conversions where the order of a block does not matter, so that it may be the fastest.
+/// The same conversions for code in which the order within a block does not matter: they use the fastest order.
 #[derive(Clone, Copy)]
 pub(crate) struct InAnyOrder<R>(pub(crate) R);
 
@@ -177,7 +178,7 @@ impl<R: Registers> Registers for InAnyOrder<R> {
     }
 }
 
-/// The conversions that the machine has registers for: on x86-64, all machines that kernels run on.
+/// The conversions that this processor does in registers.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are none"))]
 pub(crate) enum Wide {
@@ -186,7 +187,7 @@ pub(crate) enum Wide {
 }
 
 impl Wide {
-    /// Nothing on a machine without such registers.
+    /// `None` if this processor has no instructions for it.
     #[cfg(target_arch = "x86_64")]
     #[inline]
     pub(crate) fn new(half: Half) -> Option<Wide> {
@@ -196,7 +197,7 @@ impl Wide {
         }
     }
 
-    /// Nothing on a machine without such registers.
+    /// `None`: this processor has no instructions for it.
     #[cfg(not(target_arch = "x86_64"))]
     #[inline]
     pub(crate) fn new(_: Half) -> Option<Wide> {
@@ -216,7 +217,8 @@ mod wide {
         rounded_above, zip,
     };
 
-    /// By the processor's instructions: faster than the arithmetic below, and the same but for the bits of NaN.
+    /// Uses the processor's instructions: they are faster than the arithmetic below, and differ only in the bits of
+    /// NaN.
     #[derive(Clone, Copy)]
     pub(crate) struct F16(pub(super) F16c);
 
@@ -253,8 +255,8 @@ mod wide {
             self.0.rounded(x)
         }
 
-        /// By AVX-512, as [`f64_to_f32_odd`] does it, but with all places of `f32`. What is too small or too large for those is 0 or
-        /// infinite in `f16`.
+        /// Uses AVX-512, as [`f64_to_f32_odd`] would but with all bits of `f32`. Numbers that are too small or too
+        /// large for `f32` are 0 or infinite in `f16`.
         fn narrow_doubles(self, doubles: &[f64], bits: &mut [u16]) -> bool {
             const TO_ZERO: i32 = _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC;
             const BEHIND: i64 = (1 << 29) - 1;
@@ -285,7 +287,7 @@ mod wide {
     pub(crate) struct BF16(pub(super) V3);
 
     impl BF16 {
-        /// The lower halves of numbers whose upper halves are 0. What the compiler makes of a loop takes a tenth longer, and after
+        /// The lower halves of numbers whose upper halves are 0. A compiled loop takes a tenth longer, and after
         /// conversions from `f64` a third.
         #[inline(always)]
         fn packed(self, [a, b]: [[u32; 8]; 2]) -> [u16; 16] {
@@ -336,8 +338,8 @@ mod wide {
             f32::from_bits(rounded_above(x) & 0xffff_0000)
         }
 
-        /// First the second halves of pairs, which lie where `f32` has its upper bits, then the first ones: nothing moves to
-        /// another register.
+        /// First the second elements of pairs, which are where `f32` has its upper bits, then the first elements:
+        /// nothing moves to another register.
         #[inline(always)]
         fn widen_in_any_order(self, bits: &Block) -> [f32; BLOCK] {
             let pairs: [u32; BLOCK / 2] = bytemuck::cast(*bits);
@@ -360,7 +362,7 @@ mod wide {
     }
 }
 
-/// No registers.
+/// There are no such registers.
 #[cfg(not(target_arch = "x86_64"))]
 mod wide {
     use std::convert::Infallible;
@@ -414,14 +416,14 @@ pub(crate) fn f16_to_f32(x: f16) -> f32 {
     f32::from_bits(value | (bits & 0x8000) << 16)
 }
 
-/// To the nearest, ties to even; too large becomes infinite; NaN stays NaN.
+/// Rounds to nearest, ties to even. Numbers that are too large become infinite, and NaN stays NaN.
 #[inline(always)]
 pub(crate) fn f32_to_f16(x: f32) -> f16 {
     let bits = x.to_bits();
     let magnitude = bits & 0x7fff_ffff;
     // The rounding carries into the exponent where it has to, up to infinity.
     let normal = magnitude.wrapping_add(0xfff + (magnitude >> 13 & 1)).wrapping_sub(112 << 23) >> 13;
-    // One half has its last place where subnormals have theirs, so adding it rounds.
+    // The last bit of 0.5 is worth as much as the last bit of a subnormal half, so adding 0.5 rounds.
     let subnormal = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5_f32.to_bits());
     let value = if magnitude < 0x3880_0000 { subnormal } else { normal };
     let value = if magnitude >= 0x4780_0000 { 0x7c00 } else { value };
@@ -435,7 +437,7 @@ pub(crate) fn bf16_to_f32(x: bf16) -> f32 {
     f32::from_bits(u32::from(x.to_bits()) << 16)
 }
 
-/// To the nearest, ties to even; NaN stays NaN.
+/// Rounds to nearest, ties to even. NaN stays NaN.
 #[inline(always)]
 pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
     bf16::from_bits((rounded_above(x) >> 16) as u16)
@@ -445,25 +447,26 @@ pub(crate) fn f32_to_bf16(x: f32) -> bf16 {
 #[inline(always)]
 fn rounded_above(x: f32) -> u32 {
     let bits = x.to_bits();
-    // What a tie adds makes the last place even.
+    // A tie is rounded such that the last bit is even.
     let rounded = bits.wrapping_add(if bits & 1 << 16 == 0 { 0x7fff } else { 0x8000 });
     if x.is_nan() { bits | 0x40_0000 } else { rounded }
 }
 
-/// So that rounding the result to a half type gives what rounding `x` once would: 14 places of the fraction, towards zero,
-/// the last of them odd if that is not exact (S. Boldo, G. Melquiond, 2005, <https://hal.science/inria-00070603>). The
-/// smallest halves of either type have fewer places than `f32` has there. The `half` crate's own conversion drops the lower
-/// half of `x`, and so takes a little more than a tie for a tie.
+/// Converts such that rounding the result to a half type gives what rounding `x` once would give. It keeps 14 bits of
+/// the fraction, rounded toward zero, and sets the last one if that is not exact (S. Boldo, G. Melquiond, 2005,
+/// <https://hal.science/inria-00070603>). Even among the smallest halves of either type, `f32` has more bits than
+/// they have. The `half` crate's own conversion drops the lower half of `x`, so that it takes a number just above a
+/// tie for a tie.
 #[inline(always)]
 pub(crate) fn f64_to_f32_odd(x: f64) -> f32 {
     const BEHIND: u64 = (1 << 38) - 1;
     let bits = x.to_bits();
-    // Anything behind the last place carries into it.
+    // Any bit behind the last one that is kept carries into it.
     let odd = (bits | ((bits & BEHIND) + BEHIND)) & !BEHIND;
     f64::from_bits(odd) as f32
 }
 
-/// The same of an `i32`: 23 places, and an odd last one.
+/// [`f64_to_f32_odd`] for an `i32`: it keeps 23 bits, and sets the last one if that is not exact.
 #[inline(always)]
 pub(crate) fn i32_to_f32_odd(x: i32) -> f32 {
     let is_exact = x.unsigned_abs() < 1 << 24;
@@ -475,7 +478,8 @@ pub(crate) fn i32_to_f32_odd(x: i32) -> f32 {
 mod tests {
     use super::*;
 
-    /// Every value of a half type, the middle between it and the next, and what is next to that middle in `f64`.
+    /// Tests every value of a half type, the midpoint between it and the next, and the neighbors of the midpoint in
+    /// `f64`.
     #[test]
     fn wide_numbers_are_rounded_once() {
         for bits in 0..0x7bff_u16 {
@@ -540,7 +544,7 @@ mod tests {
         }
     }
 
-    /// Of all lengths that are not whole blocks, too.
+    /// Also with lengths that are not whole blocks.
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn instructions_convert_as_the_arithmetic_does() {
@@ -551,7 +555,7 @@ mod tests {
         for len in [0, 1, 31, 32, 33, all.len() - 3, all.len()] {
             let (mut wide, mut bits) = (vec![0.0; len], vec![0; len]);
             Half::F16.widen(&all[..len], &mut wide);
-            // Between two halves, on both sides of the middle, and itself.
+            // Each half, and numbers below, at and above the midpoint between it and the next.
             for offset in [0, 0xfff, 0x1000, 0x1001] {
                 let numbers: Vec<f32> = wide.iter().map(|x| f32::from_bits(x.to_bits() + offset)).collect();
                 Half::F16.narrow(&numbers, &mut bits);

@@ -1,20 +1,21 @@
-//! Elementary functions that vectorise: plain arithmetic and bit operations, no branches, no calls, no tables.
+//! Elementary functions that vectorize: plain arithmetic and bit operations, without branches, calls or tables.
 //!
-//! Every function is `#[inline(always)]`, so a loop over it compiles to the vector instructions that `simd` chose. The
-//! operations are the same for every instruction set, so the bits are too: `mul_add` rounds once everywhere, by an instruction
-//! of AVX2 and NEON, by a slow call on processors from before 2013. Errors are below 2 units in the last place everywhere,
-//! subnormal results included; the tests measure them.
+//! Every function is `#[inline(always)]`, so a loop over it compiles to the vector instructions that `simd` chose.
+//! The operations are the same for every instruction set, so the results have the same bits: `mul_add` rounds once
+//! everywhere, by an instruction with AVX2 and NEON, by a slow call on processors from before 2013. Errors are below
+//! 2 units in the last place, subnormal results included, unless a function says otherwise. The tests measure them.
 //!
 //! # How
 //! - **exp**: x = n·ln 2 + r with |r| ≤ ln 2 / 2 (Cody & Waite 1980: n·ln 2 is subtracted in two parts, the first
-//!   exactly), then eˣ = 2ⁿ·(1 + r + r²·q(r)). 2ⁿ is multiplied in two steps, so that results may be subnormal.
-//! - **ln**: x = 2ᵏ·(1 + f) with 1 + f in [√½, √2), then with s = f / (2 + f):
+//!   exactly), then eˣ = 2ⁿ·(1 + r + r²·q(r)). The factor 2ⁿ is applied in two steps, so that results may be
+//!   subnormal.
 //!   ln(1 + f) = 2·artanh(s) = f − s·(f − s²·R(s²)), as in FreeBSD's `e_log.c`.
 //! - **tanh** is m / (m + 2) with m = e^(2|x|) − 1, taken from the parts of exp without cancellation; in `f32`, where that
 //!   is not exact enough, 1 − 2 / (e^(2|x|) + 1), and a polynomial near 0.
 //! - **pow** is e^(y·ln x), in `f32` computed in `f64`, in `f64` with a logarithm in two parts.
 //! - **asin** and **acos** are x + x³·p(x²) up to ½, and by the same polynomial of √((1 − x) / 2) beyond.
-//! - **functions.rs** has what is used less, and lists all; **angles.rs** and **erf.rs** have what is longer in `f64`.
+//! - **functions.rs** has the less common functions, and lists all; **angles.rs** and **erf.rs** have the longer ones
+//!   of `f64`.
 //! - **sigmoid** is 1 / (1 + e⁻ˣ), written with e^(−|x|) so that nothing overflows.
 //!
 //! q and R are minimax polynomials by Remez exchange (60 digits): q for (eʳ − 1 − r) / r² with weight r²/eʳ on

@@ -2,7 +2,7 @@
 
 use super::{Division, Functions, angles, erf, f32 as single, f64 as double};
 
-/// One in about a thousand of all floats, and the edges.
+/// About one in a thousand of all floats, and edge cases.
 fn floats() -> impl Iterator<Item = f32> {
     let edges =
         [0.0, 1e-45, f32::MIN_POSITIVE, 1.0, 88.72284, 88.72283, 103.97, 0.625, f32::MAX, f32::INFINITY, f32::NAN];
@@ -24,7 +24,7 @@ fn worst_single(f: impl Fn(f32) -> f32, exact: impl Fn(f64) -> f64) -> (f64, f32
     floats().map(|x| (error(x), x)).max_by(|a, b| a.0.total_cmp(&b.0)).unwrap()
 }
 
-/// As [`single::exp_below`] ends.
+/// The model of [`single::exp_below`], which is 0 below a bound.
 fn exp_below(x: f64) -> f64 {
     if x < f64::from(-88.722_84_f32) { 0.0 } else { x.exp() }
 }
@@ -73,7 +73,7 @@ fn worst_double(f: impl Fn(f64) -> f64, model: impl Fn(f64) -> f64) -> (u64, f64
     worst_of(doubles(), f, model)
 }
 
-/// The same of some numbers.
+/// The largest difference between `f` and `model` for these numbers, in units in the last place, and where it is.
 fn worst_of(numbers: impl Iterator<Item = f64>, f: impl Fn(f64) -> f64, model: impl Fn(f64) -> f64) -> (u64, f64) {
     let error = |x: f64| {
         let (y, model) = (f(x), model(x));
@@ -195,7 +195,7 @@ fn powers_in_single_precision_are_within_a_unit_in_the_last_place() {
     }
 }
 
-/// Great exponents multiply the error of the logarithm.
+/// Large exponents multiply the error of the logarithm.
 #[test]
 fn powers_in_double_precision_are_near_the_standard_library() {
     for y in EXPONENTS {

@@ -1,4 +1,4 @@
-//! Reductions beside index arithmetic.
+//! Tests of reductions against index arithmetic.
 
 use proptest::prelude::*;
 

@@ -1,8 +1,8 @@
-//! Columns of slabs `[n, inner]`, some side by side: what lies next to each other in memory belongs to different columns.
+//! Columns of slabs `[n, inner]`, several at a time: neighbors in memory belong to different columns.
 //!
-//! Few rows are computed a block of columns at a time, while the first-level cache has them. Many rows are read twice, in the order
-//! of memory: first for the largest element and the sum of blocks of rows, of which those of the columns are made, then for the
-//! results.
+//! If there are few rows, they are computed a block of columns at a time, which stays in the L1 cache. Many rows are
+//! read twice, in the order of memory: first for the largest elements and the sums of blocks of rows, which are
+//! combined for whole columns, then for the results.
 
 use pagelock_memory::Result;
 
@@ -19,21 +19,22 @@ use crate::inlined::{Array, Flat, Slice, together, zip};
 use crate::parallel::{Columns, for_each_columns_mut};
 use crate::scratch;
 
-/// Columns that are worth computing side by side.
+/// The fewest columns that are worth computing together.
 const WIDE: usize = 16;
-/// Elements between those of a column from which on copies are slow.
+/// The distance between the elements of a column from which on copying columns is slow.
 const FAR: usize = 4096;
 /// The most columns of a block.
 const WIDTH: usize = 512;
 /// The most rows of a block: its terms are added up in `R`, the sums of blocks in `f64`.
 const ROWS: usize = 64;
-/// The most elements of a block that is computed while the first-level cache has it.
+/// The most elements of a block, which stays in the L1 cache while it is computed.
 const BLOCK: usize = 4096;
-/// Elements that are worth handing to another thread: there is an exponential for each.
+/// The number of elements that is worth a task of its own: each takes an exponential.
 const TASK: usize = CHUNK / 4;
 
-/// Whether columns of `dtype` are computed here faster than rows of copies. Copies of halves take half as long, and rows of them are
-/// computed without being read twice: 8192 x 128 numbers of `f16` take 0.47 ms here, 0.37 ms as rows, on two threads of a Zen 4.
+/// Whether columns of `dtype` are computed faster here than as rows of a transposed copy. Copies of halves take half
+/// as long, and rows of halves are not read twice: 8192 x 128 numbers of `f16` take 0.47 ms here, 0.37 ms as rows, on
+/// two threads of a Zen 4.
 pub(crate) fn suits_columns([n, inner]: [usize; 2], dtype: DType) -> bool {
     match Half::of(dtype) {
         None => inner >= WIDE,
@@ -99,7 +100,8 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         })
     }
 
-    /// The statistics of blocks of `rows` rows, from row `first` on: of each block the largest elements of its columns, then the sums.
+    /// The statistics of blocks of `rows` rows, from row `first` on: for each block, the largest elements of its
+    /// columns, then their sums.
     fn statistics<F: Formula<N>>(&self, first: usize, rows: usize, of_blocks: &mut [R]) -> Result<()> {
         let &Slab { inputs, inner, .. } = self;
         let inputs = inputs.mapped(|input| input.part(first * inner, of_blocks.len() / 2 * rows));
@@ -130,7 +132,7 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         }
     }
 
-    /// Halves of which nothing is exponentiated twice: they are widened where they are needed.
+    /// For formulas that compute no exponential twice: halves are widened again wherever they are needed.
     fn few_rows_in_registers<F: Formula<N>>(&self, wide: Wide, inputs: [&[half::Block]; N], out: &mut [half::Block]) {
         let width = (TASK / self.n).div_ceil(half::BLOCK);
         for_each_columns_mut(out, self.inner / half::BLOCK, width, |i, columns| match wide {
@@ -189,7 +191,7 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
             let (mut largest, mut sums, mut of_row) = ([R::ZERO; WIDTH], [R::ZERO; WIDTH], [R::ZERO; WIDTH]);
             for (start, len) in segments(columns.width(), block_width) {
                 let first = i * width + start;
-                // Whole vectors are computed, where there are elements for them: others of the slab.
+                // Whole vectors are computed if the slab has elements for them, beyond these columns.
                 let padded = len.next_multiple_of(WIDE).min(inputs[0].len() - (n - 1) * inner - first);
                 let block = self.block(first, [n, padded], &mut room);
                 let (largest, sums) = (&mut largest[..padded], &mut sums[..padded]);
@@ -219,13 +221,13 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         });
     }
 
-    /// Room where halves of a block are widened: writing room that is not used would take longer than the sums.
+    /// A buffer for widened halves of a block. `None` without halves: clearing it would take longer than the sums.
     fn room(&self) -> Option<[[R; BLOCK]; N]> {
         let has_halves = self.inputs.iter().any(|input| matches!(input, Stored::Halves(..)));
         has_halves.then_some([[R::ZERO; BLOCK]; N])
     }
 
-    /// Some rows of some columns, of which the first begins at element number `start`.
+    /// The block of `rows` rows and `len` columns whose first element is number `start`.
     fn block<'r>(
         &'r self,
         start: usize,
@@ -238,12 +240,12 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
     }
 }
 
-/// Where segments of at most `len` of `n` places begin, and how long they are.
+/// The starts and lengths of segments of at most `len` elements, of `n` elements in all.
 fn segments(n: usize, len: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..n).step_by(len).map(move |start| (start, len.min(n - start)))
 }
 
-/// Rows of some columns, which begin every `stride` elements.
+/// Rows of some columns. Rows begin `stride` elements apart.
 struct Block<'a, R, const N: usize> {
     inputs: [&'a [R]; N],
     rows: usize,
@@ -256,14 +258,16 @@ impl<R: Real, const N: usize> Block<'_, R, N> {
         rows_of(self.inputs, row * self.stride, len)
     }
 
-    /// The largest elements of the columns, and the sums of their terms, which are kept if there is room for them.
+    /// Computes the largest elements of the columns, and the sums of their terms, which `terms` gets unless it is
+    /// empty.
     #[inline(always)]
     fn statistics<F: Formula<N>>(&self, largest: &mut [R], sums: &mut [R], terms: &mut [R]) {
         let len = sums.len();
         largest.set_to(if F::SHIFTED { R::LOWEST } else { R::ZERO });
         sums.set_to(R::ZERO);
         if F::SHIFTED {
-            // Two rows at once: of one, the compiler makes a masked store, for which processors with AVX2 take many cycles.
+            // Two rows at once: for a single row, the compiler emits a masked store, which takes many cycles with
+            // AVX2.
             for row in (0..self.rows).step_by(2) {
                 let [x, y] = [row, (row + 1).min(self.rows - 1)].mapped(|row| self.row(row, len)[0]);
                 for (largest, (&x, &y)) in zip(&mut *largest, zip(x, y)) {
@@ -288,7 +292,7 @@ impl<R: Real, const N: usize> Block<'_, R, N> {
     }
 }
 
-/// The largest of some elements, or 0 if they are all -∞: less that, they would be no numbers.
+/// The largest of some elements, or 0 if all are -∞: subtracting that would give NaN.
 #[inline(always)]
 fn or_zero<R: Real>(largest: R) -> R {
     if largest > R::LOWEST { largest } else { R::ZERO }
@@ -307,7 +311,8 @@ impl<'a, R: Real> Statistics<'a, R> {
         Statistics { largest, totals: [0.0; WIDTH], of_sums }
     }
 
-    /// Adds those of a block. Sums are relative to the largest elements: where one becomes larger, they become smaller.
+    /// Adds the statistics of a block. Sums are relative to the largest elements, and rescaled when these become
+    /// larger.
     fn add<F: Formula<N>, const N: usize>(&mut self, largest: &[R], sums: &[R]) {
         let columns = zip(zip(&mut *self.largest, &mut self.totals[..]), zip(largest, sums));
         simd::vectorized_widely(
@@ -344,7 +349,7 @@ fn results<R: Real, F: Formula<N>, const N: usize>(inputs: [&[R]; N], largest: &
     }
 }
 
-/// Block number `i` of each input.
+/// Block number `i` of each input, widened.
 #[inline(always)]
 fn widened<R: Real, const N: usize>(
     registers: impl Registers,

@@ -1,7 +1,7 @@
 //! Formulas along rows (the last dimension of contiguous tensors), and the losses of class scores.
 //!
 //! Short rows (class scores) are computed [`LANES`] at a time, one row per lane, so that ten classes fill vectors as
-//! well as a thousand do; longer rows some at a time, in passes that find them in the cache.
+//! well as a thousand do. Longer rows are computed a few at a time, in several passes while they are in the cache.
 
 use std::marker::PhantomData;
 
@@ -23,9 +23,9 @@ use crate::inlined::{Array, Flat, Slice, together, zip};
 const LANES: usize = 16;
 /// The longest rows that are computed in tiles.
 const SHORT: usize = 32;
-/// Exponentials of a row that are added up while they are in the first-level cache.
+/// Exponentials of a row that are added up while they are in the L1 cache.
 const BLOCK: usize = 512;
-/// Elements of the longer rows that are computed together; a row may have more.
+/// The most elements of longer rows that are computed together. A single row may have more.
 const GROUP: usize = 1024;
 
 /// The loss of each row: `losses[i] = log Σ exp(x[i, …]) − x[i, target[i]]`.
@@ -107,7 +107,7 @@ pub(super) fn run<R: Real, F: Formula<N>, const N: usize>(
     if row_len > SHORT && !F::SHIFTED && by_rows_of_halves(inputs, chunk, &mut out, &OfHalves::<R, F>(PhantomData)) {
         return Ok(());
     }
-    // Terms stay where they were computed: exponentials take longer than room for the row.
+    // Terms that are scaled are not computed in pieces: computing them again would take longer than storing the row.
     if row_len > PIECE && !F::SCALES_TERMS {
         by_long_rows(out, chunk, &|row, out, pieces| {
             long_row::<R, F, N>(inputs.mapped(|input| input.part(row * row_len, row_len)), out, pieces);
@@ -154,7 +154,7 @@ impl<R: Real, F: Formula<N>, const N: usize> RowOfHalves<N> for OfHalves<R, F> {
     }
 }
 
-/// A row that is read in pieces.
+/// Computes a row that is read in pieces.
 fn long_row<R: Real, F: Formula<N>, const N: usize>(
     inputs: [Stored<'_, R>; N],
     out: StoredMut<'_, R>,
@@ -182,7 +182,7 @@ fn long_row<R: Real, F: Formula<N>, const N: usize>(
     );
 }
 
-/// [`rows_together`], with room for [`GROUP`] numbers.
+/// Computes [`rows_together`] rows. `room` has space for [`GROUP`] numbers.
 #[inline(always)]
 fn longer_rows<R: Real, F: Formula<N>, const N: usize>(
     inputs: [&[R]; N],
@@ -231,10 +231,10 @@ fn short_rows<R: Real, F: Formula<N>, const N: usize>(inputs: [&[R]; N], row_len
     }
 }
 
-/// Computes up to [`LANES`] rows into `out`, with the inputs as room. Element `j` of row `lane` is `[j][lane]`.
+/// Computes up to [`LANES`] rows into `out`, and overwrites the inputs. Element `j` of row `lane` is `[j][lane]`.
 ///
-/// What is of a whole row is repeated in a tile first: compilers vectorise one loop over everything well, and sixteen short
-/// ones badly.
+/// A value for a whole row is first repeated in a tile: the compiler vectorizes one loop over everything well, and
+/// sixteen short loops badly.
 #[inline(always)]
 fn tile<R: Real, F: Formula<N>, const N: usize>(inputs: [&mut [[R; LANES]]; N], out: &mut [[R; LANES]]) {
     if F::SHIFTED {
@@ -267,7 +267,7 @@ fn flat<'a, R, const N: usize>(tiles: &'a [&mut [[R; LANES]]; N]) -> [&'a [R]; N
     all
 }
 
-/// Goes over a slice, whose length the compiler does not know: it would unroll a loop over the lanes.
+/// Takes a slice, whose length the compiler does not know: it would unroll a loop over the lanes.
 #[inline(always)]
 fn of_all_sums<R: Real, F: Formula<N>, const N: usize>(sums: &mut [R]) {
     for sum in sums {
@@ -275,8 +275,8 @@ fn of_all_sums<R: Real, F: Formula<N>, const N: usize>(sums: &mut [R]) {
     }
 }
 
-/// Up to sixteen rows into a tile; lanes without a row keep what they have. Compiled once: inlined, both this and [`store`]
-/// become sixteen loops, and take most of the time that this file is compiled in.
+/// Copies up to sixteen rows into a tile; lanes without a row keep their values. Compiled once: inlined, both this
+/// and [`store`] become sixteen loops, which take most of this file's compile time.
 #[inline(never)]
 fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
     for (lane, row) in rows.chunks_exact(tile.len()).enumerate().take(LANES) {
@@ -286,7 +286,7 @@ fn load<R: Real>(rows: &[R], tile: &mut [[R; LANES]]) {
     }
 }
 
-/// A tile into up to sixteen rows.
+/// Copies a tile into up to sixteen rows.
 #[inline(never)]
 fn store<R: Real>(tile: &[[R; LANES]], rows: &mut [R]) {
     for (lane, row) in rows.chunks_exact_mut(tile.len()).enumerate().take(LANES) {
@@ -329,14 +329,15 @@ pub(in super::super) fn largest<R: Real>(x: &[R]) -> R {
     in_halves(&mut lanes, greater)
 }
 
-/// How many longer rows are computed together, step by step, so that the steps of one do not wait for each other.
+/// The number of longer rows that are computed together, step by step, so that a step of one row overlaps with those
+/// of others.
 #[inline(always)]
 fn rows_together(row_len: usize) -> usize {
     (GROUP / row_len).clamp(1, LANES)
 }
 
-/// The largest elements of some rows, and the sums of `exp(x − largest)`, which are in `out` if it `keeps` them: else it is
-/// only room for a block of each row.
+/// The largest elements of some rows, and the sums of `exp(x − largest)`. With `keeps`, `out` gets all exponentials;
+/// otherwise it is a buffer for a block of each row.
 #[inline(always)]
 fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> [[R; LANES]; 2] {
     let mut largest_of = [R::ZERO; LANES];
@@ -366,7 +367,7 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> 
     [largest_of, sums]
 }
 
-/// `Σ f(inputs[..][i, …])` of some rows.
+/// `Σ f(inputs[..][i, …])` for each of some rows.
 #[inline(always)]
 fn sums_of_rows<R: Real, const N: usize>(
     inputs: [&[R]; N],

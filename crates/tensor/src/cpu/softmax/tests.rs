@@ -1,4 +1,4 @@
-//! The columns of both ways to go over slabs against the formulas in `f64`.
+//! Tests of the loops along rows and along columns against the formulas in `f64`.
 
 use half::{bf16, f16};
 
@@ -44,8 +44,8 @@ fn naive_log_softmax(x: &[f64]) -> Vec<f64> {
     x.iter().map(|x| x - sum.ln()).collect()
 }
 
-/// Checks `f` against `model`, for which the inputs are exact. Errors are relative to the result plus `scale` (the size of what
-/// cancels).
+/// Checks `f` against `model`, for which the inputs are exact. Errors are relative to the result plus `scale` (the
+/// size of terms that cancel).
 fn check<T: Stores>(
     f: impl Fn([Stored<'_, T::C>; 2], [usize; 2], StoredMut<'_, T::C>) -> Result<()>,
     model: impl Fn(&[f64], &[f64]) -> Vec<f64>,
@@ -114,7 +114,7 @@ fn large_numbers_do_not_overflow_and_what_is_not_a_number_stays_in_its_column() 
     }
 }
 
-/// Where one block of rows has only -∞, the others make the sum; where all have, there is none.
+/// If one block of rows is all -∞, the others make up the sum. If all are, the sum is NaN.
 #[test]
 fn minus_infinity_has_no_probability() {
     let (n, inner) = (200, 16);
