@@ -1,4 +1,4 @@
-//! [`ChromeTrace`]: spans and counters as JSON that chrome://tracing and Perfetto show.
+//! [`ChromeTrace`]: spans and counters as JSON for chrome://tracing and Perfetto.
 
 use std::{
     fmt::{Display, Write as _},
@@ -9,7 +9,8 @@ use std::{
 
 use crate::timeline::{Span, Track};
 
-/// A trace that is being written: spans on tracks, and counters. Process 0 is the host, process 1 and so on are the devices.
+/// A trace that is being written: spans on tracks, and counters. Process 0 is the host; device `n` is process
+/// `n + 1`.
 ///
 /// # Examples
 /// ```
@@ -28,7 +29,7 @@ use crate::timeline::{Span, Track};
 /// ```
 #[derive(Debug, Default)]
 pub struct ChromeTrace {
-    events: String, // with a comma between them
+    events: String, // separated by commas
     tracks: Vec<Track>,
 }
 
@@ -38,7 +39,8 @@ impl ChromeTrace {
         Self::default()
     }
 
-    /// Adds a span; `arguments` are shown when it is selected: numbers as they are, all else as text.
+    /// Adds a span. Viewers show its `arguments` when it is selected. Unsigned integers become JSON numbers, all
+    /// other values become strings.
     pub fn span(&mut self, span: &Span, arguments: &[(&str, &dyn Display)]) {
         let row = self.row(&span.track);
         let (name, process) = (quoted(&span.name), span.track.process());
@@ -54,7 +56,7 @@ impl ChromeTrace {
         self.add(&event);
     }
 
-    /// Adds what a counter of a process stands at from `at` on; the series are drawn on top of each other.
+    /// Sets a counter of a process from time `at` on. Viewers stack the values of its series.
     pub fn counter(&mut self, name: &str, process: u64, at: Duration, series: &[(&str, u64)]) {
         let series: Vec<_> = series.iter().map(|(name, value)| format!("{}:{value}", quoted(name))).collect();
         let (name, at, series) = (quoted(name), micros(at), series.join(","));
@@ -69,7 +71,7 @@ impl ChromeTrace {
     /// Writes the JSON to a file.
     ///
     /// # Errors
-    /// What the system says of the file, which is named.
+    /// The system's error, with the path of the file.
     pub fn write(self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         pagelock_files::replace(path, self.finish()).map_err(|error| {
@@ -79,7 +81,7 @@ impl ChromeTrace {
         })
     }
 
-    /// The track's number; its names are written when it is new.
+    /// The number of the track. A new track is added with its names.
     fn row(&mut self, track: &Track) -> usize {
         if let Some(row) = self.tracks.iter().position(|known| known == track) {
             return row;
@@ -108,7 +110,7 @@ impl ChromeTrace {
 }
 
 impl Track {
-    /// The process that stands for the host or the device.
+    /// The process number of the host or the device.
     fn process(&self) -> u64 {
         match self {
             Track::Host { .. } => 0,
@@ -129,7 +131,7 @@ fn argument(name: &str, value: &str) -> String {
     }
 }
 
-/// A JSON string.
+/// The text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,8 +1,9 @@
-//! [`DeferredDrops`]: memory that was dropped while a device may still use it, until the device is done with it.
+//! [`DeferredDrops`]: holds memory that was dropped while a device may still use it, until the device is done with
+//! it.
 //!
-//! A ticket that is dropped in flight neither waits nor frees: what it holds is dropped later, here, after the event that
-//! says that the device is done with it. The same goes for buffers that are dropped without waiting, in a queue of their own with
-//! a limit. New copies ask about a few of them, and free what is done.
+//! A ticket that is dropped in flight neither waits nor frees. Its memory is queued here together with an event, and
+//! is freed after the device has reached the event. Host buffers that are dropped without waiting have a queue of
+//! their own, with a limit. New copies query the events of a few entries, and free those that are done.
 
 use std::collections::VecDeque;
 
@@ -17,8 +18,8 @@ use crate::{
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct DeferredDrops {
-    queue: Mutex<VecDeque<Deferred>>, // guards what is deferred
-    count: AtomicUsize,               // of `queue`. Relaxed: a hint, so that an empty queue costs one load
+    queue: Mutex<VecDeque<Deferred>>, // guards the deferred memory
+    count: AtomicUsize,               // length of `queue`. Relaxed: a hint, so that an empty queue costs one load
 }
 
 struct Deferred {
@@ -26,21 +27,21 @@ struct Deferred {
     held: Box<dyn DeferredDrop>,
 }
 
-/// How many events the driver is asked about.
+/// How many events a scan queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scan {
-    /// A few, as long as they are done: before other work.
+    /// At most four, up to the first that is not done: cheap enough to run before other work.
     Few,
     /// All.
     All,
 }
 
-/// Something that a device uses: host memory, mostly.
+/// Something that a device uses: mostly host memory.
 pub(crate) trait DeferredDrop: Send + 'static {
-    /// How much memory is lost if it is never given back.
+    /// How many bytes leak if [`give_back`](Self::give_back) is never called.
     fn len_bytes(&self) -> usize;
 
-    /// The device is done with it. Merely dropping it leaks.
+    /// Frees it: the device is done with it. Dropping it without this call leaks it.
     fn give_back(self: Box<Self>);
 }
 
@@ -50,7 +51,7 @@ impl DeferredDrops {
         self.defer_until(event, held);
     }
 
-    /// As [`defer`](Self::defer); the event is untimed, recorded, and this queue's from now on.
+    /// Like [`defer`](Self::defer), with an untimed event that is recorded. The queue takes ownership of the event.
     pub(crate) fn defer_until(&self, event: EventHandle, held: Box<dyn DeferredDrop>) {
         let mut queue = lock(&self.queue);
         queue.push_back(Deferred { event, held });
@@ -61,7 +62,7 @@ impl DeferredDrops {
         self.count.load(Relaxed)
     }
 
-    /// Asks the driver what is done, and frees that.
+    /// Queries the events, and frees the entries whose event is reached.
     pub(crate) fn release_finished(&self, shared: &DeviceShared, scan: Scan) {
         if self.count.load(Relaxed) == 0 || host_function::is_inside() {
             return;
@@ -85,7 +86,8 @@ impl DeferredDrops {
                 done.push(next);
                 continue;
             }
-            // Not done, or the driver cannot say. It goes behind the others, so that none waits for one that never ends.
+            // Not done, or the driver cannot say. It moves to the back, so that an event that is never reached does
+            // not keep the others from being freed.
             queue.push_back(next);
             if scan == Scan::Few {
                 break;
@@ -116,7 +118,7 @@ impl DeferredDrops {
         first
     }
 
-    /// Empties the queue at the end of its device: frees everything if the device is done, and leaks it if not.
+    /// Empties the queue when its device is dropped: frees everything if the device is done, and leaks it if not.
     pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         self.count.store(0, Relaxed);

@@ -29,7 +29,7 @@ use crate::{
 /// One device. Cheap to clone: all clones are the same device.
 ///
 /// # Examples
-/// Asking for a GPU, and saying what is missing:
+/// Open a GPU, or print what is missing:
 /// ```
 /// use pagelock_cuda::Device;
 ///
@@ -43,21 +43,21 @@ pub struct Device {
     core: Arc<DeviceCore>,
 }
 
-/// What a device's handles, streams and buffers share.
+/// The state that a device's handles, streams and buffers share.
 pub(crate) struct DeviceCore {
     shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
-    dropped: DeferredDrops, // host buffers
+    dropped: DeferredDrops, // host buffers that were dropped without waiting
     staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
-    streams: Mutex<Vec<Weak<StreamCore>>>,        // guards which streams there are
-    idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards those without a stream
+    streams: Mutex<Vec<Weak<StreamCore>>>,        // guards the list of streams
+    idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards the queues without a stream
     pub(crate) handles: Handles,
 }
 
 impl Device {
-    /// The GPU of that number, opened at the first call and kept for the life of the process.
+    /// The GPU of that number, opened at the first call and kept open until the process exits.
     ///
     /// # Errors
     /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA;
@@ -73,7 +73,7 @@ impl Device {
         Ok(device)
     }
 
-    /// How many GPUs there are.
+    /// The number of GPUs.
     ///
     /// # Errors
     /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA.
@@ -89,12 +89,14 @@ impl Device {
         software::Machine::new(config).device(0)
     }
 
-    /// A device behind a driver of one's own. Two devices of one driver do not know each other.
+    /// A device with a custom driver. Two devices that are made with the same driver cannot use each other's streams
+    /// and buffers.
     pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
         if sanitize::is_wanted() { Self::watched(driver) } else { Self::of(driver, None) }
     }
 
-    /// The same, which finds races of `unsafe` code whatever the environment says.
+    /// Like [`with_driver`](Self::with_driver), but always detects races of `unsafe` code, whatever the environment
+    /// says.
     pub(crate) fn watched(driver: Arc<dyn Driver>) -> Self {
         let (driver, watch) = sanitize::watched(driver);
         Self::of(driver, Some(watch))
@@ -130,12 +132,12 @@ impl Device {
         &self.core
     }
 
-    /// What it is.
+    /// The properties of the device.
     pub fn properties(&self) -> &Properties {
         self.core.shared.driver.properties()
     }
 
-    /// How much memory it has and has left, for all processes together.
+    /// How much memory the device has, and how much of it is free, over all processes.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
@@ -143,8 +145,8 @@ impl Device {
         Ok(self.core.shared.driver.memory_info()?)
     }
 
-    /// What this program may take of the device's memory, at first all of it; buffers and what the pool keeps for
-    /// later count.
+    /// The budget for this program's use of the device's memory. Its limit is at first all of the memory. Buffers and
+    /// the pool's free memory count.
     ///
     /// # Examples
     /// ```
@@ -165,14 +167,14 @@ impl Device {
         &self.core.shared.memory
     }
 
-    /// Page-locked host memory that this device copies from and to: pooled, and limited by
+    /// Page-locked host memory for copies from and to this device. It is pooled, and limited by
     /// [`page_locked_ceiling`](pagelock_memory::page_locked_ceiling).
     pub fn page_locked(&self) -> &PageLockedMemory {
         &self.core.page_locked
     }
 
-    /// Locks pages so that this device, and all others of its driver, can copy from and to them: for page-locked memory
-    /// under a budget of one's own.
+    /// Locks pages so that this device, and all others of its driver, can copy from and to them. Use it for
+    /// page-locked memory with a separate budget.
     ///
     /// # Examples
     /// ```
@@ -208,7 +210,7 @@ impl Device {
         Ok(Stream::from_core(core))
     }
 
-    /// A stream that captures. It is registered only when the capture has begun.
+    /// A stream that captures. It is registered only after the capture has begun.
     pub(crate) fn capturing_stream(&self) -> Result<Stream> {
         let core = self.new_stream_core(Priority::Normal)?;
         core.begin_capture()?;
@@ -230,8 +232,8 @@ impl Device {
         streams.push(Arc::downgrade(core));
     }
 
-    /// Waits, on the host, until everything that was queued on any stream of this device is done. Captures that are
-    /// going on, which do nothing yet, are left alone.
+    /// Waits, on the host, until all work that was queued on any stream of this device is done. Does not wait for
+    /// streams that capture, whose work is not executed yet.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
@@ -242,10 +244,11 @@ impl Device {
         self.core.shared.check_races()
     }
 
-    /// Waits, on the host, until everything is done that anything of the process queued in this device's context, other libraries too.
+    /// Waits, on the host, until all work in this device's context is done, including work that other libraries of
+    /// this process queued.
     ///
     /// # Errors
-    /// [`Error::Driver`], also while work is captured, which it spoils.
+    /// [`Error::Driver`], also while a stream captures; the call invalidates the capture.
     ///
     /// # Examples
     /// ```
@@ -261,9 +264,10 @@ impl Device {
         Ok(self.core.shared.driver.synchronize()?)
     }
 
-    /// Lets copies from `peer` to this device go the direct way, where the hardware has one; true if it has.
+    /// Lets copies from `peer` to this device take the direct path between the devices. Returns whether the hardware
+    /// has such a path.
     ///
-    /// Copies work without it, through the host.
+    /// Without it, copies go through the host.
     ///
     /// # Errors
     /// [`Error::OtherDriver`]; [`Error::Driver`].
@@ -285,13 +289,13 @@ impl Device {
         if !driver.can_access_peer(peer.ordinal)? {
             return Ok(false);
         }
-        // SAFETY: the context of a device that exists; a driver refuses its own.
+        // SAFETY: the context of a device that exists. A driver returns an error for its own context.
         unsafe { driver.enable_peer(peer.driver.context()) }?;
         Ok(true)
     }
 
-    /// What was leaked because the device could not say whether it was done with it; nothing, unless the driver
-    /// failed.
+    /// The memory that was leaked because the driver could not say whether the device was done with it. Zero unless a
+    /// call of the driver failed.
     ///
     /// # Examples
     /// ```
@@ -306,30 +310,30 @@ impl Device {
         Leaked { count: leaked.times(), memory: leaked.bytes() }
     }
 
-    /// What copies hold at the moment.
+    /// How much host memory copies hold at the moment.
     pub fn in_flight(&self) -> InFlight {
         let deferred = (self.core.deferred.len() + self.core.dropped.len()) as u64;
         InFlight { tickets: self.core.shared.in_flight.load(Relaxed), deferred }
     }
 
-    /// Gives back what dropped tickets held, and dropped buffers, where the device is done with it. New copies do that too,
-    /// a few at a time.
+    /// Frees the memory of dropped tickets and dropped host buffers with which the device is done. New copies do the
+    /// same for a few at a time.
     pub fn release_finished(&self) {
         self.core.deferred.release_finished(&self.core.shared, Scan::All);
         self.core.dropped.release_finished(&self.core.shared, Scan::All);
     }
 
-    /// All streams, also those that nobody has a handle of.
+    /// All streams, including one for each idle queue.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let mut streams: Vec<_> = lock(&self.core.streams).iter().filter_map(Weak::upgrade).collect();
         let idle = std::mem::take(&mut *lock(&self.core.idle_queues));
-        // Streams for a moment: when they are dropped, the device keeps their queues again.
+        // Temporary streams: when they are dropped, the device gets their queues back.
         streams.extend(idle.into_iter().map(|(queue, cache)| Arc::new(StreamCore::new(self.clone(), queue, cache))));
         streams
     }
 
     fn new_queue(&self, priority: Priority) -> driver::Result<Queue> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1); // over all devices: streams wait for streams of others
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1); // for all devices: streams wait for streams of other devices
         let driver = &self.core.shared.driver;
         let (least, greatest) = driver.properties().stream_priorities;
         let handle = driver.create_stream(match priority {
@@ -340,7 +344,7 @@ impl Device {
         Ok(Queue::new(handle, priority, NEXT_ID.fetch_add(1, Relaxed)))
     }
 
-    /// A queue of that priority that nobody uses and in which nothing is going on.
+    /// Removes a queue of that priority that has no stream and no unfinished work.
     fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, BlockCache)> {
         let mut idle = lock(&self.core.idle_queues);
         let at = idle.iter().position(|(queue, _)| {
@@ -352,23 +356,23 @@ impl Device {
     }
 }
 
-/// What a device's copies hold.
+/// The number of copies, finished or not, whose host memory a device still holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InFlight {
-    /// Tickets that were neither waited for nor dropped; a forgotten one counts for ever.
+    /// Tickets that were neither waited for nor dropped. A forgotten ticket counts forever.
     pub tickets: u64,
-    /// What dropped tickets left to be given back.
+    /// Dropped tickets and host buffers whose memory is not freed yet.
     pub deferred: u64,
 }
 
-/// What had to be leaked.
+/// Memory that had to be leaked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Leaked {
-    /// How many buffers.
+    /// The number of buffers.
     pub count: u64,
-    /// How much memory.
+    /// Their size.
     pub memory: ByteSize,
 }
 
@@ -396,7 +400,7 @@ impl DeviceCore {
         &self.deferred
     }
 
-    /// Where host buffers go that are dropped without waiting.
+    /// The host buffers that were dropped without waiting.
     pub(crate) fn dropped(&self) -> &DeferredDrops {
         &self.dropped
     }
@@ -409,19 +413,19 @@ impl DeviceCore {
         &self.staging
     }
 
-    /// Gives back what a few dropped tickets held.
+    /// Frees the memory of a few dropped tickets with which the device is done.
     pub(crate) fn release_finished(&self) {
         self.deferred.release_finished(&self.shared, Scan::Few);
     }
 
-    /// The same, and a few buffers that were dropped without waiting. Some may stay for long, so that launches do not ask the
-    /// driver about them.
+    /// Frees the memory of a few dropped tickets and of a few host buffers that were dropped without waiting.
+    /// Launches do not call this: some of these buffers stay in use for long, and each call would query their events.
     pub(crate) fn release_finished_buffers_too(&self) {
         self.release_finished();
         self.dropped.release_finished(&self.shared, Scan::Few);
     }
 
-    /// Shows `look` the cached blocks of every stream: of those in use, and of those whose last handle was dropped.
+    /// Calls `look` with the cache of every stream, including the streams whose last handle was dropped.
     pub(crate) fn each_cache(&self, look: &mut dyn FnMut(&BlockCache)) {
         let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
         streams.iter().for_each(|stream| look(&lock(&stream.cache)));
@@ -433,7 +437,7 @@ impl DeviceCore {
     }
 }
 
-/// Of page-locked memory, when it is short.
+/// Frees page-locked memory when it is short.
 impl Trim for DeviceCore {
     fn trim(&self) -> usize {
         if host_function::is_inside() {
@@ -446,7 +450,7 @@ impl Trim for DeviceCore {
     }
 }
 
-/// What is left of a device whose streams, buffers and tickets are all gone.
+/// The state that is left when all streams, buffers and tickets of a device are dropped.
 struct Remains {
     shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
@@ -455,7 +459,7 @@ struct Remains {
     modules: Modules,
     handles: Handles,
     queues: Vec<(Queue, BlockCache)>,
-    _page_locked: PageLockedMemory, // what it keeps is given back behind the rest
+    _page_locked: PageLockedMemory, // its free memory is released after everything else
 }
 
 impl Drop for DeviceCore {
@@ -475,7 +479,8 @@ impl Drop for DeviceCore {
 }
 
 impl Drop for Remains {
-    /// What is deferred or kept is given back if the device can say that it is done with everything, and leaked if not.
+    /// Frees all deferred and cached memory if the driver can say that the device is done with everything, else leaks
+    /// it.
     fn drop(&mut self) {
         let Self { shared, deferred, dropped, .. } = self;
         self.staging.release(deferred);
@@ -489,7 +494,7 @@ impl Drop for Remains {
             if !done {
                 cache.leak_all();
             }
-            // SAFETY: made by this driver; nobody has it any more.
+            // SAFETY: made by this driver, and no other handle to it exists.
             let _ = unsafe { shared.driver.destroy_stream(queue.handle) };
         }
     }

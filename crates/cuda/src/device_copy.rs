@@ -1,14 +1,14 @@
-//! What buffers are made of.
+//! The element types of buffers.
 
 use bytemuck::Pod;
 use pagelock_memory::{ALIGN, ByteSize};
 
 use crate::error::{Error, Result};
 
-/// Types whose values are plain bytes, any bytes: numbers, arrays of them, and what
-/// [`bytemuck`](https://docs.rs/bytemuck) derives `Pod` for.
+/// Types for which every pattern of bytes is a value: numbers, arrays of numbers, and types that derive `Pod` of
+/// [`bytemuck`](https://docs.rs/bytemuck).
 ///
-/// A copy from a device writes arbitrary bytes, so `bool`, say, cannot be one:
+/// A copy from a device writes arbitrary bytes, so `bool`, for example, is no such type:
 /// ```compile_fail,E0277
 /// # use pagelock_cuda::{Device, software::Config};
 /// # let stream = Device::software(Config::default())?.stream()?;
@@ -23,7 +23,7 @@ pub trait DeviceCopy: Pod + Send + Sync {}
 
 impl<T: Pod + Send + Sync> DeviceCopy for T {}
 
-/// How many bytes `len` elements take.
+/// The size of `len` elements in bytes.
 pub(crate) fn len_bytes<T: DeviceCopy>(len: usize) -> Result<usize> {
     const { assert!(size_of::<T>() > 0, "elements of a device buffer have a size") };
     const { assert!(align_of::<T>() <= ALIGN, "elements of a device buffer are aligned to at most 64 bytes") };

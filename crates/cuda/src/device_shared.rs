@@ -1,4 +1,4 @@
-//! What all parts of one device share: its driver, its events, and the count of what had to be leaked.
+//! State that all parts of one device share: its driver, its events, and counters.
 
 use std::sync::{
     Arc,
@@ -19,15 +19,15 @@ use crate::{
 pub(crate) struct DeviceShared {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) ordinal: u32,
-    /// Pays for everything that the pool takes from the driver.
+    /// The budget to which all memory that the driver allocates for the pool is charged.
     pub(crate) memory: Budget,
     pub(crate) leaked: LeakCount,
     pub(crate) live: Live,
     pub(crate) uploads: Traffic,
     pub(crate) downloads: Traffic,
     pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
-    watch: Option<Arc<Watch>>,       // of a driver that is watched
-    events: Mutex<IdleEvents>,       // guards the events that nobody uses
+    watch: Option<Arc<Watch>>,       // present if the driver is watched for races
+    events: Mutex<IdleEvents>,       // guards the unused events
 }
 
 #[derive(Default)]
@@ -36,22 +36,22 @@ struct IdleEvents {
     timed: Vec<EventHandle>,
 }
 
-/// What buffers hold. Relaxed: it guards nothing.
+/// The size of the blocks that buffers use. Relaxed: it guards nothing.
 #[derive(Default)]
 pub(crate) struct Live {
     pub(crate) bytes: AtomicU64,
     pub(crate) peak_bytes: AtomicU64,
 }
 
-/// Copies of one direction, so that long ones can let those of other streams go first. Relaxed: it guards nothing.
+/// The copies of one direction, so that a long copy can yield to those of other streams. Relaxed: it guards nothing.
 #[derive(Default)]
 pub(crate) struct Traffic {
     last: AtomicU64,     // the stream of the last copy
-    switches: AtomicU64, // how often that was another one than before
+    switches: AtomicU64, // how often the stream changed
 }
 
 impl Traffic {
-    /// A stream copies.
+    /// Notes that a stream copies.
     pub(crate) fn note(&self, stream: u64) {
         if self.last.load(Relaxed) != stream {
             self.last.store(stream, Relaxed);
@@ -85,12 +85,12 @@ impl DeviceShared {
         }
     }
 
-    /// Whether handles of the other device's driver mean something to this one's.
+    /// Whether this device's driver can use handles of the other device's driver.
     pub(crate) fn knows(&self, other: &DeviceShared) -> bool {
         self.driver.family() == other.driver.family()
     }
 
-    /// An error unless both are one device: of `self`, with which something of `other` is used.
+    /// An error unless both are the same device. `what` belongs to `other` and is about to be used on `self`.
     pub(crate) fn check_same(self: &Arc<Self>, other: &Arc<Self>, what: OnDevice) -> Result<()> {
         match () {
             () if Arc::ptr_eq(self, other) => Ok(()),
@@ -99,18 +99,19 @@ impl DeviceShared {
         }
     }
 
-    /// An error if a race was found since the last call; always well unless that was asked for.
+    /// An error if a race was found since the last call. Never an error unless races are watched for.
     pub(crate) fn check_races(&self) -> Result<()> {
         self.watch.as_ref().map_or(Ok(()), |watch| watch.check())
     }
 
-    /// An event to be recorded; one that was used before, if there is one.
+    /// An event to be recorded: an unused one if there is one, else a new one.
     pub(crate) fn take_event(&self, timing: EventTiming) -> driver::Result<EventHandle> {
         let kept = lock(&self.events).of(timing).pop();
         kept.map_or_else(|| self.driver.create_event(timing), Ok)
     }
 
-    /// Keeps an event for later. Waits for it that are queued still hold: they name a recording.
+    /// Keeps an event for reuse. Waits for it that are queued remain valid: they refer to the recording, not to the
+    /// event.
     pub(crate) fn keep_event(&self, event: EventHandle, timing: EventTiming) {
         lock(&self.events).of(timing).push(event);
     }
@@ -120,7 +121,7 @@ impl Drop for DeviceShared {
     fn drop(&mut self) {
         let IdleEvents { untimed, timed } = std::mem::take(&mut *lock(&self.events));
         for event in untimed.into_iter().chain(timed) {
-            // SAFETY: made by this driver, kept here by the last who used it, and gone after this.
+            // SAFETY: made by this driver, returned by its last user, and removed from the list here.
             let _ = unsafe { self.driver.destroy_event(event) };
         }
     }

@@ -1,11 +1,11 @@
-//! What does not compile: every race between a program and its copies that can be written down.
+//! Programs with races between host code and copies, all of which must fail to compile.
 //!
-//! Each of these is compiled when the documentation is tested, and must fail with the error that is named. The races of
-//! [`Ticket`](crate::Ticket), [`Uninit`](crate::Uninit), [`Frozen`](crate::Frozen), [`DeviceCopy`](crate::DeviceCopy) and
-//! [`Stream::scope`](crate::Stream::scope) stand at those.
+//! The documentation tests compile each example, which must fail with the given error. Further examples are in the
+//! docs of [`Ticket`](crate::Ticket), [`Uninit`](crate::Uninit), [`Frozen`](crate::Frozen),
+//! [`DeviceCopy`](crate::DeviceCopy) and [`Stream::scope`](crate::Stream::scope).
 //!
-//! A slice is borrowed, and a borrow can end, or be forgotten, while the copy goes on; outside a scope only owners
-//! will do:
+//! The borrow of a slice can end, or its guard can be forgotten, while the copy is in flight. So copies outside a
+//! scope accept only owned memory:
 //! ```compile_fail,E0277
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
@@ -15,7 +15,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! A ticket gives its buffer back once:
+//! A ticket returns its buffer only once:
 //! ```compile_fail,E0382
 //! # use pagelock_cuda::{Device, Pinned, software::Config};
 //! # let device = Device::software(Config::default())?;
@@ -27,7 +27,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! Nobody keeps a way into a source:
+//! No reference into a source outlives the start of its copy:
 //! ```compile_fail,E0505
 //! # use pagelock_cuda::{Device, Pinned, software::Config};
 //! # let device = Device::software(Config::default())?;
@@ -40,7 +40,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! A ticket that nobody looks at is a warning:
+//! An unused ticket is a warning:
 //! ```compile_fail
 //! #![deny(unused_must_use)]
 //! # use pagelock_cuda::{Device, Pinned, software::Config};
@@ -51,7 +51,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! A device buffer is not read and written by one copy:
+//! One copy cannot read and write the same device buffer:
 //! ```compile_fail,E0502
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
@@ -60,7 +60,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! A scope does not leave its closure:
+//! A scope cannot leave its closure:
 //! ```compile_fail,E0521
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
@@ -69,7 +69,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! nor its thread:
+//! A scope cannot move to another thread:
 //! ```compile_fail,E0277
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;
@@ -83,7 +83,7 @@
 //! # Ok::<(), pagelock_cuda::Error>(())
 //! ```
 //!
-//! nor does it wait in a future, which can be forgotten before it is finished:
+//! A scope cannot be used in a future, which may be forgotten before it is finished:
 //! ```compile_fail,E0597
 //! # use pagelock_cuda::{Device, software::Config};
 //! # let stream = Device::software(Config::default())?.stream()?;

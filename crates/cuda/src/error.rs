@@ -1,4 +1,4 @@
-//! Everything that can go wrong, with the numbers and the way out in the text.
+//! The errors of this crate. Their texts have the numbers and a way out.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -10,10 +10,10 @@ use crate::{
     sanitize::Race,
 };
 
-/// The result of everything fallible in this crate.
+/// The result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a device, its memory or a copy could not be had.
+/// Why an operation of this crate failed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,136 +24,136 @@ pub enum Error {
     /// A device of that number does not exist.
     #[error("there is no device {ordinal}: {}; check CUDA_VISIBLE_DEVICES", seen(*count))]
     NoSuchDevice {
-        /// What was asked for.
+        /// The requested number.
         ordinal: u32,
-        /// How many devices there are.
+        /// The number of devices.
         count: u32,
     },
 
-    /// The driver refused.
+    /// A call of the driver failed.
     #[error(transparent)]
     Driver(Failure),
 
     /// Source and target of a copy differ in length.
     #[error("cannot copy {source_len} elements to {target_len}: the lengths differ; take a slice of the longer one")]
     Length {
-        /// Elements of the source.
+        /// The number of elements of the source.
         source_len: usize,
-        /// Elements of the target.
+        /// The number of elements of the target.
         target_len: usize,
     },
 
-    /// The elements take more bytes than can be counted.
+    /// The elements have more bytes than the address space.
     #[error("{len} elements of {element} are more bytes than the address space has")]
     TooLong {
-        /// How many elements.
+        /// The number of elements.
         len: usize,
-        /// What one takes.
+        /// The size of an element.
         element: ByteSize,
     },
 
     /// Something was used with a stream of another device.
     #[error("the {what} is on device {device}, the {} on device {stream}: {}", what.used_with(), what.way_out())]
     OtherDevice {
-        /// What it was.
+        /// The kind of object.
         what: OnDevice,
-        /// Which device has it.
+        /// The device of the object.
         device: u32,
-        /// Which device has the stream.
+        /// The device of the stream.
         stream: u32,
     },
 
-    /// Something was used with a stream of a device whose driver knows nothing of it.
+    /// Something was used with a stream of a device whose driver cannot use its handles.
     #[error("the {what} is of another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
     OtherDriver {
-        /// What it was.
+        /// The kind of object.
         what: OnDevice,
     },
 
-    /// The time between two events of different devices was asked for.
+    /// The time between two events of different devices was requested.
     #[error(
         "one event is of device {start}, the other of device {end}, and their clocks differ: take both on one device, or \
          use a `Timeline`, which compares clocks"
     )]
     OtherClock {
-        /// Which device has the first.
+        /// The device of the first event.
         start: u32,
-        /// Which device has the second.
+        /// The device of the second event.
         end: u32,
     },
 
-    /// The time of an event was asked for that was recorded without.
+    /// The time of an event was requested that was recorded without timing.
     #[error("the event was recorded without its time: record it with `Stream::record_timed`")]
     Untimed,
 
-    /// There is nothing to compile kernels with.
+    /// NVRTC, which compiles kernels, cannot be used.
     #[error("no NVRTC to compile kernels: {0}")]
     NoCompiler(CompilerAbsence),
 
-    /// Something else was given for compiled kernels.
+    /// The given bytes are not a complete archive of compiled kernels.
     #[error("{len_bytes} bytes that are no archive of kernels, or not all of one: write it anew")]
     NoArchive {
-        /// How many were given.
+        /// The number of given bytes.
         len_bytes: usize,
     },
 
-    /// A library of NVIDIA's is not there.
+    /// A library of NVIDIA's cannot be used.
     #[error(transparent)]
     NoLibrary(#[from] LibraryAbsence),
 
-    /// A library of NVIDIA's refused.
+    /// A call of a library of NVIDIA's failed.
     #[error("{library} refuses {what}: {call} returned {status}")]
     Library {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
-        /// What it was asked for, with its sizes.
+        /// The requested operation, with its sizes.
         what: String,
-        /// Which of its functions refused.
+        /// The function that failed.
         call: &'static str,
-        /// What that returned.
+        /// The status that it returned.
         status: i32,
     },
 
     /// A kernel's source does not compile.
     #[error("cannot compile {name} (status {status} of NVRTC):\n{log}")]
     Compile {
-        /// What the source is called.
+        /// The name of the source.
         name: String,
-        /// What NVRTC returned.
+        /// The status that NVRTC returned.
         status: i32,
-        /// What it said, with the lines of the source.
+        /// The log of NVRTC, with the lines of the source.
         log: String,
     },
 
     /// A module has no kernel of that name.
     #[error("`{module}` has no kernel `{kernel}`; check the name, and that it is `extern \"C\" __global__`")]
     NoKernel {
-        /// What was asked for.
+        /// The requested name.
         kernel: String,
-        /// Where.
+        /// The name of the module.
         module: String,
     },
 
-    /// A kernel takes something else than its signature says.
+    /// The parameters of a kernel differ from its signature.
     #[error(
         "kernel `{kernel}` has parameters of {found:?} bytes, its signature declares {declared:?}: make them agree, 8 \
          bytes for a buffer"
     )]
     Signature {
-        /// Which kernel.
+        /// The name of the kernel.
         kernel: String,
-        /// Bytes of its parameters.
+        /// The sizes of its parameters in bytes.
         found: Vec<usize>,
-        /// Bytes of the signature's.
+        /// The sizes of the parameters in the signature.
         declared: Vec<usize>,
     },
 
-    /// Arguments do not meet what a kernel requires.
+    /// Arguments do not meet a requirement of the kernel.
     #[error("kernel `{kernel}` requires that {requirement}")]
     Arguments {
-        /// Which kernel.
+        /// The name of the kernel.
         kernel: String,
-        /// What is not met.
+        /// The requirement that is not met.
         requirement: &'static str,
     },
 
@@ -162,9 +162,9 @@ pub enum Error {
         "a block of {block:?} threads cannot be launched: the device runs 1 to {most}; use smaller blocks and more"
     )]
     Launch {
-        /// Threads of a block, in three dimensions.
+        /// The number of threads in a block, in three dimensions.
         block: [u32; 3],
-        /// The most altogether.
+        /// The most threads that a block can have.
         most: u32,
     },
 
@@ -175,43 +175,43 @@ pub enum Error {
         largest(holders)
     )]
     OutOfMemory {
-        /// Which device.
+        /// The device.
         device: u32,
-        /// What was asked for.
+        /// The requested size.
         asked: ByteSize,
-        /// What this program's buffers hold.
+        /// The size of this program's buffers.
         live: ByteSize,
-        /// What this program has taken of the device.
+        /// The memory that this program has allocated from the driver.
         reserved: ByteSize,
-        /// What is left for everybody.
+        /// The free memory of the device, for all processes.
         free: ByteSize,
-        /// All of it.
+        /// All memory of the device.
         total: ByteSize,
-        /// Who holds most of what buffers hold, largest first, at most three; see [`holder`](pagelock_memory::holder).
+        /// The largest holders of buffers, largest first, at most four; see [`holder`](pagelock_memory::holder).
         holders: Vec<Held>,
     },
 
-    /// Host memory could not be had, or the limit on device memory was reached.
+    /// An allocation of host memory failed, or the budget of device memory is exhausted.
     #[error(transparent)]
     Memory(#[from] pagelock_memory::Error),
 
-    /// The device cannot say any more whether it uses some memory, so that memory was leaked, and counted.
+    /// The driver can no longer say whether the device uses some memory. The memory was leaked, and counted.
     #[error("{leaked} were leaked, because the device cannot say whether it is done with them: {failure}")]
     Lost {
-        /// How much.
+        /// The size of the leaked memory.
         leaked: ByteSize,
-        /// What the driver said.
+        /// The failure of the driver.
         failure: Failure,
     },
 
-    /// `unsafe` code used memory that a copy was using; found with `PAGELOCK_SANITIZE=1`, on stderr too.
+    /// `unsafe` code used memory that a copy was using. Found with `PAGELOCK_SANITIZE=1`, and printed to stderr too.
     #[error("{0}")]
     Raced(Box<Race>),
 
     /// A function that a stream called on the host panicked.
     #[error("a host function panicked: {message}")]
     HostPanicked {
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
 
@@ -229,79 +229,79 @@ pub enum Error {
     /// A graph was not given all buffers that it uses.
     #[error("the graph uses {used} buffers, and only {given} of them were given to it: give it all")]
     NotOwned {
-        /// How many its work uses.
+        /// The number of buffers that its work uses.
         used: usize,
-        /// How many of these it was given.
+        /// How many of these buffers it was given.
         given: usize,
     },
 
-    /// A graph cannot take over the work of another one.
+    /// A graph cannot be updated with work of another shape.
     #[error("the new graph has another shape than the old one: make a graph of its own from it")]
     GraphShape,
 
-    /// The environment names no folder for a cache.
+    /// The environment variable for the folder of a cache names something other than a folder.
     #[error(
         "${variable} is `{}`, which is no folder; name a folder, leave the variable empty to keep nothing, or unset it",
         path.display()
     )]
     CacheVariable {
-        /// Which variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         path: PathBuf,
     },
 
     /// A file could not be read.
     #[error("cannot read the file: {}", unreadable(source))]
     File {
-        /// What the system said.
+        /// The error of the operating system.
         r#source: io::Error,
     },
 
-    /// Rows do not fit the buffer.
+    /// Rows exceed the buffer, or overlap.
     #[error(
         "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \
          but there are {len}"
     )]
     Rows {
-        /// How many rows.
+        /// The number of rows.
         rows: usize,
-        /// Elements of a row.
+        /// The number of elements in a row.
         width: usize,
-        /// Elements from one row's start to the next.
+        /// The number of elements from the start of one row to the next.
         stride: usize,
-        /// Elements from the first row's start to the last one's end.
+        /// The number of elements from the start of the first row to the end of the last.
         needed: usize,
-        /// Elements of the buffer.
+        /// The number of elements of the buffer.
         len: usize,
     },
 
-    /// A buffer that a graph has too cannot be cut into parts.
+    /// A buffer that a graph shares cannot be cut into parts.
     #[error("a graph has this buffer too, so that it cannot be cut into parts: cut it before, or drop the graph")]
     Shared,
 
     /// A range is not inside the buffer.
     #[error("the range {start}..{end} is not inside a buffer of {len} elements")]
     Range {
-        /// Its start.
+        /// The start of the range.
         start: usize,
-        /// Its end.
+        /// The end of the range.
         end: usize,
-        /// Elements of the buffer.
+        /// The number of elements of the buffer.
         len: usize,
     },
 
     /// The buffer is not page-locked.
     #[error("the buffer is {kind}: only page-locked memory can be copied while the program goes on")]
     NotPageLocked {
-        /// Which kind of memory it is.
+        /// The kind of memory.
         kind: pagelock_memory::MemoryKind,
     },
 }
 
 pagelock_memory::debug_is_the_message!(Error CompilerAbsence LibraryAbsence Absence);
 
-// Not by `#[from]`, which would make them causes too: the text says them already.
+// Without `#[from]`, which would make them sources too: the error's text contains theirs already.
 impl From<Absence> for Error {
     fn from(absence: Absence) -> Self {
         Error::Absent(absence)
@@ -314,7 +314,7 @@ impl From<CompilerAbsence> for Error {
     }
 }
 
-/// What belongs to one device.
+/// The kinds of objects that belong to one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnDevice {
@@ -328,7 +328,7 @@ pub enum OnDevice {
     Recording,
     /// An event.
     Event,
-    /// A device whose memory is to be accessed.
+    /// A device whose memory another device accesses.
     Peer,
     /// A library of NVIDIA's, started for a device.
     Library,
@@ -349,7 +349,7 @@ impl fmt::Display for OnDevice {
 }
 
 impl OnDevice {
-    /// What it was used with.
+    /// The kind of object with which it was used.
     fn used_with(self) -> &'static str {
         match self {
             OnDevice::Recording => "graph",
@@ -388,7 +388,7 @@ fn unreadable(source: &io::Error) -> String {
     }
 }
 
-/// For the end of a clause.
+/// The holders as text for the end of a clause.
 fn largest(holders: &[Held]) -> String {
     let all: Vec<_> = holders.iter().map(ToString::to_string).collect();
     if all.is_empty() { String::new() } else { format!("; largest holders: {}", all.join(", ")) }
@@ -402,97 +402,97 @@ fn seen(count: u32) -> String {
     }
 }
 
-/// Why there is no compiler.
+/// Why NVRTC cannot be used.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompilerAbsence {
-    /// It was not found.
+    /// The library was not found.
     #[error(
         "the dynamic linker finds none of {names}, and {}; install the CUDA toolkit or `pip install \
          nvidia-cuda-nvrtc`, or name the library's folder in PAGELOCK_NVRTC",
         looked_in(folders)
     )]
     NoLibrary {
-        /// What the dynamic linker was asked for.
+        /// The names that the dynamic linker tried.
         names: String,
-        /// Where else it was looked for.
+        /// The other folders that were searched.
         folders: Vec<String>,
     },
-    /// It is not where the environment says.
+    /// The library is not in the folder that the environment names.
     #[error(
         "$PAGELOCK_NVRTC is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or unset the \
          variable"
     )]
     NotInFolder {
-        /// What the variable says.
+        /// The value of the variable.
         folder: String,
-        /// What was looked for there.
+        /// The names that were tried there.
         names: String,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("the library has no `{name}`; install a newer one")]
     NoSymbol {
-        /// Which.
+        /// The name of the function.
         name: &'static str,
     },
 }
 
-/// Why a library of NVIDIA's is not used.
+/// Why a library of NVIDIA's cannot be used.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryAbsence {
-    /// It was not found.
+    /// The library was not found.
     #[error(
         "no {library}: the dynamic linker finds none of {names}, and {}; {install}, or name the library's folder in {variable}",
         looked_in(folders)
     )]
     NoLibrary {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
-        /// What the dynamic linker was asked for.
+        /// The names that the dynamic linker tried.
         names: String,
-        /// Where else it was looked for.
+        /// The other folders that were searched.
         folders: Vec<String>,
-        /// What gets it.
+        /// How to install the library.
         install: &'static str,
         /// The variable that names its folder.
         variable: &'static str,
     },
-    /// It is not where the environment says.
+    /// The library is not in the folder that the environment names.
     #[error(
         "no {library}: ${variable} is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or \
          unset the variable"
     )]
     NotInFolder {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
-        /// What was looked for there.
+        /// The names that were tried there.
         names: String,
         /// The variable that names its folder.
         variable: &'static str,
-        /// What it says.
+        /// The value of the variable.
         folder: String,
     },
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("{library} has no `{name}`; install a newer one")]
     NoSymbol {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
-        /// Which function.
+        /// The name of the function.
         name: &'static str,
     },
-    /// It does not start on this device.
+    /// The library does not start on this device.
     #[error("{library} does not start: it returned {status}; check that it fits the driver and the device")]
     NotStarted {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
-        /// What it returned.
+        /// The status that it returned.
         status: i32,
     },
-    /// The device is not one of CUDA's.
+    /// The device is not a CUDA device.
     #[error("{library} works on GPUs only, and the device is made of software")]
     OtherDevice {
-        /// Which library.
+        /// The name of the library.
         library: &'static str,
     },
 }
@@ -504,7 +504,7 @@ fn looked_in(folders: &[String]) -> String {
     }
 }
 
-/// Why there is no CUDA.
+/// Why CUDA cannot be used.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Absence {
@@ -513,38 +513,38 @@ pub enum Absence {
         "the dynamic linker finds no {looked_for}; install NVIDIA's driver, or start the container with `--gpus all`"
     )]
     NoLibrary {
-        /// Which names were tried.
+        /// The names that were tried.
         looked_for: &'static str,
     },
-    /// The library is the one that programs are linked against where there is no driver.
+    /// The library is the toolkit's stub, against which programs are linked on machines without a driver.
     #[error(
         "the driver library found first is a stub; take the toolkit's `stubs` folder off LD_LIBRARY_PATH, or install \
          NVIDIA's driver"
     )]
     Stub,
-    /// The driver works and sees no device.
+    /// The driver works but sees no device.
     #[error("the driver sees no device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
     NoDevice,
     /// The driver is older than this crate needs.
     #[error("the driver speaks CUDA {}.{}, at least {}.{} is needed; update NVIDIA's driver",
         .found.0, .found.1, .needed.0, .needed.1)]
     TooOld {
-        /// What it speaks.
+        /// The version of CUDA that the driver supports.
         found: (u32, u32),
-        /// What is needed.
+        /// The version that is needed.
         needed: (u32, u32),
     },
     /// The driver library lacks a function.
     #[error("the driver library has no `{name}`; update NVIDIA's driver")]
     NoSymbol {
-        /// Which.
+        /// The name of the function.
         name: &'static str,
     },
     /// The driver did not start.
     #[error("the driver does not start: {0}")]
     NotStarted(Failure),
 }
-/// What a driver refused; where it refuses everything, inside a host function, that is said.
+/// A failure of the driver. Inside a host function, where every call fails, the error says so.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let is_refused = failure.status == Status::NOT_PERMITTED && host_function::is_inside();

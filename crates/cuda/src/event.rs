@@ -1,6 +1,7 @@
-//! [`Event`]: a mark in a stream, and how it is known that the device is past it.
+//! [`Event`]: a mark in a stream, which tells whether the device has finished the work before it.
 //!
-//! An event exists only recorded, so there is none that says "reached" because nothing was ever recorded.
+//! Every event is recorded when it is made. CUDA reports an event as reached if it was never recorded; that cannot
+//! happen here.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,7 +13,7 @@ use crate::{
     sync::{AtomicBool, Ordering},
 };
 
-/// A mark in a stream: reached when everything is done that was queued before it. Cheap to clone.
+/// A mark in a stream: reached when all work that was queued before it is done. Cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -31,17 +32,17 @@ pub struct Event {
     recorded: Arc<Recorded>,
 }
 
-/// A recorded event, owned; its driver's event is used again when this is dropped.
+/// A recorded event. When it is dropped, the driver's event is kept for reuse.
 pub(crate) struct Recorded {
     stream: Arc<StreamCore>,
-    handle: Option<EventHandle>, // none if there is nothing to wait for any more
+    handle: Option<EventHandle>, // none after `into_handle`
     timing: EventTiming,
     at: u64,             // covers the work of the stream up to this number
-    reached: AtomicBool, // Release after the driver said so
+    reached: AtomicBool, // Release after the driver reported it
 }
 
 impl Event {
-    /// Whether everything before it is done.
+    /// Whether all work before the event is done.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
@@ -49,7 +50,7 @@ impl Event {
         Ok(self.recorded.is_reached()?)
     }
 
-    /// Waits, on the host, until everything before it is done.
+    /// Waits, on the host, until all work before the event is done.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver), also for work that failed.
@@ -59,7 +60,8 @@ impl Event {
         self.recorded.stream.shared().check_races()
     }
 
-    /// The time from `start` to this event, on the device's clock; after waiting for both. Zero if this one came first.
+    /// Waits for both events and returns the time from `start` to this event on the device's clock. Zero if this
+    /// event was reached before `start`.
     ///
     /// # Errors
     /// [`Error::Untimed`] if either was not recorded with [`record_timed`](crate::Stream::record_timed),
@@ -97,16 +99,16 @@ impl fmt::Debug for Event {
 }
 
 impl Recorded {
-    /// Records an event after everything that was queued so far.
+    /// Records an event behind everything that was queued so far.
     pub(crate) fn new(stream: &Arc<StreamCore>, timing: EventTiming) -> Result<Self> {
         host_function::refuse_inside()?;
         stream.refuse_capturing()?;
         let at = stream.submitted(); // before recording: see the invariant of `stream/mod.rs`
         let handle = stream.shared().take_event(timing)?;
-        // Owned before it is recorded, so that it is given back if that fails.
+        // Owned before it is recorded, so that the handle is returned if recording fails.
         let recorded =
             Self { stream: stream.clone(), handle: Some(handle), timing, at, reached: AtomicBool::new(false) };
-        // SAFETY: both are this device's and exist.
+        // SAFETY: both belong to this device and exist.
         unsafe { stream.driver().record_event(handle, stream.handle()) }?;
         Ok(recorded)
     }
@@ -148,16 +150,17 @@ impl Recorded {
         Ok(())
     }
 
-    /// Waits until the device is past it; if the driver cannot say so of the event, until it can of the stream or the
-    /// whole device. The first failure, if nothing proves it.
+    /// Waits until the device has reached the event. If the wait for the event fails, waits for the stream, and if
+    /// that fails, for the whole device. Returns the first failure if all of them fail.
     pub(crate) fn prove(&self) -> driver::Result<()> {
         self.wait().or_else(|failure| self.stream.prove_idle().map_err(|_| failure))?;
         self.note_reached();
         Ok(())
     }
 
-    /// Whether it is reached as far as was learned already, which spares asking the driver: by this event, or by a later
-    /// one of its stream. A timed one is asked for itself, since its time is known only then.
+    /// Whether the event is known to be reached without a call of the driver, because of an earlier query or because
+    /// a later event of the stream is reached. For a timed event only its own query counts, since its time is known
+    /// only then.
     pub(crate) fn is_known_reached(&self) -> bool {
         let by_another = || self.timing == EventTiming::Untimed && self.stream.is_done(self.at);
         self.reached.load(Ordering::Acquire) || by_another()
@@ -168,7 +171,7 @@ impl Recorded {
         self.stream.note_done(self.at);
     }
 
-    /// Gives the driver's event away; the caller gives it back to the device.
+    /// Takes the driver's event out; the caller must return it to the device.
     pub(crate) fn into_handle(mut self) -> Option<EventHandle> {
         self.handle.take()
     }

@@ -1,4 +1,5 @@
-//! What this crate reads of files that others may have written, for `cargo xtask fuzz`; no part of its interface.
+//! The readers of files that other programs may have written, for `cargo xtask fuzz`. Not part of the crate's
+//! interface.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ pub fn cached(folder: &Path, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
     UserCache::in_folder(folder).read(name, most_bytes)
 }
 
-/// How many kernels an archive has, each unpacked.
+/// Unpacks all kernels of an archive, and returns their number.
 pub fn kernels(archive: &[u8]) -> Option<usize> {
     kernel::unpack_all(archive)
 }

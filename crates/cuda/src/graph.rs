@@ -1,13 +1,16 @@
-//! [`Graph`]: work that is captured once and launched many times, for less than its launches would cost one by one.
+//! [`Graph`]: work that is captured once and launched many times, which costs less than queueing each operation
+//! again.
 //!
-//! A graph owns the buffers that its work uses, so that they are there whenever it runs; its launches are uses of these
-//! buffers like any other, ordered against other streams. What it owns can be read and written between launches,
-//! through views, and comes back when the graph is taken apart. A graph can also share its buffers ([`Shared`]) with
-//! whoever has them: it keeps their memory, and a launch changes it under them, in order.
+//! A graph owns the buffers that its work uses, so that they exist whenever it runs. A launch is a use of these
+//! buffers like any other, ordered against other streams. Between launches the buffers can be read and written
+//! through views, and [`into_buffers`](Graph::into_buffers) returns them. A graph can also share its buffers
+//! ([`Shared`]) with their owners: it keeps the memory alive, and a launch changes the contents, ordered against the
+//! owners' uses.
 //!
-//! Invariant: `buffers` has every buffer that the captured work uses, and none of them is replaced. Only memory that the
-//! capturing stream keeps may be missing; nothing else uses that memory while the graph exists (`Launches`). A buffer is
-//! identified by its allocation, as in [`Capture`]; `writes` says for each buffer what a launch writes of it.
+//! Invariant: `buffers` has every buffer that the captured work uses, and none of them is replaced. The exception is
+//! memory in the cache of the capturing stream, which nothing else uses while the graph exists (`Launches`). A buffer
+//! is identified by its allocation, as in [`Capture`]. `writes` says for each buffer whether a launch uses it and
+//! writes it.
 
 use std::{collections::HashSet, fmt, ops::Deref, sync::Arc};
 
@@ -25,14 +28,14 @@ use crate::{
     sync::lock,
 };
 
-/// Work that was captured, and that uses buffers which it does not own yet.
+/// Captured work, which uses buffers that it does not own yet.
 #[must_use = "a recording becomes a graph when it is given its buffers"]
 pub struct Recording {
     device: Device,
     handle: GraphHandle,
     capture: Capture,
-    stream: Stream,  // what it was captured on
-    is_shared: bool, // whether a graph keeps the stream's cache to itself
+    stream: Stream,  // on which it was captured
+    is_shared: bool, // whether a graph has exclusive use of the stream's cache
 }
 
 /// Work on a device that can be launched again and again, with the buffers that it uses.
@@ -56,7 +59,7 @@ pub struct Recording {
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 ///
-/// What a graph uses cannot be taken out of it:
+/// A buffer cannot be taken out of its graph:
 /// ```compile_fail,E0594
 /// # use pagelock_cuda::{Device, software::Config};
 /// # let device = Device::software(Config::default())?;
@@ -68,18 +71,18 @@ pub struct Recording {
 /// ```
 pub struct Graph<B: GraphBuffers> {
     buffers: B,
-    writes: Vec<Option<Writes>>, // what a launch does with each of them, in their order
+    writes: Vec<Option<Writes>>, // for each buffer in order, whether a launch writes it; `None` if it is not used
     runnable: Runnable,
     launches: Launches,
 }
 
-/// The buffers of a graph that has them together with others; see [`Recording::shared`].
+/// The buffers of a graph that shares them with other owners; see [`Recording::shared`].
 pub struct Shared(Vec<Arc<Allocation>>);
 
 /// The launches of a graph, and the stream on which its work was captured.
 struct Launches {
     uses: Uses,
-    keeps_memory: bool, // whether they use what that stream keeps
+    keeps_memory: bool, // whether they use memory in that stream's cache
 }
 
 /// Device buffers that a graph can own: one, a tuple of up to eight, or a `Vec`.
@@ -91,15 +94,15 @@ mod sealed {
     /// One buffer of a graph.
     pub struct Member<'a>(pub(crate) &'a Arc<Allocation>);
 
-    /// How a graph sees its buffers, the same ones in the same order every time.
+    /// A graph's access to its buffers: always the same ones in the same order.
     pub trait Buffers: Send + Sync + 'static {
-        /// Views of all.
+        /// Views of all buffers.
         type Views<'a>;
 
-        /// Calls `visit` with each.
+        /// Calls `visit` with each buffer.
         fn visit<'a>(&'a self, visit: &mut dyn FnMut(Member<'a>));
 
-        /// All of them, to be written.
+        /// Views of all buffers, for writing.
         fn views_mut(&mut self) -> Self::Views<'_>;
     }
 }
@@ -111,11 +114,11 @@ struct Runnable {
 }
 
 impl Device {
-    /// Takes down what `work` queues on the stream that it is given, instead of doing it: kernels, fills and copies on
-    /// the device.
+    /// Captures the work that `work` queues on its stream, instead of executing it. Kernels, fills and copies on the
+    /// device can be captured.
     ///
     /// # Errors
-    /// Those of `work`, [`Error::Capturing`] among them for anything else; [`Error::Driver`].
+    /// Those of `work`, which include [`Error::Capturing`] for work of any other kind; [`Error::Driver`].
     pub fn capture(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Recording> {
         let stream = self.capturing_stream()?;
         let ended = EndsCapture(&stream);
@@ -128,13 +131,13 @@ impl Device {
     }
 }
 
-/// Ends the capture when work unwinds.
+/// Ends the capture if the captured closure unwinds.
 struct EndsCapture<'a>(&'a Stream);
 
 impl Drop for EndsCapture<'_> {
     fn drop(&mut self) {
         if let Some((Ok(graph), _)) = self.0.core().end_capture() {
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: just made, and no other handle to it exists.
             let _ = unsafe { self.0.core().driver().destroy_graph(graph) };
         }
         self.0.core().set_private(false);
@@ -142,21 +145,20 @@ impl Drop for EndsCapture<'_> {
 }
 
 impl Recording {
-    /// A graph that owns the buffers, which are all that the work uses.
+    /// A graph that owns its buffers. `buffers` must include all buffers that the work uses.
     ///
     /// # Errors
-    /// [`Error::NotOwned`] if it uses others, or one that is gone; [`Error::Driver`].
+    /// [`Error::NotOwned`] if the work uses other buffers, or a buffer that was dropped; [`Error::Driver`].
     pub fn with<B: GraphBuffers>(self, buffers: B) -> Result<Graph<B>> {
         let writes = self.writes_of_all(&buffers)?;
         self.graph(buffers, writes)
     }
 
-    /// A graph that shares the buffers which its work uses with whoever has them. It keeps their memory for as long as
-    /// it exists, also of those that are gone: buffers that the work allocates on the stream that it is given and drops
-    /// again are its own.
+    /// A graph that shares the buffers of its work with their owners. It keeps the memory alive as long as it exists.
+    /// The work may also allocate buffers on its stream and drop them again; their memory belongs to the graph alone.
     ///
-    /// A launch writes what the work writes, whoever has a buffer then; it is ordered before and after all other uses,
-    /// as any work of a stream.
+    /// A launch writes the buffers that the work writes, even if they have other owners at that time. It is ordered
+    /// against all other uses, like any work of a stream.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -189,8 +191,8 @@ impl Recording {
 
     fn graph<B: GraphBuffers>(&self, buffers: B, writes: Vec<Option<Writes>>) -> Result<Graph<B>> {
         let home = self.stream.core();
-        // The memory that the graph has to itself may have been used by others since it was captured: its stream has
-        // waited for them.
+        // Other streams may have used the graph's own memory since the capture, and its stream has waited for them.
+        // So the launches come after all work that was queued on that stream.
         let launches = Launches { uses: Uses::new(home.clone(), home.submitted()), keeps_memory: self.is_shared };
         host_function::refuse_inside()?;
         // SAFETY: the graph exists while this does.
@@ -199,16 +201,16 @@ impl Recording {
         Ok(Graph { buffers, writes, runnable, launches })
     }
 
-    /// What the work does with each of the buffers.
+    /// For each of the buffers, whether the work writes it; `None` if the work does not use it.
     fn writes<B: GraphBuffers>(&self, buffers: &B) -> Vec<Option<Writes>> {
         let mut writes = Vec::new();
         buffers.visit(&mut |Member(allocation)| writes.push(self.capture.writes(allocation)));
         writes
     }
 
-    /// The same, if these are all that it uses.
+    /// Like [`writes`](Self::writes), but an error unless these are all buffers that the work uses.
     fn writes_of_all<B: GraphBuffers>(&self, buffers: &B) -> Result<Vec<Option<Writes>>> {
-        let mut given = HashSet::new(); // one may be given twice
+        let mut given = HashSet::new(); // a buffer may be given twice
         buffers.visit(&mut |Member(allocation)| {
             if self.capture.writes(allocation).is_some() {
                 given.insert(Arc::as_ptr(allocation));
@@ -226,22 +228,22 @@ impl Drop for Recording {
         }
         let (device, handle) = (self.device.clone(), self.handle);
         host_function::outside(move || {
-            // SAFETY: made in `capture`, gone after this.
+            // SAFETY: made in `capture`, and not used after this.
             let _ = unsafe { device.core().shared().driver.destroy_graph(handle) };
         });
     }
 }
 
 impl<B: GraphBuffers> Graph<B> {
-    /// Queues all of the work on a stream, as one piece, and returns at once.
+    /// Queues all of the work on a stream as one unit, and returns at once.
     ///
     /// # Errors
     /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.core().check_is_of(self.runnable.device.core().shared(), OnDevice::Graph)?;
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
-            // SAFETY: the graph exists while this does; it owns all buffers that its work uses (`Recording::with`), which
-            // `enqueue` orders, and devices keep their modules.
+            // SAFETY: the graph exists while `self` does. It owns or shares all buffers that its work uses, which
+            // `enqueue` orders, and devices keep their modules loaded.
             unsafe { driver.launch_graph(self.runnable.handle, stream) }
         });
         Ok(queued?)
@@ -249,7 +251,7 @@ impl<B: GraphBuffers> Graph<B> {
 
     fn accesses(&self) -> Vec<Access<'_>> {
         let mut accesses = Vec::with_capacity(self.writes.len() + 1);
-        accesses.push(self.launches.uses.launch(Writes(true))); // one launch at a time, and an update after them
+        accesses.push(self.launches.uses.launch(Writes(true))); // orders launches against each other and updates
         let mut writes = self.writes.iter();
         self.buffers.visit(&mut |Member(allocation)| {
             let used = writes.next().copied().flatten();
@@ -258,12 +260,12 @@ impl<B: GraphBuffers> Graph<B> {
         accesses
     }
 
-    /// Does what the recording says from the next launch on: the same kinds of work in the same order, with other
-    /// sizes, values or parts of the buffers. Waits for launches that are going on.
+    /// Replaces the graph's work with that of the recording: the same kinds of operations in the same order, with
+    /// other sizes, values or parts of the buffers. Waits for launches in flight.
     ///
     /// # Errors
-    /// [`Error::NotOwned`] if it uses buffers that this graph does not own, [`Error::OtherDevice`], [`Error::GraphShape`],
-    /// [`Error::Driver`].
+    /// [`Error::NotOwned`] if the recording uses buffers that this graph does not have, [`Error::OtherDevice`],
+    /// [`Error::GraphShape`], [`Error::Driver`].
     ///
     /// # Examples
     /// ```
@@ -290,7 +292,8 @@ impl<B: GraphBuffers> Graph<B> {
             Ok(true) => self.writes = writes,
             Ok(false) => return Err(Error::GraphShape),
             Err(failure) => {
-                // It may have changed all the same: a launch is ordered as the old and the new work need.
+                // The graph may have changed all the same, so a launch is ordered as both the old and the new work
+                // need.
                 self.writes.iter_mut().zip(writes).for_each(|(old, new)| *old = either(*old, new));
                 return Err(failure.into());
             }
@@ -298,24 +301,24 @@ impl<B: GraphBuffers> Graph<B> {
         Ok(())
     }
 
-    /// Memory that the graph alone has, for what is allocated and dropped in its work.
+    /// The size of the memory that belongs to the graph alone: that of buffers which its work allocated and dropped.
     pub fn kept(&self) -> ByteSize {
         let stream = self.launches.uses.home();
         if self.launches.keeps_memory { lock(&stream.cache).idle() } else { ByteSize(0) }
     }
 
-    /// All of its buffers, to be written between launches.
+    /// Views of all its buffers, for writing between launches.
     pub fn views_mut(&mut self) -> B::Views<'_> {
         self.buffers.views_mut()
     }
 
-    /// Ends the graph and gives its buffers back.
+    /// Destroys the graph and returns its buffers.
     pub fn into_buffers(self) -> B {
         self.buffers
     }
 }
 
-/// What one of two pieces of work may do with a buffer.
+/// The combined use of a buffer by two pieces of work.
 fn either(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
     match (one, other) {
         (Some(Writes(one)), Some(Writes(other))) => Some(Writes(one || other)),
@@ -324,7 +327,7 @@ fn either(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
 }
 
 impl Launches {
-    /// Whether the stream comes after all of them, or they are done.
+    /// Orders the stream after all launches, or waits for them on the host; whether one of these succeeded.
     fn are_ordered_before(&self, stream: &StreamCore) -> bool {
         stream.order_after_all(&self.uses).is_ok() || (!host_function::is_inside() && self.uses.prove_done().is_ok())
     }
@@ -356,7 +359,8 @@ impl Drop for Runnable {
     fn drop(&mut self) {
         let (device, handle) = (self.device.clone(), self.handle);
         host_function::outside(move || {
-            // SAFETY: made in `Recording::with`, gone after this; launches that are queued still happen.
+            // SAFETY: made in `Recording::graph`, and not used after this; launches that are already queued still
+            // run.
             let _ = unsafe { device.core().shared().driver.destroy_runnable_graph(handle) };
         });
     }

@@ -1,11 +1,12 @@
 //! Functions that a stream calls on the host.
 //!
-//! The driver calls them on a thread of its own, where no call of the driver is allowed: `driver/outside.rs` refuses each,
-//! and what has something to do first, or waits, asks [`refuse_inside`] before. What is dropped there, and needs the driver
-//! for it, goes to another thread when the function has ended ([`outside`]).
+//! The driver calls them on a thread of its own, where no call of the driver is allowed. `driver/outside.rs` refuses
+//! each such call, and functions that wait, or do anything before their first call, check [`refuse_inside`] first. A
+//! drop that needs the driver is moved to another thread, which runs it after the host function has returned
+//! ([`outside`]).
 //!
-//! Invariant: the driver has one reference to a [`Task`], which the call takes back. Where it is not known whether the
-//! call will happen, the reference is leaked, and counted.
+//! Invariant: the driver owns the pointer to a [`Task`] until it calls the function, which frees the task. If it is
+//! unknown whether the call will happen, the task is leaked and counted.
 
 use std::{
     any::Any,
@@ -29,21 +30,21 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a host function's end sets free.
+/// Work that is deferred until a host function has returned.
 type Later = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static LATER: RefCell<Vec<Later>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does that, which may reach the driver or wait for it: at once, or, inside a host function, on another thread after its end.
-/// So nothing that is dropped there waits, or is lost.
+/// Runs `work`, which may call the driver or wait for it: at once, or, inside a host function, on another thread
+/// after the function has returned. So a drop inside a host function neither waits nor leaks.
 pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
     if is_inside() { LATER.with_borrow_mut(|later| later.push(Box::new(work))) } else { work() }
 }
 
-/// Sends the work that a host function left behind to the thread that does it. Without that thread it is
-/// leaked: dropping it here could wait for the device.
+/// Sends the deferred work of a host function to a worker thread. If the thread cannot be started, the work is
+/// leaked, since dropping it here could wait for the device.
 fn do_later(left: Vec<Later>) {
     static WORKER: std::sync::Mutex<Option<mpsc::Sender<Vec<Later>>>> = std::sync::Mutex::new(None);
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,32 +66,31 @@ pub(crate) fn is_inside() -> bool {
     INSIDE.get()
 }
 
-/// An error inside a host function.
+/// An error if this thread is calling a host function.
 pub(crate) fn refuse_inside() -> Result<()> {
     if is_inside() { Err(Error::InsideHostFunction) } else { Ok(()) }
 }
 
-/// A function that a stream will call, or has called: what it returns.
+/// The result of a function that a stream will call, or has called.
 ///
-/// Dropping this changes nothing: the function is called all the same.
+/// Dropping this does not cancel the call.
 pub struct HostCall<R> {
-    outcome: Arc<Mutex<Option<thread::Result<R>>>>, // guards that it is written before it is taken
+    outcome: Arc<Mutex<Option<thread::Result<R>>>>, // guards the result of the function
     called: Recorded,
 }
 
-/// What the driver is given.
+/// The function and the slot for its result, to which the driver gets a pointer.
 struct Task<F, R> {
     function: F,
     outcome: Arc<Mutex<Option<thread::Result<R>>>>,
 }
 
 impl Stream {
-    /// Calls `function` on the host, after everything that was queued before and before everything that is queued
-    /// afterwards.
+    /// Calls `function` on the host, after all work that was queued before and before all work that is queued later.
     ///
-    /// It runs on a thread of the driver's and holds the stream up: wake another thread and return. It cannot use
-    /// devices ([`Error::InsideHostFunction`]); if it panics, the panic ends there and comes out of
-    /// [`HostCall::wait`].
+    /// It runs on a thread of the driver, and the stream waits until it returns: wake another thread and return. It
+    /// cannot use devices ([`Error::InsideHostFunction`]). If it panics, the panic is caught and [`HostCall::wait`]
+    /// returns it as an error.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -117,13 +117,13 @@ impl Stream {
         let task = Box::into_raw(Box::new(Task { function, outcome: outcome.clone() }));
         let queued = self.core().enqueue(&[], |driver, stream| {
             let run: HostFunction = run::<F, R>;
-            // SAFETY: the task is `Send`, and nobody else uses it until `run` takes it back.
+            // SAFETY: the task is `Send`, and nobody else uses it until `run` takes ownership of it.
             unsafe { driver.call_host(stream, run, task.cast()) }
         });
         match queued {
             Ok(()) => Ok(HostCall { outcome, called: Recorded::new(self.core(), EventTiming::Untimed)? }),
             Err(Unqueued::No(error)) => {
-                // SAFETY: made above, and given to nobody.
+                // SAFETY: made above, and the driver did not get it.
                 drop(unsafe { Box::from_raw(task) });
                 Err(error)
             }
@@ -146,20 +146,20 @@ unsafe fn take_back<F, R>(stream: &StreamCore, task: *mut Task<F, R>, outcome: &
         return;
     }
     if lock(outcome).is_none() {
-        // SAFETY: the stream has done everything that it was given, and did not call: nobody else has the task.
+        // SAFETY: the stream has executed all of its work and did not call the function, so nobody else has the task.
         drop(unsafe { Box::from_raw(task) });
     }
 }
 
-/// What the driver calls.
+/// The entry point for the driver.
 ///
 /// # Safety
-/// `data` is a task of these types, and the caller's reference to it.
+/// `data` points to a task of these types, which the caller owns.
 unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
-    // SAFETY: the promise of the caller; it calls once.
+    // SAFETY: promised by the caller, who calls once.
     let task = unsafe { Box::from_raw(data.cast::<Task<F, R>>()) };
     INSIDE.set(true);
-    // Nothing may unwind into C; dropping what nobody waits for can panic too.
+    // Nothing may unwind into C. The drop of a result that nobody waits for can panic too.
     let whatever = catch_unwind(AssertUnwindSafe(move || {
         let Task { function, outcome } = *task;
         let result = catch_unwind(AssertUnwindSafe(function));
@@ -174,10 +174,11 @@ unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
 }
 
 impl<R> HostCall<R> {
-    /// Waits until the function was called, and returns what it returned.
+    /// Waits until the function has returned, and returns its result.
     ///
     /// # Errors
-    /// [`Error::HostPanicked`] if it panicked; [`Error::Driver`] if the driver failed and it may never be called.
+    /// [`Error::HostPanicked`] if the function panicked; [`Error::Driver`] if the driver failed, so that the function
+    /// may never be called.
     pub fn wait(self) -> Result<R> {
         refuse_inside()?;
         self.called.wait()?;
@@ -188,7 +189,7 @@ impl<R> HostCall<R> {
         }
     }
 
-    /// Whether it was called.
+    /// Whether the function has returned.
     pub fn is_done(&self) -> bool {
         !is_inside() && self.called.is_reached().unwrap_or(false)
     }

@@ -1,7 +1,7 @@
-//! What is given up for good, because a device could not say whether it was done with it.
+//! Memory that is leaked on purpose, because a device could not say whether it was done with it.
 //!
-//! It is counted, and kept in a list that is never emptied: there a leak checker finds it, and tells it from what was
-//! lost by mistake.
+//! It is counted and kept in a list that is never emptied, so that leak checkers still see a reference to it and do
+//! not report it as an accidental leak.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -12,7 +12,7 @@ use pagelock_memory::ByteSize;
 
 static GIVEN_UP: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
 
-/// How much one device made its program give up. Relaxed: it guards nothing.
+/// How much memory was leaked because of one device. Relaxed: the counters guard nothing.
 #[derive(Default)]
 pub(crate) struct LeakCount {
     count: AtomicU64,
@@ -20,13 +20,13 @@ pub(crate) struct LeakCount {
 }
 
 impl LeakCount {
-    /// Gives up `held`, which takes `bytes` bytes.
+    /// Leaks `held`, which has `bytes` bytes, and counts it.
     pub(crate) fn give_up(&self, held: impl Send + 'static, bytes: usize) {
         self.count(bytes);
         GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(held));
     }
 
-    /// Counts what gives itself up.
+    /// Counts memory that is leaked elsewhere.
     pub(crate) fn count(&self, bytes: usize) {
         self.count.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);

@@ -1,12 +1,13 @@
 //! CUDA streams, events, device memory and DMA copies that cannot race, with a software device for tests.
 //!
-//! A [`Device`] has [`Stream`]s; a stream does work in order, beside the others. [`DeviceBuffer`]s are elements in a
-//! device's memory; [`Pinned`], [`Uninit`] and [`Frozen`] are page-locked elements on the host. A copy owns its host
-//! memory until it is done ([`Ticket`]), or borrows it inside [`Stream::scope`]. There is no flag to set and no
-//! synchronization to forget: what could race does not compile, or waits.
+//! A [`Device`] has [`Stream`]s. A stream executes its work in order, concurrently with other streams.
+//! [`DeviceBuffer`]s are elements in a device's memory; [`Pinned`], [`Uninit`] and [`Frozen`] are page-locked
+//! elements on the host. A copy owns its host memory until it is done ([`Ticket`]), or borrows it inside
+//! [`Stream::scope`]. There is no flag to set and no synchronization to forget: code that could race either does not
+//! compile or waits.
 //!
 //! # Examples
-//! The same program runs on a GPU and, where there is none, on a [`software`] device:
+//! The same program runs on a GPU, or on a [`software`] device if there is no GPU:
 //! ```
 //! use pagelock_cuda::{Device, Pinned, Uninit, software};
 //!
@@ -24,38 +25,41 @@
 //! ```
 //!
 //! # Races of `unsafe` code
-//! Safe code cannot race with a copy. For code that gets at the memory of copies in flight with `unsafe`, run the program
-//! with `PAGELOCK_SANITIZE=1`: [`Race`] says what is found, and [`Error::Raced`] tells the next who waits. It costs a second
-//! copy of every download, and nothing where it is off.
+//! Safe code cannot race with a copy. To find races of `unsafe` code that accesses the memory of copies in flight,
+//! run the program with `PAGELOCK_SANITIZE=1`. The next call that waits for the device returns a [`Race`] as
+//! [`Error::Raced`]. This costs a second copy of every download, and nothing if the variable is not set.
 
 // # Reading order
-// `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is done), then
-// `stream/order.rs`, `pool/mod.rs` and `copy/`; `driver/mod.rs` is what they ask of a device, `driver/cuda/` and
-// `software/` the two that there are.
+// `ticket.rs` and `stream/mod.rs` (the two protocols: who owns host memory, and in which order work is executed),
+// then `stream/order.rs`, `pool/mod.rs` and `copy/`. `driver/mod.rs` is the interface of a device, which
+// `driver/cuda/` and `software/` implement.
 //
 // # Invariants
-// - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits; nothing else can
-//   reach it.
+// - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits, or in a `HostBuffer`
+//   that waits before it is accessed or dropped. Nothing else can reach it.
 // - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
-// - No code of a user's runs between the moment when work is submitted and the moment when what it uses has noted that.
-// - A handle is used with a driver only after `StreamCore::check_knows` or `DeviceShared::check_same` has compared the two.
-// - What the driver cannot vouch for is leaked, never freed, and counted in `Device::leaked`.
-// - No lock of this crate is held while the driver waits for a device, but for the turns of buffers that graphs use too
-//   (`stream/order.rs`), where a driver's call that queues a copy waits by itself.
+// - No user code runs after work is submitted and before its buffers have noted the use.
+// - A handle is used with a driver only after `StreamCore::check_knows` or `DeviceShared::check_same` has compared
+//   the devices.
+// - Memory is leaked, never freed, and counted in `Device::leaked`, if the driver cannot say that the device is done
+//   with it.
+// - No lock of this crate is held while the driver waits for a device. The only exceptions are the turns of buffers
+//   that graphs use too (`stream/order.rs`), if a call of the driver that queues a copy waits by itself.
 //
 // # Files with `unsafe`
 // `driver/cuda/api.rs`, `driver/cuda/context.rs` and `driver/cuda/library.rs` (the calls of CUDA), `driver/types.rs`
 // (the type of a C function); `software/driver.rs`, `software/queue.rs` and `software/run.rs` (the same for the
-// software device); and where a driver is asked for something whose precondition this crate establishes: `device_shared.rs`,
-// `device.rs`, `event.rs`, `host_function.rs`, `deferred_drops.rs`, `pool/segment.rs`, `stream/mod.rs`, `stream/handles.rs`,
-// `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`, `copy/fill.rs`, `copy/on_device.rs`,
-// `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`, `copy/staging/download.rs`,
-// `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`, `copy/staging/upload.rs`,
-// `copy/staging/workers.rs`, `kernel/archive.rs`, `kernel/function.rs`,
-// `kernel/module.rs`, `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` look
-// at memory of copies in flight. `kernel/nvrtc.rs` calls the compiler, `library/load.rs`, `library/blas/mod.rs`,
-// `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` NVIDIA's libraries;
-// `driver/mod.rs` declares the trait, `driver/outside.rs` passes its calls on, and `loom_tests.rs` implements it for loom.
+// software device); and the files that call a driver after they have established its preconditions:
+// `device_shared.rs`, `device.rs`, `event.rs`, `host_function.rs`, `deferred_drops.rs`, `pool/segment.rs`,
+// `stream/mod.rs`, `stream/handles.rs`, `stream/order.rs`, `stream/capture.rs`, `page_locked/locker.rs`,
+// `copy/fill.rs`, `copy/on_device.rs`, `copy/owned.rs`, `copy/page_locked.rs`, `copy/rows.rs`, `copy/scoped.rs`,
+// `copy/staging/download.rs`, `copy/staging/non_temporal.rs`, `copy/staging/ring.rs`, `copy/staging/small.rs`,
+// `copy/staging/upload.rs`, `copy/staging/workers.rs`, `kernel/archive.rs`, `kernel/function.rs`, `kernel/module.rs`,
+// `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` read memory of
+// copies in flight. `kernel/nvrtc.rs` calls the compiler; `library/load.rs`, `library/blas/mod.rs`,
+// `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` call NVIDIA's
+// libraries. `driver/mod.rs` declares the trait, `driver/outside.rs` forwards its calls, and `loom_tests.rs`
+// implements it for loom.
 
 mod buffer;
 mod chrome_trace;

@@ -1,7 +1,8 @@
-//! All interleavings of this crate's locks and atomics, tried by loom. Run with
+//! Tests of all interleavings of this crate's locks and atomics with loom. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p pagelock-cuda --lib --release loom`.
 //!
-//! The driver here does nothing: it knows which work of which stream comes after which, and how far the device is.
+//! The driver of these tests executes nothing. It records the order of the work of all streams, and whether the
+//! device is done.
 
 use std::{collections::BTreeMap, ffi::c_void, ptr::NonNull, sync::Arc};
 
@@ -31,10 +32,10 @@ fn every_schedule(test: impl Fn() + Send + Sync + 'static) {
     builder.check(test);
 }
 
-/// How much of each stream's work something comes after.
+/// A vector clock: for each stream, how much of its work comes before something.
 type Clock = BTreeMap<u64, u64>;
 
-/// Its calls are atomic, as a driver's are; between them anything can happen.
+/// A driver that records the order of work. Its calls are atomic, like those of a real driver.
 struct Ordered {
     state: Mutex<State>,
     properties: Properties,
@@ -45,7 +46,7 @@ struct State {
     streams: BTreeMap<u64, Clock>, // with each stream's own work
     events: BTreeMap<u64, Clock>,
     handles: u64,
-    done: bool, // whether the device has done everything
+    done: bool, // whether the device has executed all work
 }
 
 impl Ordered {
@@ -99,7 +100,7 @@ impl Ordered {
     }
 }
 
-// SAFETY: no work is ever done, and no memory ever touched; marks are reached only once everything counts as done.
+// SAFETY: no work is executed and no memory is touched; events are reached only when all work counts as done.
 unsafe impl Driver for Ordered {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -233,7 +234,7 @@ unsafe impl Driver for Ordered {
     }
 }
 
-/// Queues one piece of work that uses a buffer so.
+/// Queues one piece of work with this access to a buffer.
 fn work(driver: &Ordered, stream: &Stream, access: Access<'_>) {
     let queued = stream.core().enqueue(&[access], |_, handle| driver.work(handle));
     assert!(queued.is_ok());
@@ -257,13 +258,14 @@ fn loom_a_reader_comes_after_both_of_two_threads_that_wrote() {
     });
 }
 
-/// How much work of `other` came before the latest work of `stream`, or the other way round.
+/// Whether work of one stream comes before the latest work of the other.
 fn are_ordered(driver: &Ordered, one: &Stream, other: &Stream) -> bool {
     driver.comes_after(one, other) > 0 || driver.comes_after(other, one) > 0
 }
 
-/// A graph's launches on one thread, and on another one's work that Rust allows beside them: that reads what they write, or
-/// writes what they read, because it has the buffer alone but for the graph; and launches of a graph with the same buffers.
+/// One thread launches a graph while another thread uses the graph's buffers. The borrow checker allows that thread
+/// to read buffers that the launch writes, to write buffers that the launch reads, and to launch another graph with
+/// the same buffers.
 fn a_launch_and_work_beside_it_are_ordered(launched: Writes, beside: for<'a> fn(&'a Uses) -> Access<'a>) {
     every_schedule(move || {
         let (driver, device) = Ordered::device();
@@ -314,7 +316,7 @@ fn loom_an_event_covers_the_work_that_its_number_says() {
         waiting.wait_for(&busy.record().unwrap()).unwrap(); // before, between or after the worker's steps
         worker.join().unwrap();
 
-        work(&driver, &waiting, uses.write()); // what it has waited for must not be overrated
+        work(&driver, &waiting, uses.write()); // must wait again for work that the event does not cover
 
         assert_eq!(driver.comes_after(&waiting, &busy), 1);
     });
@@ -342,7 +344,7 @@ fn loom_a_block_goes_to_another_stream_only_in_order() {
     });
 }
 
-/// Something that a device uses until it is done.
+/// Memory that a device uses until it is done.
 struct Cargo(Arc<Ordered>, Arc<Mutex<u32>>);
 
 impl DeferredDrop for Cargo {

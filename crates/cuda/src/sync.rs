@@ -1,6 +1,7 @@
 //! The locks and atomics of this crate's protocols: the standard ones, or loom's where loom checks them.
 //!
-//! Only what loom is to model is here: process-wide statics and counters that guard nothing use `std::sync` directly.
+//! Only locks and atomics that loom models are here: process-wide statics, and counters that guard nothing, use
+//! `std::sync` directly.
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::sync::{
@@ -13,8 +14,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-/// Locks, also after a panic elsewhere: no code of this crate can panic between two steps of one change, so a
-/// poisoned lock still guards consistent data.
+/// Locks the mutex even if it is poisoned: no code of this crate can panic between two steps of one change, so a
+/// poisoned mutex still guards consistent data.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

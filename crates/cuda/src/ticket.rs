@@ -1,8 +1,9 @@
-//! [`Ticket`]: what a copy in flight owns, and the only way to get it back.
+//! [`Ticket`]: owns the host memory of a copy in flight, and is the only way to get it back.
 //!
-//! What a device uses is inside the ticket, out of anybody's reach, from before the copy is queued until the device is
-//! done with it. Dropping the ticket hands it to `deferred_drops.rs`, which frees it when the device is done.
-//! Forgetting the ticket leaks it. If the driver cannot say whether the device is done, it is leaked and counted.
+//! The memory is inside the ticket, where nobody can reach it, from before the copy is queued until the device is
+//! done with it. Dropping the ticket moves the memory to `deferred_drops.rs`, which frees it when the device is done.
+//! Forgetting the ticket leaks the memory. If the driver cannot say whether the device is done, the memory is leaked
+//! and counted.
 
 use std::{
     fmt,
@@ -22,10 +23,10 @@ use crate::{
     stream::{StreamCore, Unqueued},
 };
 
-/// What a copy in flight owns. It comes back only from [`wait`](Ticket::wait) or [`try_wait`](Ticket::try_wait).
+/// Owns the memory of a copy in flight. Only [`wait`](Ticket::wait) and [`try_wait`](Ticket::try_wait) return it.
 ///
-/// Dropping a ticket never blocks and never frees early: one of the device's next copies frees what it held, once the
-/// device is done with it. Forgetting one leaks what it holds.
+/// Dropping a ticket never blocks and never frees early: one of the device's next copies frees the memory, once the
+/// device is done with it. Forgetting a ticket leaks its memory.
 ///
 /// # Examples
 /// ```
@@ -57,15 +58,16 @@ pub struct Ticket<X: Send + 'static> {
 }
 
 enum State<X> {
-    /// A device uses it until the event is reached.
+    /// A device uses the memory until the event is reached.
     InFlight(Recorded, InUse<X>),
     /// There was nothing to copy.
     Over(X),
-    /// It was taken out.
+    /// The memory was moved out.
     Taken,
 }
 
-/// What a device uses. Dropping it leaks: it is taken out when the device is done.
+/// Memory that a device uses. Dropping this leaks the memory; [`done`](Self::done) moves it out when the device is
+/// done.
 pub(crate) struct InUse<X> {
     held: ManuallyDrop<X>,
     len_bytes: usize,
@@ -80,12 +82,12 @@ impl<X: Send + 'static> InUse<X> {
         &mut self.held
     }
 
-    /// The device is done with it.
+    /// Returns the memory: the device is done with it.
     pub(crate) fn done(self) -> X {
         ManuallyDrop::into_inner(self.held)
     }
 
-    /// The device cannot say whether it is done.
+    /// Leaks and counts the memory: the driver cannot say whether the device is done with it.
     pub(crate) fn lost(self, shared: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
         shared.leaked.give_up(self, len_bytes);
@@ -93,14 +95,14 @@ impl<X: Send + 'static> InUse<X> {
     }
 }
 
-/// Why work failed to be queued, and what it owned, if the device is done with that.
+/// Why work failed to be queued, and the memory that it owned, if the device is done with that memory.
 pub struct Refused<X> {
     error: Error,
     returned: Option<X>,
 }
 
 impl<X: Send + 'static> Ticket<X> {
-    /// A ticket for work that uses `used`. `queued` says whether it was queued.
+    /// A ticket for work that uses `used`. `queued` says whether the work was queued.
     pub(crate) fn new(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
@@ -120,18 +122,18 @@ impl<X: Send + 'static> Ticket<X> {
         }
     }
 
-    /// A ticket for nothing.
+    /// A ticket for a copy of no elements, which is done already.
     pub(crate) fn over(held: X) -> Self {
         Self { state: State::Over(held) }
     }
 
-    /// Waits until the device is done, and gives back what the copy owned.
+    /// Waits until the device is done, and returns the memory that the copy owned.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the driver cannot say whether the device is done: what the copy owned is leaked;
-    /// [`Error::Raced`] if the environment asks for races to be found, and one was.
+    /// [`Error::Lost`] if the driver cannot say whether the device is done; the memory is leaked then.
+    /// [`Error::Raced`] if `PAGELOCK_SANITIZE=1` is set and a race was found.
     pub fn wait(mut self) -> Result<X> {
-        host_function::refuse_inside()?; // dropping the ticket defers what is in flight
+        host_function::refuse_inside()?; // drops the ticket, which defers the memory in flight
         match self.take() {
             State::InFlight(recorded, used) => match recorded.prove() {
                 Ok(()) => {
@@ -145,10 +147,10 @@ impl<X: Send + 'static> Ticket<X> {
         }
     }
 
-    /// Gives back what the copy owned if the device is done, else the ticket.
+    /// Returns the memory that the copy owned if the device is done, else the ticket.
     ///
     /// # Errors
-    /// The ticket itself, if the device is not done, or the driver cannot say so without waiting.
+    /// The ticket itself, if the device is not done or the driver cannot tell without waiting.
     pub fn try_wait(mut self) -> Result<X, Self> {
         if !self.is_done() {
             return Err(self);
@@ -168,7 +170,8 @@ impl<X: Send + 'static> Ticket<X> {
         }
     }
 
-    /// What is in flight, and the event that ends it: the caller waits for the event, and gives it back.
+    /// The memory in flight, and the event after which the device is done with it. The caller waits for the event and
+    /// returns it to the device.
     pub(crate) fn into_flight(mut self) -> Option<(EventHandle, InUse<X>)> {
         match self.take() {
             State::InFlight(recorded, used) => recorded.into_handle().map(|event| (event, used)),
@@ -216,12 +219,12 @@ impl<X: Send + 'static> DeferredDrop for InUse<X> {
 }
 
 impl<X: Send + 'static> Refused<X> {
-    /// Nothing was queued.
+    /// A refusal before anything was queued.
     pub(crate) fn before(error: impl Into<Error>, returned: X) -> Self {
         Self { error: error.into(), returned: Some(returned) }
     }
 
-    /// Perhaps something was queued: wait for the stream.
+    /// A refusal after which the work may be queued: waits for the stream.
     fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
         match stream.prove_idle() {
             Ok(()) => Self { error: failure.into(), returned: Some(used.done()) },
@@ -229,7 +232,7 @@ impl<X: Send + 'static> Refused<X> {
         }
     }
 
-    /// Something was queued, but no event follows it: wait for the stream.
+    /// A refusal after the work was queued without an event behind it: waits for the stream.
     fn without_event(stream: &StreamCore, error: Error, used: InUse<X>) -> Self {
         match (stream.prove_idle(), error) {
             (Ok(()), error) => Self { error, returned: Some(used.done()) },
@@ -238,17 +241,17 @@ impl<X: Send + 'static> Refused<X> {
         }
     }
 
-    /// The same refusal, with something made of what came back.
+    /// The same refusal, with `change` applied to the returned memory.
     pub(crate) fn map<Y>(self, change: impl FnOnce(X) -> Y) -> Refused<Y> {
         Refused { error: self.error, returned: self.returned.map(change) }
     }
 
-    /// Why.
+    /// Why the work was refused.
     pub fn error(&self) -> &Error {
         &self.error
     }
 
-    /// What the copy owned, unless it was leaked ([`Error::Lost`]), and why it was refused.
+    /// The memory that the copy owned, unless it was leaked ([`Error::Lost`]), and why the copy was refused.
     pub fn into_parts(self) -> (Option<X>, Error) {
         (self.returned, self.error)
     }

@@ -1,8 +1,8 @@
 //! [`Timeline`]: spans of time on host threads and on streams, measured on one clock, and written as a Chrome trace.
 //!
-//! A span on a stream lies between two timed events. How far the device's clock is from the host's is found with an
-//! event that the host waits for, so that it is wrong by at most the time of that wait, some microseconds; and again
-//! every few seconds, since drivers tell shorter times more exactly.
+//! A span on a stream is the time between two timed events. To compare the clocks of device and host, the host waits
+//! for an event, so the error is at most the time of that wait, some microseconds. The comparison is repeated every
+//! few seconds, since drivers measure short times between events more precisely.
 
 use std::{
     borrow::Cow,
@@ -25,7 +25,7 @@ use crate::{
 
 /// Spans of time, recorded by many threads at once. Cheap to clone: all clones are the same timeline.
 ///
-/// Recording a span on a stream costs two events; the device is asked for the times only when the trace is made.
+/// Recording a span on a stream costs two events. Their times are queried only when the spans are read.
 ///
 /// # Examples
 /// ```
@@ -52,7 +52,7 @@ pub struct Timeline {
 
 struct Shared {
     start: Instant,
-    recorded: Mutex<Recorded>, // guards the spans and what is known of the clocks
+    recorded: Mutex<Recorded>, // guards the spans and the comparisons of clocks
 }
 
 #[derive(Default)]
@@ -61,7 +61,7 @@ struct Recorded {
     clocks: Vec<Clock>,
 }
 
-/// A span whose times are known to the host, or will be to a device.
+/// A recorded span.
 #[derive(Clone)]
 struct Marks {
     name: Cow<'static, str>,
@@ -75,7 +75,8 @@ enum Ends {
     Device(Event, Event, Clock),
 }
 
-/// An event of a device, and when the host knows it to have been reached.
+/// A comparison of a device's clock with the host's: an event of the device, and the time at which the host saw it
+/// reached.
 #[derive(Clone, Debug)]
 struct Clock {
     device: Device,
@@ -83,39 +84,39 @@ struct Clock {
     reached: Duration,
 }
 
-/// Where a span was.
+/// The thread or the stream of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Track {
-    /// On a thread of the host.
+    /// A thread of the host.
     Host {
-        /// Which.
+        /// The id of the thread.
         thread: ThreadId,
-        /// Its name, if it has one.
+        /// The name of the thread, if it has one.
         name: Option<String>,
     },
-    /// On a stream of a device.
+    /// A stream of a device.
     Stream {
-        /// The device's number.
+        /// The number of the device.
         device: u32,
-        /// The stream's, over all devices.
+        /// The number of the stream, which is unique among all devices.
         stream: u64,
     },
 }
 
-/// A span of time; times are since the timeline was made.
+/// A span of time. Its times count from the creation of the timeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
-    /// What was done.
+    /// The name of the span.
     pub name: Cow<'static, str>,
-    /// Where.
+    /// The thread or the stream.
     pub track: Track,
-    /// When it began.
+    /// The start of the span.
     pub start: Duration,
-    /// When it ended.
+    /// The end of the span.
     pub end: Duration,
-    /// How many spans the timeline had before it was noted.
+    /// The number of spans that were recorded before it.
     pub number: usize,
 }
 
@@ -135,7 +136,7 @@ impl Timeline {
         Self { shared: Arc::new(Shared { start: Instant::now(), recorded: Mutex::default() }) }
     }
 
-    /// Does some work on this thread, and notes when.
+    /// Calls `work` on this thread, and records when it ran.
     pub fn on_host<R>(&self, name: impl Into<Cow<'static, str>>, work: impl FnOnce() -> R) -> R {
         let start = self.elapsed();
         let result = work();
@@ -145,10 +146,11 @@ impl Timeline {
         result
     }
 
-    /// Calls `work`, which queues work on the stream, and notes when the device does it.
+    /// Calls `work`, which queues work on the stream, and records when the device executes it.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) if the events cannot be recorded; what `work` returns is its own.
+    /// [`Error::Driver`](crate::Error::Driver) if the events cannot be recorded. Errors of `work` are in its own
+    /// result.
     pub fn on_stream<R>(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -161,8 +163,8 @@ impl Timeline {
         Ok(result)
     }
 
-    /// Begins a span on the stream before what is queued next; where a closure as [`on_stream`](Self::on_stream) takes it
-    /// does not fit.
+    /// Begins a span before the work that is queued next on the stream. Use it if the closure of
+    /// [`on_stream`](Self::on_stream) does not fit.
     ///
     /// # Examples
     /// ```
@@ -184,25 +186,25 @@ impl Timeline {
         Ok(StreamSpan { timeline: self.clone(), stream: stream.clone(), start: stream.record_timed()?, clock })
     }
 
-    /// How long ago the timeline was made: what times of spans count from.
+    /// The time since the creation of the timeline, from which the times of spans count.
     pub fn elapsed(&self) -> Duration {
         self.shared.start.elapsed()
     }
 
-    /// All spans, in the order in which they began; waits for those that streams have not finished.
+    /// All spans, sorted by their start. Waits for the spans that streams have not finished.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn spans(&self) -> Result<Vec<Span>> {
-        let marks = lock(&self.shared.recorded).marks.clone(); // waiting happens without the lock
+        let marks = lock(&self.shared.recorded).marks.clone(); // unlocked before the waits
         let mut spans: Vec<Span> =
             marks.into_iter().enumerate().map(|(number, marks)| marks.into_span(number)).collect::<Result<_>>()?;
         spans.sort_by_key(|span| (span.start, span.end));
         Ok(spans)
     }
 
-    /// All spans as a Chrome trace: JSON that chrome://tracing and <https://ui.perfetto.dev> show. Process 0 is the
-    /// host, process 1 and so on are the devices.
+    /// All spans as a Chrome trace: JSON for chrome://tracing and <https://ui.perfetto.dev>. Process 0 is the host;
+    /// device `n` is process `n + 1`.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver).
@@ -219,19 +221,19 @@ impl Timeline {
     /// Writes the Chrome trace to a file.
     ///
     /// # Errors
-    /// What the system says of the file, which is named; [`Error::Driver`](crate::Error::Driver) in the same form.
+    /// The system's error, with the path of the file; [`Error::Driver`](crate::Error::Driver) as an [`io::Error`].
     pub fn write_chrome_trace(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.trace().map_err(io::Error::other)?.write(path)
     }
 
-    /// Notes a span; returns its number.
+    /// Records a span, and returns its number.
     fn add(&self, marks: Marks) -> usize {
         let marks_so_far = &mut lock(&self.shared.recorded).marks;
         marks_so_far.push(marks);
         marks_so_far.len() - 1
     }
 
-    /// Compares the device's clock with the host's, unless that was done a moment ago.
+    /// Compares the device's clock with the host's, unless the last comparison is less than five seconds old.
     fn clock(&self, device: &Device) -> Result<Clock> {
         const GOOD_FOR: Duration = Duration::from_secs(5);
         let now = self.elapsed();
@@ -239,7 +241,7 @@ impl Timeline {
         if let Some(known) = lock(&self.shared.recorded).clocks.iter().find(is_good) {
             return Ok(known.clone());
         }
-        let idle = device.stream()?; // the event is reached at once there
+        let idle = device.stream()?; // an idle stream, on which the event is reached at once
         let event = idle.record_timed()?;
         event.wait()?;
         let clock = Clock { device: device.clone(), event, reached: self.elapsed() };
@@ -263,7 +265,7 @@ impl fmt::Debug for Timeline {
 }
 
 impl StreamSpan {
-    /// Ends the span behind what was queued last; returns its [number](Span::number).
+    /// Ends the span behind the work that was queued last, and returns the span's [number](Span::number).
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) if an event cannot be recorded.
@@ -289,12 +291,12 @@ impl Marks {
 }
 
 impl Span {
-    /// A span that no timeline has, with the number 0: for a [`ChromeTrace`].
+    /// A span for a [`ChromeTrace`], without a timeline. Its number is 0.
     pub fn new(name: impl Into<Cow<'static, str>>, track: Track, time: Range<Duration>) -> Self {
         Self { name: name.into(), track, start: time.start, end: time.end, number: 0 }
     }
 
-    /// How long it took.
+    /// The length of the span.
     pub fn duration(&self) -> Duration {
         self.end.saturating_sub(self.start)
     }

@@ -1,8 +1,8 @@
-//! [`UserCache`]: files that can be made again, in the user's cache folder.
+//! [`UserCache`]: files that can be created again, in the user's cache folder.
 //!
-//! A file is replaced as a whole, so that there are only whole ones; and it starts with a hash of the rest, so that a
-//! damaged one is noticed. A cache that cannot be read or written costs time, nothing else; a variable that names what is no
-//! folder is an error.
+//! A file is replaced atomically, so readers never see one that is written in part. It starts with a hash of the
+//! rest, so that damage is noticed. A cache that cannot be read or written only costs time. An environment variable
+//! that names something other than a folder is an error.
 
 use std::{
     env,
@@ -25,10 +25,11 @@ pub(crate) struct UserCache {
 const HASH_BYTES: usize = 16;
 
 impl UserCache {
-    /// The folder that the variable names, or `pagelock/NAME` in the user's cache folder; empty switches it off.
+    /// The cache in the folder that the variable names, or in `pagelock/NAME` in the user's cache folder if the
+    /// variable is not set. An empty variable disables the cache.
     ///
     /// # Errors
-    /// [`Error::CacheVariable`] if the variable names what is there and no folder.
+    /// [`Error::CacheVariable`] if the variable names something that exists and is not a folder.
     pub(crate) fn of_user(name: &str, variable: &'static str) -> Result<Self> {
         Self::chosen(name, variable, env::var_os(variable))
     }
@@ -51,7 +52,8 @@ impl UserCache {
         Self { folder: Some(folder.to_owned()) }
     }
 
-    /// What was written under that name; none if it is not there, longer than `most_bytes`, or not as it was written.
+    /// The contents that were written under that name; none if they are missing, longer than `most_bytes`, or
+    /// damaged.
     pub(crate) fn read(&self, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
         let most_bytes = most_bytes + HASH_BYTES as u64;
@@ -66,7 +68,7 @@ impl UserCache {
         whole.then(|| file.split_off(HASH_BYTES))
     }
 
-    /// Keeps it under that name.
+    /// Writes the contents under that name.
     pub(crate) fn write(&self, name: &str, contents: &[u8]) -> io::Result<()> {
         let Some(folder) = &self.folder else { return Ok(()) };
         fs::create_dir_all(folder)?;
@@ -74,11 +76,11 @@ impl UserCache {
     }
 }
 
-/// The hash of some texts, for a name: 128 bits, so that no two lists of texts have the same by accident.
+/// The hash of some texts, for use as a name. It has 128 bits, so that lists of texts do not collide by accident.
 pub(crate) fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hash = SipHasher24::new();
     for text in texts {
-        hash.write(&text.len().to_le_bytes()); // so that no two lists run together to the same bytes
+        hash.write(&text.len().to_le_bytes()); // so that no two lists concatenate to the same bytes
         hash.write(text.as_bytes());
     }
     format!("{:032x}", hash.finish128().as_u128())
@@ -88,7 +90,7 @@ fn digest(contents: &[u8]) -> [u8; HASH_BYTES] {
     SipHasher24::new().hash(contents).as_bytes()
 }
 
-/// A folder for a test, and its removal.
+/// A folder for a test, removed on drop.
 #[cfg(test)]
 pub(crate) struct TestFolder(pub(crate) PathBuf);
 

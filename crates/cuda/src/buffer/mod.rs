@@ -1,7 +1,7 @@
-//! [`DeviceBuffer`]: elements in a device's memory, views of them (`view.rs`), and one cut into several (`parts.rs`).
+//! [`DeviceBuffer`]: elements in a device's memory, with views (`view.rs`) and buffers cut into parts (`parts.rs`).
 //!
-//! Invariant: the block has room for `len` elements, and goes back to the pool of the stream that allocated it only
-//! when that stream comes after everything that was queued with the buffer.
+//! Invariant: the block is at least `len` elements long, and returns to the cache of the stream that allocated it
+//! only after that stream was ordered after all work that uses the buffer.
 
 mod parts;
 mod view;
@@ -31,10 +31,11 @@ use crate::{
     stream::{Stream, Uses},
 };
 
-/// Elements in a device's memory. Any bytes are elements, so a new buffer has values, whatever they are.
+/// Elements in a device's memory. Any bytes are valid elements, so the elements of a new buffer are valid but
+/// arbitrary.
 ///
-/// Use it on any stream: uses on different streams are ordered against each other. Dropping it neither waits nor
-/// asks the driver for anything, unless other streams used it.
+/// Use it on any stream: uses on different streams are ordered against each other. Dropping it does not wait. It
+/// calls the driver only if other streams used the buffer.
 ///
 /// # Examples
 /// ```
@@ -52,35 +53,35 @@ pub struct DeviceBuffer<T: DeviceCopy> {
     elements: PhantomData<T>,
 }
 
-/// What a buffer has: memory of its own, or a part of another's.
+/// The memory of a buffer: an allocation of its own, or a part of another.
 enum Held {
     Whole(Arc<Allocation>),
     Part(Part),
 }
 
-/// The memory of a buffer, and who uses it: held by the buffer, and by graphs that share it.
+/// The memory of a buffer and its uses: owned by the buffer, and by graphs that share the buffer.
 pub(crate) struct Allocation {
-    memory: Option<Memory>, // none if there are no elements, and while it is dropped
+    memory: Option<Memory>, // none if there are no elements, and during the drop
     address: Address,
     uses: Uses,
-    is_spoiled: AtomicBool, // Release: whether the device may use a part for ever
+    is_spoiled: AtomicBool, // Release: whether the device may never be done with a part
 }
 
-/// All of a block, or a part of an allocation that nobody uses any more but for its parts.
+/// A whole block, or a part of an allocation that is used only through its parts.
 enum Memory {
     Whole(PoolBlock),
     Part(Arc<Allocation>, PartIndex),
 }
 
 impl Stream {
-    /// Room for `len` elements, with whatever was there before.
+    /// Allocates a buffer of `len` elements, whose values are arbitrary.
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the device's [budget](Device::memory_budget) refuses,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has nothing left,
     /// [`Error::TooLong`](crate::Error::TooLong).
     pub fn allocate<T: DeviceCopy>(&self, len: usize) -> Result<DeviceBuffer<T>> {
-        host_function::refuse_inside()?; // also where no call of the driver would be needed
+        host_function::refuse_inside()?; // even if the allocation would need no call of the driver
         let block = match len_bytes::<T>(len)? {
             0 => None,
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
@@ -91,7 +92,7 @@ impl Stream {
         Ok(DeviceBuffer { held: Held::Whole(allocation), len, elements: PhantomData })
     }
 
-    /// `len` zeros.
+    /// Allocates a buffer of `len` zeros.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
@@ -103,22 +104,22 @@ impl Stream {
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// How many elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the elements take.
+    /// The size of the elements.
     pub fn size(&self) -> ByteSize {
         ByteSize((self.len * size_of::<T>()) as u64)
     }
 
-    /// The device that has them.
+    /// The device whose memory has the elements.
     pub fn device(&self) -> &Device {
         match &self.held {
             Held::Whole(allocation) => allocation.uses.home().device(),
@@ -126,7 +127,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// Where the device has them: a number for kernels, nothing that the host could follow.
+    /// The device address of the elements, for kernels. The host cannot dereference it.
     pub fn address(&self) -> Address {
         match &self.held {
             Held::Whole(allocation) => allocation.address,
@@ -145,17 +146,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// All elements, to be read.
+    /// A view of all elements, for reading.
     pub fn view(&self) -> DeviceView<'_, T> {
         DeviceView::of(self.address(), self.len, self.allocation())
     }
 
-    /// All elements, to be written.
+    /// A view of all elements, for writing.
     pub fn view_mut(&mut self) -> DeviceViewMut<'_, T> {
         DeviceViewMut::of(self.address(), self.len, self.allocation())
     }
 
-    /// Some elements, to be read.
+    /// A view of the elements of that range, for reading.
     ///
     /// # Errors
     /// [`Error::Range`](crate::Error::Range).
@@ -163,7 +164,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         self.view().slice(range)
     }
 
-    /// Some elements, to be written.
+    /// A view of the elements of that range, for writing.
     ///
     /// # Errors
     /// [`Error::Range`](crate::Error::Range).
@@ -198,7 +199,7 @@ impl Drop for Allocation {
             Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
             Memory::Whole(block) => pool::leak(home, block),
             Memory::Part(whole, _) if may_be_used_again => drop(whole),
-            Memory::Part(whole, _) => whole.is_spoiled.store(true, Ordering::Release), // and leaked with its last part
+            Memory::Part(whole, _) => whole.is_spoiled.store(true, Ordering::Release), // leaked after its last part
         }
     }
 }

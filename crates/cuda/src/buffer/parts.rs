@@ -1,11 +1,11 @@
-//! One allocation as several buffers, and several of them copied as one.
+//! Splits one allocation into several buffers, and tells which of them can be copied as one.
 //!
-//! From its first use on, a part keeps track of its own uses. Until then it is only an address range of the whole, so that a
-//! thousand parts cost little more than a thousand numbers.
+//! A part keeps track of its uses from its first use on. Until then it is only an address range of the whole, so that
+//! a thousand parts cost little more than a thousand numbers.
 //!
-//! Invariant: the parts of a whole do not overlap, and nobody else has the whole: it is only kept. Its block goes back to
-//! the pool after its home stream was ordered after all work that was queued with any part; if that fails for a part, the
-//! whole is leaked.
+//! Invariant: the parts of a whole do not overlap, and the whole is used only through its parts. Its block returns to
+//! the pool after its home stream was ordered after all work that uses any part. If that fails for a part, the whole
+//! is leaked.
 
 use std::{
     fmt,
@@ -24,15 +24,15 @@ use crate::{
     error::{Error, Result},
 };
 
-/// Where a buffer lies that is a part of another.
+/// The memory of a buffer that is a part of another.
 pub(super) struct Part {
     whole: Arc<Allocation>,
     pub(super) address: Address,
     cut: PartIndex,
-    used: OnceLock<Arc<Allocation>>, // from its first use on
+    used: OnceLock<Arc<Allocation>>, // set at the first use
 }
 
-/// Which part it is, and how long.
+/// The index and the length of a part.
 #[derive(Clone, Copy)]
 pub(super) struct PartIndex {
     index: usize,
@@ -42,13 +42,13 @@ pub(super) struct PartIndex {
 /// Parts of a buffer. Each can be taken once, and is cut when it is taken; see [`DeviceBuffer::split_when_taken`].
 pub struct Parts<T> {
     whole: Arc<Allocation>,
-    ranges: Vec<Range<usize>>, // inside the whole, each after the one before
-    taken: Vec<AtomicBool>,    // Relaxed: whoever takes a part has nothing to learn from others
+    ranges: Vec<Range<usize>>, // inside the whole, sorted, without overlap
+    taken: Vec<AtomicBool>,    // Relaxed: taking a part reads nothing that other threads wrote
     elements: PhantomData<fn() -> T>,
 }
 
 impl<T: DeviceCopy> Parts<T> {
-    /// One of the parts, unless there are less or it was taken.
+    /// Takes part `index`; `None` if it was taken already or there is no such part.
     pub fn take(&self, index: usize) -> Option<DeviceBuffer<T>> {
         let is_taken = self.taken.get(index)?.swap(true, Ordering::Relaxed);
         (!is_taken).then(|| part(&self.whole, index, self.ranges[index].clone()))
@@ -66,7 +66,7 @@ impl Part {
         &self.whole
     }
 
-    /// What has the part's uses, which begin with those of the whole.
+    /// The allocation that tracks the part's uses, which begin as a copy of those of the whole.
     pub(super) fn allocation(&self) -> &Arc<Allocation> {
         self.used.get_or_init(|| {
             let memory = Memory::Part(self.whole.clone(), self.cut);
@@ -76,20 +76,20 @@ impl Part {
 }
 
 impl DeviceViewMut<'_, u8> {
-    /// Whether this is a whole part of a buffer, and `next` the one that was cut off behind it, so that both can be written
-    /// at once, with what is between them, which nobody has.
+    /// Whether this view is a whole part of a buffer and `next` is the whole part after it. Then one copy can write
+    /// both, including the gap between them, which belongs to no buffer.
     pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
         are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
     }
 }
 
 impl DeviceView<'_, u8> {
-    /// The same, to be read.
+    /// Like [`DeviceViewMut::is_followed_by`], for views that are read.
     pub(crate) fn is_followed_by(&self, next: &Self) -> bool {
         are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
     }
 
-    /// The same, or both are of one buffer, with little between them.
+    /// Whether `next` follows this view as a part or in the same buffer, with a gap of at most 256 bytes.
     pub(crate) fn is_closely_followed_by(&self, next: &Self) -> bool {
         const LITTLE: u64 = 256;
         let end = self.address().0 + self.len() as u64;
@@ -98,7 +98,7 @@ impl DeviceView<'_, u8> {
     }
 }
 
-/// Whether both lengths are those of whole parts, and the second part was cut off right behind the first.
+/// Whether both lengths are those of whole parts, and the second part is the next after the first.
 fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool {
     match (whole_part(this), whole_part(next)) {
         (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
@@ -114,12 +114,12 @@ fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<All
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// Cuts the buffer into parts, each a buffer of its own; what is between them nobody has any more. The memory is given
-    /// back with the last part.
+    /// Cuts the buffer into parts, each a buffer of its own. Elements between the ranges belong to no buffer any
+    /// more. The memory is freed with the last part.
     ///
     /// # Errors
-    /// [`Error::Range`] if a range reaches beyond the end or does not come after the one before, [`Error::Shared`] if a graph
-    /// has the buffer too.
+    /// [`Error::Range`] if a range ends behind the buffer or does not come after the range before it,
+    /// [`Error::Shared`] if a graph shares the buffer.
     ///
     /// # Examples
     /// ```
@@ -131,9 +131,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn split(mut self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
-        let ranges: Vec<_> = ranges.into_iter().collect(); // the caller's code, before the lock is taken
+        let ranges: Vec<_> = ranges.into_iter().collect(); // runs user code, so before the lock is taken
         let home = self.uses().home().clone();
-        let mut capture = home.capture(); // which does not end meanwhile
+        let mut capture = home.capture(); // locked, so it does not end meanwhile
         match capture.as_mut().filter(|capture| capture.writes(self.allocation()).is_some()) {
             Some(capture) if Arc::strong_count(self.allocation()) == 1 => {
                 let parts = self.cut(ranges)?;
@@ -145,9 +145,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         }
     }
 
-    /// Whether no graph has the buffer too, nor could get it.
+    /// Whether no graph shares the buffer or can begin to share it.
     fn is_nobody_elses(&mut self) -> bool {
-        self.allocation(); // a part has one now
+        self.allocation(); // creates the allocation of a part
         let allocation = match &mut self.held {
             Held::Whole(allocation) => Some(allocation),
             Held::Part(part) => part.used.get_mut(),
@@ -155,7 +155,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
 
-    /// The same, but each part is cut when it is taken: a thousand parts cost little more than a thousand numbers.
+    /// Like [`split`](Self::split), but each part is cut when it is taken: a thousand parts cost little more than a
+    /// thousand numbers.
     ///
     /// # Errors
     /// As [`split`](Self::split).
@@ -178,10 +179,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Parts { whole: self.into_whole()?, ranges, taken, elements: PhantomData })
     }
 
-    /// What only parts will use.
+    /// The allocation of this buffer, for parts alone to use.
     fn into_whole(mut self) -> Result<Arc<Allocation>> {
         let home = self.uses().home().clone();
-        let capture = home.capture(); // which does not end meanwhile
+        let capture = home.capture(); // locked, so it does not end meanwhile
         if capture.as_ref().is_some_and(|capture| capture.writes(self.allocation()).is_some())
             || !self.is_nobody_elses()
         {
@@ -197,7 +198,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(ranges.into_iter().enumerate().map(|(index, range)| part(whole, index, range)).collect())
     }
 
-    /// An error unless each range is inside the buffer and comes after the one before.
+    /// An error unless each range is inside the buffer and comes after the range before it.
     fn check_parts(&self, ranges: &[Range<usize>]) -> Result<()> {
         let mut last_end = 0;
         for &Range { start, end } in ranges {
@@ -209,8 +210,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// Whether `next` is the part that was cut off behind this one, so that both can be copied at once, with what is
-    /// between them, which nobody has.
+    /// Whether this buffer and `next` are neighboring parts of one buffer. Then one copy can move both, including the
+    /// gap between them, which belongs to no buffer.
     pub fn is_followed_by(&self, next: &DeviceBuffer<T>) -> bool {
         match (&self.held, &next.held) {
             (Held::Part(this), Held::Part(next)) => {
@@ -221,7 +222,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 }
 
-/// A part of a whole that has the range.
+/// Part `index` of the whole, which covers `range`.
 #[inline]
 fn part<T: DeviceCopy>(whole: &Arc<Allocation>, index: usize, range: Range<usize>) -> DeviceBuffer<T> {
     if range.is_empty() {

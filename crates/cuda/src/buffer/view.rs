@@ -1,4 +1,4 @@
-//! Views: all or some elements of a [`DeviceBuffer`], to be read or to be written.
+//! Views: all or some elements of a [`DeviceBuffer`], for reading or for writing.
 
 use std::{
     fmt,
@@ -45,7 +45,7 @@ pub struct DeviceViewMut<'a, T: DeviceCopy> {
     elements: PhantomData<&'a mut [T]>,
 }
 
-/// What both kinds of views have.
+/// Implements the methods that both kinds of views have.
 macro_rules! view {
     ($View:ident, $access:ident) => {
         impl<'a, T: DeviceCopy> $View<'a, T> {
@@ -53,22 +53,22 @@ macro_rules! view {
                 Self { address, len, allocation, elements: PhantomData }
             }
 
-            /// How many elements.
+            /// The number of elements.
             pub fn len(&self) -> usize {
                 self.len
             }
 
-            /// Whether there are none.
+            /// Whether the view has no elements.
             pub fn is_empty(&self) -> bool {
                 self.len == 0
             }
 
-            /// Where the device has them.
+            /// The device address of the elements.
             pub fn address(&self) -> Address {
                 self.address
             }
 
-            /// Some of the elements.
+            /// A view of the elements of that range.
             ///
             /// # Errors
             /// [`Error::Range`].
@@ -102,7 +102,7 @@ macro_rules! view {
                 self.allocation
             }
 
-            /// What work that takes this view does with the buffer.
+            /// How work that takes this view uses the buffer.
             pub(crate) fn access(&self) -> Access<'a> {
                 self.allocation.uses().$access().of(self.allocation)
             }

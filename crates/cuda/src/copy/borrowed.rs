@@ -18,8 +18,8 @@ use crate::{
     stream::Stream,
 };
 
-/// Elements on the host, or in a file, that are to be copied to a device: a slice of any memory, all or a part of a
-/// [`HostBuffer`], which the device reads without a thread of the host if it is page-locked, or a range of a file's bytes.
+/// The source of a copy to a device: a slice of any memory, all or a part of a [`HostBuffer`], or a range of a file's
+/// bytes. The device reads a page-locked [`HostBuffer`] directly, without a thread of the host.
 #[derive(Clone, Debug)]
 pub struct HostSource<'a, T: DeviceCopy = u8> {
     pub(super) bytes: Bytes<'a>,
@@ -49,11 +49,11 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
         }))
     }
 
-    /// A range of a file's bytes. They are read straight into staging buffers: nothing else of them is in memory, however
-    /// many they are.
+    /// A range of a file's bytes. They are read directly into staging buffers, so that even a large range needs no
+    /// other host memory.
     ///
     /// # Errors
-    /// [`Error::Range`] for a range that ends before it begins.
+    /// [`Error::Range`] if the range ends before it begins.
     ///
     /// # Examples
     /// ```
@@ -75,7 +75,7 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
         Ok(Self::new(Bytes::File(file, range)))
     }
 
-    /// How many bytes.
+    /// The number of bytes.
     pub fn len_bytes(&self) -> usize {
         self.bytes.len_bytes()
     }
@@ -121,7 +121,7 @@ impl<'a> Bytes<'a> {
         }
     }
 
-    /// All of a page-locked buffer.
+    /// The page-locked buffer, if the range covers all of it.
     fn whole(&self) -> Option<&'a HostBuffer> {
         match self {
             Bytes::PageLocked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => Some(buffer),
@@ -130,8 +130,8 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Room on the host for elements of a device: a slice of any memory, or all of a [`HostBuffer`], which the device writes by
-/// itself if it is page-locked.
+/// The target of a copy from a device: a slice of any memory, or all of a [`HostBuffer`]. The device writes a
+/// page-locked [`HostBuffer`] directly, without a thread of the host.
 #[derive(Debug)]
 pub struct HostTarget<'a, T: DeviceCopy = u8> {
     to: To<'a>,
@@ -177,19 +177,19 @@ impl<'a, T: DeviceCopy> From<&'a mut HostBuffer> for HostTarget<'a, T> {
     }
 }
 
-/// So long are blocks that buffers share: the last of them keeps no more than that from being given back.
+/// The largest block that several buffers share. The last buffer of a block keeps at most this much memory allocated.
 const BLOCK: usize = 64 << 20;
 
 impl Stream {
-    /// Copies `source` to `target`. Returns when a slice may be changed and a file was read. Of a page-locked [`HostBuffer`] it
-    /// returns at once: writing to the buffer, and dropping it, will wait. The copy is queued on this stream, and perhaps not
-    /// done.
+    /// Copies `source` to `target`. For a slice or a file, returns when the source was read completely. For a
+    /// page-locked [`HostBuffer`], returns at once; a later write to the buffer, or its drop, waits for the copy.
+    /// When the call returns, the copy is queued on this stream but may not be done.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::OtherDevice`], [`Error::Driver`]; [`Error::Memory`] if nothing at all can be page-locked for
-    /// ordinary memory; [`Error::File`] if a file cannot be read, or ends before; [`Error::Lost`] if the driver failed and cannot
-    /// say whether the device reads the buffer, which then refuses to be written, and leaks. After an error the target holds
-    /// some of the source.
+    /// [`Error::Length`], [`Error::OtherDevice`], [`Error::Driver`]; [`Error::Memory`] if no staging buffer can be
+    /// page-locked for a source that is not page-locked; [`Error::File`] if a file cannot be read or is too short;
+    /// [`Error::Lost`] if the driver failed and cannot say whether the device still reads the buffer, which then
+    /// refuses writes and is leaked. After an error the target may hold a part of the source.
     ///
     /// # Examples
     /// ```
@@ -223,12 +223,13 @@ impl Stream {
         self.upload_each([(source, target)])
     }
 
-    /// Copies many sources, each to its target, as [`upload_from`](Self::upload_from) copies one, without a pause between them.
-    /// Page-locked buffers are one piece of work for all that comes after it. Sources and targets that are parts of one buffer
-    /// each, and [follow each other](HostBuffer::is_followed_by) at the same distance, move in one copy.
+    /// Copies many sources, each to its target, like [`upload_from`](Self::upload_from), without a pause between the
+    /// copies. All page-locked buffers together are queued as one unit of work with one event. Neighboring parts of
+    /// one host buffer that [follow each other](HostBuffer::is_followed_by) move in one copy if their targets are
+    /// neighboring parts of one buffer at the same distance.
     ///
     /// # Errors
-    /// As [`upload_from`](Self::upload_from); some may have been copied.
+    /// As [`upload_from`](Self::upload_from). After an error some of the copies may have been made.
     ///
     /// # Examples
     /// ```
@@ -286,9 +287,9 @@ impl Stream {
         staging.upload(self.core(), plan, &accesses)
     }
 
-    /// Copies many sources, each to a buffer of its own. Slices and ranges of files that follow each other share blocks of up to
-    /// 64 MiB of the device's memory, and parts of one page-locked buffer share a block; a block is given back with the last of
-    /// its buffers. Returns as [`upload_from`](Self::upload_from).
+    /// Copies many sources, each to a buffer of its own. Consecutive slices and file ranges of the list share blocks
+    /// of up to 64 MiB of the device's memory, and neighboring parts of one page-locked buffer share a block. A block
+    /// is freed with the last of its buffers. Returns when [`upload_from`](Self::upload_from) would.
     ///
     /// # Errors
     /// As [`upload_from`](Self::upload_from) and [`allocate`](Self::allocate).
@@ -325,8 +326,8 @@ impl Stream {
         Ok(buffers)
     }
 
-    /// Copies `source` to `target`. Returns when a slice may be read. Of a page-locked [`HostBuffer`] it returns at once: reading
-    /// the buffer, writing to it, and dropping it, will wait.
+    /// Copies `source` to `target`. For a slice, returns when the copy is done. For a page-locked [`HostBuffer`],
+    /// returns at once; a later access to the buffer, or its drop, waits for the copy.
     ///
     /// # Errors
     /// As [`upload_from`](Self::upload_from), and [`Error::Memory`] if the buffer cannot be written.
@@ -352,12 +353,12 @@ impl Stream {
         self.download_each([(source, target)])
     }
 
-    /// Copies many sources, each to its target, as [`download_to`](Self::download_to) copies one, without a pause between them.
-    /// Parts of one buffer that [follow each other](DeviceBuffer::is_followed_by) move in one copy, to slices always, to
-    /// page-locked buffers if these follow each other at the same distance.
+    /// Copies many sources, each to its target, like [`download_to`](Self::download_to), without a pause between the
+    /// copies. If parts of one buffer [follow each other](DeviceBuffer::is_followed_by) closely, one copy moves them
+    /// to their slices. One copy moves them to page-locked buffers if these follow each other at the same distance.
     ///
     /// # Errors
-    /// As [`download_to`](Self::download_to); some may have been copied.
+    /// As [`download_to`](Self::download_to). After an error some of the copies may have been made.
     ///
     /// # Examples
     /// ```
@@ -417,7 +418,8 @@ impl Stream {
     }
 }
 
-/// How many sources from the first on are packed into one block; a longer one has a block of its own.
+/// How many of the first sources are packed into one block. A source that is longer than a block gets a block of its
+/// own.
 fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
     let mut end = 0_usize;
     let fits = |source: &&HostSource<'_>| {
@@ -427,7 +429,7 @@ fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
     sources.iter().take_while(fits).count().max(1)
 }
 
-/// How many sources from the first on are parts of one page-locked buffer, which one copy takes.
+/// How many of the first sources are neighboring parts of one page-locked buffer, which move in one copy.
 fn followed_by(sources: &[HostSource<'_>]) -> usize {
     let follows = |pair: &[HostSource<'_>]| {
         pair[0].bytes.whole().zip(pair[1].bytes.whole()).is_some_and(|(this, next)| this.is_followed_by(next))
@@ -435,7 +437,8 @@ fn followed_by(sources: &[HostSource<'_>]) -> usize {
     1 + sources.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Where sources that follow each other lie from the first one's start on, and how long that is.
+/// The ranges of neighboring sources relative to the start of the first, and the length of all of them with their
+/// gaps.
 fn span(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
     let start = |source: &HostSource<'_>| source.bytes.whole().map_or(0, |buffer| buffer.as_ptr().addr().get());
     let range = |source: &HostSource<'_>| {
@@ -455,7 +458,8 @@ fn start_of(source: &Bytes<'_>, plan: &mut Plan) -> Result<Start> {
     })
 }
 
-/// An error unless both are as long, in elements if they are whole ones.
+/// An error unless both lengths are equal. The error counts elements if both are whole numbers of elements, else
+/// bytes.
 fn same_lengths<T: DeviceCopy>(source_bytes: usize, target_bytes: usize) -> Result<()> {
     let unit = size_of::<T>();
     let are_whole = source_bytes.is_multiple_of(unit) && target_bytes.is_multiple_of(unit);

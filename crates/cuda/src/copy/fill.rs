@@ -1,4 +1,4 @@
-//! One value for every element.
+//! Filling device memory with one value.
 
 use crate::{
     buffer::DeviceViewMut,
@@ -32,7 +32,7 @@ impl Stream {
         }
         let (to, count) = (target.address(), target.len());
         let queued = self.core().enqueue_on_device(&[target.access()], |driver, stream| {
-            // SAFETY: the range is the target's, which `enqueue` orders.
+            // SAFETY: the range is that of the target, which `enqueue` orders.
             unsafe { fill(driver, stream, to, bytemuck::bytes_of(&value), count) }
         });
         Ok(queued?)
@@ -70,7 +70,7 @@ unsafe fn fill(
     Ok(())
 }
 
-/// The shortest pattern whose repetition is `value`, if the driver has one, and its bytes.
+/// The shortest pattern whose repetition is `value`, if the driver supports one, and its length in bytes.
 fn shortest_pattern(value: &[u8]) -> Option<(Pattern, usize)> {
     let repeats =
         |period: usize| value.len().is_multiple_of(period) && value.chunks(period).all(|c| c == &value[..period]);

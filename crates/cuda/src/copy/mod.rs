@@ -1,24 +1,24 @@
 //! Copies between host and device, on a device and between devices. None of them can race.
 //!
-//! One policy decides how bytes move between the host and a device:
+//! The kind of host memory decides how bytes move between the host and a device:
 //!
 //! | memory on the host | how | in |
 //! |---|---|---|
-//! | page-locked | the device copies directly, while the program goes on | `owned.rs`, `page_locked.rs` |
+//! | page-locked | the device copies directly, asynchronously to the host | `owned.rs`, `page_locked.rs` |
 //! | ordinary, up to 64 KiB | the caller copies to a page-locked slot, the device from there | `staging/small.rs` |
-//! | ordinary, or of a file | threads fill a ring of page-locked slots, which the device empties | `staging/` |
+//! | ordinary, or a file | threads fill a ring of page-locked slots, which the device empties | `staging/` |
 //!
-//! What differs is who keeps the host memory alive and unchanged until the copy is done:
+//! The functions differ in what keeps the host memory alive and unchanged until the copy is done:
 //!
-//! - `owned.rs`: the copy owns it and gives it back through a [`Ticket`](crate::Ticket);
-//! - `borrowed.rs`: the call borrows it and returns when it is done with it, or, for a
-//!   [`HostBuffer`](pagelock_memory::HostBuffer) in page-locked memory, notes itself in the buffer, which waits before it
-//!   is used (`page_locked.rs`);
-//! - `scoped.rs`: a [`Stream::scope`](crate::Stream::scope) borrows it, and waits at its end.
+//! - `owned.rs`: the copy owns the memory and returns it through a [`Ticket`](crate::Ticket);
+//! - `borrowed.rs`: the call borrows the memory and returns when the copy no longer needs it. For a
+//!   [`HostBuffer`](pagelock_memory::HostBuffer) in page-locked memory it returns at once, and the buffer waits for
+//!   the copy before its next conflicting access (`page_locked.rs`);
+//! - `scoped.rs`: a [`Stream::scope`](crate::Stream::scope) borrows the memory and waits at its end.
 //!
-//! `packed.rs` puts many slices in one buffer of the device. Device memory needs neither owner nor scope: a view is borrowed while the copy is
-//! queued, and after that the order of the streams (`stream/order.rs`) keeps everybody else away until the copy is done.
-//! `rows.rs`, `on_device.rs` and `fill.rs` copy and fill on a device.
+//! Device memory needs neither an owner nor a scope: a view is borrowed while the copy is queued, and after that the
+//! order of the streams (`stream/order.rs`) prevents conflicting uses until the copy is done. `packed.rs` copies many
+//! slices to one buffer of the device; `rows.rs`, `on_device.rs` and `fill.rs` copy and fill on a device.
 
 mod borrowed;
 mod fill;

@@ -10,14 +10,15 @@ use crate::{
 };
 
 impl Stream {
-    /// Copies memory of this stream's device that no buffer has, such as another library's, to `target`.
+    /// Copies memory of this stream's device that belongs to no buffer, such as memory of another library, to
+    /// `target`.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).
     ///
     /// # Safety
-    /// `source` is an address of this device's memory. The `target.len()` bytes that begin there can be read, and nobody writes or
-    /// frees them until the copy is done.
+    /// `source` is an address in this device's memory. The `target.len()` bytes from there on can be read, and nobody
+    /// writes or frees them until the copy is done.
     ///
     /// # Examples
     /// ```
@@ -49,12 +50,12 @@ impl Stream {
         Ok(queued?)
     }
 
-    /// Copies `source` to `target`, on this stream's device or from another device to it.
+    /// Copies `source` to `target`. The target is on this stream's device, the source on the same or another device.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length); [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not
-    /// on the stream's device, [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is not even on a device of
-    /// its driver; [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Length`](crate::Error::Length); [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is
+    /// not on the stream's device; [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is on a device of
+    /// another family of drivers; [`Error::Driver`](crate::Error::Driver).
     ///
     /// # Examples
     /// ```
@@ -88,7 +89,7 @@ impl Stream {
                 // SAFETY: the lengths are equal (checked), and `enqueue` orders both ends.
                 unsafe { driver.copy_on_device(stream, to, from, len_bytes) }
             } else {
-                // SAFETY: as above; the source is in the memory of that peer.
+                // SAFETY: as above; the source is in the memory of `peer`.
                 unsafe { driver.copy_from_peer(stream, to, peer, from, len_bytes) }
             }
         });

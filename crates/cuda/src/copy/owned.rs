@@ -1,4 +1,4 @@
-//! Copies by ownership: the host memory moves into the copy and comes back when the copy is done.
+//! Copies that own their host memory: it moves into the copy, and is returned when the copy is done.
 
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
@@ -13,8 +13,8 @@ use crate::{
 
 use super::{InRows, same_length};
 
-/// Host memory that a copy can own and read: [`Pinned`], which then nobody else can write, and [`Frozen`], which nobody
-/// writes anyway.
+/// Host memory that a copy can own and read: [`Pinned`], which nobody else can write while the copy owns it, and
+/// [`Frozen`], which nobody can write at all.
 pub trait Source: sealed::Elements + Send + 'static {}
 
 pub(super) mod sealed {
@@ -22,7 +22,7 @@ pub(super) mod sealed {
 
     use crate::device_copy::DeviceCopy;
 
-    /// The elements stay where they are, unchanged, however the source itself is moved.
+    /// The elements keep their address and their values when the source itself is moved.
     pub trait Elements: Deref<Target = [Self::DeviceCopy]> {
         type DeviceCopy: DeviceCopy;
     }
@@ -40,13 +40,13 @@ impl<T: DeviceCopy> sealed::Elements for Frozen<T> {
 }
 
 impl Stream {
-    /// Starts copying `source` to `target`, and returns at once. The source comes back from the ticket.
+    /// Starts copying `source` to `target`, and returns at once. The ticket returns the source.
     ///
     /// # Errors
     /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::Driver`](crate::Error::Driver); [`Refused::into_parts`] gives the source back.
-    /// [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device reads the source;
-    /// [`Error::Rows`](crate::Error::Rows) if [rows](InRows) do not fit their memory.
+    /// [`Error::Driver`](crate::Error::Driver); [`Error::Rows`](crate::Error::Rows) if [rows](InRows) exceed their
+    /// memory; [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device still reads
+    /// the source. [`Refused::into_parts`] returns the source unless it is lost.
     ///
     /// # Examples
     /// ```
@@ -89,18 +89,19 @@ impl Stream {
         self.core().note_upload();
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             let Some([device, host]) = rows else {
-                // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is in `InUse`,
-                // so nobody writes or frees it before the device is done.
+                // SAFETY: the lengths are equal (checked); `enqueue` orders the target; the source is in `InUse`, so
+                // nobody writes or frees it before the device is done.
                 return unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) };
             };
             let copy = host.copy::<S::DeviceCopy>(End::Host(from.cast_mut()), device, End::Device(target.address()));
-            // SAFETY: rows are inside both ends (checked); the rest as above. The source is only read.
+            // SAFETY: the rows are inside the source and the target (checked); the rest as above. The source is only
+            // read.
             unsafe { driver.copy_2d(stream, &copy) }
         });
         Ticket::new(self.core(), queued, source)
     }
 
-    /// Starts copying `source` to `target`, and returns at once. The values come from the ticket.
+    /// Starts copying `source` to `target`, and returns at once. The ticket returns the target with its values.
     ///
     /// # Errors
     /// As [`upload`](Self::upload).
@@ -117,7 +118,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     ///
-    /// They cannot be read before:
+    /// The values cannot be read before that:
     /// ```compile_fail,E0608
     /// # use pagelock_cuda::{Device, Uninit, software::Config};
     /// # let device = Device::software(Config::default())?;
@@ -147,17 +148,17 @@ impl Stream {
         }
         let len_bytes = target.len() * size_of::<T>();
         let mut target = target.into_pinned();
-        let to = target.start_mut().cast(); // before it is in use: a watcher may panic
+        let to = target.start_mut().cast(); // before it is in use: the race watcher may panic
         let target = InUse::new(target, len_bytes);
         self.core().note_download();
         let queued = self.core().enqueue(&[source.access()], |driver, stream| {
             let Some([device, host]) = rows else {
-                // SAFETY: the lengths are equal (checked); the source is ordered by `enqueue`; the target is in `InUse`,
-                // so nobody uses or frees it before the device is done.
+                // SAFETY: the lengths are equal (checked); `enqueue` orders the source; the target is in `InUse`, so
+                // nobody uses or frees it before the device is done.
                 return unsafe { driver.copy_to_host(stream, to, source.address(), len_bytes) };
             };
             let copy = device.copy::<T>(End::Device(source.address()), host, End::Host(to));
-            // SAFETY: rows are inside both ends (checked); the rest as above.
+            // SAFETY: the rows are inside the source and the target (checked); the rest as above.
             unsafe { driver.copy_2d(stream, &copy) }
         });
         Ticket::new(self.core(), queued, target).map_err(|refused| refused.map(Pinned::into_uninit))

@@ -11,21 +11,22 @@ use crate::{
     stream::Stream,
 };
 
-/// Where each slice starts is a multiple of this, for elements whose size is a power of two; and each device run in its piece.
+/// The alignment in bytes of each slice in its buffer, if the size of an element is a power of two, and of each
+/// device run in its piece.
 pub(super) const ALIGN: usize = 256;
 
-/// Many slices in one device buffer, one behind the other: what [`Stream::upload_packed`] makes.
+/// Many slices in one device buffer, one after the other, returned by [`Stream::upload_packed`].
 #[derive(Debug)]
 pub struct Packed<T: DeviceCopy> {
-    /// All of them, with unused elements in between.
+    /// All slices, with unused elements between them.
     pub buffer: DeviceBuffer<T>,
-    /// Where each slice is in the buffer, ascending.
+    /// The range of each slice in the buffer, ascending.
     pub ranges: Vec<Range<usize>>,
 }
 
 impl Stream {
-    /// Copies many slices, small ones above all, as one; returns when they may be changed. [`DeviceBuffer::split`] makes a buffer
-    /// of each.
+    /// Copies many slices, which may be small, in one copy to one buffer. Returns when the slices may be changed.
+    /// [`DeviceBuffer::split`] turns each of them into a buffer.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate) and [`upload_from`](Self::upload_from).
@@ -64,9 +65,9 @@ impl Stream {
     }
 }
 
-/// Where slices of these lengths go, and how many elements that takes.
+/// The ranges of slices of these lengths in one buffer, and the length of the buffer in elements.
 pub(super) fn layout<T: DeviceCopy>(lens: impl Iterator<Item = usize>) -> Result<(Vec<Range<usize>>, usize)> {
-    len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
+    len_bytes::<T>(0)?; // checks size and alignment of `T` at compile time
     let step = (ALIGN / size_of::<T>()).max(1);
     let mut end = 0_usize;
     let mut ranges = Vec::with_capacity(lens.size_hint().0);

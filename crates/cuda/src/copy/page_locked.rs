@@ -1,7 +1,8 @@
-//! Copies of page-locked [`HostBuffer`]s: a buffer knows which copies still use it, and waits for them before it is read, written or
-//! dropped.
+//! Copies of page-locked [`HostBuffer`]s. A buffer knows which copies still use it, and waits for them before it is
+//! read, written or dropped.
 //!
-//! They serve memory that is shared, or read at an unknown time: a tensor that was downloaded is waited for at its first read.
+//! Use them for memory that is shared or read at an unknown time: the first read of a downloaded tensor waits for its
+//! copy.
 
 use std::{
     ops::Range,
@@ -23,20 +24,20 @@ use crate::{
     stream::{Stream, StreamCore, Unqueued},
 };
 
-/// A copy to a device, of as many bytes as the target has.
+/// A copy to a device. The range is as long as the target.
 pub(super) struct Up<'a> {
     pub(super) buffer: &'a HostBuffer,
     pub(super) range: Range<usize>,
     pub(super) target: DeviceViewMut<'a, u8>,
 }
 
-/// A copy from a device, over all of the buffer, which has as many bytes.
+/// A copy from a device to a whole buffer. The buffer is as long as the source.
 pub(super) struct Down<'a> {
     pub(super) source: DeviceView<'a, u8>,
     pub(super) buffer: &'a mut HostBuffer,
 }
 
-/// Bytes that lie together on both sides, and that one call copies.
+/// Bytes that are contiguous on the host and on the device, and that one call of the driver copies.
 struct Run {
     host: *mut u8,
     device: Address,
@@ -44,7 +45,7 @@ struct Run {
 }
 
 impl Stream {
-    /// Starts copies as one piece of work, with one event behind it.
+    /// Queues the copies as one unit of work, with one event behind it.
     pub(super) fn upload_page_locked(&self, copies: &[Up<'_>]) -> Result<()> {
         let total = copies.iter().map(|copy| copy.range.len()).sum();
         if total == 0 {
@@ -56,10 +57,10 @@ impl Stream {
         let runs = runs(copies.iter().map(Up::run), |at| copies[at].is_one_with(&copies[at + 1]));
         let queued = self.core().enqueue(&accesses, |driver, stream| {
             runs.iter().try_for_each(|run| {
-                // SAFETY: the ranges are in their buffers and as long as the targets (checked by `upload_each`), which `enqueue`
-                // orders; nobody writes the sources (just waited; writing needs `&mut`), and nobody will before the reader that
-                // is added below is done. Of buffers that are copied at once, and of their targets, nobody has the bytes
-                // between them, which are as many on both sides.
+                // SAFETY: the ranges are in their buffers and as long as the targets (checked by `upload_each`),
+                // which `enqueue` orders. Nobody writes the sources: the writers were waited for, a write needs
+                // `&mut`, and it waits for the reader that is added below. The gaps between buffers of one run belong
+                // to nobody, and are as long on the host as on the device.
                 unsafe { driver.copy_to_device(stream, run.device, run.host.cast_const(), run.len_bytes) }
             })
         });
@@ -73,7 +74,7 @@ impl Stream {
         result
     }
 
-    /// Starts copies as one piece of work, with one event behind it.
+    /// Queues the copies as one unit of work, with one event behind it.
     pub(super) fn download_page_locked(&self, copies: &mut [Down<'_>]) -> Result<()> {
         let total = copies.iter().map(|copy| copy.source.len()).sum();
         let mut starts = Vec::with_capacity(copies.len());
@@ -88,9 +89,10 @@ impl Stream {
         let runs = runs(copies.iter().zip(&starts).map(Down::run), |at| copies[at].is_one_with(&copies[at + 1]));
         let queued = self.core().enqueue(&accesses, |driver, stream| {
             runs.iter().try_for_each(|run| {
-                // SAFETY: the lengths are equal (checked by `download_each`), the sources are ordered by `enqueue`, nobody uses
-                // the targets (just waited; `&mut`), and nobody will before the writer that is added below is done. Of buffers
-                // that are copied at once nobody has the bytes between them, which are as many on both sides.
+                // SAFETY: the lengths are equal (checked by `download_each`), and `enqueue` orders the sources.
+                // Nobody uses the targets: earlier copies were waited for, they are borrowed mutably, and a later use
+                // waits for the writer that is added below. The gaps between buffers of one run belong to nobody, and
+                // are as long on the host as on the device.
                 unsafe { driver.copy_to_host(stream, run.host, run.device, run.len_bytes) }
             })
         });
@@ -108,7 +110,7 @@ impl Up<'_> {
         Run { host, device: self.target.address(), len_bytes: self.range.len() }
     }
 
-    /// Whether one copy can take both.
+    /// Whether one copy can move both.
     fn is_one_with(&self, next: &Self) -> bool {
         let is_whole = |copy: &Self| copy.range.len() == copy.buffer.len_bytes();
         is_whole(self)
@@ -123,7 +125,7 @@ impl Down<'_> {
         Run { host, device: copy.source.address(), len_bytes: copy.source.len() }
     }
 
-    /// Whether one copy can take both.
+    /// Whether one copy can move both.
     fn is_one_with(&self, next: &Self) -> bool {
         self.source.is_followed_by(&next.source)
             && lie_alike([self.buffer, next.buffer], [self.source.address(), next.source.address()])
@@ -134,13 +136,13 @@ fn start(buffer: &HostBuffer) -> *const u8 {
     buffer.as_ptr().as_ptr()
 }
 
-/// Whether a buffer follows the other as far away as on the device.
+/// Whether `next` follows `this` on the host, at the same distance as `to` follows `from` on the device.
 fn lie_alike([this, next]: [&HostBuffer; 2], [from, to]: [Address; 2]) -> bool {
     this.is_followed_by(next) && (start(next).addr() - start(this).addr()) as u64 == to.0 - from.0
 }
 
-/// The copies, joined where `is_one` says that the copy at that place and the next one can be. Called before anything is queued:
-/// asking a buffer for its address reports an access to the sanitizer, which may panic.
+/// Joins each copy with the next one where `is_one` of its index says that they can be one. Called before anything is
+/// queued: reading a buffer's address reports an access to the sanitizer, which may panic.
 fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, copy) in copies.enumerate() {
@@ -153,15 +155,15 @@ fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Ve
     runs
 }
 
-/// The end of a copy, for a buffer that must not be used before.
+/// The end of a copy, before which a buffer must not be used.
 struct Fence {
-    recorded: Option<Arc<Recorded>>, // none: the driver cannot say when the copy ends
+    recorded: Option<Arc<Recorded>>, // none if the driver cannot say when the copy ends
     lost: AtomicBool,                // Release: set after a wait that failed
     len_bytes: usize,
 }
 
 impl Fence {
-    /// The fence behind a copy, if it was or may have been queued, and the result of the call.
+    /// The fence behind a copy, if the device may still use the memory, and the result of the call.
     fn after(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
@@ -221,7 +223,8 @@ impl Completion for Fence {
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
         let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
-        // A new event, behind all that was queued since the copy: the copy's own event is shared with others.
+        // A new event, behind all work that was queued since the copy: the copy's own event is shared with other
+        // buffers.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
@@ -235,8 +238,8 @@ impl Completion for Fence {
     }
 }
 
-/// The most bytes of dropped host buffers that wait for the device. With fewer, a program would get a buffer back while its bytes are
-/// still in a processor's caches, which the device reads at half the speed.
+/// The most bytes of dropped host buffers that wait for the device. With a lower limit, the pool would hand out a
+/// buffer again while its bytes are still in a processor's caches, from which the device reads at half the speed.
 const MOST_DROPPED: usize = 48 << 20;
 
 /// A host buffer that was dropped without waiting.

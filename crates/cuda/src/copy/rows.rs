@@ -1,4 +1,4 @@
-//! Copies of rows that do not follow each other: parts of matrices, images inside larger ones.
+//! Copies of strided rows: parts of matrices, and images inside larger ones.
 
 use super::same_length;
 use crate::{
@@ -9,10 +9,10 @@ use crate::{
     stream::Stream,
 };
 
-/// Rows inside a longer stretch of elements.
+/// The layout of equally long rows at a fixed stride.
 ///
 /// # Examples
-/// The left half of a 3 × 4 matrix, as a matrix of its own:
+/// Download the left half of a 3 × 4 matrix:
 /// ```
 /// use pagelock_cuda::{Device, RowLayout, Uninit, software::Config};
 ///
@@ -26,21 +26,21 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowLayout {
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub width: usize,
-    /// Elements from one row's start to the next row's; at least `width`.
+    /// The number of elements from the start of one row to the start of the next; at least `width`.
     pub stride: usize,
 }
 
 impl RowLayout {
-    /// Rows that follow each other.
+    /// Contiguous rows.
     pub fn dense(rows: usize, width: usize) -> Self {
         Self { rows, width, stride: width }
     }
 
-    /// An error unless the rows lie apart from each other inside `len` elements.
+    /// An error unless the rows fit in `len` elements without overlap.
     fn check(self, len: usize) -> Result<()> {
         let Self { rows, width, stride } = self;
         let needed = if rows == 0 { 0 } else { stride.saturating_mul(rows - 1).saturating_add(width) };
@@ -48,7 +48,8 @@ impl RowLayout {
         if fits { Ok(()) } else { Err(Error::Rows { rows, width, stride, needed, len }) }
     }
 
-    /// An error unless rows of `source_len` elements can become these of `target_len` elements.
+    /// An error unless both layouts have the same shape, these rows fit in `source_len` elements, and `target` fits
+    /// in `target_len` elements.
     pub(super) fn check_against(self, source_len: usize, target: RowLayout, target_len: usize) -> Result<()> {
         self.check(source_len)?;
         target.check(target_len)?;
@@ -57,7 +58,7 @@ impl RowLayout {
     }
 
     pub(super) fn copy<T>(self, from: End, target: RowLayout, to: End) -> Copy2d {
-        // The stride of a single row leads nowhere, and may be anything.
+        // The stride of a single row is unused and was not checked.
         let pitch = |rows: RowLayout| size_of::<T>() * if rows.rows > 1 { rows.stride } else { rows.width };
         let (from_pitch, to_pitch) = (pitch(self), pitch(target));
         Copy2d { from, from_pitch, to, to_pitch, row_bytes: self.width * size_of::<T>(), rows: self.rows }
@@ -68,23 +69,23 @@ impl RowLayout {
     }
 }
 
-/// A view that is copied whole, or rows of it; see [`DeviceView::in_rows`].
+/// A view, of which all elements or some rows are copied; see [`DeviceView::in_rows`].
 #[derive(Debug)]
 pub struct InRows<V> {
     pub(super) view: V,
-    pub(super) rows: Option<[RowLayout; 2]>, // of the view, and of the memory on the host
+    pub(super) rows: Option<[RowLayout; 2]>, // layouts of the view and of the host memory
 }
 
 impl<'a, T: DeviceCopy> DeviceView<'a, T> {
-    /// Rows of this view, to be copied to rows of memory on the host by [`Stream::download`]. What lies between the rows on the
-    /// host means nothing then.
+    /// Selects rows of this view, which [`Stream::download`] copies to rows of host memory. The elements between the
+    /// rows on the host have arbitrary values after that.
     pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
         InRows { view: self, rows: Some([rows, on_host]) }
     }
 }
 
 impl<'a, T: DeviceCopy> DeviceViewMut<'a, T> {
-    /// Rows of this view, to be copied from rows of memory on the host by [`Stream::upload`].
+    /// Selects rows of this view, to which [`Stream::upload`] copies rows of host memory.
     pub fn in_rows(self, rows: RowLayout, on_host: RowLayout) -> InRows<Self> {
         InRows { view: self, rows: Some([rows, on_host]) }
     }
@@ -109,10 +110,11 @@ impl<'a, T: DeviceCopy> From<&'a mut DeviceBuffer<T>> for InRows<DeviceViewMut<'
 }
 
 impl Stream {
-    /// As [`copy`](Self::copy), of rows to rows, on one device.
+    /// Like [`copy`](Self::copy), but copies rows to rows, on this stream's device only.
     ///
     /// # Errors
-    /// [`Error::Rows`] if rows do not fit their memory; [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Rows`] if rows exceed their memory; [`Error::Length`] if the layouts differ in rows or width;
+    /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn copy_rows<'a, 'b, T: DeviceCopy>(
         &self,
         source: impl Into<DeviceView<'a, T>>,
@@ -130,7 +132,7 @@ impl Stream {
         let (from, to) = (End::Device(source.address()), End::Device(target.address()));
         let copy = source_rows.copy::<T>(from, target_rows, to);
         let queued = self.core().enqueue_on_device(&[source.access(), target.access()], |driver, stream| {
-            // SAFETY: rows are inside both ends (checked), and `enqueue` orders both.
+            // SAFETY: the rows are inside the source and the target (checked), and `enqueue` orders both.
             unsafe { driver.copy_2d(stream, &copy) }
         });
         Ok(queued?)

@@ -1,4 +1,4 @@
-//! Copies of borrowed slices, inside a scope that waits for them.
+//! Copies of borrowed slices, in a scope that waits for the copies.
 
 use std::{cell::Cell, marker::PhantomData, process};
 
@@ -22,12 +22,12 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl Stream {
-    /// Calls `work` with a scope in which slices can be borrowed for copies that go on while it does other things.
+    /// Calls `work` with a scope that starts copies of borrowed slices. The copies run while `work` continues.
     /// Returns, or unwinds, only when they are done.
     ///
     /// # Aborts
-    /// If the driver fails so badly that it cannot say whether the device is done with the borrowed memory, the
-    /// process ends: going on would let the device write memory that belongs to somebody else by then.
+    /// If the driver cannot say whether the device is done with the borrowed memory, the process aborts: otherwise
+    /// the device might write memory after it was freed or reused.
     ///
     /// # Examples
     /// ```
@@ -44,7 +44,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     ///
-    /// What is being copied cannot be changed:
+    /// A source cannot be changed while it is copied:
     /// ```compile_fail,E0506
     /// # use pagelock_cuda::{Device, software::Config};
     /// # let stream = Device::software(Config::default())?.stream()?;
@@ -58,7 +58,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     ///
-    /// nor be read while it is written:
+    /// A target cannot be read while the copy writes it:
     /// ```compile_fail,E0502
     /// # use pagelock_cuda::{Device, software::Config};
     /// # let stream = Device::software(Config::default())?.stream()?;
@@ -72,7 +72,7 @@ impl Stream {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     ///
-    /// nor end before the scope does:
+    /// The borrowed memory must outlive the scope:
     /// ```compile_fail,E0597
     /// # use pagelock_cuda::{Device, software::Config};
     /// # let stream = Device::software(Config::default())?.stream()?;
@@ -89,7 +89,7 @@ impl Stream {
         work(&scope)
     }
 
-    /// A new buffer with the elements of `source`; returns when they have been copied.
+    /// Allocates a buffer and copies the elements of `source` to it. Returns when the copy is done.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate), and [`Error::Driver`](crate::Error::Driver).
@@ -101,7 +101,7 @@ impl Stream {
         Ok(buffer)
     }
 
-    /// The elements of `source`; returns when they have been copied.
+    /// Copies the elements of `source` to a vector. Returns when the copy is done.
     ///
     /// # Errors
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
@@ -135,7 +135,7 @@ impl<'env> Scope<'_, 'env> {
         stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, handle| {
             self.copied.set(true);
-            // SAFETY: the lengths are equal (checked); the target is ordered by `enqueue`; the source is borrowed for
+            // SAFETY: the lengths are equal (checked); `enqueue` orders the target; the source is borrowed for
             // `'env`, and `WaitsAtEnd` does not let the scope end before the device is done.
             unsafe { driver.copy_to_device(handle, target.address(), source.as_ptr().cast(), len_bytes) }
         });
@@ -171,7 +171,8 @@ impl<'env> Scope<'_, 'env> {
     }
 }
 
-/// Waits for the scope's copies, in the frame of [`Stream::scope`], so that nobody can forget to.
+/// Waits for the scope's copies when it is dropped. It lives in the frame of [`Stream::scope`], so user code cannot
+/// forget it.
 struct WaitsAtEnd<'a> {
     stream: &'a Stream,
     copied: &'a Cell<bool>,

@@ -1,6 +1,6 @@
-//! The operations of a driver by name, and how they fail.
+//! The names of a driver's operations, and their failures.
 //!
-//! A status is a plain number from C, never an enum: drivers return numbers that no binding knows yet.
+//! A status is a plain number from C, not an enum: new drivers return numbers that no binding knows yet.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ macro_rules! calls {
             /// Every operation.
             pub const ALL: &[Call] = &[$(Call::$name,)*];
 
-            /// The name of CUDA's function for it.
+            /// The name of the operation's function in CUDA.
             pub fn cuda_name(self) -> &'static str {
                 match self { $(Call::$name => $cuda,)* }
             }
@@ -79,9 +79,9 @@ calls! {
 /// An operation that did not succeed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// Which operation.
+    /// The operation.
     pub call: Call,
-    /// What the driver returned.
+    /// The status that the driver returned.
     pub status: Status,
 }
 
@@ -105,7 +105,7 @@ pagelock_memory::debug_is_the_message!(Failure);
 
 impl std::error::Error for Failure {}
 
-/// A status of CUDA's driver. Prints its name, its number and what to do about it.
+/// A status of CUDA's driver. Its text has the name, the number and advice.
 ///
 /// # Examples
 /// ```
@@ -124,7 +124,7 @@ macro_rules! statuses {
         impl Status { $(pub const $name: Status = Status($code);)* }
 
         impl Status {
-            /// CUDA's name, without its prefix, and what to do.
+            /// CUDA's name, without its prefix, and the advice.
             fn name_and_advice(self) -> Option<(&'static str, &'static str)> {
                 match self.0 { $($code => Some((stringify!($name), $advice)),)* _ => None }
             }

@@ -1,7 +1,7 @@
-//! What this crate asks of a device: one trait, [`Driver`], implemented by `cuda/` and by the software device.
+//! The interface of a device: one trait, [`Driver`], implemented by `cuda/` and by the software device.
 //!
-//! A driver is one device. It counts nothing, orders nothing and keeps nothing alive: that is the business of the
-//! layers above, which are the same for both implementations. `call.rs` names the operations and their failures.
+//! A driver is one device. It counts nothing, orders nothing and keeps nothing alive: the layers above do that, and
+//! are the same for both implementations. `call.rs` names the operations and their failures.
 
 mod call;
 pub(crate) mod cuda;
@@ -23,70 +23,71 @@ pub use self::{
     },
 };
 
-/// One device, as a driver offers it.
+/// The driver of one device.
 ///
-/// Handles are plain numbers that mean something only to the driver that made them, or to its [`Family`]. Operations on a stream return
-/// when the work is queued; everything else is done when the call returns.
+/// Handles are plain numbers that are valid only for the driver that made them, and for its [`Family`]. Operations on
+/// a stream return when the work is queued; all other operations are done when the call returns.
 ///
 /// # Safety
 /// An implementation promises that
-/// - work queued on one stream runs in order, and only after the work that its event waits name;
-/// - an event that was recorded is reached, by `query_event` or `synchronize_event`, only after everything that was
-///   queued on its stream before the recording is done, and the device has no more use of the memory that it names;
+/// - work queued on one stream runs in order, and only after all events for which the stream was made to wait;
+/// - `query_event` and `synchronize_event` report a recorded event as reached only after all work that was queued on
+///   its stream before the recording is done, and the device no longer uses the memory of that work;
 /// - `synchronize_stream` and `synchronize` return `Ok` only after all work queued before is done in this sense;
 /// - addresses returned by `allocate` are valid for their length until `free`, and overlap no other allocation.
 #[allow(missing_docs, reason = "named after the driver's own calls, which `Call` lists")]
 pub unsafe trait Driver: Send + Sync + 'static {
     // The device.
 
-    /// What the device is; read once, when it is opened.
+    /// The properties of the device, read once when it is opened.
     fn properties(&self) -> &Properties;
 
-    /// How much memory the device has and has left.
+    /// How much memory the device has, and how much of it is free.
     fn memory_info(&self) -> Result<MemoryInfo>;
 
-    /// Waits for everything that was queued on this device.
+    /// Waits for all work that was queued on this device.
     fn synchronize(&self) -> Result<()>;
 
-    /// Whether the device can be given direct access to the memory of the one with that number.
+    /// Whether the device can get direct access to the memory of device `peer`.
     fn can_access_peer(&self, peer: u32) -> Result<bool>;
 
-    /// Gives the device direct access to another's memory, by its [`context`](Self::context), so that copies from
-    /// there need not go through the host. Harmless where it has it already.
+    /// Gives the device direct access to the memory of the device with this [`context`](Self::context), so that
+    /// copies from that device need not go through the host. Does nothing if the device has access already.
     ///
     /// # Safety
-    /// The context is another device's of this driver.
+    /// The context is that of another device of the same family of drivers.
     unsafe fn enable_peer(&self, peer: u64) -> Result<()>;
 
-    /// Which devices' handles mean something to this one: events that its streams can wait for, contexts that it can copy
-    /// from. A driver that does not say is a family of its own.
+    /// The devices whose handles are valid for this driver: its streams can wait for their events, and it can copy
+    /// from their contexts. By default a driver is a family of its own.
     fn family(&self) -> Family {
         Family::of(self)
     }
 
-    /// A number that tells this device's context from others, for [`copy_from_peer`](Self::copy_from_peer).
+    /// A number that identifies this device's context, for [`copy_from_peer`](Self::copy_from_peer).
     fn context(&self) -> u64;
 
-    /// Makes the device the thread's current one, for a library that works with CUDA, where a stream's handle is CUDA's.
+    /// Makes the device current on this thread, for libraries that use CUDA. Only for drivers whose stream handles
+    /// are CUDA's.
     fn make_current(&self) -> Result<()> {
         Err(Failure::not_supported(Call::Open))
     }
 
     // Memory.
 
-    /// Device memory of exactly `len_bytes` bytes, at least 256-byte aligned; not cleared.
+    /// Allocates exactly `len_bytes` bytes of device memory, aligned to at least 256 bytes and not cleared.
     fn allocate(&self, len_bytes: usize) -> Result<Address>;
 
-    /// Gives back what [`allocate`](Self::allocate) returned.
+    /// Frees memory that [`allocate`](Self::allocate) returned.
     ///
     /// # Safety
-    /// No work that uses it is queued or running.
+    /// No work that uses the memory is queued or running.
     unsafe fn free(&self, address: Address) -> Result<()>;
 
-    /// Locks host pages and makes them known to every device.
+    /// Locks host pages, and maps them for every device.
     ///
     /// # Safety
-    /// The range is whole pages that stay mapped and writable until [`unregister`](Self::unregister).
+    /// The range consists of whole pages that stay mapped and writable until [`unregister`](Self::unregister).
     unsafe fn register(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
 
     /// Undoes one [`register`](Self::register).
@@ -97,11 +98,11 @@ pub unsafe trait Driver: Send + Sync + 'static {
 
     // Streams.
 
-    /// A stream that runs beside all others; the lower the number, the higher the priority.
+    /// Creates a stream that runs concurrently with all others. Lower numbers are higher priorities.
     fn create_stream(&self, priority: i32) -> Result<StreamHandle>;
 
     /// # Safety
-    /// The stream is not used afterwards. What is queued on it still runs.
+    /// The stream is not used afterwards. Work that is queued on it still runs.
     unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()>;
 
     /// Whether everything queued on the stream is done.
@@ -116,7 +117,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// The stream exists.
     unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()>;
 
-    /// What is queued on the stream from now on waits for the event's latest recording, on any device.
+    /// Makes all work that is queued on the stream from now on wait for the event's latest recording, on any device.
     ///
     /// # Safety
     /// Both exist.
@@ -124,11 +125,11 @@ pub unsafe trait Driver: Send + Sync + 'static {
 
     // Events.
 
-    /// An event, not recorded yet.
+    /// Creates an event that is not recorded yet.
     fn create_event(&self, timing: EventTiming) -> Result<EventHandle>;
 
     /// # Safety
-    /// The event is not used afterwards. Waits for it that are queued still hold.
+    /// The event is not used afterwards. Waits for it that are already queued remain valid.
     unsafe fn destroy_event(&self, event: EventHandle) -> Result<()>;
 
     /// # Safety
@@ -147,14 +148,14 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// The event exists and was recorded.
     unsafe fn synchronize_event(&self, event: EventHandle) -> Result<()>;
 
-    /// Milliseconds from one recording to the other.
+    /// The milliseconds from the recording of `start` to that of `end`.
     ///
     /// # Safety
     /// Both exist, with timing, and are reached.
     unsafe fn elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32>;
 
-    // Copies. The safety of all of them: the stream exists, and until the work is done both ranges are valid, nobody
-    // else writes what is read, and nobody else uses what is written.
+    // Copies. The safety contract of all of them: the stream exists, and until the work is done both ranges are
+    // valid, nobody else writes the source, and nobody else uses the target.
 
     /// # Safety
     /// See above.
@@ -169,7 +170,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// See above.
     unsafe fn copy_on_device(&self, stream: StreamHandle, to: Address, from: Address, len_bytes: usize) -> Result<()>;
 
-    /// From the memory of the device whose [`context`](Self::context) is `peer`.
+    /// Copies from the memory of the device whose [`context`](Self::context) is `peer`.
     ///
     /// # Safety
     /// See above.
@@ -182,13 +183,13 @@ pub unsafe trait Driver: Send + Sync + 'static {
         len_bytes: usize,
     ) -> Result<()>;
 
-    /// Rows, each at a distance of its own from the next.
+    /// Copies rows. Source and target may have different pitches.
     ///
     /// # Safety
     /// See above.
     unsafe fn copy_2d(&self, stream: StreamHandle, copy: &Copy2d) -> Result<()>;
 
-    /// Writes `count` times `pattern`.
+    /// Writes `pattern` `count` times in a row.
     ///
     /// # Safety
     /// See above.
@@ -196,18 +197,18 @@ pub unsafe trait Driver: Send + Sync + 'static {
 
     // Host functions.
 
-    /// Calls `function(data)` on a thread of the driver's, in the stream's order.
+    /// Calls `function(data)` on a thread of the driver, in the stream's order.
     ///
     /// # Safety
-    /// The call is sound on any thread until it has happened; it does not unwind and makes no call of a driver.
+    /// The call is sound on any thread at any time. The function does not unwind and does not call a driver.
     unsafe fn call_host(&self, stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()>;
 
     // Kernels.
 
-    /// Loads a compiled image (cubin, fatbin or PTX text that ends with a zero byte).
+    /// Loads a compiled image: a cubin, a fatbin, or PTX text that ends with a zero byte.
     ///
     /// # Safety
-    /// The image is one of these.
+    /// The image has one of these formats.
     unsafe fn load_module(&self, _image: &[u8]) -> Result<ModuleHandle> {
         Err(Failure::not_supported(Call::LoadModule))
     }
@@ -226,7 +227,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::Function))
     }
 
-    /// Bytes of a kernel's parameter; none behind the last. Not every driver can say.
+    /// The size of a kernel's parameter in bytes; `None` if there are fewer parameters. Not every driver supports it.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -234,7 +235,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::ParameterSize))
     }
 
-    /// An attribute of a kernel, by the driver's number for it.
+    /// An attribute of a kernel, given by the driver's number of the attribute.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -248,7 +249,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::SetFunctionAttribute))
     }
 
-    /// The number of blocks of `_threads` threads that one multiprocessor runs at once.
+    /// The number of blocks of `_threads` threads that one multiprocessor runs concurrently.
     ///
     /// # Safety
     /// The function's module is loaded.
@@ -256,12 +257,13 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::Occupancy))
     }
 
-    /// Launches a kernel. `arguments` points to one pointer per parameter; the driver reads them before it returns.
+    /// Launches a kernel. `arguments` has one pointer to a value per parameter; the driver reads the values before it
+    /// returns.
     ///
     /// # Safety
-    /// The function's module stays loaded until the work is done; there are as many arguments as parameters, of their
-    /// types; and what the kernel does with them is sound. A kernel that starts early waits for the end of the one before
-    /// (`griddepcontrol.wait`) before it touches memory.
+    /// The function's module stays loaded until the work is done; the number and types of the arguments are those of
+    /// the parameters; and the kernel's use of them is sound. A kernel that starts early waits for the end of the
+    /// kernel before it (`griddepcontrol.wait`) before it touches memory.
     unsafe fn launch(
         &self,
         _stream: StreamHandle,
@@ -273,7 +275,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::Launch))
     }
 
-    /// Makes a graph of a kernel's launch, which [`launch_again`](Self::launch_again) launches with other arguments.
+    /// Makes a graph of one kernel launch, which [`launch_again`](Self::launch_again) launches with other arguments.
     ///
     /// # Safety
     /// As [`launch`](Self::launch).
@@ -286,11 +288,11 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::AddKernelNode))
     }
 
-    /// Launches a kernel that was prepared, with these arguments. Launches that are queued keep theirs.
+    /// Launches a prepared kernel with these arguments. Launches that are already queued keep their own arguments.
     ///
     /// # Safety
-    /// As [`launch`](Self::launch); the launch was prepared of this function and in this size, and nobody else is launching
-    /// it.
+    /// As [`launch`](Self::launch). The launch was prepared with the same function and size, and no other thread
+    /// launches it at the same time.
     unsafe fn launch_again(
         &self,
         _prepared: &PreparedLaunch,
@@ -304,7 +306,8 @@ pub unsafe trait Driver: Send + Sync + 'static {
 
     // Graphs.
 
-    /// From now on the stream captures work instead of running it; only this thread may go on using it.
+    /// Makes the stream capture work instead of running it. Until the capture ends, only this thread may use the
+    /// stream.
     ///
     /// # Safety
     /// The stream exists.
@@ -312,7 +315,8 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::BeginCapture))
     }
 
-    /// What was captured. After an error the stream runs work again, and nothing of it is left.
+    /// Ends the capture and returns its graph. After an error the stream runs work again, and the captured work is
+    /// discarded.
     ///
     /// # Safety
     /// The stream exists.
@@ -321,7 +325,7 @@ pub unsafe trait Driver: Send + Sync + 'static {
     }
 
     /// # Safety
-    /// The graph is not used afterwards. What was instantiated from it stays.
+    /// The graph is not used afterwards. Runnable graphs that were instantiated from it remain valid.
     unsafe fn destroy_graph(&self, _graph: GraphHandle) -> Result<()> {
         Err(Failure::not_supported(Call::DestroyGraph))
     }
@@ -332,7 +336,8 @@ pub unsafe trait Driver: Send + Sync + 'static {
         Err(Failure::not_supported(Call::Instantiate))
     }
 
-    /// Makes `runnable` do what `graph` says; false if their shapes differ too much, and nothing has changed.
+    /// Replaces the work of `runnable` with that of `graph`. Returns false, and changes nothing, if their shapes
+    /// differ too much.
     ///
     /// # Safety
     /// Both exist, and `runnable` is not running.
@@ -343,13 +348,13 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// Queues all of a graph's work on a stream.
     ///
     /// # Safety
-    /// Both exist, and everything that the graph's work uses is valid until it is done.
+    /// Both exist, and all memory and modules that the graph's work uses stay valid until it is done.
     unsafe fn launch_graph(&self, _runnable: RunnableGraphHandle, _stream: StreamHandle) -> Result<()> {
         Err(Failure::not_supported(Call::LaunchGraph))
     }
 
     /// # Safety
-    /// The graph is not used afterwards. Runs of it that are queued still happen.
+    /// The graph is not used afterwards. Launches of it that are already queued still run.
     unsafe fn destroy_runnable_graph(&self, _runnable: RunnableGraphHandle) -> Result<()> {
         Err(Failure::not_supported(Call::DestroyRunnableGraph))
     }

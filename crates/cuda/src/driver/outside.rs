@@ -1,7 +1,7 @@
-//! [`Outside`]: a driver around another one that refuses every call inside a host function.
+//! [`Outside`]: wraps a driver and refuses every call inside a host function.
 //!
-//! A driver calls host functions on a thread of its own, where a call of the driver may fail or wait for itself. Every
-//! device has this around its driver, so that nothing in this crate, whoever calls it, can reach the driver there.
+//! A driver calls host functions on a thread of its own, where a call of the driver may fail or deadlock. Every
+//! device wraps its driver in an `Outside`, so that no code of this crate can reach the driver there.
 
 use std::{
     ffi::{CStr, c_void},
@@ -25,7 +25,7 @@ impl Outside {
     }
 }
 
-/// A failure inside a host function, which becomes [`Error::InsideHostFunction`](crate::Error::InsideHostFunction).
+/// Fails inside a host function. The failure becomes [`Error::InsideHostFunction`](crate::Error::InsideHostFunction).
 #[inline]
 fn refuse(call: Call) -> Result<()> {
     if host_function::is_inside() { Err(Failure { call, status: Status::NOT_PERMITTED }) } else { Ok(()) }
@@ -41,19 +41,19 @@ macro_rules! outside {
     )* };
 }
 
-/// The same, with promises of the caller.
+/// Like `outside!`, for unsafe methods.
 macro_rules! outside_unsafe {
     ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         #[inline]
         unsafe fn $name(&self, $($argument: $type),*) -> $result {
             refuse(Call::$call)?;
-            // SAFETY: the caller's promises are those that the inner driver asks for.
+            // SAFETY: the inner driver has the same contract, which the caller upholds.
             unsafe { self.0.$name($($argument),*) }
         }
     )* };
 }
 
-// SAFETY: the inner driver's promises, which are passed on; a call that is refused does nothing.
+// SAFETY: the inner driver keeps the promises of the trait; a refused call does nothing.
 unsafe impl Driver for Outside {
     fn properties(&self) -> &Properties {
         self.0.properties()

@@ -1,15 +1,15 @@
-//! The plain values that [`Driver`](super::Driver)'s operations take and return.
+//! The plain values that the operations of [`Driver`](super::Driver) take and return.
 
 use std::{ffi::c_void, ptr};
 
 use pagelock_memory::ByteSize;
 
-/// A place in a device's memory: a number for the device, never a pointer of the host's.
+/// An address in a device's memory. It is a number for the device, not a pointer for the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
 impl Address {
-    /// The place `bytes` bytes further on.
+    /// The address `bytes` bytes further on.
     pub fn offset(self, bytes: usize) -> Self {
         Self(self.0.wrapping_add(bytes as u64))
     }
@@ -24,78 +24,80 @@ macro_rules! handles {
 }
 
 handles! {
-    /// A queue of work, in a driver's own numbers.
+    /// A driver's handle of a queue of work.
     StreamHandle
-    /// A mark in a stream, in a driver's own numbers.
+    /// A driver's handle of a mark in a stream.
     EventHandle
-    /// A loaded image, in a driver's own numbers.
+    /// A driver's handle of a loaded image.
     ModuleHandle
-    /// A kernel, in a driver's own numbers.
+    /// A driver's handle of a kernel.
     FunctionHandle
-    /// Captured work, in a driver's own numbers.
+    /// A driver's handle of captured work.
     GraphHandle
-    /// Captured work that was made ready to run, in a driver's own numbers.
+    /// A driver's handle of captured work that was instantiated and can be launched.
     RunnableGraphHandle
-    /// A node of captured work, in a driver's own numbers.
+    /// A driver's handle of a node of captured work.
     NodeHandle
 }
 
-/// Devices whose handles mean something to each other, told from others by what they share.
+/// Identifies a group of devices whose handles are valid for each other's drivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family(usize);
 
 impl Family {
-    /// Of all devices that share this, which is where it is for as long as any of them lives.
+    /// The family of all devices that share this object. The object must keep its address as long as any of them
+    /// exists.
     pub fn of<S: ?Sized>(shared: &S) -> Self {
         Self(ptr::from_ref(shared).cast::<()>().addr())
     }
 }
 
-/// Whether an event remembers when it was reached. Without, it is cheaper.
+/// Whether an event notes the time at which it is reached. An untimed event is cheaper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTiming {
-    /// It only says whether it was reached.
+    /// Without the time.
     Untimed,
-    /// It says when.
+    /// With the time.
     Timed,
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Properties {
-    /// What it calls itself.
+    /// The name of the device.
     pub name: String,
     /// Its number among the devices of its driver.
     pub ordinal: u32,
-    /// The version of its instruction set, `(9, 0)` for Hopper.
+    /// The version of its instruction set, for example `(9, 0)` for Hopper.
     pub compute_capability: (u32, u32),
-    /// All of its memory.
+    /// The size of its memory.
     pub memory: ByteSize,
-    /// How many multiprocessors it has.
+    /// The number of its multiprocessors.
     pub multiprocessors: u32,
-    /// Its second-level cache.
+    /// The size of its second-level cache.
     pub l2_cache: ByteSize,
-    /// Engines that copy beside kernels; two copy both ways at once.
+    /// The number of engines that copy concurrently with kernels. With two, uploads and downloads run at the same
+    /// time.
     pub copy_engines: u32,
-    /// Threads that run in step.
+    /// The number of threads in a warp.
     pub warp_threads: u32,
     /// The most threads of one block.
     pub max_threads_per_block: u32,
-    /// The most shared memory of one block that a kernel can ask for.
+    /// The most shared memory that a kernel can request for one block.
     pub max_shared_memory_per_block: ByteSize,
-    /// The version of CUDA that the driver speaks, `(13, 0)`.
+    /// The version of CUDA that the driver supports, for example `(13, 0)`.
     pub driver_version: (u32, u32),
-    /// Numbers of the least and the greatest priority of its streams; greater priorities have lower numbers.
+    /// The lowest and the highest priority of its streams. Higher priorities have lower numbers.
     pub stream_priorities: (i32, i32),
 }
 
-/// How much memory a device has and has left, for all processes together.
+/// How much memory a device has, and how much of it is free, over all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
-    /// What nobody has.
+    /// The free memory.
     pub free: ByteSize,
-    /// All of it.
+    /// All memory.
     pub total: ByteSize,
 }
 
@@ -111,21 +113,21 @@ pub enum End {
 /// A copy of rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Copy2d {
-    /// Where the first row is read.
+    /// The start of the first source row.
     pub from: End,
-    /// Bytes from the start of one source row to the next.
+    /// The number of bytes from the start of one source row to the next.
     pub from_pitch: usize,
-    /// Where the first row is written.
+    /// The start of the first target row.
     pub to: End,
-    /// Bytes from the start of one target row to the next.
+    /// The number of bytes from the start of one target row to the next.
     pub to_pitch: usize,
-    /// Bytes of a row.
+    /// The number of bytes in a row.
     pub row_bytes: usize,
-    /// How many rows.
+    /// The number of rows.
     pub rows: usize,
 }
 
-/// What a fill repeats.
+/// The value that a fill repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// One byte.
@@ -142,30 +144,30 @@ pub type HostFunction = unsafe extern "C" fn(data: *mut c_void);
 /// When a kernel may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// When everything before it on its stream is done.
+    /// When all work before it on its stream is done.
     InTurn,
-    /// When all blocks of a kernel before it have started: it waits for that one's end itself.
+    /// When all blocks of the kernel before it have started. The kernel itself waits for the end of that one.
     Early,
 }
 
-/// A launch of a kernel that was prepared: a graph of that alone.
+/// A prepared launch of a kernel: a graph that consists of this launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedLaunch {
-    /// The graph, which has to stay.
+    /// The graph, which must not be destroyed while the launch is used.
     pub graph: GraphHandle,
-    /// The launch in it.
+    /// The node of the launch in the graph.
     pub node: NodeHandle,
-    /// What is launched.
+    /// The instantiated graph, which is launched.
     pub runnable: RunnableGraphHandle,
 }
 
 /// The size of a kernel's launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
-    /// Blocks, in three dimensions.
+    /// The number of blocks, in three dimensions.
     pub grid: [u32; 3],
-    /// Threads of a block, in three dimensions.
+    /// The number of threads in a block, in three dimensions.
     pub block: [u32; 3],
-    /// Shared memory that a block gets beyond what its kernel declares.
+    /// The size of a block's dynamic shared memory, in addition to the shared memory that the kernel declares.
     pub shared_bytes: u32,
 }

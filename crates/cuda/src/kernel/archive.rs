@@ -1,10 +1,11 @@
-//! [`KernelArchive`]: compiled kernels that a program brings along, so that it starts without compiling them.
+//! [`KernelArchive`]: compiled kernels that come with a program, so that it starts without compiling them.
 //!
-//! A kernel is found in it by the hash of everything that it was made from, as in the cache on disk: one that was made from
-//! another source is never taken for it.
+//! A kernel is found by the hash of its source and options, as in the cache on disk, so code that was made from
+//! another source is never used.
 //!
-//! The bytes: [`FORMAT`]; the number of architectures, and of each its compute capability; the number of kernels, and of each
-//! its key and how many bytes its code takes, compressed by deflate; the codes. Numbers are little-endian and of 32 bits.
+//! The format: [`FORMAT`]; the number of architectures, and the compute capability of each; the number of kernels,
+//! and for each its key and the length of its code; then the code of all kernels, each compressed by deflate. Numbers
+//! are little-endian and have 32 bits.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ const MOST_BYTES: u64 = 64 << 20; // of one kernel's code
 /// The code of some kernels, for one or several kinds of GPUs.
 ///
 /// # Examples
-/// A program that is run once to write an archive, for each kind of GPU, and brings it along from then on:
+/// Run a program once to write an archive for each kind of GPU, and include the archive from then on:
 /// ```no_run
 /// use pagelock_cuda::{Device, KernelArchive, bring_kernels, software::Config};
 ///
@@ -52,7 +53,7 @@ pub struct KernelArchive {
     codes: BTreeMap<String, Vec<u8>>,
 }
 
-/// Where a process had the code of its kernels from.
+/// The number of this process's kernels by the origin of their code.
 ///
 /// # Examples
 /// ```
@@ -62,7 +63,7 @@ pub struct KernelArchive {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelOrigins {
-    /// From what [`bring_kernels`] was given.
+    /// From the archives given to [`bring_kernels`].
     pub brought: usize,
     /// From the cache on disk.
     pub kept: usize,
@@ -72,10 +73,10 @@ pub struct KernelOrigins {
 
 static ORIGINS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// Who brought something, and what.
+/// The archives given to [`bring_kernels`].
 static BROUGHT: RwLock<Vec<Brought<'static>>> = RwLock::new(Vec::new());
 
-/// What is being recorded.
+/// The kernels recorded so far, while [`KernelArchive::record`] runs.
 static RECORD: Mutex<Option<BTreeMap<String, Vec<u8>>>> = Mutex::new(None);
 
 struct Brought<'a> {
@@ -83,7 +84,7 @@ struct Brought<'a> {
     codes: BTreeMap<&'a str, &'a [u8]>,
 }
 
-/// So far, on all devices.
+/// The number of this process's kernels so far by the origin of their code, on all devices.
 pub fn kernel_origins() -> KernelOrigins {
     let [brought, kept, compiled] = ORIGINS.each_ref().map(|count| count.load(Relaxed));
     KernelOrigins { brought, kept, compiled }
@@ -96,7 +97,7 @@ pub(super) enum KernelOrigin {
     Compiled,
 }
 
-/// Counts a kernel whose code was had, and keeps it if somebody records.
+/// Counts a kernel by its origin, and records its code if a recording is in progress.
 pub(super) fn note(key: &str, code: &[u8], origin: KernelOrigin) {
     ORIGINS[origin as usize].fetch_add(1, Relaxed);
     if let Some(record) = &mut *RECORD.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -105,11 +106,11 @@ pub(super) fn note(key: &str, code: &[u8], origin: KernelOrigin) {
 }
 
 impl KernelArchive {
-    /// Adds all kernels of which the process has the code made or found while `work` goes on, for devices of that compute
-    /// capability: they also serve those of a greater minor number.
+    /// Adds all kernels whose code the process compiles or finds while `work` runs, for devices of that compute
+    /// capability. Devices of the same major and a greater minor number can use them too.
     ///
     /// # Errors
-    /// Those of `work`, and nothing is added.
+    /// Those of `work`; then nothing is added.
     pub fn record<E>(&mut self, capability: (u32, u32), work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let record = || RECORD.lock().unwrap_or_else(PoisonError::into_inner);
         *record() = Some(BTreeMap::new());
@@ -121,17 +122,17 @@ impl KernelArchive {
         Ok(())
     }
 
-    /// How many kernels it has.
+    /// The number of kernels.
     pub fn len(&self) -> usize {
         self.codes.len()
     }
 
-    /// Whether it has none.
+    /// Whether the archive has no kernels.
     pub fn is_empty(&self) -> bool {
         self.codes.is_empty()
     }
 
-    /// What [`bring_kernels`] takes.
+    /// The archive as bytes for [`bring_kernels`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = FORMAT.to_vec();
         let number = |bytes: &mut Vec<u8>, number: usize| bytes.extend((number as u32).to_le_bytes());
@@ -155,11 +156,11 @@ impl KernelArchive {
     }
 }
 
-/// Takes the code of kernels from an archive from now on, where it has it, on all devices of the process. Returns how many it
-/// has.
+/// Makes all devices of the process use the kernels of an archive from now on instead of compiling them. Returns the
+/// number of kernels in the archive.
 ///
 /// # Errors
-/// [`Error::NoArchive`] if they are no archive, or only a part of one.
+/// [`Error::NoArchive`] if the bytes are not a complete archive.
 ///
 /// # Safety
 /// The bytes are those of a [`KernelArchive`], as [`KernelArchive::to_bytes`] made them.
@@ -170,7 +171,8 @@ pub unsafe fn bring_kernels(bytes: &'static [u8]) -> Result<usize> {
     Ok(count)
 }
 
-/// The key and the code of a kernel, if somebody brought it; `key` is that of its source for a compute capability.
+/// The key and the code of a kernel, if an archive has it. `key` returns the key of a source for a compute
+/// capability.
 pub(super) fn find(
     source: &KernelSource,
     (major, minor): (u32, u32),
@@ -192,7 +194,7 @@ fn inflated(code: &[u8]) -> Option<Vec<u8>> {
     Some(inflated)
 }
 
-/// How many kernels an archive has, each unpacked; none if it is none.
+/// Unpacks all kernels of an archive, and returns their number; `None` if the bytes are not an archive.
 pub(crate) fn unpack_all(bytes: &[u8]) -> Option<usize> {
     let brought = Brought::read(bytes)?;
     Some(brought.codes.values().filter_map(|code| inflated(code)).count())
@@ -233,7 +235,7 @@ mod tests {
         KernelArchive { capabilities: vec![(8, 0), (9, 0)], codes: codes.into() }
     }
 
-    /// Bytes that stay for ever, where a search for leaks finds them.
+    /// Leaks a copy of the bytes, in a list where leak checkers see a reference to it.
     fn kept(bytes: &[u8]) -> &'static [u8] {
         static KEPT: Mutex<Vec<&[u8]>> = Mutex::new(Vec::new());
         let bytes: &[u8] = bytes.to_vec().leak();
@@ -258,7 +260,7 @@ mod tests {
             assert!(Brought::read(kept(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
         }
         assert!(Brought::read(kept(&[&bytes[..], &[0]].concat())).is_none());
-        // SAFETY: what is no archive is refused.
+        // SAFETY: bytes that are not an archive are refused.
         let refused = unsafe { bring_kernels(b"something else") }.unwrap_err();
         assert_eq!(refused.to_string(), "14 bytes that are no archive of kernels, or not all of one: write it anew");
     }

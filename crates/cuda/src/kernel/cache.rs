@@ -1,4 +1,4 @@
-//! Compiled kernels on disk, named by a hash of everything that they were made from.
+//! Compiled kernels on disk, named by a hash of their source, options and architecture.
 
 use super::source::KernelSource;
 use crate::error::Result;
@@ -9,16 +9,17 @@ pub(super) struct KernelCache {
     files: UserCache,
 }
 
-const FORMAT: &str = "pagelock kernel 2"; // changes when the same source has to be compiled anew
+const FORMAT: &str = "pagelock kernel 2"; // changes when all sources must be compiled again
 const MOST_BYTES: u64 = 256 << 20;
 
 impl KernelCache {
-    /// `$PAGELOCK_KERNEL_CACHE`, or `pagelock/kernels` in the user's cache folder; empty switches it off.
+    /// The cache in `$PAGELOCK_KERNEL_CACHE`, or in `pagelock/kernels` in the user's cache folder. An empty variable
+    /// disables it.
     pub(super) fn of_user() -> Result<Self> {
         Ok(Self { files: UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE")? })
     }
 
-    /// What was made from that source for that architecture, or what `make` makes of it now.
+    /// The cached code of that source for that architecture, or else the code that `make` returns, which is cached.
     pub(super) fn get<E>(
         &self,
         source: &KernelSource,
@@ -35,7 +36,7 @@ impl KernelCache {
     }
 }
 
-/// The name of what was made from that source for that architecture.
+/// The file name of the code of that source for that architecture.
 pub(super) fn key(source: &KernelSource, architecture: &str) -> String {
     let texts = [FORMAT, source.name(), source.text(), architecture];
     let texts = texts.into_iter().chain(source.options().iter().map(String::as_str));

@@ -1,4 +1,4 @@
-//! From source to code for one architecture.
+//! Compiles source to code for one architecture.
 
 use super::{
     archive::{self, KernelOrigin},
@@ -8,15 +8,15 @@ use super::{
 };
 use crate::error::{Error, Result};
 
-/// Compiles for devices of that compute capability, `(9, 0)` for Hopper; or takes what was compiled before from the
-/// user's cache. Needs no device.
+/// Compiles for devices of that compute capability, for example `(9, 0)` for Hopper, or returns the code from the
+/// user's cache if it was compiled before. Needs no device.
 ///
-/// The cache is the folder `$PAGELOCK_KERNEL_CACHE`, else `pagelock/kernels` in the user's cache folder; an empty
-/// variable switches it off. What is in the cache needs no NVRTC.
+/// The cache is the folder `$PAGELOCK_KERNEL_CACHE`, or `pagelock/kernels` in the user's cache folder if the variable
+/// is not set; an empty variable disables it. Cached code needs no NVRTC.
 ///
 /// # Errors
-/// [`Error::NoCompiler`] says where NVRTC was looked for, and what to install; [`Error::Compile`] has the compiler's log,
-/// with the lines of the source that it names; [`Error::CacheVariable`].
+/// [`Error::NoCompiler`] lists the places that were searched for NVRTC, and what to install; [`Error::Compile`] has
+/// the compiler's log, with the lines of the source that it names; [`Error::CacheVariable`].
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
     if let Some((key, code)) = archive::find(source, compute_capability, |source, at| key(source, &architecture(at))) {
         archive::note(&key, &code, KernelOrigin::Brought);
@@ -62,7 +62,7 @@ mod tests {
 
     const HOPPER: &str = "sm_90";
 
-    /// Whether there is a compiler, after saying why not.
+    /// Whether there is a compiler. Prints the reason if there is none.
     fn is_there() -> bool {
         match compiler_version() {
             Ok(_) => true,

@@ -1,18 +1,18 @@
-//! Where NVRTC is looked for: by the dynamic linker, and where `library/find.rs` says.
+//! The places that are searched for NVRTC: those of the dynamic linker, and the folders of `library/find.rs`.
 
 use std::path::{Path, PathBuf};
 
 use crate::library::find::{self, matching};
 
-/// What the dynamic linker is asked for.
+/// The names that the dynamic linker tries.
 pub(super) const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// Folders in which the library may be that the dynamic linker does not know, the likeliest first.
+/// Folders that may have the library but are unknown to the dynamic linker, the likeliest first.
 pub(super) fn folders() -> Vec<PathBuf> {
     find::folders("PAGELOCK_NVRTC", &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"])
 }
 
-/// The library in a folder, and what it loads itself, which has to be loaded first.
+/// The library in a folder, and the libraries that it depends on, which must be loaded first.
 pub(super) fn in_folder(folder: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
     let library = NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file())?;
     let mut builtins = matching(folder, "libnvrtc-builtins.so");
@@ -20,7 +20,7 @@ pub(super) fn in_folder(folder: &Path) -> Option<(PathBuf, Vec<PathBuf>)> {
     Some((library, builtins))
 }
 
-/// Folders of headers beside a library: `cuda_fp16.h` and its like.
+/// The folder of CUDA's headers, such as `cuda_fp16.h`, that belongs to a library.
 pub(super) fn headers(library: &Path) -> Vec<PathBuf> {
     let near = library.ancestors().skip(2).take(3).map(|above| above.join("include"));
     let usual = [PathBuf::from("/usr/local/cuda/include")];

@@ -1,7 +1,7 @@
-//! [`KernelFunction`]: a kernel whose parameters are known when the program runs, for code that makes its kernels itself.
+//! [`KernelFunction`]: a kernel whose parameters are known only at run time, for code that generates its kernels.
 //!
-//! A [`Kernel`](super::Kernel) has its parameters in its type, and is safe to launch. Here the types of elements are
-//! values, any plain struct can be passed, and launching is as safe as the caller makes it. Nothing is allocated.
+//! A [`Kernel`](super::Kernel) has its parameters in its type, and is safe to launch. A `KernelFunction` takes
+//! untyped arguments, which include plain structs, and its launch is unsafe. A launch allocates no host memory.
 
 use std::{ffi::c_void, fmt, ptr, sync::Arc};
 
@@ -21,29 +21,29 @@ use crate::{
 pub const MAX_ARGUMENTS: usize = 24;
 
 const MOST_EARLY_BLOCKS: u64 = 1024;
-const ALWAYS_SHARED: u32 = 48 << 10; // without asking
+const ALWAYS_SHARED: u32 = 48 << 10; // needs no attribute
 const MAX_SHARED: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
-/// Something for each argument, on the stack.
+/// A list with one entry per argument, on the stack.
 pub(super) type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
 pub struct KernelFunction {
-    device: Device, // keeps the module
+    device: Device, // keeps the module loaded
     handle: FunctionHandle,
     name: Arc<str>,
-    sizes: Option<Box<[usize]>>, // of the parameters, if the driver says them
-    waits: bool,                 // whether it waits by itself for the kernel before it
+    sizes: Option<Box<[usize]>>, // of the parameters, if the driver knows them
+    waits: bool,                 // whether it executes `griddepcontrol.wait`; see `that_waits`
     repeats: Arc<Repeats>,
 }
 
-/// What a [`KernelFunction`] is given for one parameter.
+/// The argument of a [`KernelFunction`] for one parameter.
 #[derive(Debug)]
 pub enum Argument<'a> {
-    /// A buffer that it only reads: a pointer to its first byte.
+    /// A buffer that the kernel only reads, passed as a pointer to its first byte.
     Read(DeviceView<'a, u8>),
-    /// A buffer that it reads and writes: a pointer to its first byte.
+    /// A buffer that the kernel reads and writes, passed as a pointer to its first byte.
     Write(DeviceViewMut<'a, u8>),
     /// The bytes of a number or of a struct, passed by value.
     Value(&'a [u8]),
@@ -57,7 +57,7 @@ impl Argument<'_> {
         }
     }
 
-    /// What the kernel does with the buffer, if it is one.
+    /// The kernel's access to the buffer, if the argument is one.
     fn access(&self) -> Option<Access<'_>> {
         match self {
             Argument::Read(view) => Some(view.access()),
@@ -83,7 +83,7 @@ impl Argument<'_> {
     }
 }
 
-/// What is queued before a launch.
+/// The kind of work that is queued before a launch.
 #[derive(Clone, Copy)]
 enum Behind {
     Anything,
@@ -91,10 +91,10 @@ enum Behind {
 }
 
 impl KernelModule {
-    /// One of its kernels, to be launched with arguments of any types.
+    /// A kernel of the module, for launches with arguments of any types.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] if it has none of that name, [`Error::Driver`].
+    /// [`Error::NoKernel`] if the module has no kernel of that name, [`Error::Driver`].
     pub fn function(&self, name: &str) -> Result<KernelFunction> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
@@ -104,55 +104,57 @@ impl KernelModule {
 }
 
 impl KernelFunction {
-    /// Its name.
+    /// The name of the kernel.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The device that has it.
+    /// The device on which the kernel is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The same kernel, but where a device can do that, and the grid is small, it is started while a kernel before it
-    /// on its stream still runs, which saves a quarter of the time from one small kernel to the next. That is CUDA's
-    /// programmatic dependent launch.
+    /// The same kernel with CUDA's programmatic dependent launch, if the device supports it and the grid is small:
+    /// the kernel starts while the kernel before it on its stream still runs. That saves a quarter of the time from
+    /// one small kernel to the next.
     ///
     /// # Safety
-    /// Where `__CUDA_ARCH__` is 900 or more, the kernel executes `griddepcontrol.wait` before it touches memory.
+    /// If `__CUDA_ARCH__` is 900 or more, the kernel executes `griddepcontrol.wait` before it touches memory.
     #[must_use]
     pub unsafe fn that_waits(self) -> Self {
         let waits = self.device.properties().compute_capability >= (9, 0);
         Self { waits, ..self }
     }
 
-    /// Larger grids gain nothing: their blocks would wait where those of the kernel before them could run.
+    /// Whether to start early. Larger grids gain nothing: their waiting blocks would take the place of blocks of the
+    /// kernel before them.
     fn start(&self, launch: &Launch) -> Start {
         let blocks: u64 = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
         if self.waits && blocks <= MOST_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
-    /// Launches it, and returns at once; often launched in one size, as [`Kernel::launch`](super::Kernel::launch) does. A grid
-    /// without blocks launches nothing.
+    /// Launches the kernel, and returns at once. After some launches of one size it becomes a graph, as with
+    /// [`Kernel::launch`](super::Kernel::launch). A grid without blocks launches nothing.
     ///
     /// # Errors
-    /// [`Error::Signature`] if number or sizes of the arguments are not those of the kernel's parameters (which a driver
-    /// before CUDA 12.4 does not say), [`Error::Launch`] if the size is not one that the device can do,
-    /// [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Signature`] if the number or the sizes of the arguments differ from those of the kernel's parameters
+    /// (checked only with drivers of CUDA 12.4 or newer), [`Error::Launch`] if the device does not support the size
+    /// of the blocks, [`Error::OtherDevice`], [`Error::Driver`].
     ///
     /// # Panics
-    /// With more than [`MAX_ARGUMENTS`].
+    /// With more than [`MAX_ARGUMENTS`] arguments.
     ///
     /// # Safety
-    /// The kernel's parameters are what the arguments say, in this order. Launched with these, in this grid, it reads
-    /// only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
+    /// The kernel's parameters have the types and the order of the arguments. Launched with these arguments in this
+    /// grid, it reads only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
     pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.queue(stream, launch, arguments, Behind::Anything) }
     }
 
-    /// [`launch`](Self::launch) where what is queued before it keeps the device busy for longer than a call takes the
-    /// processor: then it is never made a graph, which would save time of the processor, and start later on the device.
+    /// Like [`launch`](Self::launch), for a kernel that is queued behind work which keeps the device busy for longer
+    /// than the call takes on the host. Such a launch never becomes a graph, since a graph saves time on the host but
+    /// starts later on the device.
     ///
     /// # Errors
     /// As [`launch`](Self::launch).
@@ -183,7 +185,7 @@ impl KernelFunction {
             return Ok(());
         }
         self.allow_shared(launch.shared_bytes)?;
-        // Filled in place: to collect them would copy the whole lists.
+        // Filled in place, since `collect` would copy the whole lists.
         let (mut addresses, mut pointers, mut accesses) = (List::new(), List::new(), List::new());
         addresses.extend(arguments.iter().map(Argument::address));
         pointers.extend(arguments.iter().zip(&addresses).map(|(argument, address)| match argument {
@@ -197,14 +199,14 @@ impl KernelFunction {
         };
         let start = self.start(&launch);
         let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
-            // SAFETY: the module stays loaded while its device lives, which its streams hold; the caller vouches for
-            // the arguments; `enqueue` orders the buffers.
+            // SAFETY: the module stays loaded while its device exists, which its streams keep alive; the caller
+            // vouches for the arguments; `enqueue` orders the buffers.
             unsafe { self.repeats.launch((driver, stream, number), &launch, start, &mut pointers) }
         });
         Ok(queued?)
     }
 
-    /// An error if the kernel's parameters do not have the declared sizes, where the driver says theirs.
+    /// An error if the kernel's parameters do not have the declared sizes, as far as the driver knows the sizes.
     pub(super) fn check_sizes(&self, declared: impl Iterator<Item = usize> + Clone) -> Result<()> {
         match &self.sizes {
             Some(sizes) if !declared.clone().eq(sizes.iter().copied()) => {
@@ -215,7 +217,7 @@ impl KernelFunction {
         }
     }
 
-    /// An error if the stream is another device's than the kernel, or a block has no thread or too many.
+    /// An error if stream and kernel are on different devices, or if a block has no threads or too many.
     fn check_launch(&self, stream: &Stream, launch: &Launch) -> Result<()> {
         stream.core().check_is_of(self.device.core().shared(), OnDevice::Kernel)?;
         let most = self.device.properties().max_threads_per_block;
@@ -226,7 +228,7 @@ impl KernelFunction {
         Ok(())
     }
 
-    /// Lets its blocks have `bytes` of shared memory, if that is more than every kernel may use.
+    /// Allows the kernel's blocks `bytes` of shared memory, if that is more than every kernel may use.
     fn allow_shared(&self, bytes: u32) -> Result<()> {
         if bytes <= ALWAYS_SHARED {
             return Ok(());
@@ -237,7 +239,7 @@ impl KernelFunction {
         Ok(())
     }
 
-    /// How many blocks of that size one multiprocessor runs at once.
+    /// How many blocks of that size one multiprocessor runs concurrently.
     ///
     /// # Errors
     /// [`Error::Driver`].

@@ -12,20 +12,22 @@ use crate::{
     stream::Stream,
 };
 
-/// The size of a launch: blocks, threads of a block, and shared memory of a block.
+/// The size of a launch: the number of blocks, and the threads and shared memory of a block.
 pub type Launch = driver::Launch;
 
 /// A condition for launches, and its text in errors.
 type Requirement<S> = (&'static str, for<'a> fn(&<S as LowerAll>::Arguments<'a>) -> bool);
 
-/// A kernel that takes what its signature says; see [`KernelModule`](super::KernelModule) for an example. Cheap to clone.
+/// A kernel with the parameters of its signature; see [`KernelModule`](super::KernelModule) for an example. Cheap to
+/// clone.
 pub struct Kernel<S: Signature> {
     function: KernelFunction,
     requirements: Vec<Requirement<S>>,
 }
 
 impl Launch {
-    /// Enough blocks of `threads` threads for `len` elements; none for no elements, which launches nothing.
+    /// As many blocks of `threads` threads as `len` elements need. Without elements there are no blocks, and nothing
+    /// is launched.
     ///
     /// # Examples
     /// ```
@@ -38,7 +40,8 @@ impl Launch {
         Self { grid: [blocks as u32, 1, 1], block: [threads, 1, 1], shared_bytes: 0 }
     }
 
-    /// Gives each block `bytes` of shared memory more than the kernel declares.
+    /// Gives each block `bytes` bytes of dynamic shared memory, in addition to the shared memory that the kernel
+    /// declares.
     pub fn shared_bytes(self, bytes: u32) -> Self {
         Self { shared_bytes: bytes, ..self }
     }
@@ -50,34 +53,35 @@ impl<S: Signature> Kernel<S> {
         Ok(Self { function, requirements: Vec::new() })
     }
 
-    /// Refuses launches whose arguments do not meet a condition, such as one about the lengths of buffers. Errors show `text`.
+    /// Refuses launches whose arguments do not meet a condition, for example on the lengths of buffers. Errors show
+    /// `text`.
     pub fn requires(mut self, text: &'static str, met: for<'a> fn(&S::Arguments<'a>) -> bool) -> Self {
         self.requirements.push((text, met));
         self
     }
 
-    /// Its name.
+    /// The name of the kernel.
     pub fn name(&self) -> &str {
         self.function.name()
     }
 
-    /// Launches it, and returns at once.
+    /// Launches the kernel, and returns at once.
     ///
-    /// A kernel that is launched often with one size is launched as a graph with one node, which takes half the time.
+    /// After some launches of one size, the kernel is launched as a graph with one node, which takes half the time.
     /// Profilers may show that graph; `nsys profile --cuda-graph-trace=node` shows the kernel.
     ///
     /// # Errors
-    /// [`Error::Arguments`] if they do not meet a requirement, [`Error::Launch`] if the size is not one that the device
-    /// can do, [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Arguments`] if the arguments do not meet a requirement, [`Error::Launch`] if the device does not
+    /// support the size of the blocks, [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream, launch: Launch, mut arguments: S::Arguments<'_>) -> Result<()> {
         if let Some((requirement, _)) = self.requirements.iter().find(|(_, met)| !met(&arguments)) {
             return Err(Error::Arguments { kernel: self.name().to_owned(), requirement });
         }
-        // SAFETY: the arguments are those of the signature, which the author vouched for in `KernelModule::kernel`.
+        // SAFETY: the arguments match the signature, for which the author vouched in `KernelModule::kernel`.
         unsafe { self.function.launch(stream, launch, &S::lower(&mut arguments)) }
     }
 
-    /// How many blocks of that size one multiprocessor runs at once.
+    /// How many blocks of that size one multiprocessor runs concurrently.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -86,7 +90,7 @@ impl<S: Signature> Kernel<S> {
     }
 
     /// A launch for a kernel with a grid-stride loop over `len` elements: as many blocks of `threads` threads as the
-    /// device runs at once, or fewer where that covers all elements.
+    /// device runs concurrently, or fewer if these cover all elements.
     ///
     /// # Errors
     /// [`Error::Driver`].

@@ -1,13 +1,15 @@
-//! Kernels: CUDA C++ beside the Rust that launches it, compiled when the program runs, for the device that is there.
+//! Kernels: CUDA C++ beside the Rust that launches it, compiled at run time for the device of the machine.
 //!
-//! - `source.rs`: what is compiled; `compiler.rs` and `nvrtc.rs`: how; `find.rs`: where NVRTC is looked for;
-//! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: those on disk, so that NVRTC is needed once;
+//! - `source.rs`: the source and its options; `compiler.rs` and `nvrtc.rs`: the compiler; `find.rs`: finds NVRTC;
+//! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: compiled kernels on disk, so that each is
+//!   compiled once;
 //! - `module.rs`: compiled code on a device; `function.rs`: one of its kernels, and how it is launched;
-//! - `launch.rs`: kernels with their parameters in their type, which `signature.rs` turns into plain arguments;
-//! - `repeat.rs`: launches that are made again and again, for less.
+//! - `launch.rs`: kernels with typed parameters, which `signature.rs` turns into plain arguments;
+//! - `repeat.rs`: makes repeated launches cheaper.
 //!
-//! One promise is the author's: that a kernel takes what its signature says, and stays inside its buffers when its
-//! requirements hold. It is made where the kernel is taken from its module, and everything after that is safe.
+//! The author of a kernel makes one promise: that the kernel has the parameters of its signature, and stays inside
+//! its buffers when its requirements hold. The promise is made when the kernel is taken from its module; all launches
+//! after that are safe.
 
 mod archive;
 mod cache;

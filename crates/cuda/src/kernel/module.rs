@@ -1,7 +1,7 @@
 //! [`KernelModule`]: compiled code on a device.
 //!
-//! A device keeps its modules until it is dropped itself: the same code is loaded once, and code can never be gone while
-//! a launch of it is queued.
+//! A device keeps its modules loaded until it is dropped. So the same code is loaded once, and code is never unloaded
+//! while a launch of it is queued.
 
 use std::{ffi::CString, fmt, sync::Arc};
 
@@ -18,7 +18,7 @@ use crate::{
 /// Compiled code on a device. Cheap to clone.
 ///
 /// # Examples
-/// A kernel from its source to its result, where there is a GPU:
+/// A kernel from its source to its result, if there is a GPU:
 /// ```
 /// use pagelock_cuda::{Device, KernelSource, Launch, Read, Write};
 ///
@@ -50,7 +50,7 @@ pub struct KernelModule {
 
 /// The modules of a device.
 #[derive(Default)]
-pub(crate) struct Modules(Mutex<Vec<Loaded>>); // guards which are loaded
+pub(crate) struct Modules(Mutex<Vec<Loaded>>); // guards the list of loaded modules
 
 struct Loaded {
     image: Box<[u8]>,
@@ -58,26 +58,28 @@ struct Loaded {
 }
 
 impl Device {
-    /// Compiles source for this device, or takes what was compiled before, and loads it.
+    /// Compiles source for this device, or finds its code in an archive or the cache, and loads the code.
     ///
     /// # Errors
     /// As [`compile`](crate::compile), and [`Error::Driver`].
     pub fn compile(&self, source: &KernelSource) -> Result<KernelModule> {
         let image = compile(source, self.properties().compute_capability)?;
-        // SAFETY: NVRTC made it, or the cache says that it is what NVRTC made.
+        // SAFETY: the image is NVRTC's output, either new or from the cache, which checks a hash, or from an archive,
+        // for which the caller of `bring_kernels` vouched.
         unsafe { self.load(source.name(), image) }
     }
 
-    /// Loads code that was compiled before, with [`compile`](crate::compile) for example. Errors call it `name`.
+    /// Loads compiled code, for example from [`compile`](crate::compile). `name` is the module's name in error
+    /// messages.
     ///
     /// # Errors
     /// [`Error::Driver`].
     ///
     /// # Safety
-    /// It is a cubin, a fat binary or PTX, whole and as its compiler made it.
+    /// The image is a complete cubin, fat binary or PTX text, unchanged since its compiler made it.
     pub unsafe fn load(&self, name: &str, mut image: Vec<u8>) -> Result<KernelModule> {
         host_function::refuse_inside()?;
-        image.push(0); // PTX ends with a zero byte; the others know their length
+        image.push(0); // PTX ends with a zero byte; the other formats contain their length
         let shared = self.core().shared();
         let mut loaded = lock(&self.core().modules().0);
         let known = loaded.iter().find(|known| *known.image == *image).map(|known| known.handle);
@@ -95,22 +97,23 @@ impl Device {
 }
 
 impl KernelModule {
-    /// The device that has it.
+    /// The device on which the module is loaded.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// One of its kernels.
+    /// A kernel of the module.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] if it has none of that name, [`Error::Signature`] if the parameters of the kernel differ in
-    /// number or size from those of the signature (which a driver before CUDA 12.4 does not say), [`Error::Driver`].
+    /// [`Error::NoKernel`] if the module has no kernel of that name, [`Error::Signature`] if the parameters of the
+    /// kernel differ in number or size from those of the signature (checked only with drivers of CUDA 12.4 or newer),
+    /// [`Error::Driver`].
     ///
     /// # Safety
-    /// The kernel's parameters are what the signature says, in this order: a pointer for [`Read`](super::Read) and
-    /// [`Write`](super::Write), a value for others. Launched with arguments that meet the
-    /// [requirements](Kernel::requires), in any number of threads, it reads only the elements of its buffers, writes
-    /// only those of the written ones, and ends.
+    /// The kernel's parameters are those of the signature, in this order: a pointer for [`Read`](super::Read) and
+    /// [`Write`](super::Write), a value for all others. Launched with arguments that meet the
+    /// [requirements](Kernel::requires), in any number of threads, it reads only elements of its buffers, writes only
+    /// elements of its [`Write`](super::Write) buffers, and ends.
     pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
         Kernel::new(self.function(name)?)
     }
@@ -119,7 +122,7 @@ impl KernelModule {
         host_function::refuse_inside()?;
         let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
         let c_name = CString::new(name).map_err(|_| missing())?;
-        // SAFETY: the module is loaded for as long as its device lives.
+        // SAFETY: the module stays loaded as long as its device exists.
         let function = unsafe { self.device.core().shared().driver.function(self.handle, &c_name) };
         match function {
             Err(Failure { status: Status::NOT_FOUND, .. }) => Err(missing()),
@@ -127,7 +130,7 @@ impl KernelModule {
         }
     }
 
-    /// Bytes of each parameter, if the driver says them.
+    /// The size of each parameter in bytes, if the driver knows them.
     pub(super) fn parameter_sizes(&self, function: FunctionHandle) -> Result<Option<Vec<usize>>> {
         let driver = &self.device.core().shared().driver;
         let mut sizes = Vec::new();
@@ -150,11 +153,12 @@ impl fmt::Debug for KernelModule {
 }
 
 impl Modules {
-    /// At the end of the device: unloads everything, if nothing runs any more.
+    /// Unloads all modules when the device is dropped, if the device is done with all work.
     pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         for Loaded { handle, .. } in std::mem::take(&mut *lock(&self.0)) {
             if done {
-                // SAFETY: nobody has a module without its device, and nothing that was queued runs any more.
+                // SAFETY: every user of a module owns its device, which is being dropped, and all queued work is
+                // done.
                 let _ = unsafe { shared.driver.unload_module(handle) };
             }
         }

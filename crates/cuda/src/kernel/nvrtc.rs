@@ -1,7 +1,7 @@
 //! NVRTC's functions, looked up once by name, and the library that has them.
 //!
-//! They are declared here for the reason that `driver/cuda/api.rs` gives, and loaded by path where the dynamic linker
-//! does not find them. The library stays loaded for the life of the process.
+//! They are declared here for the reason that `driver/cuda/api.rs` gives. If the dynamic linker does not find the
+//! library, it is loaded by its path. It stays loaded until the process exits.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int},
@@ -49,14 +49,14 @@ functions! {
     cubin = "nvrtcGetCUBIN" (Program, *mut c_char);
 }
 
-/// NVRTC, loaded.
+/// The loaded NVRTC.
 pub(super) struct Nvrtc {
     api: Api,
     pub(super) version: (u32, u32),
     pub(super) headers: Vec<PathBuf>,
 }
 
-/// What NVRTC says of a source that it does not compile.
+/// NVRTC's status and log for a source that does not compile.
 pub(super) struct Rejected {
     pub(super) status: i32,
     pub(super) log: String,
@@ -71,15 +71,16 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, CompilerAbsence> {
 fn start() -> Result<Nvrtc, CompilerAbsence> {
     let (library, path) = open()?;
     let api = Api::load(&library)?;
-    std::mem::forget(library); // its functions are used for the life of the process
+    std::mem::forget(library); // its functions are used until the process exits
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: writes two numbers, here.
+    // SAFETY: writes two local numbers.
     unsafe { (api.version)(&mut major, &mut minor) };
     let headers = find::headers(&path);
     Ok(Nvrtc { api, version: (major.unsigned_abs(), minor.unsigned_abs()), headers })
 }
 
-/// What `PAGELOCK_NVRTC` names, what the dynamic linker finds, or what is in the usual folders.
+/// Opens the library in the folder that `PAGELOCK_NVRTC` names. If the variable is not set, opens the library that
+/// the dynamic linker finds, else one in the usual folders.
 fn open() -> Result<(Library, PathBuf), CompilerAbsence> {
     let names = || find::NAMES.join(", ");
     if let Some(folder) = std::env::var_os("PAGELOCK_NVRTC").filter(|folder| !folder.is_empty()) {
@@ -97,13 +98,13 @@ fn open() -> Result<(Library, PathBuf), CompilerAbsence> {
 
 fn open_in(folder: &Path) -> Option<(Library, PathBuf)> {
     let (library, needs) = find::in_folder(folder)?;
-    // NVRTC asks the dynamic linker for these by name, which finds what is loaded already.
+    // NVRTC loads these by name, and the dynamic linker finds libraries that are loaded already.
     needs.iter().filter_map(|path| load(path)).for_each(std::mem::forget);
     Some((load(&library)?, library))
 }
 
 fn load(path: &Path) -> Option<Library> {
-    // SAFETY: NVIDIA's library, whose initializers only set up itself.
+    // SAFETY: NVIDIA's library, whose initializers have no preconditions.
     unsafe { Library::new(path) }.ok()
 }
 
@@ -114,7 +115,7 @@ impl Nvrtc {
         let options: Vec<CString> = options.iter().map(|option| c_string(option)).collect::<Result<_, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let program = OpenProgram::new(&self.api, &c_string(name)?, &text)?;
-        // SAFETY: the program exists; so do the options, which live until the call returns.
+        // SAFETY: the program exists, and the options live until the call returns.
         let status = unsafe { (self.api.compile)(program.handle, options.len() as c_int, options.as_ptr()) };
         if status != 0 {
             return Err(Rejected { status, log: program.log() });
@@ -123,7 +124,7 @@ impl Nvrtc {
     }
 }
 
-/// NVRTC's program, which is destroyed when this is dropped.
+/// A program of NVRTC, destroyed on drop.
 struct OpenProgram<'a> {
     api: &'a Api,
     handle: Program,
@@ -158,13 +159,13 @@ impl<'a> OpenProgram<'a> {
         read: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, c_int> {
         let mut len_bytes = 0;
-        // SAFETY: writes one number, here; the program exists.
+        // SAFETY: writes one local number; the program exists.
         let status = unsafe { len(self.handle, &mut len_bytes) };
         if status != 0 {
             return Err(status);
         }
         let mut bytes = vec![0_u8; len_bytes];
-        // SAFETY: writes as many bytes as it has said, into as many.
+        // SAFETY: writes `len_bytes` bytes, which is the length of `bytes`.
         let status = unsafe { read(self.handle, bytes.as_mut_ptr().cast()) };
         if status == 0 { Ok(bytes) } else { Err(status) }
     }
@@ -173,7 +174,7 @@ impl<'a> OpenProgram<'a> {
 impl Drop for OpenProgram<'_> {
     fn drop(&mut self) {
         if !self.handle.is_null() {
-            // SAFETY: made in `new`, gone after this.
+            // SAFETY: made in `new`, and not used after this.
             unsafe { (self.api.destroy)(&mut self.handle) };
         }
     }

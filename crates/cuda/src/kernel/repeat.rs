@@ -1,10 +1,10 @@
-//! [`Repeats`]: launches that a program makes again and again, which the driver does in half the time.
+//! [`Repeats`]: replaces repeated launches of a kernel by launches of a graph, which take half the time.
 //!
-//! Training launches the same kernels in the same sizes, step after step. After the first [`USUAL`] of them, such a launch is
-//! a graph of one kernel whose arguments are replaced before each launch: that takes the calling thread 1.3 µs in place of
-//! 2.4 (decision 0036).
+//! Training launches the same kernels in the same sizes in every step. After [`USUAL`] launches of one size, a kernel
+//! is launched as a graph with one node, whose arguments are replaced before each launch. That takes the calling
+//! thread 1.3 µs instead of 2.4 µs (decision 0036).
 //!
-//! The driver runs one launch of a graph after the other, also on different streams, so each stream has graphs of its own.
+//! The driver serializes the launches of one graph, even on different streams, so each stream has graphs of its own.
 
 use std::{ffi::c_void, mem};
 
@@ -16,30 +16,30 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// How often a kernel is launched in one size before that is prepared, which costs as much as sixteen launches save.
+/// The number of launches of one size after which a graph is prepared, which costs as much as sixteen launches save.
 const USUAL: u32 = 16;
-/// How many sizes of a kernel are watched.
+/// The number of sizes of a kernel that are counted, over all streams.
 const MOST: usize = 8;
 
 /// The launches of one kernel.
 pub(super) struct Repeats {
     device: Device,
     function: FunctionHandle,
-    sizes: Mutex<Vec<Size>>, // guards also that one thread at a time gives a graph its arguments and launches it
+    sizes: Mutex<Vec<Size>>, // guards the list, and the graphs while their arguments are set and they are launched
 }
 
 /// Launches in one size on one stream.
 struct Size {
     launch: Launch,
-    stream: u64, // its number
+    stream: u64, // number of the stream
     state: State,
 }
 
 enum State {
-    /// Launched so often, in the usual way.
+    /// The number of ordinary launches so far.
     Counted(u32),
     Prepared(PreparedLaunch),
-    /// The driver does not do that, or the device has no memory for it.
+    /// The driver does not support it, or the device has no memory for it.
     Refused,
 }
 
@@ -48,8 +48,8 @@ impl Repeats {
         Self { device, function, sizes: Mutex::default() }
     }
 
-    /// Queues the kernel. `number` is that of the stream, unless it captures work, where a graph would be another graph's
-    /// part.
+    /// Queues the kernel. `number` is that of the stream; `None` if the launch must not become a graph, for example
+    /// on a stream that captures.
     ///
     /// # Safety
     /// As [`Driver::launch`].
@@ -72,14 +72,14 @@ impl Repeats {
                 if !matches!(launched, Err(Failure { status: Status::OUT_OF_MEMORY, .. })) {
                     return launched;
                 }
-                size.refuse(driver); // a graph takes memory of the device, which may have none left
+                size.refuse(driver); // a graph needs memory of the device, which may have none left
             }
         }
         // SAFETY: the caller's promise.
         unsafe { driver.launch(stream, self.function, launch, start, arguments) }
     }
 
-    /// Counts a launch in that size, and prepares it when it has become usual; none if the size is new.
+    /// Counts a launch in that size, and prepares a graph after [`USUAL`] launches; `None` if the size is new.
     ///
     /// # Safety
     /// As [`Driver::launch`].
@@ -110,18 +110,18 @@ impl Repeats {
 }
 
 impl Size {
-    /// From now on launches it in the usual way.
+    /// Destroys the graph, if there is one. All later launches are ordinary ones.
     fn refuse(&mut self, driver: &dyn Driver) {
         if let State::Prepared(PreparedLaunch { graph, runnable, .. }) = mem::replace(&mut self.state, State::Refused) {
-            // SAFETY: prepared here, gone after this; launches that are queued still happen.
+            // SAFETY: made in `counted`, and not used after this; launches that are already queued still run.
             let _ = unsafe { driver.destroy_runnable_graph(runnable) };
-            // SAFETY: prepared here, gone after this.
+            // SAFETY: made in `counted`, and not used after this.
             let _ = unsafe { driver.destroy_graph(graph) };
         }
     }
 }
 
-/// Counts a new size, in place of the rarest if there are too many.
+/// Begins to count a new size, which replaces the one with the fewest launches if there are too many.
 fn watch(sizes: &mut Vec<Size>, stream: u64, launch: &Launch) {
     if sizes.len() == MOST {
         let counts = sizes.iter().enumerate().filter_map(|(at, size)| match size.state {

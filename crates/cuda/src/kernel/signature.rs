@@ -1,4 +1,4 @@
-//! What a kernel takes: parameters, and how typed arguments become [`Argument`]s.
+//! The parameters of a kernel, and how typed arguments become [`Argument`]s.
 
 use std::marker::PhantomData;
 
@@ -25,23 +25,23 @@ pub(super) mod sealed {
 
     /// How one argument is passed.
     pub trait Lower: 'static {
-        /// What is given at a launch.
+        /// The type of the argument at a launch.
         type Argument<'a>;
-        /// Bytes of the kernel's parameter.
+        /// The size of the kernel's parameter in bytes.
         const SIZE: usize;
 
-        /// It, without its type.
+        /// The untyped argument.
         fn lower<'a>(argument: &'a mut Self::Argument<'_>) -> Argument<'a>;
     }
 
     /// How all arguments are passed.
     pub trait LowerAll {
-        /// What is given at a launch.
+        /// The types of the arguments at a launch.
         type Arguments<'a>;
-        /// Bytes of each parameter.
+        /// The size of each parameter in bytes.
         const SIZES: &'static [usize];
 
-        /// All of them.
+        /// The untyped arguments.
         fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>>;
     }
 }

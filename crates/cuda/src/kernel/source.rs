@@ -1,8 +1,8 @@
-//! [`KernelSource`]: CUDA C++ and how to compile it.
+//! [`KernelSource`]: CUDA C++ and the options to compile it with.
 
 use std::fmt::{self, Write};
 
-/// CUDA C++ with a name, which errors use, and options.
+/// CUDA C++ source with a name for error messages, and options for the compiler.
 ///
 /// Mark kernels `extern "C" __global__`, so that they keep their names.
 ///
@@ -27,28 +27,28 @@ pub struct KernelSource {
 }
 
 impl KernelSource {
-    /// Source with the name that errors call it.
+    /// Source with a name for error messages.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into(), options: Vec::new() }
     }
 
-    /// With one more option for NVRTC.
+    /// Adds an option for NVRTC.
     pub fn option(mut self, option: impl Into<String>) -> Self {
         self.options.push(option.into());
         self
     }
 
-    /// With a macro.
+    /// Defines a macro.
     pub fn define(self, name: &str, value: impl fmt::Display) -> Self {
         self.option(format!("--define-macro={name}={value}"))
     }
 
-    /// What errors call it.
+    /// The name in error messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The source itself.
+    /// The text of the source.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -58,7 +58,7 @@ impl KernelSource {
         &self.options
     }
 
-    /// The compiler's log, with the line of the source under each complaint.
+    /// The compiler's log, with the line of the source under each message that names one.
     pub(super) fn annotated(&self, log: &str) -> String {
         let lines: Vec<&str> = self.text.lines().collect();
         let mut annotated = String::new();
@@ -72,7 +72,7 @@ impl KernelSource {
         annotated.trim_end().to_owned()
     }
 
-    /// `name(12): error: …` names line 12.
+    /// The line that a message names: 12 for `name(12): error: …`.
     fn line_of(&self, complaint: &str) -> Option<usize> {
         let (number, _) = complaint.strip_prefix(&self.name)?.strip_prefix('(')?.split_once("):")?;
         number.parse().ok()

@@ -1,12 +1,13 @@
-//! Where NVIDIA's libraries are looked for beside the dynamic linker: in CUDA's toolkits, and in Python's packages.
+//! The folders that are searched for NVIDIA's libraries if the dynamic linker does not find them: those of CUDA
+//! toolkits and of Python packages.
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Folders in which a library may be that the dynamic linker does not know, the likeliest first: the one that `variable`
-/// names, those of toolkits, and `in_packages` of Python.
+/// Folders that may have a library but are unknown to the dynamic linker, the likeliest first: the one that
+/// `variable` names, those of toolkits, and the folders `in_packages` of Python's packages.
 pub(crate) fn folders(variable: &str, in_packages: &[&str]) -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = env::var_os(variable).map(PathBuf::from).into_iter().collect();
     let toolkits = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
@@ -41,7 +42,8 @@ fn python_packages() -> Vec<PathBuf> {
     packages
 }
 
-/// What in a folder starts with that, newest version first, as far as names can say so.
+/// The entries of a folder whose names begin with `start`, in reverse alphabetical order, which mostly puts the
+/// newest version first.
 pub(crate) fn matching(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =

@@ -1,4 +1,4 @@
-//! Loading a library of NVIDIA's, which stays loaded for the life of the process.
+//! Loads a library of NVIDIA's, which stays loaded until the process exits.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use libloading::Library;
 use super::find;
 use crate::error::LibraryAbsence;
 
-/// A library, and where it may be.
+/// A library and the places to search for it.
 pub(super) struct Wanted {
     pub(super) name: &'static str,
-    /// Its files, the newest first.
+    /// The names of its files, the newest first.
     pub(super) files: &'static [&'static str],
-    /// The environment's variable for its folder.
+    /// The environment variable that names its folder.
     pub(super) variable: &'static str,
     /// Folders of Python's packages that may have it.
     pub(super) in_packages: &'static [&'static str],
@@ -21,8 +21,8 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// The library in the variable's folder; if the variable is not set, what the dynamic linker finds, else what is in the usual
-    /// folders.
+    /// Opens the library in the folder that the variable names. If the variable is not set, opens the library that
+    /// the dynamic linker finds, else one in the usual folders.
     pub(super) fn open(&self) -> Result<Library, LibraryAbsence> {
         if let Some(folder) = std::env::var_os(self.variable).filter(|folder| !folder.is_empty()) {
             return self.open_chosen(Path::new(&folder));
@@ -39,7 +39,8 @@ impl Wanted {
         })
     }
 
-    /// The library in the variable's folder. No other folder is searched: whoever sets the variable means that one.
+    /// Opens the library in the folder that the variable names. No other folder is searched, since the user chose
+    /// this one.
     fn open_chosen(&self, folder: &Path) -> Result<Library, LibraryAbsence> {
         self.open_in(folder).ok_or_else(|| LibraryAbsence::NotInFolder {
             library: self.name,
@@ -57,11 +58,11 @@ impl Wanted {
 }
 
 fn load(path: &Path) -> Option<Library> {
-    // SAFETY: NVIDIA's library, whose initializers only set up itself.
+    // SAFETY: NVIDIA's library, whose initializers have no preconditions.
     unsafe { Library::new(path) }.ok()
 }
 
-/// A table of a library's functions, looked up once by name. All return a status, as the number that it is in C.
+/// Declares a table of a library's functions, looked up once by name. All return a status as a plain C integer.
 macro_rules! functions {
     ($library:literal; $($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
         struct Api { $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_int,)* }

@@ -1,11 +1,11 @@
-//! NVIDIA's libraries of operations, loaded when they are first asked for: cuBLASLt ([`Blas`]) and cuDNN ([`Dnn`]).
+//! NVIDIA's libraries of operations, loaded at their first use: cuBLASLt ([`Blas`]) and cuDNN ([`Dnn`]).
 //!
-//! A missing library is an answer, [`LibraryAbsence`](crate::LibraryAbsence), never a failure of something else. Work of a
-//! library is queued like all other work, and its scratch memory comes from the pool, so that both can be part of a graph.
-//! Which algorithm computes something is the library's first proposal for these sizes, the same in every run on one kind of
-//! device, unless the fastest is asked for ([`Choice`]).
+//! If a library is missing, the error is [`LibraryAbsence`](crate::LibraryAbsence), and nothing else fails. Work of a
+//! library is queued like all other work, and its scratch memory comes from the pool, so it can be part of a graph.
+//! The algorithm is the library's first proposal for these sizes, which is the same in every run on one kind of
+//! device, unless the fastest is requested ([`Choice`]).
 //!
-//! - `find.rs`: where libraries are looked for; `load.rs`: loading one, and its functions;
+//! - `find.rs`: the folders that are searched for libraries; `load.rs`: loads a library and its functions;
 //! - `blas/`: matrix products; `dnn/`: convolutions and attention.
 
 pub(crate) mod find;
@@ -31,7 +31,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// What one takes.
+    /// The size of a number in bytes.
     pub fn size_bytes(self) -> usize {
         match self {
             DataType::F16 | DataType::Bf16 => 2,
@@ -41,19 +41,20 @@ impl DataType {
     }
 }
 
-/// How exactly products of `f32` numbers are computed. Sums are `f32` always; other types are exact.
+/// How factors of type `f32` are rounded in products. Sums are always `f32`. Factors of other types are not rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exactness {
-    /// As `f32`.
+    /// Not at all.
     #[default]
     Exact,
-    /// Of factors rounded to TF32, 10 bits behind the point, on tensor cores.
+    /// To TF32, which has a mantissa of 10 bits, for tensor cores.
     Tf32,
-    /// Of factors rounded to bfloat16, 7 bits behind the point, on tensor cores, where a library has that; else as TF32.
+    /// To bfloat16, which has a mantissa of 7 bits, for tensor cores; to TF32 if the library does not support
+    /// bfloat16.
     Bf16,
 }
 
-/// The largest power of two, up to 256, of which an address is a multiple.
+/// The alignment of an address: the largest power of two, up to 256, that divides it.
 fn alignment(address: u64) -> u32 {
     1 << address.trailing_zeros().min(8)
 }

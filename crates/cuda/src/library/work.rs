@@ -1,4 +1,4 @@
-//! What all libraries have in common: handles, refusals, and how their work is queued.
+//! Code for all libraries: handles, refusals, and how their work is queued.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -11,7 +11,7 @@ use crate::{
     stream::{Access, Stream},
 };
 
-/// A handle of a library's. Used from one thread at a time, or where the library allows more.
+/// A handle of a library. It may be used by several threads at once only if the library allows that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Handle(usize);
 
@@ -25,7 +25,7 @@ impl Handle {
     }
 }
 
-/// Why a library did not do something.
+/// A call of a library that failed.
 #[derive(Clone, Copy)]
 pub(super) struct Refusal {
     pub(super) call: &'static str,
@@ -36,7 +36,7 @@ pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
     if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
 }
 
-/// Makes the device the thread's current one, for calls of a library that make something for it.
+/// Makes the device current on this thread, before calls of a library that create objects for the device.
 pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()> {
     host_function::refuse_inside()?;
     device.core().shared().driver.make_current().map_err(|failure| match failure.status {
@@ -45,12 +45,13 @@ pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()>
     })
 }
 
-/// An error if the stream is another device's than the library was started for.
+/// An error unless the stream belongs to the device for which the library was started.
 pub(super) fn check(device: &Device, stream: &Stream) -> Result<()> {
     stream.core().check_is_of(device.core().shared(), OnDevice::Library)
 }
 
-/// Queues the work that `call`, given CUDA's stream, asks a library for; the library's status if that is not 0.
+/// Queues a library's work. `call` gets CUDA's stream and returns the library's status, which is the inner error
+/// unless it is 0.
 pub(super) fn queue(
     stream: &Stream,
     accesses: &[Access<'_>],

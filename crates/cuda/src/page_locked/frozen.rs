@@ -1,12 +1,12 @@
-//! [`Frozen`]: page-locked memory that is shared, and only read.
+//! [`Frozen`]: page-locked memory that is shared and read-only.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
 use super::Pinned;
 use crate::device_copy::DeviceCopy;
 
-/// Page-locked elements that anybody may read, processor and devices at once. Cheap to clone: all clones share the
-/// memory, and a copy in flight holds one.
+/// Page-locked elements that the host and devices may read at the same time. Cheap to clone: all clones share the
+/// memory, and a copy in flight holds a clone.
 ///
 /// # Examples
 /// ```
@@ -24,7 +24,7 @@ use crate::device_copy::DeviceCopy;
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 ///
-/// Nobody can write it:
+/// The elements cannot be written:
 /// ```compile_fail,E0594
 /// # use pagelock_cuda::{Device, Pinned, software::Config};
 /// # let device = Device::software(Config::default())?;
@@ -41,10 +41,10 @@ impl<T: DeviceCopy> Frozen<T> {
         Self { shared: Arc::new(pinned) }
     }
 
-    /// The memory for oneself again.
+    /// Returns the memory for exclusive use.
     ///
     /// # Errors
-    /// The same handle, if there are others, copies in flight among them.
+    /// The handle itself, if there are other handles, including those of copies in flight.
     pub fn thaw(self) -> Result<Pinned<T>, Self> {
         Arc::try_unwrap(self.shared).map_err(|shared| Self { shared })
     }

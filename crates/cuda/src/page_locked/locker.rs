@@ -6,7 +6,7 @@ use pagelock_memory::{ByteSize, Error, PageLocker, Result};
 
 use crate::{driver::Driver, host_function};
 
-/// A [`PageLocker`] that makes pages known to every device of a driver.
+/// A [`PageLocker`] that locks pages for every device of a driver.
 pub(super) struct DriverLocker {
     driver: Arc<dyn Driver>,
 }
@@ -19,18 +19,19 @@ impl DriverLocker {
 
 impl PageLocker for DriverLocker {
     unsafe fn lock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
-        // SAFETY: the caller's range is whole pages, mapped and writable until `unlock`.
+        // SAFETY: the caller's range consists of whole pages, mapped and writable until `unlock`.
         let locked = unsafe { self.driver.register(start, len_bytes) };
         locked.map_err(|failure| Error::Lock { asked: ByteSize(len_bytes as u64), source: Box::new(failure) })
     }
 
     unsafe fn unlock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
-        // SAFETY: locked before, by the caller's promise; and a block is dropped only when no copy uses it.
+        // SAFETY: the caller promises that the range is locked; a block is dropped only when no copy uses it.
         let unlocked = unsafe { self.driver.unregister(start) };
         unlocked.map_err(|failure| Error::Lock { asked: ByteSize(len_bytes as u64), source: Box::new(failure) })
     }
 
-    /// A budget that is short frees what pools keep on whatever thread asks it.
+    /// When a budget is exhausted, the requesting thread frees the memory of pools. Inside a host function, that is
+    /// deferred.
     fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
         host_function::outside(free);
     }

@@ -1,7 +1,7 @@
-//! Page-locked host memory: what a device copies from and to while the program goes on.
+//! Page-locked host memory, from and to which a device copies asynchronously.
 //!
-//! `locker.rs` locks pages through the driver; `pinned.rs`, `uninit.rs` and `frozen.rs` are the three states in which
-//! a program can hold them: its own to read and write, to be written by a copy first, and shared to read.
+//! `locker.rs` locks pages through the driver. `pinned.rs`, `uninit.rs` and `frozen.rs` are the three states in which
+//! a program can own them: for exclusive reads and writes, not yet written, and shared for reads.
 
 mod frozen;
 mod locker;
@@ -17,11 +17,11 @@ use pagelock_memory::{
 pub use self::{frozen::Frozen, pinned::Pinned, uninit::Uninit};
 use crate::driver::Driver;
 
-/// Where page-locked memory comes from: counted, pooled, limited, locked by a device's driver for all devices.
+/// The resource of page-locked memory: counted, pooled, limited, and locked by a device's driver for all devices.
 pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
 
-/// The budget of all devices' page-locked memory; at first [`page_locked_ceiling`]. It is inside [`host_budget`], whose limit
-/// binds it too.
+/// The budget of the page-locked memory of all devices. Its limit is at first [`page_locked_ceiling`]. It is a child
+/// of [`host_budget`], whose limit applies too.
 ///
 /// # Examples
 /// ```
@@ -38,7 +38,7 @@ pub fn page_locked_budget() -> &'static Budget {
     &BUDGET
 }
 
-/// Locks pages through that driver.
+/// A page locker that uses that driver.
 pub(crate) fn locker_for(driver: Arc<dyn Driver>) -> Arc<dyn PageLocker> {
     Arc::new(locker::DriverLocker::new(driver))
 }

@@ -16,10 +16,10 @@ use crate::{
     host_function,
 };
 
-/// Page-locked elements. Holding one tells you that the pages stay in RAM, that a device can read and write them
-/// directly, and that nobody else, processor or device, is doing so.
+/// Page-locked elements. Their pages stay in RAM, a device can read and write them directly, and neither another
+/// thread nor a device uses them while you own this.
 ///
-/// It is a slice to its owner; a copy takes it by value.
+/// It derefs to a slice; a copy takes it by value.
 ///
 /// # Examples
 /// ```
@@ -32,7 +32,7 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 pub struct Pinned<T: DeviceCopy> {
-    buffer: HostBuffer, // page-locked and writable, nothing pending; at least `len` elements
+    buffer: HostBuffer, // page-locked and writable, without pending copies; at least `len` elements long
     len: usize,
     elements: PhantomData<T>,
 }
@@ -41,7 +41,7 @@ impl<T: DeviceCopy> Pinned<T> {
     /// `len` zeros, from the device's [page-locked memory](Device::page_locked).
     ///
     /// # Errors
-    /// [`Error::Memory`] if its budget or the system refuses; [`Error::TooLong`].
+    /// [`Error::Memory`] if its budget is exhausted or the system refuses; [`Error::TooLong`].
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let mut zeroed = Self::allocate(device.page_locked(), len)?;
@@ -60,7 +60,8 @@ impl<T: DeviceCopy> Pinned<T> {
         Ok(copy)
     }
 
-    /// The buffer as elements, after waiting for what a device still does with it; bytes behind the last whole one are left alone.
+    /// The buffer as elements. Waits for all copies that still use the buffer. Bytes after the last whole element are
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::NotPageLocked`].
@@ -70,24 +71,24 @@ impl<T: DeviceCopy> Pinned<T> {
         }
         host_function::refuse_inside()?;
         buffer.wait_for_all();
-        len_bytes::<T>(0)?; // the element's own conditions, when this is compiled
+        len_bytes::<T>(0)?; // checks size and alignment of `T` at compile time
         let len = buffer.len_bytes() / size_of::<T>();
         Ok(Self { buffer, len, elements: PhantomData })
     }
 
-    /// Elements from a resource of one's own, holding whatever it left there.
+    /// Elements with arbitrary values, from the given resource.
     pub(super) fn allocate<R: Resource>(resource: &R, len: usize) -> Result<Self> {
         host_function::refuse_inside()?;
         let buffer = HostBuffer::allocate(resource, len_bytes::<T>(len)?)?;
         Self::from_buffer(buffer)
     }
 
-    /// Room for `len` elements from the device's page-locked memory, holding whatever was left there.
+    /// `len` elements with arbitrary values, from the device's page-locked memory.
     pub(crate) fn for_device(device: &Device, len: usize) -> Result<Self> {
         Self::allocate(device.page_locked(), len)
     }
 
-    /// The memory itself.
+    /// The buffer that holds the elements.
     pub fn into_buffer(self) -> HostBuffer {
         self.buffer
     }
@@ -97,12 +98,12 @@ impl<T: DeviceCopy> Pinned<T> {
         Frozen::new(self)
     }
 
-    /// The same memory, to be written by a copy.
+    /// The same memory, as the target of a copy.
     pub fn into_uninit(self) -> Uninit<T> {
         Uninit::from_pinned(self)
     }
 
-    /// The first element, for a copy that this was moved into.
+    /// A pointer to the first element, for the copy that owns this memory.
     pub(crate) fn start_mut(&mut self) -> *mut T {
         self.buffer.as_ptr().cast().as_ptr()
     }

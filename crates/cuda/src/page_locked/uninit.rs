@@ -5,7 +5,7 @@ use std::fmt;
 use super::Pinned;
 use crate::{device::Device, device_copy::DeviceCopy, error::Result};
 
-/// Page-locked elements with no values yet: the target of a download, which alone turns it into a [`Pinned`].
+/// Page-locked elements without values: the target of a download, which turns it into a [`Pinned`].
 ///
 /// # Examples
 /// ```
@@ -19,7 +19,7 @@ use crate::{device::Device, device_copy::DeviceCopy, error::Result};
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 ///
-/// There is nothing to read before:
+/// The elements cannot be read before the download:
 /// ```compile_fail,E0608
 /// # use pagelock_cuda::{Device, Uninit, software::Config};
 /// # let device = Device::software(Config::default())?;
@@ -28,14 +28,14 @@ use crate::{device::Device, device_copy::DeviceCopy, error::Result};
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 pub struct Uninit<T: DeviceCopy> {
-    memory: Pinned<T>, // initialized as far as Rust is concerned; its values mean nothing
+    memory: Pinned<T>, // initialized as far as Rust is concerned, but its values are arbitrary
 }
 
 impl<T: DeviceCopy> Uninit<T> {
-    /// Room for `len` elements, from the device's [page-locked memory](Device::page_locked).
+    /// `len` elements without values, from the device's [page-locked memory](Device::page_locked).
     ///
     /// # Errors
-    /// [`Error::Memory`](crate::Error::Memory) if its budget or the system refuses;
+    /// [`Error::Memory`](crate::Error::Memory) if its budget is exhausted or the system refuses;
     /// [`Error::TooLong`](crate::Error::TooLong).
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         Pinned::allocate(device.page_locked(), len).map(Self::from_pinned)
@@ -49,19 +49,19 @@ impl<T: DeviceCopy> Uninit<T> {
         self.memory
     }
 
-    /// Writes `value(i)` to every element instead.
+    /// Writes `value(i)` to every element `i`, without a download.
     pub fn fill_with(self, mut value: impl FnMut(usize) -> T) -> Pinned<T> {
         let mut memory = self.memory;
         memory.iter_mut().enumerate().for_each(|(i, element)| *element = value(i));
         memory
     }
 
-    /// How many elements there is room for.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there is room for none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
     }

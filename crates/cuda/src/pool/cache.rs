@@ -1,7 +1,7 @@
-//! The blocks that one stream keeps for later, and who holds those that it gave.
+//! The free blocks of one stream, and the holders of the blocks that it has handed out.
 //!
-//! Invariant: whatever the device still does with a kept block is queued on the cache's stream, or is waited for
-//! there. So work that is queued on that stream from now on may use the block at once.
+//! Invariant: all uses of a free block are queued on the cache's stream, or that stream has queued a wait for them.
+//! So work that is queued on that stream from now on may use the block at once.
 
 use pagelock_memory::{ByteSize, Tally};
 
@@ -10,8 +10,8 @@ use super::{CLASSES, segment::PoolBlock};
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct BlockCache {
-    by_class: Vec<Vec<PoolBlock>>, // empty, or one per class; a block is found by its class, last freed first
-    large: Vec<PoolBlock>,         // found by exact length
+    by_class: Vec<Vec<PoolBlock>>, // empty, or one stack per class; the last freed block is reused first
+    large: Vec<PoolBlock>,         // searched by exact length
     pub(super) idle_bytes: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -20,12 +20,12 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// The bytes of kept blocks.
+    /// The size of the free blocks.
     pub(crate) fn idle(&self) -> ByteSize {
         ByteSize(self.idle_bytes)
     }
 
-    /// A kept block of exactly that rounded length.
+    /// Removes a free block of exactly that rounded length.
     pub(super) fn take(&mut self, len_bytes: usize) -> Option<PoolBlock> {
         let block = match CLASSES.class_of(len_bytes) {
             Some(class) => self.by_class.get_mut(class)?.pop()?,
@@ -47,19 +47,19 @@ impl BlockCache {
         self.by_class[class].push(block);
     }
 
-    /// A block is used from now on.
+    /// Counts a block that a buffer uses from now on.
     pub(super) fn note_given(&mut self, block: &PoolBlock) {
         self.live_blocks += 1;
         self.held.add(block.holder, block.len_bytes as u64);
     }
 
-    /// A block is no longer used.
+    /// Counts a block that no buffer uses any more.
     pub(super) fn note_back(&mut self, block: &PoolBlock) {
         self.live_blocks -= 1;
         self.held.sub(block.holder, block.len_bytes as u64);
     }
 
-    /// Every kept block.
+    /// Removes all free blocks.
     pub(super) fn take_all(&mut self) -> Vec<PoolBlock> {
         self.idle_bytes = 0;
         let mut all = std::mem::take(&mut self.large);
@@ -67,7 +67,7 @@ impl BlockCache {
         all
     }
 
-    /// Gives every kept block up, because the device may still use some.
+    /// Leaks all free blocks, because the device may still use some.
     pub(crate) fn leak_all(&mut self) {
         self.take_all().into_iter().for_each(PoolBlock::leak);
     }

@@ -1,11 +1,13 @@
-//! Device memory, kept for the next allocation of about that size, in the order of streams.
+//! A stream-ordered pool of device memory.
 //!
-//! A buffer belongs to the stream that allocated it. When it is dropped its block goes to that stream's [`BlockCache`], and
-//! the stream's next work may use it at once: the stream itself is the order, so that neither call asks the driver
-//! anything. Another stream takes from a cache only what that stream is done with, or, when memory is short, waits
-//! for it on the device. What the driver is asked for is charged to the device's budget.
+//! A buffer belongs to the stream that allocated it. When it is dropped, its block goes to that stream's
+//! [`BlockCache`], and the stream's next work may use it at once. The stream executes its work in order, so neither
+//! the drop nor the next allocation calls the driver. Another stream takes a block from a cache only if the cache's
+//! stream is idle or, when memory is short, after it has queued a wait for that stream on the device. Memory that the
+//! driver allocates is charged to the device's budget.
 //!
-//! [`SizeClasses`] has the sizes, `segment.rs` what the driver gives, `cache.rs` what a stream keeps.
+//! [`SizeClasses`] defines the block sizes, `segment.rs` has the memory that the driver allocated, and `cache.rs` the
+//! free blocks of a stream.
 
 mod cache;
 mod segment;
@@ -24,7 +26,7 @@ use crate::{
     sync::lock,
 };
 
-/// What a device's pool holds and how often it could serve.
+/// Statistics of a device's pool.
 ///
 /// # Examples
 /// ```
@@ -42,26 +44,26 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DevicePoolStats {
-    /// What buffers hold now, rounded up as the pool does.
+    /// The size of the blocks that buffers use now.
     pub live: ByteSize,
-    /// The most that buffers held at once.
+    /// The highest value that `live` has had.
     pub peak: ByteSize,
-    /// What is kept for later.
+    /// The size of the free blocks.
     pub idle: ByteSize,
-    /// What the pool took from the driver.
+    /// The size of the memory that the driver has allocated for the pool.
     pub reserved: ByteSize,
-    /// Allocations served from what was kept.
+    /// Allocations served from the stream's own free blocks.
     pub hits: u64,
-    /// Allocations that were not.
+    /// All other allocations.
     pub misses: u64,
 }
 
-/// From what CUDA aligns to, and more than a kernel's widest access. Blocks above the longest are multiples of
-/// [`LARGE_STEP`].
+/// The shortest block is as long as CUDA's alignment and longer than a kernel's widest access. Blocks above the
+/// longest class are multiples of [`LARGE_STEP`].
 const CLASSES: SizeClasses = SizeClasses::new(512, 16 << 20);
-const LARGE_STEP: usize = 2 << 20; // the pages of a device
+const LARGE_STEP: usize = 2 << 20; // the page size of a device
 
-/// How long the block is that serves `len_bytes`; none if that is more than can be.
+/// The length of the block that serves `len_bytes`; none if that overflows.
 fn rounded(len_bytes: usize) -> Option<usize> {
     match CLASSES.class_of(len_bytes) {
         Some(class) => Some(CLASSES.len_bytes(class)),
@@ -69,7 +71,7 @@ fn rounded(len_bytes: usize) -> Option<usize> {
     }
 }
 
-/// A block for work on that stream.
+/// Allocates a block for work on that stream.
 pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<PoolBlock> {
     let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
     let rounded = rounded(len_bytes).ok_or(too_long)?;
@@ -95,7 +97,7 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
     Ok(block)
 }
 
-/// Takes back the block of a dropped buffer. The device's further use of it is ordered by the stream.
+/// Puts the block of a dropped buffer into the stream's cache. The stream orders later uses of the block.
 pub(crate) fn keep(stream: &StreamCore, block: PoolBlock) {
     stream.shared().live.sub(block.len_bytes);
     let mut cache = lock(&stream.cache);
@@ -103,7 +105,7 @@ pub(crate) fn keep(stream: &StreamCore, block: PoolBlock) {
     cache.keep(PoolBlock { worked_on: stream.submitted(), ..block });
 }
 
-/// Gives up the block of a dropped buffer, which the device may still use.
+/// Leaks the block of a dropped buffer, which the device may still use.
 pub(crate) fn leak(stream: &StreamCore, block: PoolBlock) {
     stream.shared().live.sub(block.len_bytes);
     lock(&stream.cache).note_back(&block);
@@ -127,7 +129,7 @@ fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     if freed.0 == 0 { Err(refused) } else { make(stream, rounded) }
 }
 
-/// New blocks from the driver: one to use, the rest for later.
+/// Allocates new blocks from the driver: returns one and caches the rest.
 fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     let made = segment::new_blocks(stream.shared(), rounded).map_err(|error| explain(stream, rounded, error));
     let mut blocks = made?;
@@ -141,7 +143,7 @@ fn is_shortage(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory { .. } | Error::Memory(_))
 }
 
-/// The driver's refusal, with the numbers.
+/// Adds the numbers of the pool, and the largest holders, to an error of the driver or the budget.
 fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
     let shared = stream.shared();
     match error {
@@ -157,7 +159,7 @@ fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
                 holders: largest(stream.device()),
             }
         }
-        // The budget knows who made the pool's memory; who holds it now is known here.
+        // The budget names the holders for which the pool reserved its memory. Those that use it now are known here.
         Error::Memory(pagelock_memory::Error::OverBudget(mut refusal)) => {
             let held = largest(stream.device());
             refusal.holders = if held.is_empty() { refusal.holders } else { held };
@@ -174,7 +176,7 @@ fn largest(device: &Device) -> Vec<Held> {
     held
 }
 
-/// As the ledger shows it.
+/// The entry that the ledger shows for a device.
 impl Report for DeviceCore {
     fn entry(&self) -> ResourceEntry {
         let live = &self.shared().live;
@@ -192,8 +194,8 @@ impl Report for DeviceCore {
 }
 
 impl Device {
-    /// Who holds the memory of buffers, largest first; see [`holder`](pagelock_memory::holder). [`ledger`](pagelock_memory::ledger()) shows
-    /// all devices.
+    /// The holders of this device's buffers, largest first; see [`holder`](pagelock_memory::holder).
+    /// [`ledger`](pagelock_memory::ledger()) shows all devices.
     ///
     /// # Examples
     /// ```
@@ -215,11 +217,11 @@ impl Device {
         held.holders()
     }
 
-    /// A block that another stream keeps and is done with.
+    /// A free block of another stream that is idle.
     fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
         self.streams_beside(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
-            // Asked after the block was taken: what used it was queued before it was kept.
+            // Queried after the block was taken: all uses of the block were queued before it came into the cache.
             match other.is_idle() {
                 Ok(true) => Some(PoolBlock { worked_on: 0, ..block }),
                 _ => {
@@ -230,7 +232,7 @@ impl Device {
         })
     }
 
-    /// A block that another stream keeps and that this one waits for, on the device.
+    /// A free block of another stream, for which `stream` waits on the device.
     fn take_waiting(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
         self.streams_beside(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
@@ -250,11 +252,11 @@ impl Device {
         others
     }
 
-    /// Gives back to the driver what is kept, except parts of segments that are in use and what belongs to a graph; waits
-    /// for the streams that keep it. Returns how much that was.
+    /// Returns the pool's free memory to the driver, except memory of graphs and segments of which a block is in use.
+    /// Waits for the streams whose caches hold that memory. Returns the number of bytes that were freed.
     ///
     /// # Errors
-    /// [`Error::Driver`] if one of them cannot be waited for; what it keeps stays.
+    /// [`Error::Driver`] if the wait for one of these streams fails; the memory in its cache is not freed.
     pub fn trim(&self) -> Result<ByteSize> {
         host_function::refuse_inside()?;
         let mut streams = self.streams();
@@ -283,7 +285,8 @@ impl Device {
         result.map_err(Error::from).map(|()| ByteSize(freed))
     }
 
-    /// What buffers hold now, rounded up as the pool does: the `live` of [`pool_stats`](Self::pool_stats), in a nanosecond.
+    /// The size of the blocks that buffers use now: the `live` of [`pool_stats`](Self::pool_stats), read from one
+    /// atomic.
     ///
     /// # Examples
     /// ```
@@ -298,7 +301,7 @@ impl Device {
         ByteSize(self.core().shared().live.bytes.load(Relaxed))
     }
 
-    /// What the device's pool holds and how often it could serve.
+    /// Statistics of the device's pool.
     pub fn pool_stats(&self) -> DevicePoolStats {
         let shared = self.core().shared();
         let mut stats = DevicePoolStats {

@@ -1,7 +1,7 @@
-//! What the pool takes from the driver, and the blocks that it is cut into.
+//! Segments, which the driver allocates for the pool, and the blocks into which the pool cuts them.
 //!
-//! Invariant: a segment is freed when its last block is dropped, and a block is dropped only when nothing on the
-//! device uses it any more; where that cannot be known, the block is leaked.
+//! Invariant: a segment is freed when its last block is dropped, and a block is dropped only when the device no
+//! longer uses it. If that cannot be known, the block is leaked.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use pagelock_memory::{Holder, Reservation};
 
 use crate::{device_shared::DeviceShared, driver::Address, error::Result};
 
-/// Memory that the driver gave in one piece.
+/// Memory of one allocation of the driver.
 pub(super) struct Segment {
     shared: Arc<DeviceShared>,
     address: Address,
@@ -21,16 +21,16 @@ pub(super) struct Segment {
 pub(crate) struct PoolBlock {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
-    /// Up to which work its stream may use it for earlier owners; 0 for none.
+    /// The number of the last work with which its stream may use the block for earlier owners; 0 for none.
     pub(crate) worked_on: u64,
     pub(super) segment: Arc<Segment>,
-    /// Who asked for it last.
+    /// The holder for which it was last allocated.
     pub(super) holder: Holder,
 }
 
 const SEGMENT: usize = 2 << 20;
 const SMALLEST_SEGMENT: usize = 64 << 10;
-const BLOCKS: usize = 8; // of a segment that is cut, at least
+const BLOCKS: usize = 8; // blocks per segment that a segment length is chosen for, unless that exceeds `SEGMENT`
 
 impl Segment {
     fn take(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
@@ -42,7 +42,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the driver's own allocation, freed once, and unused: the invariant of this file.
+        // SAFETY: an allocation of this driver that is freed once; no longer used by the invariant of this file.
         let freed = unsafe { self.shared.driver.free(self.address) };
         if freed.is_err() {
             self.shared.leaked.count(self.len_bytes);
@@ -50,7 +50,7 @@ impl Drop for Segment {
     }
 }
 
-/// New blocks of that length: one, or as many as a segment of small ones has.
+/// A new segment, cut into blocks of that length.
 pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<PoolBlock>> {
     let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
     let count = (wanted / block_bytes).max(1);
@@ -66,12 +66,12 @@ pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Resu
 }
 
 impl PoolBlock {
-    /// Whether these are all the blocks of their segment.
+    /// Whether `blocks` is the number of all blocks of the segment.
     pub(super) fn complete(blocks: usize, segment: &Arc<Segment>) -> bool {
         Arc::strong_count(segment) == blocks
     }
 
-    /// Gives the block up for good, because the device may still use it.
+    /// Leaks the block, because the device may still use it.
     pub(crate) fn leak(self) {
         let (shared, len_bytes) = (self.segment.shared.clone(), self.len_bytes);
         shared.leaked.give_up(self, len_bytes);

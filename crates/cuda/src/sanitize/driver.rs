@@ -1,5 +1,5 @@
-//! [`Watched`]: a driver around another one that tells a [`Watch`] of every copy from and to the host, and of every
-//! way to learn that one is done.
+//! [`Watched`]: wraps a driver, and reports to a [`Watch`] every copy from and to the host, and every call that shows
+//! that copies are done.
 
 use std::{
     ffi::{CStr, c_void},
@@ -25,10 +25,10 @@ impl Watched {
         Self { inner, watch }
     }
 
-    /// Queues a copy that writes `memory`, and once more with the same bytes for a place of our own.
+    /// Queues a copy that writes `memory`, and a second copy of the same bytes to spare memory.
     ///
     /// # Safety
-    /// As [`Driver::copy_to_host`]; `copy` queues it, to the start of these rows and with this pitch.
+    /// As [`Driver::copy_to_host`]. `copy` queues the copy to rows with the given start and pitch.
     unsafe fn copy_and_keep(
         &self,
         stream: StreamHandle,
@@ -36,12 +36,12 @@ impl Watched {
         copy: impl Fn(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
         let mut kept = self.watch.spare(memory.row_bytes * memory.rows);
-        let place = kept.as_ref().map(|kept| kept.as_ptr().as_ptr()); // here, where a watcher that panics does no harm
+        let place = kept.as_ref().map(|kept| kept.as_ptr().as_ptr()); // early, since the watcher may panic
         // SAFETY: the caller's memory.
         let mut flight = unsafe { Flight::of_target(memory) };
         copy(memory.start, memory.pitch)?;
         if place.is_some_and(|place| copy(place, memory.row_bytes).is_err()) {
-            mem::forget(kept.take()); // perhaps it is written all the same
+            mem::forget(kept.take()); // the copy may be queued all the same
         }
         flight.expect(kept);
         self.watch.add(stream, flight);
@@ -49,7 +49,7 @@ impl Watched {
     }
 }
 
-/// Calls that are none of our business.
+/// Forwards calls that neither copy from or to the host nor show that copies are done.
 macro_rules! forward {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         fn $name(&self, $($argument: $type),*) -> $result {
@@ -58,17 +58,17 @@ macro_rules! forward {
     )* };
 }
 
-/// The same, with promises of the caller.
+/// Like `forward!`, for unsafe methods.
 macro_rules! forward_unsafe {
     ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         unsafe fn $name(&self, $($argument: $type),*) -> $result {
-            // SAFETY: the caller's promises are those that the inner driver asks for.
+            // SAFETY: the inner driver has the same contract, which the caller upholds.
             unsafe { self.inner.$name($($argument),*) }
         }
     )* };
 }
 
-// SAFETY: the inner driver's promises, which are passed on.
+// SAFETY: the inner driver keeps the promises of the trait.
 unsafe impl Driver for Watched {
     forward! {
         fn properties() -> &Properties;
@@ -187,7 +187,7 @@ unsafe impl Driver for Watched {
 
     unsafe fn copy_to_host(&self, stream: StreamHandle, to: *mut u8, from: Address, len_bytes: usize) -> Result<()> {
         let copy = |to, _pitch| {
-            // SAFETY: the caller's copy; and the same to memory that is as long and that nobody else has.
+            // SAFETY: the caller's copy, or the same copy to spare memory that is as long and that nobody else uses.
             unsafe { self.inner.copy_to_host(stream, to, from, len_bytes) }
         };
         // SAFETY: the caller's target, and the copy to it.
@@ -207,7 +207,8 @@ unsafe impl Driver for Watched {
             }
             (_, End::Host(to)) => {
                 let same = |to, to_pitch| {
-                    // SAFETY: the caller's copy; and the same to memory that has room for it and that nobody else has.
+                    // SAFETY: the caller's copy, or the same copy to spare memory that is long enough and that nobody
+                    // else uses.
                     unsafe { self.inner.copy_2d(stream, &Copy2d { to: End::Host(to), to_pitch, ..*copy }) }
                 };
                 // SAFETY: the caller's target, and the copy to it.

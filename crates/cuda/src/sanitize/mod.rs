@@ -1,15 +1,15 @@
-//! `PAGELOCK_SANITIZE=1`: finds races of programs that get at a copy's memory with `unsafe` of their own.
+//! `PAGELOCK_SANITIZE=1`: finds races of programs that access the memory of a copy with `unsafe` code.
 //!
-//! Safe code cannot race with a copy, so nothing here is needed for it, and without the variable nothing here runs.
-//! With it, every device gets a driver around its driver (`driver.rs`), which watches the host memory of copies in
-//! flight (`watch.rs`):
+//! Safe code cannot race with a copy and needs none of this. Without the variable, nothing here runs. With it, every
+//! device's driver is wrapped in another driver (`driver.rs`), which watches the host memory of copies in flight
+//! (`watch.rs`):
 //!
-//! - of a source, checksums are taken when the copy is queued and again when the device is done;
-//! - a target is filled with [`CANARY`] first, so that who reads it early finds nothing that looks right, and what
-//!   arrives is kept a second time, so that who writes it early is found.
+//! - checksums of a source are computed when the copy is queued and again when the device is done;
+//! - a target is filled with [`CANARY`] first, so that an early read finds obviously wrong values. The copy is made a
+//!   second time to other memory, so that an early write is found.
 //!
-//! What is found (`race.rs`) is printed at once, and returned by the next call that waits for the device. `site.rs`
-//! knows which line asked for a copy, and which line got at a buffer's bytes last.
+//! A race (`race.rs`) is printed at once, and returned by the next call that waits for the device. `site.rs` records
+//! which line of the program started a copy, and which line accessed a buffer's bytes last.
 
 mod driver;
 mod race;
@@ -29,10 +29,10 @@ pub use self::{
 };
 use crate::driver::Driver;
 
-/// What a target holds until its copy has written it: not a number, as `f64`, and as either `f32` of it.
+/// The content of a target until its copy has written it: NaN as an `f64`, and as each of two `f32`.
 pub(crate) const CANARY: [u8; 8] = 0x7FF4_CA4A_7FB4_CA4A_u64.to_le_bytes();
 
-/// Whether the environment asks for it.
+/// Whether `PAGELOCK_SANITIZE` enables the search for races.
 pub(crate) fn is_wanted() -> bool {
     static WANTED: LazyLock<bool> = LazyLock::new(|| {
         let value = env::var_os("PAGELOCK_SANITIZE").unwrap_or_default();
@@ -45,7 +45,7 @@ pub(crate) fn is_wanted() -> bool {
     *WANTED
 }
 
-/// Whether that asks for races to be found; none if it says nothing that is known.
+/// Whether this value enables the search for races; `None` for an unknown value.
 fn says_yes(value: &str) -> Option<bool> {
     match value {
         "1" | "true" | "yes" | "on" => Some(true),
@@ -54,7 +54,7 @@ fn says_yes(value: &str) -> Option<bool> {
     }
 }
 
-/// A driver around that one, and what it watches.
+/// Wraps a driver, and returns the wrapper and its watch.
 pub(crate) fn watched(driver: Arc<dyn Driver>) -> (Arc<dyn Driver>, Arc<Watch>) {
     site::start();
     let watch = Arc::new(Watch::new(driver.clone()));

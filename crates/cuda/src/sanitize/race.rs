@@ -1,24 +1,24 @@
-//! [`Race`]: what was found, in words.
+//! [`Race`]: the report of a race.
 
 use std::{fmt, ops::Range, panic::Location};
 
-/// A race between a copy and code that got at the copy's memory all the same.
+/// A race between a copy and code that accessed the copy's memory while it was in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Race {
-    /// What was done.
+    /// The kind of race.
     pub kind: RaceKind,
-    /// Where the copy was asked for, where that is known.
+    /// The line that started the copy, if it is known.
     pub copy: Option<&'static Location<'static>>,
-    /// Who got at the bytes last, where that is known.
+    /// The last access to the bytes, if it is known.
     pub access: Option<HostAccess>,
-    /// Which bytes of the copy's host memory are not what they should be, from the first such to the last.
+    /// The range from the first to the last wrong byte in the copy's host memory.
     pub bytes: Range<usize>,
-    /// How many there are.
+    /// The length of the copy's host memory in bytes.
     pub len_bytes: usize,
 }
 
-/// What must not be done to memory that a copy uses.
+/// A conflicting access to memory that a copy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RaceKind {
@@ -28,13 +28,13 @@ pub enum RaceKind {
     TargetWritten,
 }
 
-/// A call that gave out a way to write a buffer's bytes.
+/// A call that returned a pointer or slice through which a buffer's bytes can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HostAccess {
-    /// Where the call is.
+    /// The line of the call.
     pub at: &'static Location<'static>,
-    /// Whether it was made after the copy was asked for.
+    /// Whether it was made after the copy was started.
     pub in_flight: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which line of the program asked for a copy, and which line got at a buffer's bytes last.
+//! Records which line of the program started a copy, and which line accessed a buffer's bytes last.
 
 use std::{
     cell::Cell,
@@ -17,17 +17,17 @@ pub(super) type Site = &'static Location<'static>;
 
 /// Whether any device is watched. Relaxed: it guards nothing.
 static WATCHING: AtomicBool = AtomicBool::new(false);
-/// Counts copies and accesses, so that it is known which came first.
+/// Counts copies and accesses, to order them.
 static CLOCK: AtomicU64 = AtomicU64::new(0);
-/// Guards the last access to each buffer, by where that starts.
+/// Guards the last access to each buffer, by the address of the buffer.
 static ACCESSES: LazyLock<Mutex<BTreeMap<usize, WriteCall>>> = LazyLock::new(Mutex::default);
 
 thread_local! {
-    /// The call of this crate that this thread is in: the outermost, which a user wrote.
+    /// The line of the outermost call of this crate on this thread, which is the user's.
     static CALL: Cell<Option<Site>> = const { Cell::new(None) };
 }
 
-/// A call that gave out a way to write bytes.
+/// A call that returned a pointer or slice through which bytes can be written.
 #[derive(Clone, Copy)]
 pub(super) struct WriteCall {
     pub(super) at: Site,
@@ -35,7 +35,7 @@ pub(super) struct WriteCall {
     len_bytes: usize,
 }
 
-/// Held by a public function that copies, for as long as it runs; see [`here`].
+/// A guard that a public function which copies holds while it runs; see [`here`].
 #[must_use]
 #[derive(Debug)]
 pub struct Here {
@@ -43,16 +43,17 @@ pub struct Here {
     of_thread: PhantomData<*const ()>,
 }
 
-/// From now on accesses are noted.
+/// Begins to record accesses.
 pub(super) fn start() {
     if !WATCHING.swap(true, Relaxed) {
         pagelock_memory::watch_accesses(note_access);
     }
 }
 
-/// For libraries that copy for their users: while the result is held, copies that this thread asks for are, in what
-/// `PAGELOCK_SANITIZE=1` finds, those of the line that called the caller, which has `#[track_caller]` too. If a function
-/// further out said so already, its line it is. Without that variable this is one load.
+/// For libraries that copy on behalf of their users. While the returned guard exists, races found with
+/// `PAGELOCK_SANITIZE=1` name the line that called the library's function, which needs `#[track_caller]` too, as the
+/// line that started this thread's copies. If a function further out holds a guard already, its line is kept. Without
+/// the variable, this costs one load.
 ///
 /// # Examples
 /// ```
@@ -84,17 +85,17 @@ impl Drop for Here {
     }
 }
 
-/// Who asks for the copy that is being queued.
+/// The line that started the copy that is being queued.
 pub(super) fn of_copy() -> Option<Site> {
     CALL.get()
 }
 
-/// A moment after all earlier ones.
+/// The next number of the clock.
 pub(super) fn now() -> u64 {
     CLOCK.fetch_add(1, Relaxed)
 }
 
-/// What this crate does itself inside of its calls is nobody's access.
+/// Records an access, unless this crate itself makes it inside one of its calls.
 fn note_access(start: NonNull<u8>, len_bytes: usize, at: Site) {
     if CALL.get().is_none() {
         accesses().insert(start.addr().get(), WriteCall { at, time: now(), len_bytes });

@@ -1,7 +1,7 @@
-//! [`Watch`]: the host memory of one device's copies in flight, and what it should hold when they are done.
+//! [`Watch`]: the host memory of one device's copies in flight, and its expected content when they are done.
 //!
-//! Invariant: whoever learns from a driver that a copy is done finds it checked. So copies are checked where the driver
-//! says that, and under the lock.
+//! Invariant: when a caller learns from the driver that a copy is done, the copy has been checked. So copies are
+//! checked in the calls in which the driver reports that, and while the lock is held.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -26,8 +26,8 @@ use crate::{
 
 /// See the head of the file.
 pub(crate) struct Watch {
-    state: Mutex<State>,       // guards what is in flight and what was found
-    spare: Pooled<PageLocked>, // where what arrives is kept a second time
+    state: Mutex<State>,       // guards the copies in flight and the races found
+    spare: Pooled<PageLocked>, // memory for the second copies
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ pub(super) struct Flight {
     expected: Expected,
 }
 
-/// Rows of host memory; one, for most copies.
+/// Rows of host memory. Most copies have one row.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     pub(super) start: *mut u8,
@@ -62,18 +62,18 @@ pub(super) struct Memory {
     pub(super) rows: usize,
 }
 
-// SAFETY: a pointer alone; it is used only as the driver's contract allows the driver to, on whichever thread.
+// SAFETY: the pointer is used only as the driver's contract allows the driver to use it, which is on any thread.
 unsafe impl Send for Memory {}
 
-/// What the memory must hold when the copy is done.
+/// The expected content of the memory when the copy is done.
 enum Expected {
-    /// A source: what it held before.
+    /// Of a source: the checksums of its content before the copy.
     Sums(Vec<u64>),
-    /// A target: what arrived. None: there was no memory to keep it in.
+    /// Of a target: the second copy of the bytes; `None` if there was no memory for it.
     Bytes(Option<HostBuffer>),
 }
 
-/// How many bytes share one checksum.
+/// The number of bytes per checksum.
 const BLOCK: usize = 256;
 
 impl Watch {
@@ -87,7 +87,7 @@ impl Watch {
         HostBuffer::allocate(&self.spare, len_bytes).ok()
     }
 
-    /// A copy was queued.
+    /// Adds a copy that was queued.
     pub(super) fn add(&self, stream: StreamHandle, mut flight: Flight) {
         let mut state = self.lock();
         let queue = state.streams.entry(stream).or_default();
@@ -96,22 +96,22 @@ impl Watch {
         queue.flying.push_back(flight);
     }
 
-    /// How many copies were queued on a stream.
+    /// The number of copies that were queued on a stream.
     pub(super) fn queued(&self, stream: StreamHandle) -> u64 {
         self.lock().streams.get(&stream).map_or(0, |queue| queue.queued)
     }
 
-    /// The same of all streams.
+    /// The number of copies that were queued on each stream.
     pub(super) fn all_queued(&self) -> Vec<(StreamHandle, u64)> {
         self.lock().streams.iter().map(|(&stream, queue)| (stream, queue.queued)).collect()
     }
 
-    /// An event was recorded on a stream, after its first `at` copies.
+    /// Notes an event that was recorded on a stream after its first `at` copies.
     pub(super) fn mark(&self, event: EventHandle, stream: StreamHandle, at: u64) {
         self.lock().marks.insert(event, (stream, at));
     }
 
-    /// The event is reached.
+    /// Checks the copies before an event that is reached.
     pub(super) fn reached(&self, event: EventHandle) {
         let mut state = self.lock();
         if let Some(&(stream, at)) = state.marks.get(&event) {
@@ -119,17 +119,17 @@ impl Watch {
         }
     }
 
-    /// The first `up_to` copies of a stream are done.
+    /// Checks the first `up_to` copies of a stream, which are done.
     pub(super) fn done(&self, stream: StreamHandle, up_to: u64) {
         self.lock().check(stream, up_to);
     }
 
-    /// An error if a race was found that nobody was told of.
+    /// An error if there is a race that was not returned yet.
     pub(crate) fn check(&self) -> Result<()> {
         self.next_race().map_or(Ok(()), |race| Err(Error::Raced(Box::new(race))))
     }
 
-    /// The next race that nobody was told of.
+    /// The next race that was not returned yet.
     fn next_race(&self) -> Option<Race> {
         self.lock().found.pop_front()
     }
@@ -140,7 +140,8 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// What is still in flight was not waited for, because the device was lost: it may use it for ever.
+    /// Leaks the copies that are still in flight. They were not waited for because the device was lost, and the
+    /// device may use their memory forever.
     fn drop(&mut self) {
         let streams = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).streams;
         streams.drain().flat_map(|(_, queue)| queue.flying).for_each(mem::forget);
@@ -160,7 +161,7 @@ impl State {
 }
 
 impl Flight {
-    /// The copy that is about to be queued reads this memory.
+    /// For a copy that is about to be queued and reads this memory.
     ///
     /// # Safety
     /// As [`Driver::copy_to_device`], until the device is done.
@@ -168,7 +169,7 @@ impl Flight {
         Self::new(memory, Expected::Sums(memory.sums()))
     }
 
-    /// The copy that is about to be queued writes this memory.
+    /// For a copy that is about to be queued and writes this memory.
     ///
     /// # Safety
     /// As [`Driver::copy_to_host`], until the device is done.
@@ -177,7 +178,7 @@ impl Flight {
         Self::new(memory, Expected::Bytes(None))
     }
 
-    /// What arrives in the target arrives here too.
+    /// Sets the memory to which the second copy writes the same bytes.
     pub(super) fn expect(&mut self, arriving: Option<HostBuffer>) {
         self.expected = Expected::Bytes(arriving);
     }
@@ -186,7 +187,7 @@ impl Flight {
         Self { number: 0, site: site::of_copy(), time: site::now(), memory, expected }
     }
 
-    /// The copy is done.
+    /// Checks a copy that is done.
     fn race(&self) -> Option<Race> {
         let (kind, bytes) = match &self.expected {
             Expected::Sums(before) => (RaceKind::SourceChanged, self.memory.changed_since(before)?),
@@ -204,14 +205,15 @@ impl Memory {
         Self { start, row_bytes: len_bytes, pitch: len_bytes, rows: 1 }
     }
 
-    /// From the first byte to the last.
+    /// The number of bytes from the first to the last, including the gaps between rows.
     fn len_bytes(&self) -> usize {
         self.pitch * self.rows.saturating_sub(1) + self.row_bytes
     }
 
     fn row(&self, index: usize) -> &[u8] {
         let start = self.start.wrapping_add(index * self.pitch).cast_const();
-        // SAFETY: `Flight` is made of memory that a copy may use until it is done; it looks at it before and then.
+        // SAFETY: a `Flight` describes memory that a copy may use until it is done; it reads the memory before the
+        // copy is queued and when the copy is done.
         unsafe { slice::from_raw_parts(start, self.row_bytes) }
     }
 
@@ -229,7 +231,7 @@ impl Memory {
         changed.map(|(index, _)| block(index)).reduce(|first, last| first.start..last.end)
     }
 
-    /// Where this is not what arrived.
+    /// The range of the bytes that differ from the second copy.
     fn differing(&self, arrived: &[u8]) -> Option<Range<usize>> {
         let rows = arrived.chunks(self.row_bytes.max(1)).take(self.rows).enumerate();
         let differing = rows.flat_map(|(row, arrived)| {
@@ -250,7 +252,7 @@ impl Memory {
     }
 }
 
-/// Different for blocks that differ, but for chance (FNV-1a, eight bytes at a time).
+/// A checksum of a block (a variant of FNV-1a that takes eight bytes at a time).
 fn sum(block: &[u8]) -> u64 {
     const PRIME: u64 = 0x0000_0100_0000_01B3;
     block.chunks(8).fold(0xCBF2_9CE4_8422_2325, |sum, chunk| {

@@ -1,4 +1,4 @@
-//! The state of a machine, and the threads that work on it.
+//! The state of a machine, and the threads that execute its work.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::driver::{Call, Failure, Result};
 
-/// What a machine's devices share.
+/// The state that a machine's devices share.
 pub(super) struct Core {
     state: Mutex<State>,
-    pub(super) changed: Condvar, // signalled after every piece of work, and at every new one
-    memory: Mutex<Memory>,       // taken after `state` or alone
+    pub(super) changed: Condvar, // signaled after every piece of work, and when one is queued
+    memory: Mutex<Memory>,       // locked after `state` or alone
     pub(super) execution: Execution,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub(super) violations: Vec<String>,
     pub(super) calls: u64,
     pub(super) random: Random,
-    pub(super) running: usize, // pieces of work that are being done
+    pub(super) running: usize, // pieces of work that are being executed
     pub(super) over: bool,
     next_handle: u64,
 }
@@ -85,7 +85,7 @@ impl Core {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One call of a driver: it fails if a fault says so, and work may be done around it.
+    /// Makes one call of a driver. It fails if a fault is due, and pieces of work may be executed after it.
     pub(super) fn call<T>(&self, call: Call, effect: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.lock();
         state.calls += 1;
@@ -115,17 +115,17 @@ impl State {
         self.events.get_mut(&event).ok_or(Failure::new(call, 400))
     }
 
-    /// The page-locked range that holds all of these bytes, if one does.
+    /// The start of the page-locked range that contains all of these bytes, if there is one.
     pub(super) fn registration(&self, start: usize, len_bytes: usize) -> Option<usize> {
         let (&from, &len) = self.registered.range(..=start).next_back()?;
         (start + len_bytes <= from + len).then_some(from)
     }
 }
 
-/// A machine's core and the threads that run its work; they end when the last handle goes.
+/// A machine's core and the threads that execute its work. The threads end when this is dropped.
 pub(super) struct Engines {
     core: Arc<Core>,
-    threads: Mutex<Vec<thread::JoinHandle<()>>>, // guards nothing: it is emptied in `drop`
+    threads: Mutex<Vec<thread::JoinHandle<()>>>, // guards the threads until `drop`
 }
 
 impl Engines {
@@ -156,7 +156,8 @@ impl Drop for Engines {
         self.core.changed.notify_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {
-            // The last handle can go inside a host function, so on one of these threads: it ends by itself.
+            // The last handle may be dropped inside a host function, which runs on one of these threads. That thread
+            // ends by itself.
             if thread.thread().id() != thread::current().id() {
                 let _ = thread.join();
             }

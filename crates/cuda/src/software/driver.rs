@@ -47,7 +47,7 @@ impl SoftwareDriver {
         self.engines.core()
     }
 
-    /// What a call about kernels returns.
+    /// The result of a call that needs kernels: `value`, or an error if kernels are not supported.
     fn about_kernels<T>(&self, call: Call, value: T) -> Result<T> {
         if self.has_kernels { self.core().call(call, |_| Ok(value)) } else { Err(Failure::not_supported(call)) }
     }
@@ -63,7 +63,7 @@ impl SoftwareDriver {
         })
     }
 
-    /// A wait, which fails if a fault says so.
+    /// Waits for marks. Fails if a fault is due.
     fn wait(&self, call: Call, mark: impl FnOnce(&mut State) -> Result<Vec<Mark>>) -> Result<()> {
         for mark in self.core().call(call, mark)? {
             self.core().wait_for(&mark);
@@ -81,7 +81,7 @@ impl SoftwareDriver {
 }
 
 // SAFETY: queues run in order, one piece at a time (`run.rs`); a mark counts the pieces queued before it, and progress
-// is added only after a piece is done; memory is kept in boxes of its own.
+// is counted only after a piece is done; each allocation is a box of its own.
 unsafe impl Driver for SoftwareDriver {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -339,7 +339,7 @@ unsafe impl Driver for SoftwareDriver {
         _: &Launch,
         _: &mut [*mut c_void],
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { self.launch_graph(prepared.runnable, stream) }
     }
 
@@ -387,7 +387,7 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::LaunchGraph, |state| {
             let work = state.graph(Call::LaunchGraph, runnable.0)?;
             let queue = state.queue(Call::LaunchGraph, stream.0)?;
-            work.iter().for_each(|work| queue.push(work.clone())); // so that other streams' work comes between
+            work.iter().for_each(|work| queue.push(work.clone())); // so that other streams may run in between
             Ok(())
         })
     }
@@ -410,7 +410,8 @@ impl Event {
 }
 
 impl State {
-    /// Where a stream ends that may be waited for: no capture is going on, or it is spoiled now.
+    /// The end of a stream that is about to be waited for or queried. If the stream captures, this fails and
+    /// invalidates the capture.
     fn idle_queue(&mut self, call: Call, stream: u64) -> Result<Mark> {
         let queue = self.queue(call, stream)?;
         let capturing = Failure { call, status: Status::STREAM_CAPTURE_UNSUPPORTED };

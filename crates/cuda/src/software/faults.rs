@@ -1,8 +1,8 @@
-//! Calls that fail on request.
+//! [`Fault`]: makes a call of the driver fail.
 
 use crate::driver::{Call, Status};
 
-/// "The n-th call fails": which one, with what, and whether it does its work all the same.
+/// A call that fails: which call, with which status, and whether it does its work all the same.
 ///
 /// # Examples
 /// ```
@@ -27,9 +27,9 @@ pub struct Fault {
 /// Whether a call that fails does its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It only fails.
+    /// It fails without doing its work.
     None,
-    /// It reports the failure of something earlier, as asynchronous drivers do, and has done its own work.
+    /// It does its work and reports the failure of earlier work, as asynchronous drivers do.
     Done,
 }
 
@@ -49,18 +49,19 @@ impl Fault {
         Self { status, ..self }
     }
 
-    /// Whether the work is done all the same.
+    /// Sets whether the call does its work all the same.
     pub fn effect(self, effect: Effect) -> Self {
         Self { effect, ..self }
     }
 
-    /// From there on every call of any kind fails, and does nothing: the device is lost. What is queued still runs.
+    /// Makes all later calls of any kind fail and do nothing, as if the device was lost. Work that is already queued
+    /// still runs.
     pub fn lasting(self) -> Self {
         Self { lasting: true, ..self }
     }
 }
 
-/// The faults that are still to come, and what is left of the device.
+/// The pending faults, and the status of all calls if the device is lost.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pending: Vec<Fault>,

@@ -1,4 +1,4 @@
-//! [`Machine`]: what users see of software devices.
+//! [`Machine`]: the public interface of software devices.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -14,7 +14,7 @@ use crate::{
     error::{Error, Result},
 };
 
-/// How a [`Machine`] is made.
+/// The configuration of a [`Machine`].
 ///
 /// # Examples
 /// ```
@@ -27,19 +27,19 @@ use crate::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How many devices it has.
+    /// The number of devices.
     pub devices: u32,
-    /// How much memory each has.
+    /// The memory of each device.
     pub memory: ByteSize,
-    /// When work is done.
+    /// When work is executed.
     pub execution: Execution,
-    /// The version of the instruction set for which kernels are accepted: they are compiled, loaded and launched, and do
-    /// nothing. None: there are no kernels.
+    /// The compute capability for which kernels are compiled. They are loaded and launched, but do nothing. With
+    /// `None`, kernels are not supported.
     pub kernels_for: Option<(u32, u32)>,
     /// Whether races of `unsafe` code with copies are found, as `PAGELOCK_SANITIZE=1` does on every device.
     pub sanitize: bool,
-    /// What decides wherever the execution has a choice: the same seed and the same calls give the same run, unless
-    /// there are threads.
+    /// The seed of the random choices in the execution. Without threads, the same seed and the same calls give the
+    /// same run.
     pub seed: u64,
 }
 
@@ -56,21 +56,21 @@ impl Default for Config {
     }
 }
 
-/// When work is done.
+/// When work is executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Execution {
-    /// By whoever calls, in the middle of calls: after each call, pieces of work chosen at random, each with a chance
-    /// of `haste` in 256 that another follows; and what a wait needs. With a haste of 0 nothing is done before
-    /// somebody waits for it.
+    /// On the calling thread. After each call, random pieces of work are executed: another piece follows with a
+    /// probability of `haste` in 256. A wait executes pieces until its condition is met. With a haste of 0, work is
+    /// executed only by waits and queries.
     Stepped {
         /// 0 to 255.
         haste: u8,
     },
-    /// By this many threads, which choose at random.
+    /// On this many threads, in random order.
     Threads(u32),
 }
 
-/// Software devices of one host, and the strings they hang on. Cheap to clone: all clones are the same machine.
+/// The software devices of one host, with functions to control them. Cheap to clone: all clones are the same machine.
 ///
 /// # Examples
 /// ```
@@ -93,11 +93,11 @@ struct Shared {
     memory: ByteSize,
     kernels_for: Option<(u32, u32)>,
     sanitize: bool,
-    devices: Mutex<Vec<Weak<DeviceCore>>>, // guards that a device is made once
+    devices: Mutex<Vec<Weak<DeviceCore>>>, // guards the devices, so that there is one per number
 }
 
 impl Machine {
-    /// A machine of its own.
+    /// A new machine, which shares nothing with others.
     pub fn new(config: Config) -> Self {
         let engines = Engines::start(config.execution, config.seed);
         let devices = (0..config.devices).map(|_| Weak::new()).collect();
@@ -105,7 +105,7 @@ impl Machine {
         Self { shared: Arc::new(Shared { engines, memory, kernels_for, sanitize, devices: Mutex::new(devices) }) }
     }
 
-    /// One of its devices; the same one for the same number, while any handle to it lives.
+    /// The device of that number. Returns the same device as long as there is a handle to it.
     ///
     /// # Errors
     /// [`Error::NoSuchDevice`].
@@ -129,32 +129,32 @@ impl Machine {
         self.core().lock().faults.add(fault);
     }
 
-    /// Forgets the faults that have not happened yet, and revives a device that was lost.
+    /// Removes the pending faults, and makes lost devices work again.
     pub fn heal(&self) {
         self.core().lock().faults.clear();
     }
 
-    /// How many calls of the driver there were.
+    /// The number of calls of the driver so far.
     pub fn calls(&self) -> u64 {
         self.core().lock().calls
     }
 
-    /// Does everything that can be done.
+    /// Executes all work that can be executed.
     pub fn run_all(&self) {
         self.core().run_all();
     }
 
-    /// What a device found that must never happen, as texts: a copy that touches memory after it was freed, say.
+    /// Descriptions of invalid operations that devices found, for example a copy that uses freed memory.
     pub fn violations(&self) -> Vec<String> {
         self.core().lock().violations.clone()
     }
 
-    /// Device memory that is allocated, of all devices.
+    /// The size of the allocated memory of all devices.
     pub fn allocated(&self) -> ByteSize {
         ByteSize(self.core().memory().allocated_bytes() as u64)
     }
 
-    /// Host memory that is page-locked.
+    /// The size of the page-locked host memory.
     pub fn page_locked(&self) -> ByteSize {
         ByteSize(self.core().lock().registered.values().map(|&len_bytes| len_bytes as u64).sum())
     }

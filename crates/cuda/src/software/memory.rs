@@ -1,4 +1,4 @@
-//! The memory of software devices: bytes behind addresses that mean nothing to the host.
+//! The memory of software devices. Its addresses are not valid on the host.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ pub(super) struct Memory {
     next: u64,
 }
 
-const FIRST_ADDRESS: u64 = 0x7f00_0000_0000_0000; // no host has memory there: dereferencing it faults
+const FIRST_ADDRESS: u64 = 0x7f00_0000_0000_0000; // not mapped on any host, so that a dereference faults
 const ALIGN: u64 = 512;
-const GUARD: u64 = 4096; // between allocations, so that running over an end is found
-const FRESH: u8 = 0xA5; // what new memory holds
+const GUARD: u64 = 4096; // gap between allocations, so that an access past an end is found
+const FRESH: u8 = 0xA5; // the content of new memory
 
 impl Memory {
     pub(super) fn new() -> Self {
         Self { blocks: BTreeMap::new(), next: FIRST_ADDRESS }
     }
 
-    /// None if the host has not so much memory.
+    /// Allocates memory; `None` if the host does not have enough.
     pub(super) fn allocate(&mut self, len_bytes: usize) -> Option<u64> {
         let address = self.next;
         let next = address.checked_add(len_bytes as u64)?.checked_add(GUARD)?.checked_next_multiple_of(ALIGN)?;

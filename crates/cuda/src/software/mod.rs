@@ -1,11 +1,12 @@
-//! A device made of software, for programs that test their pipelines where there is no GPU.
+//! A software device, for tests of programs on machines without a GPU.
 //!
-//! It has memory of its own, streams that really run later, and a schedule that is as unkind as CUDA allows: work is
-//! done as late as possible, and streams that nothing orders overtake each other. Any call can be made to fail. What
-//! it never does is to stand in for a GPU silently: a [`Machine`] is made by name.
+//! It has memory of its own and asynchronous streams, with the worst schedule that CUDA allows: work is executed as
+//! late as possible, and unordered streams overtake each other. Any call can be made to fail. A software device never
+//! replaces a GPU silently: programs create a [`Machine`] explicitly.
 //!
-//! `machine.rs` is what users see, `core.rs` the state behind it, `queue.rs` what streams hold, `run.rs` does it,
-//! `memory.rs` has the bytes, `faults.rs` the failures, `driver.rs` implements [`Driver`](crate::driver::Driver).
+//! `machine.rs` is the public interface, `core.rs` has the state, `queue.rs` the work of streams, `run.rs` executes
+//! it, `memory.rs` has the bytes, `faults.rs` the failures, and `driver.rs` implements
+//! [`Driver`](crate::driver::Driver).
 
 mod core;
 mod driver;

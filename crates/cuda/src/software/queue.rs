@@ -1,4 +1,4 @@
-//! What a software stream holds, and how far it is.
+//! The queued work of a software stream, and its progress.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use std::{
 
 use crate::driver::{Address, Copy2d, HostFunction, Pattern};
 
-/// Work, one piece of it.
+/// One piece of work.
 #[derive(Clone)]
 pub(super) enum Work {
     ToDevice { to: Address, from: *const u8, len_bytes: usize, locked: Option<usize> },
@@ -28,11 +28,11 @@ pub(super) enum Work {
 
 // SAFETY: the pointers are used only under the promises of `Driver`'s callers, which hold on any thread.
 unsafe impl Send for Work {}
-// SAFETY: as above; `&Work` only lets copy it.
+// SAFETY: as above; a `&Work` can only be copied from.
 unsafe impl Sync for Work {}
 
 impl Work {
-    /// The start of the page-locked range that held the host's end when this was queued.
+    /// The start of the page-locked range that contained the host memory when this was queued.
     pub(super) fn locked(&self) -> Option<usize> {
         match self {
             Work::ToDevice { locked, .. } | Work::ToHost { locked, .. } => *locked,
@@ -41,14 +41,14 @@ impl Work {
     }
 }
 
-/// When a timed event was reached.
+/// The time at which an event was reached.
 #[derive(Default)]
 pub(super) struct Stamp(pub(super) std::sync::Mutex<Option<Instant>>);
 
-/// A place in a stream: reached when that many pieces of work are done.
+/// A position in a stream, reached when `at` pieces of work are done.
 #[derive(Clone)]
 pub(super) struct Mark {
-    progress: Arc<AtomicU64>, // how many pieces are done; Release, so that who sees it sees what they did
+    progress: Arc<AtomicU64>, // how many pieces are done; Release, so that a reader sees what they wrote
     at: u64,
 }
 
@@ -69,11 +69,11 @@ pub(super) struct Queue {
     captured: Option<Captured>,
 }
 
-/// Work that is captured.
+/// Captured work.
 #[derive(Default)]
 pub(super) struct Captured {
     pub(super) work: Vec<Work>,
-    /// Somebody waited for the stream, or asked about it.
+    /// Whether the capture is invalid, because the stream was waited for or queried.
     pub(super) spoiled: bool,
 }
 
@@ -100,7 +100,7 @@ impl Queue {
         }
     }
 
-    /// Reached when everything queued so far is done.
+    /// A mark that is reached when all work queued so far is done.
     pub(super) fn mark(&self) -> Mark {
         Mark { progress: self.progress.clone(), at: self.queued }
     }
@@ -110,7 +110,7 @@ impl Queue {
         !self.running && !held_back && !self.work.is_empty()
     }
 
-    /// Takes the next piece to run it; [`finish`](Self::finish) follows.
+    /// Removes the next piece, to execute it. [`finish`](Self::finish) must follow.
     pub(super) fn start(&mut self) -> Option<Work> {
         let work = self.work.pop_front()?;
         self.running = true;
@@ -122,7 +122,7 @@ impl Queue {
         self.progress.fetch_add(1, Ordering::Release);
     }
 
-    /// Whether nothing will ever happen here again.
+    /// Whether the stream is destroyed and has no work left.
     pub(super) fn is_over(&self) -> bool {
         self.destroyed && !self.running && self.work.is_empty()
     }
@@ -141,7 +141,7 @@ impl Queue {
         self.captured.is_some()
     }
 
-    /// Spoils the capture that is going on, if one is; whether that is so.
+    /// Invalidates the capture in progress. Returns whether there was one.
     pub(super) fn spoil_capture(&mut self) -> bool {
         let captured = self.captured.as_mut();
         captured.map(|captured| captured.spoiled = true).is_some()

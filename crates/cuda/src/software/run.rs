@@ -1,4 +1,4 @@
-//! Doing the work: which piece is next, and what it does.
+//! Executes the work: chooses the next piece, and runs it.
 
 use std::{
     slice,
@@ -16,7 +16,7 @@ use super::{
 use crate::driver::{Copy2d, End, Pattern};
 
 impl Core {
-    /// What the threads do.
+    /// The main loop of the threads.
     pub(super) fn run_until_over(&self) {
         let mut state = self.lock();
         while !state.over {
@@ -32,7 +32,7 @@ impl Core {
         }
     }
 
-    /// Where callers do the work: a few pieces, or none.
+    /// Executes a few pieces of work, or none, if callers execute the work.
     pub(super) fn step_at_random(&self) {
         let Execution::Stepped { haste } = self.execution else { return };
         let mut state = self.lock();
@@ -53,7 +53,7 @@ impl Core {
         }
     }
 
-    /// Does everything that can be done.
+    /// Executes all work that can be executed.
     pub(super) fn run_all(&self) {
         let mut state = self.lock();
         while state.running > 0 || state.queues.values().any(|queue| queue.is_runnable()) {
@@ -61,7 +61,7 @@ impl Core {
         }
     }
 
-    /// Does one piece after a question was answered with "not yet", so that who asks again and again gets there.
+    /// Executes one piece after a query was answered with "not yet", so that repeated queries make progress.
     pub(super) fn step_once(&self) {
         if let Execution::Stepped { .. } = self.execution {
             drop(self.step(self.lock()));
@@ -74,7 +74,7 @@ impl Core {
         if stepped { state } else { self.changed.wait(state).unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Does one piece of work, of any stream that may go on; false if there is none.
+    /// Executes one piece of work of a random stream; false if no stream has work that may run.
     fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
         let runnable: Vec<u64> =
             state.queues.iter().filter(|(_, queue)| queue.is_runnable()).map(|(&stream, _)| stream).collect();
@@ -107,7 +107,7 @@ impl Core {
     fn run(&self, work: &Work) -> Result<(), String> {
         match work {
             Work::CallHost { function, data } => {
-                // SAFETY: who queued it promised that it may be called on any thread.
+                // SAFETY: the caller who queued it promised that it may be called on any thread.
                 unsafe { function(*data) };
                 Ok(())
             }
@@ -128,7 +128,8 @@ impl Core {
 
 impl Memory {
     fn write(&mut self, to: u64, from: *const u8, len_bytes: usize) -> Result<(), String> {
-        // SAFETY: who queued the copy promised that the source is valid, and not written, until it is done.
+        // SAFETY: the caller who queued the copy promised that the source is valid and not written until the copy is
+        // done.
         let source = unsafe { slice::from_raw_parts(from, len_bytes) };
         self.bytes_mut(to, len_bytes)?.copy_from_slice(source);
         Ok(())
@@ -136,7 +137,8 @@ impl Memory {
 
     fn read(&mut self, to: *mut u8, from: u64, len_bytes: usize) -> Result<(), String> {
         let source = self.bytes(from, len_bytes)?;
-        // SAFETY: who queued the copy promised that the target is valid, and not used, until it is done.
+        // SAFETY: the caller who queued the copy promised that the target is valid and not used until the copy is
+        // done.
         let target = unsafe { slice::from_raw_parts_mut(to, len_bytes) };
         target.copy_from_slice(source);
         Ok(())

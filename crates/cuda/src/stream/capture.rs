@@ -1,15 +1,16 @@
-//! What a stream does while its work is captured for a graph: nothing.
+//! A stream that captures its work for a graph. The device executes none of the work meanwhile.
 //!
-//! Graphs capture on a stream of their own, which nobody else uses, so that no other stream ever has to wait for it.
-//! It says that it is capturing before anybody else can see it: asking the driver about it would spoil the capture.
-//! Work is not ordered against other streams then, and not noted as a use of its buffers: that happens at each launch.
-//! Instead the capture itself lists the buffers, and whether its work writes them, so that the graph can be given all of
-//! them, or hold them, whatever other captures do with the same buffers meanwhile.
+//! A graph captures on a stream of its own, which nobody else uses, so no other stream ever has to wait for it. The
+//! stream is marked as capturing before anybody else can see it, since a query of it would invalidate the capture.
+//! Captured work is neither ordered against other streams nor noted as a use of its buffers: that happens at each
+//! launch. Instead the capture itself lists the buffers, and whether its work writes them. From that list the graph
+//! takes ownership of the buffers or shares them, whatever other captures do with the same buffers meanwhile.
 //!
-//! What is allocated on the stream while it captures comes from a cache that no other stream takes from. So a graph that
-//! shares its buffers has the memory of those that are gone to itself, and work later in it may use it again.
+//! Allocations on the stream while it captures use a cache from which no other stream takes blocks. So the memory of
+//! buffers that were dropped during the capture belongs to the graph alone, and later work of the same capture may
+//! reuse it.
 //!
-//! Everything but work on the device alone is refused: host memory would have to stay for as long as the graph.
+//! Work that touches host memory is refused, since the host memory would have to live as long as the graph.
 
 use std::{
     collections::HashMap,
@@ -27,13 +28,13 @@ use crate::{
     sync::{MutexGuard, Ordering, lock},
 };
 
-/// A capture: the buffers that its work uses, each once.
+/// A capture in progress: lists each buffer that its work uses once.
 pub(crate) struct Capture {
     thread: ThreadId,
     uses: HashMap<Identity, Use>,
 }
 
-/// Where an allocation is: nothing else is there while it is listed, by whichever reference.
+/// The address of an allocation's `Arc`. It stays unique while the allocation is listed, since a `Weak` keeps it too.
 type Identity = usize;
 
 struct Use {
@@ -42,9 +43,9 @@ struct Use {
 }
 
 enum Listed {
-    /// Not allocated for the capture, which keeps it.
+    /// Not allocated by the capture, which keeps it alive.
     FromOutside(Arc<Allocation>),
-    /// Allocated for it, on its own stream, whose cache keeps the memory of those that are dropped.
+    /// Allocated on the capturing stream, whose cache keeps the memory after a drop.
     Own(Weak<Allocation>),
 }
 
@@ -62,12 +63,12 @@ impl Capture {
         self.uses.len()
     }
 
-    /// What its work does with a buffer, if it uses it at all.
+    /// Whether its work writes the buffer; `None` if the work does not use it.
     pub(crate) fn writes(&self, allocation: &Arc<Allocation>) -> Option<Writes> {
         self.uses.get(&identity(allocation)).map(|known| Writes(known.writes))
     }
 
-    /// Adds a part of a buffer that its work uses, and that was allocated for it.
+    /// Adds a part of a buffer that the capture allocated and uses.
     pub(crate) fn add_own(&mut self, part: &Arc<Allocation>) {
         self.add(part, Writes(true), |part| Listed::Own(Arc::downgrade(part)));
     }
@@ -78,7 +79,7 @@ impl Capture {
         self.uses.entry(identity(allocation)).or_insert_with(new).writes |= writes.0;
     }
 
-    /// All that its work uses and that is still there, in the order of their addresses.
+    /// The allocations that its work uses and that still exist, sorted by address.
     pub(crate) fn allocations(&self) -> Vec<Arc<Allocation>> {
         let all = self.uses.values().filter_map(|listed| match &listed.allocation {
             Listed::FromOutside(allocation) => Some(allocation.clone()),
@@ -91,13 +92,13 @@ impl Capture {
 }
 
 impl StreamCore {
-    /// Before anybody else can see this stream: from now on work is captured.
+    /// Begins to capture the work of this stream. Called before anybody else can see the stream.
     pub(crate) fn begin_capture(&self) -> Result<()> {
         host_function::refuse_inside()?;
         if let Err(failure) = self.handles().begin_capture(self.driver(), self.queue.handle) {
-            // It may have begun.
+            // The capture may have begun all the same.
             if let Ok(graph) = self.handles().end_capture(self.driver(), self.queue.handle) {
-                // SAFETY: just made, and nobody else's.
+                // SAFETY: just made, and no other handle to it exists.
                 let _ = unsafe { self.driver().destroy_graph(graph) };
             }
             return Err(failure.into());
@@ -108,7 +109,7 @@ impl StreamCore {
         Ok(())
     }
 
-    /// What was captured, if a capture is going on.
+    /// Ends the capture and returns its graph; `None` if the stream does not capture.
     pub(crate) fn end_capture(&self) -> Option<(driver::Result<GraphHandle>, Capture)> {
         let capture = lock(&self.capture).take()?;
         let graph = self.handles().end_capture(self.driver(), self.queue.handle);
@@ -116,7 +117,7 @@ impl StreamCore {
         Some((graph, capture))
     }
 
-    /// The capture that is going on, if any; it cannot end before this is dropped.
+    /// The capture in progress, if any. It cannot end before the guard is dropped.
     pub(crate) fn capture(&self) -> MutexGuard<'_, Option<Capture>> {
         lock(&self.capture)
     }
@@ -129,23 +130,24 @@ impl StreamCore {
         self.is_capturing.load(Ordering::Acquire)
     }
 
-    /// The stream's number, unless work is captured on it.
+    /// The stream's number, unless it captures.
     pub(crate) fn number_unless_capturing(&self) -> Option<u64> {
         (!self.is_capturing()).then_some(self.id())
     }
 
-    /// Whether what the stream keeps is for others than the caller: a graph has it, or a capture by another thread.
+    /// Whether the caller must not use the stream's cached blocks, because they belong to a graph or to a capture by
+    /// another thread.
     pub(crate) fn keeps_for_others(&self) -> bool {
         let captures_here = |capture: &Capture| capture.thread == thread::current().id();
         self.is_private() && !lock(&self.capture).as_ref().is_some_and(captures_here)
     }
 
-    /// An error while work is captured.
+    /// An error if the stream captures.
     pub(crate) fn refuse_capturing(&self) -> Result<()> {
         if self.is_capturing() { Err(Error::Capturing) } else { Ok(()) }
     }
 
-    /// As [`enqueue`](Self::enqueue), for work that touches no host memory and so can be part of a graph.
+    /// Like [`enqueue`](Self::enqueue), for work that touches no host memory and so can be part of a graph.
     pub(crate) fn enqueue_on_device(
         self: &Arc<Self>,
         accesses: &[Access<'_>],
@@ -160,11 +162,11 @@ impl StreamCore {
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
         self.list(accesses).map_err(Unqueued::No)?;
-        // Without the lock: the capture cannot end meanwhile, since only this thread ends it.
+        // The lock need not be held: the capture cannot end meanwhile, since only this thread ends it.
         submit(self.driver(), self.queue.handle).map_err(Unqueued::Unknown)
     }
 
-    /// Lists what work uses that is about to be captured by this thread.
+    /// Lists the buffers of work that this thread is about to capture.
     fn list(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut capture = lock(&self.capture);
         let here = capture.as_mut().filter(|capture| capture.thread == thread::current().id());

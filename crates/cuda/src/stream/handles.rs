@@ -1,7 +1,7 @@
 //! All streams of a device, and which of them are capturing a graph.
 //!
-//! While one stream captures, CUDA refuses to wait for the whole device, and the attempt invalidates the capture. So to wait for
-//! a device is to wait for each stream that does not capture.
+//! While one stream captures, CUDA refuses to wait for the whole device, and the attempt invalidates the capture. So
+//! waiting for a device means waiting for each of its streams that does not capture.
 
 use crate::{
     device_shared::DeviceShared,
@@ -30,7 +30,7 @@ impl Handles {
         unsafe { driver.begin_capture(stream) }
     }
 
-    /// After a failure it is unknown whether the stream still captures: it counts as capturing.
+    /// After a failure it is unknown whether the stream still captures, so it counts as capturing.
     pub(super) fn end_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<GraphHandle> {
         let mut all = lock(&self.0);
         // SAFETY: as above.
@@ -43,12 +43,12 @@ impl Handles {
         lock(&self.0).iter().any(|known| known.handle == stream && known.is_capturing)
     }
 
-    /// Waits until everything is done that was queued on any stream.
+    /// Waits until all work that was queued on any stream is done.
     pub(crate) fn synchronize(&self, shared: &DeviceShared) -> driver::Result<()> {
         let mut recorded = Vec::new();
         let result = self.record_all(shared, &mut recorded);
         let waited = recorded.iter().map(|&event| {
-            // SAFETY: recorded in `record_all`, and this function's until it is kept below.
+            // SAFETY: recorded in `record_all`, and owned by this function until it is kept below.
             unsafe { shared.driver.synchronize_event(event) }
         });
         let result = waited.fold(result, driver::Result::and);
@@ -60,7 +60,7 @@ impl Handles {
     fn record_all(&self, shared: &DeviceShared, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
         for Known { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
             let event = shared.take_event(EventTiming::Untimed)?;
-            // SAFETY: both are of this device and exist.
+            // SAFETY: both belong to this device and exist.
             if let Err(failure) = unsafe { shared.driver.record_event(event, *handle) } {
                 shared.keep_event(event, EventTiming::Untimed);
                 return Err(failure);

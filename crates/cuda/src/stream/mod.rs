@@ -1,10 +1,10 @@
 //! [`Stream`]: a queue of work on one device, and the one function that queues work.
 //!
-//! Streams run beside each other. What one does to a buffer is ordered against what others do to it without the
-//! user's help; `order.rs` says how.
+//! Streams run concurrently. Uses of one buffer by several streams are ordered without the user's help; `order.rs`
+//! says how.
 //!
-//! Invariant: work is counted in `submitted` only after it was queued, so an event that is recorded after a number was
-//! read covers all work up to that number.
+//! Invariant: work is counted in `submitted` only after it was queued. So an event that is recorded after a read of
+//! `submitted` covers all work up to the number that was read.
 
 mod capture;
 mod handles;
@@ -35,8 +35,8 @@ use crate::{
 
 /// A queue of work on one device. Cheap to clone: all clones are the same stream.
 ///
-/// Everything that takes a stream returns when the work is queued. Dropping the last handle neither waits nor stops
-/// anything; the device keeps the queue for the next stream that is asked for.
+/// Functions that queue work on a stream return when the work is queued. Dropping the last handle neither waits nor
+/// stops anything; the device reuses the queue for a later stream.
 ///
 /// # Examples
 /// ```
@@ -54,42 +54,42 @@ pub struct Stream {
     core: Arc<StreamCore>,
 }
 
-/// What a stream is, shared by its handles and by everything that must be ordered against it.
+/// The state of a stream, shared by its handles and by everything that must be ordered against it.
 pub(crate) struct StreamCore {
     device: Device,
     queue: Queue,
     is_capturing: AtomicBool,        // whether there is a capture
-    is_private: AtomicBool,          // whether no other stream may have what the cache keeps
-    capture: Mutex<Option<Capture>>, // guards what it knows
-    /// What the stream keeps for its next buffers.
+    is_private: AtomicBool,          // whether other streams must not take blocks from the cache
+    capture: Mutex<Option<Capture>>, // guards the list of the capture
+    /// The free blocks of the stream, for its next buffers.
     pub(crate) cache: Mutex<BlockCache>,
 }
 
-/// The part of a stream that outlives its handles: the device keeps it for the next stream.
+/// The part of a stream that outlives its handles: the device reuses it for a later stream.
 pub(crate) struct Queue {
     pub(crate) handle: StreamHandle,
     pub(crate) priority: Priority,
     id: u64,
     submitted: AtomicU64, // Release after work was queued, Acquire before an event is recorded to cover it
-    done: AtomicU64,      // work up to this number is done. Release: who knows of it sees what it wrote
-    seen: Mutex<Seen>,    // guards what this stream knows of others
+    done: AtomicU64,      // work up to this number is done. Release: a reader of the number sees what the work wrote
+    seen: Mutex<Seen>,    // guards which work of other streams this stream has waited for
 }
 
 /// How urgent a stream's work is, compared with that of other streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Priority {
-    /// As urgent as most.
+    /// For most work.
     #[default]
     Normal,
-    /// More urgent: for small work that others wait for.
+    /// More urgent: for short work that other streams wait for.
     High,
 }
 
-/// Why work was not queued, or perhaps was.
+/// Why queueing failed, and whether the work may be queued all the same.
 pub(crate) enum Unqueued {
-    /// It was not.
+    /// The work was not queued.
     No(Error),
-    /// The driver reported a failure when it was asked to queue the work. It may have queued it all the same.
+    /// The driver's call to queue the work failed. It may have queued the work all the same.
     Unknown(Failure),
 }
 
@@ -111,7 +111,7 @@ impl Stream {
         &self.core
     }
 
-    /// The device that does its work.
+    /// The device that executes its work.
     pub fn device(&self) -> &Device {
         &self.core.device
     }
@@ -121,7 +121,7 @@ impl Stream {
         self.core.queue.priority
     }
 
-    /// A mark after everything that was queued so far.
+    /// Records an event behind everything that was queued so far.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -129,7 +129,7 @@ impl Stream {
         Recorded::new(&self.core, EventTiming::Untimed).map(Event::from)
     }
 
-    /// As [`record`](Self::record), with the time at which it is reached; see [`Event::elapsed_since`].
+    /// Like [`record`](Self::record), for an event that notes when it is reached; see [`Event::elapsed_since`].
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -137,9 +137,9 @@ impl Stream {
         Recorded::new(&self.core, EventTiming::Timed).map(Event::from)
     }
 
-    /// What is queued from now on waits, on the device, until the event is reached.
+    /// Makes all work that is queued from now on wait, on the device, until the event is reached.
     ///
-    /// Buffers need no such wait: their uses are ordered anyway.
+    /// Uses of buffers need no such call: they are ordered automatically.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -147,7 +147,7 @@ impl Stream {
         self.core.order_after_event(event.recorded())
     }
 
-    /// Whether everything that was queued is done.
+    /// Whether all queued work is done.
     ///
     /// # Errors
     /// [`Error::Driver`].
@@ -155,7 +155,7 @@ impl Stream {
         self.core.is_idle()
     }
 
-    /// Waits, on the host, until everything that was queued is done.
+    /// Waits, on the host, until all queued work is done.
     ///
     /// # Errors
     /// [`Error::Driver`], also for work that failed since the last wait.
@@ -191,13 +191,13 @@ impl StreamCore {
         Arc::ptr_eq(self.shared(), other.shared())
     }
 
-    /// An error unless what belongs to `other`, on whichever device, means something to this stream's driver too.
+    /// An error unless this stream's driver can use the handles of `other`, which may be a stream of another device.
     pub(crate) fn check_knows(&self, other: &StreamCore, what: OnDevice) -> Result<()> {
         let knows = self.is_beside(other) || self.shared().knows(other.shared());
         if knows { Ok(()) } else { Err(Error::OtherDriver { what }) }
     }
 
-    /// An error unless what has that `shared` is on this stream's device.
+    /// An error unless `shared` is that of this stream's device.
     pub(crate) fn check_is_of(&self, shared: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
         self.shared().check_same(shared, what)
     }
@@ -210,17 +210,17 @@ impl StreamCore {
         &*self.shared().driver
     }
 
-    /// Asks long uploads of other streams to let this one's go first.
+    /// Makes long uploads of other streams yield to an upload of this stream.
     pub(crate) fn note_upload(&self) {
         self.shared().uploads.note(self.id());
     }
 
-    /// The same, of downloads.
+    /// Makes long downloads of other streams yield to a download of this stream.
     pub(crate) fn note_download(&self) {
         self.shared().downloads.note(self.id());
     }
 
-    /// A number that no other stream has, of any device.
+    /// A number that is unique among the streams of all devices.
     pub(crate) fn id(&self) -> u64 {
         self.queue.id
     }
@@ -229,16 +229,16 @@ impl StreamCore {
         self.queue.handle
     }
 
-    /// How much work was queued so far.
+    /// The number of the latest work that was queued.
     pub(crate) fn submitted(&self) -> u64 {
         self.queue.submitted.load(Ordering::Acquire)
     }
 
     /// Queues work that uses these buffers: **the only way in which work gets onto a stream.**
     ///
-    /// First the stream waits, on the device, for what other streams still do with the buffers; then `submit` queues
-    /// the work; then the buffers note it. They note it after a failure too, since the work may be queued: a panic in
-    /// `submit`, which calls nothing of a user's, is one.
+    /// First the stream waits, on the device, for conflicting uses of the buffers by other streams. Then `submit`
+    /// queues the work, and the buffers note the use. They note it after a failure too, since the work may be queued
+    /// all the same. A panic in `submit`, which calls no user code, counts as a failure.
     pub(crate) fn enqueue(
         self: &Arc<Self>,
         accesses: &[Access<'_>],
@@ -258,7 +258,7 @@ impl StreamCore {
         submitted.map_err(Unqueued::Unknown)
     }
 
-    /// Whether no other stream may have what this one keeps: a graph uses it.
+    /// Whether other streams must not take blocks from this stream's cache, because a graph uses the blocks.
     pub(crate) fn is_private(&self) -> bool {
         self.is_private.load(Ordering::Acquire)
     }
@@ -267,17 +267,17 @@ impl StreamCore {
         self.is_private.store(is_private, Ordering::Release);
     }
 
-    /// Whether it is known that work up to that number is done.
+    /// Whether work up to number `at` is known to be done.
     pub(crate) fn is_done(&self, at: u64) -> bool {
         self.queue.done.load(Ordering::Acquire) >= at
     }
 
-    /// Notes that work up to that number is done.
+    /// Notes that work up to number `at` is done.
     pub(crate) fn note_done(&self, at: u64) {
         self.queue.done.fetch_max(at, Ordering::AcqRel);
     }
 
-    /// The number of the work that was just queued.
+    /// Counts work that was just queued, and returns its number.
     fn count_work(&self) -> u64 {
         self.queue.submitted.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -289,10 +289,11 @@ impl StreamCore {
         Ok(unsafe { self.driver().query_stream(self.queue.handle) }?)
     }
 
-    /// Waits until nothing that was queued uses any memory; the driver's first failure, if nothing proves that.
+    /// Waits until all queued work is done with its memory, or returns the driver's first failure if nothing proves
+    /// that.
     pub(crate) fn prove_idle(&self) -> driver::Result<()> {
         if self.is_capturing() {
-            // Asking would spoil the capture.
+            // The call would invalidate the capture.
             return Err(Failure { call: Call::SynchronizeStream, status: Status::STREAM_CAPTURE_UNSUPPORTED });
         }
         // SAFETY: the stream exists as long as its core.

@@ -1,33 +1,34 @@
 //! How the uses of one buffer on several streams are ordered.
 //!
-//! A buffer remembers who used it: for each stream, the numbers of the last work that wrote it and that used it at all.
-//! Before a stream reads a buffer it waits for the writers on other streams, before it writes one for everybody. A wait
-//! records an event on the other stream and lets this one wait for it on the device; what a stream has waited for it
-//! remembers, so that nothing is waited for twice. With one stream, or two that are in step, nothing is asked of the
-//! driver.
+//! A buffer stores a mark for each stream that used it: the number of the stream's last work that wrote the buffer,
+//! and of its last work that used it at all. Before a stream reads a buffer, it waits for the writes by other
+//! streams; before it writes one, it waits for all uses. To wait, it records an event on the other stream and makes
+//! its own stream wait for the event on the device. A stream remembers up to where it has waited, so it never waits
+//! twice for the same work. A single stream, or two that have already waited for each other, makes no driver call.
 //!
-//! What was uploaded from page-locked memory has an event of its own, right behind the copy; whoever uses the buffer next
-//! waits for that, and not for what the copying stream was asked for since.
+//! An upload from page-locked memory records an event of its own right behind the copy. The next user of the buffer
+//! waits for that event, and not for work that was queued on the copying stream later.
 //!
-//! A new buffer may be made of a block that its stream, its home, still works on for an earlier owner. It starts as if
-//! that work had written it.
+//! A new buffer may get a block that its home, the stream that allocated it, still uses for an earlier owner. The
+//! buffer's marks begin as if that work had written it.
 //!
-//! Two threads may use parts of one buffer on two streams at once, so an entry is dropped only by a stream that has
-//! waited for it.
+//! Two threads may use parts of one buffer on two streams at once, so only a stream that has waited for a mark's work
+//! drops the mark.
 //!
-//! From the check to the note nobody else may do what the check was for. Rust sees to that: who writes has the buffer
-//! alone. But a graph uses buffers that others have too, from any thread. So work holds the *turn* of each buffer for
-//! which it may meet a launch, and a launch that of all of its buffers:
+//! Between the check of the marks and the note of the new use, nobody may start a conflicting use. For most work the
+//! borrow checker ensures that, since a writer borrows the buffer exclusively. But a graph shares its buffers with
+//! other owners on any thread. So each buffer has a lock, its *turn*. A launch holds the turns of all its buffers,
+//! and other work holds the turns of those buffers for which it may conflict with a launch:
 //!
 //! ```text
-//! launch   take turns ─ check ─ wait ─ submit ─ note ─ give turns back
-//! reader                                                 take turn ─ check ─ wait ─ submit ─ note ─ give turn back
+//! launch   lock turns ─ check ─ wait ─ submit ─ note ─ unlock turns
+//! reader                                                 lock turn ─ check ─ wait ─ submit ─ note ─ unlock turn
 //! ```
 //!
-//! All turns are taken at once, in the order of their addresses, and before any other lock: so nobody waits in a circle.
-//! Who may meet a launch is told by what captures did with the buffer (`in_captures`). That is noted while a capture
-//! borrows the buffer: whoever is between check and note at that moment does nothing that conflicts with the capture, and
-//! whoever comes later, if Rust lets them, sees the note.
+//! All turns are locked at once, in the order of their addresses and before any marks, so there is no deadlock. Which
+//! work may conflict with a launch follows from the uses of the buffer in captures (`in_captures`). These are noted
+//! while a capture borrows the buffer. Work that is between check and note at that moment does not conflict with the
+//! capture, and work that begins later sees the note.
 
 use std::{
     ptr,
@@ -47,12 +48,12 @@ use crate::{
     sync::{Mutex, MutexGuard, lock},
 };
 
-/// Who used a buffer.
+/// Which streams used a buffer.
 pub(crate) struct Uses {
     home: Arc<StreamCore>,
-    marks: Mutex<Marks>,   // guards who used it; no other lock but `Seen`'s is taken inside
-    turn: Mutex<()>,       // see the head of the file
-    in_captures: AtomicU8, // bits of what any did. Relaxed: see the head of the file
+    marks: Mutex<Marks>, // guards which streams used it; while it is held, only the lock of `Seen` is taken
+    turn: Mutex<()>,     // see the head of the file
+    in_captures: AtomicU8, // `READ` and `WRITTEN`, by any capture. Relaxed: see the head of the file
 }
 
 const READ: u8 = 1;
@@ -61,7 +62,7 @@ const WRITTEN: u8 = 2;
 #[derive(Clone)]
 struct Marks {
     home: Mark,
-    event: Option<Arc<Recorded>>,         // behind the latest use that has one
+    event: Option<Arc<Recorded>>,         // behind the latest use that recorded one
     others: Vec<(Arc<StreamCore>, Mark)>, // one for each other stream
 }
 
@@ -72,38 +73,38 @@ struct Mark {
     used: u64,
 }
 
-/// What work does with a buffer.
+/// How work uses a buffer.
 #[derive(Clone, Copy)]
 pub(crate) struct Access<'a> {
     uses: &'a Uses,
-    allocation: Option<&'a Arc<Allocation>>, // what they are the uses of, where that is memory
+    allocation: Option<&'a Arc<Allocation>>, // the memory that `uses` belongs to, if there is any
     writes: bool,
-    is_launch: bool, // of a graph, that others may use meanwhile
+    is_launch: bool, // of a graph, whose buffers others may use at the same time
 }
 
 /// Whether work writes a buffer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Writes(pub(crate) bool);
 
-/// What has to be waited for: a stream's work up to that number.
+/// Work that must be waited for: that of `stream` up to number `at`.
 struct Before {
     stream: Arc<StreamCore>,
     at: u64,
-    event: Option<Arc<Recorded>>, // one that covers it
+    event: Option<Arc<Recorded>>, // covers that work
 }
 
-/// Up to which work number of other streams a stream has waited, by their ids.
+/// Up to which work number a stream has waited for each other stream: pairs of stream id and number.
 #[derive(Default)]
 pub(crate) struct Seen(Vec<(u64, u64)>);
 
 impl Uses {
-    /// Of a new buffer, made of a block on which its stream worked up to that number.
+    /// For a new buffer in a block that its home used up to work number `worked_on`.
     pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
         let mark = Mark { wrote: worked_on, used: worked_on };
         Self::with(home, Marks { home: mark, event: None, others: Vec::new() })
     }
 
-    /// Of a part of the buffer, which was used as the whole was.
+    /// For a part of the buffer: its marks begin as a copy of the whole's.
     pub(crate) fn fork(&self) -> Self {
         let marks = lock(&self.marks).clone();
         Self::with(self.home.clone(), marks)
@@ -113,7 +114,7 @@ impl Uses {
         Self { home, marks: Mutex::new(marks), turn: Mutex::new(()), in_captures: AtomicU8::new(0) }
     }
 
-    /// The stream that the buffer was allocated on, and that gets its memory back.
+    /// The stream that the buffer was allocated on, to whose cache its memory returns.
     pub(crate) fn home(&self) -> &Arc<StreamCore> {
         &self.home
     }
@@ -126,12 +127,12 @@ impl Uses {
         Access { writes: true, ..self.read() }
     }
 
-    /// What the launch of a graph does.
+    /// The access of a graph's launch.
     pub(crate) fn launch(&self, Writes(writes): Writes) -> Access<'_> {
         Access { writes, is_launch: true, ..self.read() }
     }
 
-    /// Notes what a capture does with the buffer, which it has borrowed for that.
+    /// Notes how a capture uses the buffer, which it borrows meanwhile.
     pub(crate) fn note_captured(&self, Writes(writes): Writes) {
         self.in_captures.fetch_or(if writes { WRITTEN } else { READ }, Relaxed);
     }
@@ -153,17 +154,17 @@ impl Uses {
 }
 
 impl<'a> Access<'a> {
-    /// The same, of memory that a capture may have to keep.
+    /// The same access, with its memory, which a capture may have to keep alive.
     pub(crate) fn of(self, allocation: &'a Arc<Allocation>) -> Self {
         Access { allocation: Some(allocation), ..self }
     }
 
-    /// The memory, if it is known, and the stream that it comes from.
+    /// The memory, if it is known.
     pub(super) fn allocation(&self) -> Option<&'a Arc<Allocation>> {
         self.allocation
     }
 
-    /// Adds what `stream` has to wait for: to read, for writes; to write, for everything.
+    /// Adds the work that `stream` must wait for: before a read all writes, before a write all uses.
     fn add_before(&self, stream: &StreamCore, before: &mut Vec<Before>) {
         let marks = lock(&self.uses.marks);
         let home = std::iter::once((&self.uses.home, &marks.home));
@@ -179,7 +180,7 @@ impl<'a> Access<'a> {
 
     /// Notes an event that was recorded right behind this use.
     pub(crate) fn note_event(&self, event: Arc<Recorded>) {
-        let _before = lock(&self.uses.marks).event.replace(event); // dropped without the lock
+        let _before = lock(&self.uses.marks).event.replace(event); // dropped after the lock is released
     }
 
     /// Whether the work writes.
@@ -187,13 +188,13 @@ impl<'a> Access<'a> {
         Writes(self.writes)
     }
 
-    /// Whether a launch on another thread may do at the same time what the work must come before or after.
+    /// Whether a launch on another thread may conflict with this access.
     fn may_meet_a_launch(&self) -> bool {
         let conflicting = if self.writes { READ | WRITTEN } else { WRITTEN };
         self.is_launch || self.uses.in_captures.load(Relaxed) & conflicting != 0
     }
 
-    /// Adds this use, and drops those of streams that have been waited for.
+    /// Adds this use. A write drops the marks of work that `stream` has waited for.
     pub(super) fn note(&self, stream: &Arc<StreamCore>, at: u64) {
         let mut marks = lock(&self.uses.marks);
         if self.writes && !marks.others.is_empty() {
@@ -208,17 +209,17 @@ impl<'a> Access<'a> {
     }
 }
 
-/// Takes the turns that some work needs; see the head of the file.
+/// Locks the turns that work with these accesses needs; see the head of the file.
 pub(super) fn take_turns<'a>(accesses: &[Access<'a>]) -> Vec<MutexGuard<'a, ()>> {
     let contended = accesses.iter().filter(|access| access.may_meet_a_launch());
-    let mut contended: Vec<&'a Uses> = contended.map(|access| access.uses).collect(); // mostly none: nothing is allocated
-    contended.sort_by_key(|uses| ptr::from_ref::<Uses>(uses).addr()); // those of a graph are in order but for one
+    let mut contended: Vec<&'a Uses> = contended.map(|access| access.uses).collect(); // mostly empty, so not allocated
+    contended.sort_by_key(|uses| ptr::from_ref::<Uses>(uses).addr()); // a graph's are sorted already, except for one
     contended.dedup_by(|one, other| ptr::eq::<Uses>(*one, *other));
     contended.into_iter().map(|uses| lock(&uses.turn)).collect()
 }
 
 impl Marks {
-    /// The event, if it covers the work of that stream up to that number.
+    /// The event, if it covers the work of `stream` up to number `at`.
     fn event_for(&self, stream: &StreamCore, at: u64) -> Option<Arc<Recorded>> {
         self.event.clone().filter(|event| event.stream().is(stream) && event.at() >= at)
     }
@@ -257,7 +258,7 @@ impl StreamCore {
     pub(super) fn order_before(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut before = Vec::new();
         accesses.iter().for_each(|access| access.add_before(self, &mut before));
-        // Each stream once, for its latest work.
+        // Wait once for each stream, for its latest work.
         before.sort_unstable_by_key(|before| (before.stream.queue.id, before.at));
         let mut latest =
             before.chunk_by(|one, next| one.stream.is(&next.stream)).filter_map(|of_stream| of_stream.last());
@@ -267,12 +268,12 @@ impl StreamCore {
         })
     }
 
-    /// What is queued here from now on comes after everything that any stream does with the buffer.
+    /// Makes all work that is queued here from now on wait for every use of the buffer by any stream.
     pub(crate) fn order_after_all(&self, uses: &Uses) -> Result<()> {
         self.order_before(&[uses.write()])
     }
 
-    /// What is queued here from now on comes after work `at` of `other`.
+    /// Makes all work that is queued here from now on wait for the work of `other` up to number `at`.
     pub(crate) fn order_after(&self, other: &Arc<StreamCore>, at: u64) -> Result<()> {
         if self.has_seen(other, at) {
             return Ok(());
@@ -281,7 +282,7 @@ impl StreamCore {
         self.order_after_event(&Recorded::new(other, EventTiming::Untimed)?)
     }
 
-    /// Whether this stream has waited for that work already.
+    /// Whether this stream has already waited for the work of `other` up to number `at`.
     fn has_seen(&self, other: &StreamCore, at: u64) -> bool {
         lock(&self.queue.seen).covers(other.queue.id, at)
     }
@@ -292,7 +293,7 @@ impl StreamCore {
         if let Some(handle) = event.handle() {
             // SAFETY: the stream lives as long as its core, and the event was recorded when it was made.
             unsafe { self.driver().wait_event(self.queue.handle, handle) }?;
-            // Work too: who has waited for this stream's last work has not yet waited for what it now waits for.
+            // The wait counts as work: a stream that has waited for the work before it has not waited for the event.
             self.count_work();
         }
         lock(&self.queue.seen).note(event.stream().queue.id, event.at());
@@ -326,7 +327,7 @@ mod tests {
         assert_eq!(reader.core().submitted(), 2, "one wait and the work");
     }
 
-    /// Two threads may write halves of one buffer on two streams, so neither write waits for the other.
+    /// Two threads may write halves of one buffer on two streams, where neither write waits for the other.
     #[test]
     fn a_write_does_not_hide_another_that_it_did_not_wait_for() {
         let device = Device::software(Config::default()).unwrap();

@@ -1,4 +1,4 @@
-//! [`StagingConfig`]: the shape of a device's ring, and [`DeviceStaging`]: where the device has it.
+//! [`StagingConfig`]: the sizes of a device's staging ring, and [`DeviceStaging`]: the device's owner of the ring.
 
 use std::{num::NonZero, sync::Arc, thread};
 
@@ -13,8 +13,8 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// How a device's staged copies are made; see [`Device::set_staging`]. A ring has at most 256 MiB, a slot half of that, and
-/// 1024 threads help at most: what is above is taken as these.
+/// The configuration of a device's staged copies; see [`Device::set_staging`]. Values above the maximum are lowered
+/// to it: 256 MiB for the ring, 128 MiB for a slot, and 1024 threads.
 ///
 /// # Examples
 /// ```
@@ -28,24 +28,26 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StagingConfig {
-    /// The most that is page-locked for it.
+    /// The most page-locked memory of all slots, but at least two slots.
     pub ring: ByteSize,
-    /// What one slot holds: how much the device copies at once, and so how long a small copy may have to wait for a large one.
+    /// The size of a slot. The device copies at most that much at once, so it bounds how long a small copy waits for
+    /// a large one.
     pub slot: ByteSize,
-    /// Threads that help; the caller copies too. At most nine of them fill slots for uploads from memory: more get in their
-    /// way.
+    /// The number of helper threads; the caller copies too. At most nine of them fill slots for uploads from memory,
+    /// since more slow each other down.
     pub threads: usize,
 }
 
-/// Copying 8 MiB takes the device 150 µs, so that its overhead of some 3 µs for each copy hardly counts.
+/// The device copies 8 MiB in 150 µs, so its overhead of about 3 µs for each copy is negligible.
 const MOST_SLOT: ByteSize = ByteSize::mib(8);
 const LEAST_SLOT: ByteSize = ByteSize::mib(4);
 const MOST_RING: ByteSize = ByteSize::mib(256); // four times what any machine was measured to need
 const MOST_THREADS: usize = 1_024;
 
 impl Default for StagingConfig {
-    /// For this machine: all processors, at most 16, the caller's among them, and 8 MiB for each, at most 64 MiB, half of what
-    /// may be page-locked, and an eighth of all memory of the host; a slot has an eighth of the ring, at least 4 MiB.
+    /// The configuration for this machine. One thread per processor, at most 16 including the caller. The ring has 8
+    /// MiB per thread, but at most 64 MiB, half of the limit of page-locked memory, and an eighth of the host budget.
+    /// A slot has an eighth of the ring, but at least 4 MiB.
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get).clamp(2, 16);
         let ring = ByteSize::mib(8).0 * processors as u64;
@@ -56,16 +58,16 @@ impl Default for StagingConfig {
 }
 
 impl StagingConfig {
-    /// The nearest that takes no more memory and threads than any may.
+    /// The same configuration, with each value lowered to its maximum.
     fn within_bounds(self) -> Self {
         let (ring, slot) = (self.ring.min(MOST_RING), self.slot.min(ByteSize(MOST_RING.0 / 2)));
         Self { ring, slot, threads: self.threads.min(MOST_THREADS) }
     }
 }
 
-/// Where a device has its [`Staging`], from its first staged copy on.
+/// Owns a device's [`Staging`], which is created at the first staged copy.
 #[derive(Default)]
-pub(crate) struct DeviceStaging(Mutex<State>); // guards which there is
+pub(crate) struct DeviceStaging(Mutex<State>); // guards the current staging and its configuration
 
 #[derive(Default)]
 struct State {
@@ -79,7 +81,7 @@ impl DeviceStaging {
         if let Some(staging) = &state.staging {
             return staging.clone();
         }
-        let staging = Staging::new(state.chosen.unwrap_or_default()); // looking at the machine takes longer than a short copy
+        let staging = Staging::new(state.chosen.unwrap_or_default()); // the default takes longer than a short copy
         state.staging.insert(Arc::new(staging)).clone()
     }
 
@@ -88,13 +90,13 @@ impl DeviceStaging {
         staging.map_or(0, |staging| staging.large.len_bytes() + staging.small.len_bytes())
     }
 
-    /// Gives back the slots that no copy uses. How many bytes.
+    /// Frees the slots that no copy uses, and returns their size in bytes.
     pub(crate) fn trim(&self, shared: &DeviceShared) -> usize {
         let staging = lock(&self.0).staging.clone();
         staging.map_or(0, |staging| staging.large.trim(shared) + staging.small.trim(shared))
     }
 
-    /// Ends the rings and the threads; what a device still uses goes to `deferred`.
+    /// Frees the rings and ends the threads. Slots that the device still uses move to `deferred`.
     pub(crate) fn release(&self, deferred: &DeferredDrops) {
         let staging = lock(&self.0).staging.take();
         if let Some(staging) = staging {
@@ -105,23 +107,24 @@ impl DeviceStaging {
 }
 
 impl Device {
-    /// How staged copies are made: as was [set](Self::set_staging), or as fits the machine.
+    /// The configuration of staged copies: the one that was [set](Self::set_staging), or the default for this
+    /// machine.
     pub fn staging(&self) -> StagingConfig {
         lock(&self.core().staging().0).chosen.unwrap_or_default()
     }
 
-    /// How staged copies are made from now on. What the ring so far held is given back.
+    /// Sets the configuration of staged copies. The memory and the threads of the current ring are released.
     pub fn set_staging(&self, config: StagingConfig) {
         self.release_staging();
         lock(&self.core().staging().0).chosen = Some(config.within_bounds());
     }
 
-    /// Gives back the page-locked memory and the threads of staged copies. The next such copy gets them again.
+    /// Releases the page-locked memory and the threads of staged copies. The next staged copy creates them again.
     pub fn release_staging(&self) {
         self.core().staging().release(self.core().deferred());
     }
 
-    /// What is page-locked for staged copies at the moment: nothing before the first one.
+    /// The page-locked memory that staged copies hold at the moment. Zero before the first staged copy.
     ///
     /// # Examples
     /// ```

@@ -1,9 +1,10 @@
 //! [`Download`]: one staged download. The device fills slots, and threads empty them.
 //!
 //! ```text
-//!   pieces      0 … emptied     emptied … arrived          arrived … asked        asked …
-//!   slots       free again      being emptied by threads   filled by the device   none yet
+//!   pieces      0 … emptied     emptied … arrived          arrived … asked            asked …
+//!   slots       free again      being emptied by threads   being filled by the device none yet
 //! ```
+//! `asked` counts the pieces whose copy to a slot was queued on the device.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -18,13 +19,13 @@ use crate::{
     ticket::InUse,
 };
 
-/// Dropping it, also in the middle, leaves no thread at work on the target.
+/// A download in progress. After it is dropped, even before its end, no thread uses the target.
 pub(super) struct Download<'a> {
     running: RunningJob<'a>, // closed first: then no thread uses the target or a slot
     stream: &'a Arc<StreamCore>,
     sources: &'a [Access<'a>],
-    asked: usize,                         // pieces that the device was asked for, to their ends
-    asking: Option<(InUse<Slot>, usize)>, // the slot of the next one, and how many of its bytes the device was asked for, if not all
+    asked: usize,                         // pieces whose copies are queued completely
+    asking: Option<(InUse<Slot>, usize)>, // the slot of piece `asked`, and how many of its bytes are queued
     emptying: VecDeque<Slot>,             // of the pieces from `emptied` to `arrived`
     arrived: usize,                       // pieces that the device has filled
     emptied: usize,                       // pieces that threads have emptied
@@ -32,8 +33,8 @@ pub(super) struct Download<'a> {
     lease: Lease<'a>, // dropped last
 }
 
-const SHORT: usize = 4 << 20; // up to here a call is soon over, and does not yield
-const AHEAD_BYTES: usize = 20 << 20; // what the device is asked for in advance: so long may other streams wait at first
+const SHORT: usize = 4 << 20; // up to this length a call does not yield
+const AHEAD_BYTES: usize = 20 << 20; // queued in advance; bounds how long copies of other streams wait at first
 /// Longer than for uploads: while the device runs out of copies and starts again, threads have nothing to empty.
 const YIELD_AFTER: Duration = Duration::from_millis(10);
 
@@ -54,7 +55,7 @@ impl<'a> Download<'a> {
         self.running.job()
     }
 
-    /// Returns when the target may be read.
+    /// Runs the download. Returns when the target may be read.
     pub(super) fn run(mut self) -> Result<()> {
         let mut idle = 0;
         while self.emptied < self.job().pieces().len() {
@@ -62,15 +63,15 @@ impl<'a> Download<'a> {
             if progressed || self.job().work() {
                 idle = 0;
             } else if self.emptying.is_empty() && self.asking.is_none() {
-                self.wait()?; // the device is at work, and nothing is left to empty
+                self.wait()?; // the device is filling slots, and nothing is left to empty
             } else {
-                pause(&mut idle); // other threads are emptying the last granules, or other streams copy
+                pause(&mut idle); // other threads are emptying the last granules, or the call yields to other streams
             }
         }
         Ok(())
     }
 
-    /// Asks the device for pieces, as far as there are slots.
+    /// Queues copies of the next pieces, as long as there are slots.
     fn ask(&mut self) -> Result<bool> {
         let mut has_asked = false;
         while self.asked < self.job().pieces().len() && !self.is_far_ahead() && !self.yielding.has_to_wait(&self.lease)
@@ -93,20 +94,20 @@ impl<'a> Download<'a> {
         ahead.len() > 1 && ahead.iter().map(|piece| piece.len_bytes).sum::<usize>() >= AHEAD_BYTES
     }
 
-    /// The next piece, in this slot.
+    /// Begins the next piece in this slot, with none of its bytes queued.
     fn start(&self, slot: Slot) -> (InUse<Slot>, usize) {
         (InUse::new(slot, self.job().pieces()[self.asked].len_bytes), 0)
     }
 
-    /// Asks for the next piece, or for the part of it that may be asked for at once.
+    /// Queues the copy of the next piece, or of the part of it that may be queued at once.
     fn ask_for_more(&mut self, (mut slot, start): (InUse<Slot>, usize)) -> Result<()> {
         let piece = &self.running.job().pieces()[self.asked];
         let len_bytes = self.yielding.most_at_once(piece.len_bytes - start);
         let (to, end) = (slot.held_mut().start_mut(), start + len_bytes);
         let queued = self.stream.enqueue(&self.sources[piece.buffers.clone()], |driver, stream| {
             self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
-                // SAFETY: the part is inside the source, which `enqueue` orders; the slot has room for it, is in `InUse`, and
-                // no thread knows it before the device has filled it.
+                // SAFETY: the part is inside the source, which `enqueue` orders; the slot is long enough and in
+                // `InUse`, and no thread uses it before the device has filled it.
                 unsafe { driver.copy_to_host(stream, to.wrapping_add(part.start), address, part.len()) }
             })
         });
@@ -136,11 +137,11 @@ impl<'a> Download<'a> {
         self.ask_for_more(asking)
     }
 
-    /// Waits for the next piece and lets threads empty it; false if the device was asked for none.
+    /// Waits for the next piece and lets threads empty it; false if none is queued.
     fn receive(&mut self) -> Result<bool> {
         let Some(mut slot) = self.lease.wait_for_oldest()? else { return Ok(false) };
         let start = slot.start_mut();
-        self.emptying.push_back(slot); // owned by this call before any thread knows it
+        self.emptying.push_back(slot); // owned by this call before any thread uses it
         self.running.publish(self.arrived, start);
         self.arrived += 1;
         Ok(true)
@@ -161,7 +162,7 @@ impl Drop for Download<'_> {
     fn drop(&mut self) {
         self.job().close(); // no thread uses a slot any more
         if let Some((slot, asked_bytes)) = self.asking.take() {
-            // A failure stopped the call in the middle of a piece: what is queued still writes to the slot.
+            // A failure stopped the call in the middle of a piece: the queued copies still write to the slot.
             let _ = self.lease.launch(slot, Ok(()), asked_bytes..asked_bytes);
         }
         for slot in self.emptying.drain(..) {

@@ -1,21 +1,23 @@
-//! Staged copies: ordinary (pageable) memory moves at the speed of the wire through a small ring of staging buffers.
+//! Staged copies: ordinary (pageable) memory moves at the full bandwidth of the bus through a small ring of staging
+//! buffers.
 //!
-//! A device copies directly only from and to page-locked memory. So threads copy ordinary memory to page-locked staging buffers,
-//! called slots, and the device copies from there, both at once; the other way round for downloads. A long upload:
+//! A device copies directly only from and to page-locked memory. So threads copy ordinary memory to page-locked
+//! staging buffers, called slots, while the device copies from other slots. Downloads work in the opposite direction.
+//! A long upload:
 //!
 //! ```text
 //!   worker threads   fill slot 0 │ fill slot 1 │ fill slot 2 │ … │ fill slot 0 │ …
 //!   device                         copy slot 0 │ copy slot 1 │ …               │ copy slot 0 │ …
 //! ```
 //!
-//! A slot belongs to one side at a time: free, being filled (or emptied) by threads, or in flight, which an event ends.
-//! An upload returns when its source may be changed, a download when its target may be read. After an error, or when a panic
-//! unwinds, neither is touched any more: a call lets go of them only after all threads have.
+//! At any time a slot is free, being filled (or emptied) by threads, or in flight until an event is reached. An
+//! upload returns when its source may be changed, a download when its target may be read. A call returns or unwinds
+//! only after all threads have stopped using the source or target, also after an error or a panic.
 //!
-//! To understand an upload, read on here, then `ring.rs` (the slots), `workers.rs` (the threads and what they share with the
-//! call) and `upload.rs` (a call, from its first slot to its last). Beside them: `download.rs`; `plan.rs` cuts copies into
-//! pieces; `config.rs` says how large the ring is; `non_temporal.rs` writes past the caches; `yielding.rs` lets copies of other
-//! streams pass; `small.rs` is for copies that fit a slot many times.
+//! To understand an upload, read this file, then `ring.rs` (the slots), `workers.rs` (the threads and what they share
+//! with the call) and `upload.rs` (a call, from its first slot to its last). The other files: `download.rs`;
+//! `plan.rs` cuts copies into pieces; `config.rs` has the size of the ring; `non_temporal.rs` writes past the caches;
+//! `yielding.rs` lets copies of other streams go first; `small.rs` is for copies of up to 64 KiB.
 
 mod config;
 mod download;
@@ -47,24 +49,24 @@ use crate::{
     stream::{Access, Stream, StreamCore},
 };
 
-const FILLERS: usize = 9; // with the caller they fill slots faster than a device empties them, also on a busy host
-const SMALL: usize = 64 << 10; // up to here the caller copies alone, through a small slot of its own
-const GRANULE: usize = 16 << 10; // at least: threads share even the last piece of a download
-const LEAST_UPLOAD: usize = 4 << 20; // bytes of a piece; the device begins before the first is filled (`upload.rs`)
-const LEAST_DOWNLOAD: usize = 512 << 10; // threads begin to empty the first piece when the device has copied it
+const FILLERS: usize = 9; // with the caller, they fill slots faster than a device empties them, even on a busy host
+const SMALL: usize = 64 << 10; // up to this length the caller copies alone, through a slot of the small ring
+const GRANULE: usize = 16 << 10; // the minimum: small enough that threads share even the last piece of a download
+const LEAST_UPLOAD: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
+const LEAST_DOWNLOAD: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
 
 /// A device's slots and threads.
 pub(crate) struct Staging {
     large: Ring,
-    small: Ring, // a thirty-second of all, for copies of up to `SMALL`
+    small: Ring, // a thirty-second of the memory, for copies of up to `SMALL`
     granule_bytes: usize,
     fillers: Workers,
-    readers: OnceLock<Workers>, // of slots and files; started when they are first needed
+    readers: OnceLock<Workers>, // read slots and files; started when they are first needed
     threads: usize,
 }
 
 impl Staging {
-    /// The one of a stream's device.
+    /// The staging of the stream's device.
     pub(super) fn of(stream: &Stream) -> Arc<Self> {
         stream.device().core().staging().get()
     }
@@ -85,13 +87,14 @@ impl Staging {
         }
     }
 
-    /// The longest copy for which the caller needs no help.
+    /// The longest copy that the caller makes without helper threads.
     pub(super) fn small_bytes(&self) -> usize {
         self.small.slot_bytes
     }
 
-    /// For a copy of `len_bytes`. Short copies have short pieces, so that both halves of the work overlap; long ones fill
-    /// slots, because each copy costs the device some microseconds.
+    /// An empty plan for a copy of `len_bytes`. Short copies have short pieces, so that the work of threads and
+    /// device overlaps. The pieces of long copies fill whole slots, because each copy costs the device some
+    /// microseconds.
     pub(super) fn plan(&self, direction: Direction, len_bytes: usize) -> Plan {
         let least_piece_bytes = if direction == Direction::ToSlots { LEAST_UPLOAD } else { LEAST_DOWNLOAD };
         let piece_bytes = (len_bytes / 8).max(least_piece_bytes).next_multiple_of(self.granule_bytes);

@@ -1,50 +1,52 @@
-//! Copying to slots: with ordinary stores, or with non-temporal ones, past the processor's caches.
+//! Copying to slots with ordinary stores, or with non-temporal stores, which bypass the processor's caches.
 //!
-//! What a core has just written lies in its own cache, from which a device reads at about half of the wire's speed, and slows
-//! the core down. A long copy keeps the device some slots behind the threads (`upload.rs`): by the time it comes to a slot, the
-//! cache has let go of it. A copy of one piece cannot, and is faster if what it writes goes to memory at once.
+//! Bytes that a core has just written are in its cache. A device reads them from there at about half of the bus
+//! bandwidth, and slows the core down. In a long copy the device stays some slots behind the threads (`upload.rs`),
+//! so that a slot is evicted from the cache before the device reads it. A copy of one piece has no such lead, and is
+//! faster if its stores go to memory directly.
 
 use std::ptr;
 
-/// How a copy writes.
+/// The kind of stores that a copy uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stores {
     /// To the cache.
     Ordinary,
-    /// To memory, where the processor has stores of whole cache lines (AVX-512).
+    /// To memory, if the processor has stores of whole cache lines (AVX-512); else to the cache.
     PastCaches,
 }
 
-/// Copies bytes; what was written is seen by every device and thread that is told of it after [`finish`].
+/// Copies bytes. They are visible to devices and other threads only after this thread has called [`finish`] and
+/// synchronized with them.
 ///
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].
 pub(super) unsafe fn copy(stores: Stores, source: *const u8, target: *mut u8, len_bytes: usize) {
     match stores {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the caller's ranges; the processor has the instructions.
+        // SAFETY: the caller's ranges; the processor has the instructions (checked).
         Stores::PastCaches if is_x86_feature_detected!("avx512f") => unsafe { past_caches(source, target, len_bytes) },
         // SAFETY: the caller's ranges.
         _ => unsafe { ptr::copy_nonoverlapping(source, target, len_bytes) },
     }
 }
 
-/// Called after a thread's copies, before it tells anybody of them.
+/// Must be called after a thread's copies, before the thread publishes them.
 pub(super) fn finish(stores: Stores) {
     #[cfg(target_arch = "x86_64")]
     if stores == Stores::PastCaches {
-        // Non-temporal stores are ordered by nothing else.
-        // SAFETY: every processor of this architecture has it.
+        // Nothing else orders non-temporal stores.
+        // SAFETY: every processor of this architecture has the instruction.
         unsafe { std::arch::x86_64::_mm_sfence() };
     }
 }
 
-/// A cache line, which is what memory is written by.
+/// The size of a cache line, the unit in which memory is written.
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
-/// Copies the bytes before the target's first whole line, the lines, and the rest. Lines of two pages are written in turns:
-/// memory then serves more of them at once.
+/// Copies the bytes before the target's first whole line, the lines, and the rest. The writes alternate between two
+/// pages, so that memory serves more of them in parallel.
 ///
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].
@@ -60,9 +62,9 @@ unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(source, target, start) };
     let line = |at: usize| {
         let (from, to) = (source.wrapping_add(at), target.wrapping_add(at));
-        // SAFETY: a line inside the caller's source; any alignment will do.
+        // SAFETY: a line inside the caller's source; the load needs no alignment.
         let value = unsafe { _mm512_loadu_si512(from.cast()) };
-        // SAFETY: a line inside the caller's target, aligned as it is from `start` on; the fence of `finish` follows.
+        // SAFETY: a line inside the caller's target, aligned since `start` is; the fence of `finish` follows.
         unsafe { _mm512_stream_si512(to.cast(), value) };
     };
     let pairs = start + (end - start) / (2 * PAGE) * (2 * PAGE);
@@ -82,7 +84,7 @@ unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
 mod tests {
     use super::*;
 
-    /// Copies `len` bytes between these offsets, and checks what was written, and what was not.
+    /// Copies `len` bytes between these offsets, and checks that they and no other bytes were written.
     fn copies_exactly(copy: impl Fn(*const u8, *mut u8, usize), from: usize, to: usize, len: usize) {
         let source: Vec<u8> = (0..=255).cycle().take(from + len).collect();
         let mut target = vec![9; to + len + 100];

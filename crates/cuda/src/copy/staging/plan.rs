@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   host memory    aaaaaaaaaaaaaa     bb   cccc     dd
-//!   host runs      aaaaaa  aaaaaaaa   bb   cccc     dd     bytes of a piece that lie together on the host
-//!   pieces         [aaaaaa][aaaaaaaa  bb.cccc       dd]    what is in one slot at once
-//!   device runs    aaaaaa  aaaaaaaa   bb.cccc       dd     bytes of a piece that lie together on the device
+//!   host runs      aaaaaa  aaaaaaaa   bb   cccc     dd     bytes of a piece that are contiguous on the host
+//!   pieces         [aaaaaa][aaaaaaaa  bb.cccc       dd]    the bytes that share one slot
+//!   device runs    aaaaaa  aaaaaaaa   bb.cccc       dd     bytes of a piece that are contiguous on the device
 //! ```
-//! Threads copy host runs, the device copies device runs. Here `c` lies right behind `b` on the device, with an unused gap:
-//! both move in one copy, as many small slices do. Short slices that lie apart on the device share a slot all the same.
+//! Threads copy host runs, the device copies device runs. Here `c` follows `b` on the device after an unused gap, so
+//! both move in one copy, as many small slices do. Short slices that are far apart on the device may share a slot
+//! too.
 
 use std::{
     fs::File,
@@ -27,45 +28,45 @@ pub(in crate::copy) struct Plan {
     pub(super) host_runs: Vec<Run<Start>>,
     device_runs: Vec<Run<Address>>,
     pub(super) files: Vec<File>,
-    handles: Vec<RawFd>, // of the same files, as the caller has them
+    handles: Vec<RawFd>, // the caller's handles of `files`
     pub(super) granule_bytes: usize,
     piece_bytes: usize,
 }
 
-/// What passes through one slot at once.
+/// The bytes that share one slot.
 pub(super) struct Piece {
-    pub(super) buffers: Range<usize>, // on the device, whose parts it holds: places in the list of accesses
+    pub(super) buffers: Range<usize>, // the device buffers of its bytes: indices into the list of accesses
     pub(super) len_bytes: usize,
     pub(super) host_runs: Range<usize>,
     device_runs: Range<usize>,
     pub(super) first_granule: usize,
 }
 
-/// Bytes of a piece that lie together.
+/// Contiguous bytes of a piece.
 pub(super) struct Run<S> {
     pub(super) start: S,
     offset: u32, // in the piece
     len_bytes: u32,
 }
 
-/// Where bytes begin on the host.
+/// The start of bytes on the host.
 #[derive(Clone, Copy)]
 pub(in crate::copy) enum Start {
-    /// In memory that the caller has borrowed for longer than the call.
+    /// An address in memory that the caller has borrowed for longer than the call.
     Memory(*mut u8),
-    /// In the plan's file of that number.
+    /// The index of a file of the plan, and an offset in that file.
     File(u32, u64),
 }
 
-/// The most granules of a piece: one bit each in a word.
+/// The most granules of a piece. Each has one bit in a word.
 pub(super) const GRANULES: usize = 64;
 
 impl Start {
-    /// The place `bytes` bytes further on.
+    /// The start `bytes` bytes further on.
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
-            Start::File(file, start) => Start::File(file, start.saturating_add(bytes as u64)), // where no file has anything
+            Start::File(file, start) => Start::File(file, start.saturating_add(bytes as u64)), // beyond any file
         }
     }
 }
@@ -75,20 +76,20 @@ impl<S> Run<S> {
         Self { start, offset: offset as u32, len_bytes: len_bytes as u32 }
     }
 
-    /// The part of the piece that it fills.
+    /// The range of the piece that the run fills.
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
         start..start + self.len_bytes as usize
     }
 
-    /// The part of it that is in this range of the piece.
+    /// The part of the run that is in this range of the piece.
     pub(super) fn within(&self, range: &Range<usize>) -> Range<usize> {
         self.range().start.max(range.start)..self.range().end.min(range.end)
     }
 }
 
 impl Piece {
-    /// Has one host run more, of this buffer, and ends here.
+    /// Adds one host run, of this buffer, after which the piece ends at `end`.
     fn extend(&mut self, buffer: usize, end: usize) {
         (self.buffers.end, self.len_bytes) = (buffer + 1, end);
         self.host_runs.end += 1;
@@ -96,7 +97,8 @@ impl Piece {
 }
 
 impl Plan {
-    /// For pieces of at most `piece_bytes`, which threads copy in granules of at least `least_granule_bytes`.
+    /// An empty plan with pieces of at most `piece_bytes`, which threads copy in granules of at least
+    /// `least_granule_bytes`.
     pub(super) fn new(piece_bytes: usize, least_granule_bytes: usize) -> Self {
         debug_assert!(u32::try_from(piece_bytes).is_ok());
         let granule_bytes = piece_bytes.div_ceil(GRANULES).max(least_granule_bytes);
@@ -104,8 +106,8 @@ impl Plan {
         Self { pieces, host_runs, device_runs, files: Vec::new(), handles: Vec::new(), granule_bytes, piece_bytes }
     }
 
-    /// Adds bytes of the buffer of that number. With `joins` they lie behind the bytes that were added before, and nobody uses
-    /// what is between.
+    /// Adds bytes of buffer number `buffer`. With `joins`, they follow the previously added bytes on the device, and
+    /// the gap between them is unused.
     #[inline] // for loops over many short slices
     pub(in crate::copy) fn add(
         &mut self,
@@ -140,7 +142,7 @@ impl Plan {
         }
     }
 
-    /// Adds as many bytes to the last piece as fit behind its last device run. Returns how many.
+    /// Appends as many bytes to the last device run as fit in the last piece. Returns how many were added.
     #[inline]
     fn join_last_run(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
         let (Some(piece), Some(run)) = (self.pieces.last_mut(), self.device_runs.last_mut()) else { return 0 };
@@ -154,7 +156,8 @@ impl Plan {
         len
     }
 
-    /// Adds the bytes to the last piece as a device run of their own, if there is room for all. Returns how many were added.
+    /// Adds the bytes to the last piece as a device run of their own, if all of them fit. Returns how many were
+    /// added.
     fn share_last_piece(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
         let Some(piece) = self.pieces.last_mut() else { return 0 };
         let offset = piece.len_bytes.next_multiple_of(packed::ALIGN);
@@ -168,7 +171,8 @@ impl Plan {
         len_bytes
     }
 
-    /// Where the device has the bytes in this range of a piece: its addresses, and which part of the piece belongs there.
+    /// The device addresses of the bytes in this range of a piece, each with the part of the piece that belongs
+    /// there.
     pub(super) fn on_device(
         &self,
         piece: &Piece,
@@ -182,15 +186,15 @@ impl Plan {
         runs.filter_map(part)
     }
 
-    /// Makes room for more host runs.
+    /// Reserves capacity for more host runs.
     pub(in crate::copy) fn reserve(&mut self, runs: usize) {
         self.host_runs.reserve_exact(runs);
     }
 
-    /// The number of a file whose bytes are added next.
+    /// Adds a file, unless the plan has it already, and returns its index.
     ///
     /// # Errors
-    /// [`Error::File`] if the system has no handle left.
+    /// [`Error::File`] if the file's handle cannot be duplicated.
     pub(in crate::copy) fn add_file(&mut self, file: &File) -> Result<u32> {
         let handle = file.as_raw_fd();
         if let Some(known) = self.handles.iter().position(|&known| known == handle) {
@@ -201,7 +205,7 @@ impl Plan {
         Ok(self.files.len() as u32 - 1)
     }
 
-    /// How many granules all pieces have.
+    /// The number of granules of all pieces.
     pub(super) fn granules(&self) -> usize {
         self.pieces.last().map_or(0, |last| last.first_granule + last.len_bytes.div_ceil(self.granule_bytes))
     }

@@ -1,4 +1,4 @@
-//! [`Ring`]: the page-locked staging buffers ("slots") of one size, and [`Lease`]: what one call holds of them.
+//! [`Ring`]: the page-locked staging buffers ("slots") of one size, and [`Lease`]: the slots of one call.
 //!
 //! ```text
 //!            take                    launch: an event is recorded
@@ -6,15 +6,17 @@
 //!    ^                  │       ^                                     │
 //!    └── give_back ─────┘       └──── the event has been reached ─────┘
 //! ```
-//! Slots are made when they are first needed, up to a limit; then they are used again and again, the last one first, so
-//! that they stay in the processor's cache. A call that ends leaves its slots in flight to the ring, with their events.
+//! Slots are allocated when they are first needed, up to a limit. Then they are reused, the last one first, so that
+//! they stay in the processor's cache. When a call ends, its slots in flight move to the ring, together with their
+//! events.
 //!
-//! A short upload needs only a part of a slot. The next short upload of the same stream may use the rest; its event then
-//! covers both. So a thousand short uploads ask the device only now and then which slots it is done with.
+//! A short upload needs only a part of a slot. The next short upload of the same stream may use the rest, and its
+//! event then covers both. So a thousand short uploads query only few events.
 //!
-//! Invariants: `slots` counts those that exist, wherever they are. A slot in flight is in an [`InUse`], so that it is leaked
-//! rather than used again when the device cannot say that it is done. A call waits for a slot only while it holds none, so
-//! that calls cannot wait for each other in a circle. The ring holds no stream and no device: these hold it.
+//! Invariants: `slots` counts all slots that exist, in any state. A slot in flight is in an [`InUse`], so that it is
+//! leaked rather than reused if the driver cannot say that the device is done. A call waits for a slot only while it
+//! holds none that is not in flight, so calls cannot deadlock. The ring owns no stream and no device: they own the
+//! ring.
 
 use std::{
     collections::VecDeque,
@@ -43,8 +45,8 @@ const ALIGN: usize = 64;
 /// See the head of the file.
 pub(super) struct Ring {
     pub(super) slot_bytes: usize,
-    state: Mutex<State>, // guards where the slots are
-    returned: Condvar,   // with `state`: a slot can be taken or made
+    state: Mutex<State>, // guards the lists of slots
+    returned: Condvar,   // with `state`: a slot can be taken or allocated
 }
 
 struct State {
@@ -52,8 +54,8 @@ struct State {
     in_flight: VecDeque<InFlight>, // of calls that have ended, oldest first
     slots: usize,
     limit: usize,
-    calls: usize,   // that have a lease
-    waiting: usize, // of these, for a slot
+    calls: usize,   // calls that have a lease
+    waiting: usize, // calls that wait for a slot
     retired: bool,
 }
 
@@ -61,8 +63,8 @@ struct State {
 struct InFlight {
     event: EventHandle, // recorded, untimed
     slot: InUse<Slot>,
-    stream: u64,       // whose work the event follows
-    used_bytes: usize, // from the slot's start; the rest is open to short uploads of the same stream
+    stream: u64,       // on which the event was recorded
+    used_bytes: usize, // from the slot's start; short uploads of the same stream may use the rest
 }
 
 impl Ring {
@@ -72,12 +74,12 @@ impl Ring {
         Self { slot_bytes, state: Mutex::new(state), returned: Condvar::new() }
     }
 
-    /// Bytes of the slots that exist.
+    /// The size of all slots that exist.
     pub(super) fn len_bytes(&self) -> usize {
         lock(&self.state).slots * self.slot_bytes
     }
 
-    /// What a new call holds: nothing yet.
+    /// A lease without slots, for a new call.
     pub(super) fn lease<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Lease<'a> {
         lock(&self.state).calls += 1;
         Lease { ring: self, stream, in_flight: VecDeque::new(), held: 0 }
@@ -86,12 +88,12 @@ impl Ring {
     /// Whether the device still uses a slot of a call that has ended.
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let state = lock(&self.state);
-        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
+        // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
         state.in_flight.back().is_some_and(|last| unsafe { shared.driver.query_event(last.event) } != Ok(true))
     }
 
-    /// Gives all slots back to the pool that they came from, those in flight through `deferred`. Calls that hold slots give
-    /// them back when they end.
+    /// Returns all slots to the pool of page-locked memory, those in flight through `deferred`. Calls that hold slots
+    /// return them when they end.
     pub(super) fn retire(&self, deferred: &DeferredDrops) {
         let (free, in_flight) = {
             let mut state = lock(&self.state);
@@ -99,14 +101,14 @@ impl Ring {
             state.slots -= state.free.len() + state.in_flight.len();
             (mem::take(&mut state.free), mem::take(&mut state.in_flight))
         };
-        self.returned.notify_all(); // a call that waits for one of these makes another
+        self.returned.notify_all(); // a call that waits for one of these slots allocates another
         drop(free);
         for InFlight { event, slot, .. } in in_flight {
             deferred.defer_until(event, Box::new(slot));
         }
     }
 
-    /// Gives free slots back to the pool, but none during a call. Returns how many bytes they were.
+    /// Returns free slots to the pool, unless a call has a lease. Returns their size in bytes.
     pub(super) fn trim(&self, shared: &DeviceShared) -> usize {
         let mut state = lock(&self.state);
         while let Some(slot) = state.take_finished(shared) {
@@ -114,11 +116,12 @@ impl Ring {
         }
         let free = if state.calls == 0 { mem::take(&mut state.free) } else { Vec::new() };
         state.slots -= free.len();
-        drop(state); // dropping the slots takes the pool's lock
+        drop(state); // unlocked before the slots are dropped, which takes the pool's lock
         free.len() * self.slot_bytes
     }
 
-    /// A slot that is free, finished, or can be made without waiting for other calls.
+    /// A slot that is free, or no longer in flight, or newly allocated; `None` if the call would have to wait for
+    /// others.
     fn try_take(&self, stream: &StreamCore) -> Result<Option<Slot>> {
         let mut state = lock(&self.state);
         if let Some(slot) = state.free.pop() {
@@ -131,20 +134,20 @@ impl Ring {
             return Ok(None);
         }
         state.slots += 1;
-        drop(state); // page-locking memory takes long
+        drop(state); // unlocked, since page-locking memory takes long
         let made = Slot::for_device(stream.device(), self.slot_bytes);
         let Err(refused) = made else { return made.map(Some) };
         let mut state = lock(&self.state);
         state.slots -= 1;
         if state.slots == 0 {
-            self.returned.notify_all(); // no slot will come back: all who wait try to make one, and are refused too
+            self.returned.notify_all(); // no slot will be returned: calls that wait try to allocate one, and fail too
             return Err(refused);
         }
         state.limit = state.slots; // the slots that exist must suffice
         Ok(None)
     }
 
-    /// A slot, after waiting for one.
+    /// Waits for a slot.
     fn take(&self, stream: &StreamCore) -> Result<Slot> {
         lock(&self.state).waiting += 1;
         let taken = self.wait_for_slot(stream);
@@ -169,7 +172,7 @@ impl Ring {
     }
 
     fn wait_for_device(&self, in_flight: InFlight, shared: &DeviceShared) -> Result<Slot> {
-        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
+        // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
         let reached = unsafe { shared.driver.synchronize_event(in_flight.event) };
         let done = reached.or_else(|failure| shared.driver.synchronize().map_err(|_| failure));
         shared.keep_event(in_flight.event, EventTiming::Untimed);
@@ -186,14 +189,14 @@ impl Ring {
         let mut state = lock(&self.state);
         if state.retired {
             state.slots -= 1;
-            self.returned.notify_one(); // a call that waits for it makes another
-            return drop(state); // and the slot, to the pool that it came from
+            self.returned.notify_one(); // a call that waits for a slot allocates another
+            return drop(state); // unlocked before the slot is dropped, which takes the pool's lock
         }
         state.free.push(slot);
         self.returned.notify_one();
     }
 
-    /// The slot of that stream's last short upload, if it has room for these bytes, and where they begin.
+    /// The slot of a short upload of that stream with enough unused bytes, and the offset at which they begin.
     fn take_open(&self, stream: &StreamCore, len_bytes: usize) -> Option<(InUse<Slot>, usize)> {
         let mut state = lock(&self.state);
         let has_room = |slot: &InFlight| slot.stream == stream.id() && slot.used_bytes + len_bytes <= self.slot_bytes;
@@ -215,7 +218,7 @@ impl Ring {
         self.returned.notify_one();
     }
 
-    /// A slot does not exist any more.
+    /// Counts a slot that does not exist any more.
     fn lose_slot(&self) {
         lock(&self.state).slots -= 1;
         self.returned.notify_all();
@@ -223,10 +226,10 @@ impl Ring {
 }
 
 impl State {
-    /// The oldest slot of ended calls, if the device is done with it.
+    /// Removes the oldest slot of ended calls, if the device is done with it.
     fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
-        // SAFETY: the event was recorded before it was left here, and no other handle to it exists.
+        // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
         let done = unsafe { shared.driver.query_event(oldest.event) };
         let finished = if done == Ok(true) { self.in_flight.pop_front() } else { None }?;
         shared.keep_event(finished.event, EventTiming::Untimed);
@@ -234,16 +237,17 @@ impl State {
     }
 }
 
-/// What one call holds of a ring. Dropping it leaves what is in flight to the ring.
+/// The slots of one call. Dropping the lease moves its slots in flight to the ring.
 pub(super) struct Lease<'a> {
     ring: &'a Ring,
     stream: &'a Arc<StreamCore>,
-    in_flight: VecDeque<(Ticket<Slot>, usize)>, // oldest first, and how many bytes of the slot are used
-    held: usize,                                // slots, in flight, or being filled or emptied
+    in_flight: VecDeque<(Ticket<Slot>, usize)>, // oldest first, each with the number of used bytes of the slot
+    held: usize,                                // slots of the call, in flight or not
 }
 
 impl Lease<'_> {
-    /// One more slot, if the call may have one without waiting: the oldest in flight, if the device is done with it, or another.
+    /// One more slot, if the call may have one without waiting: the oldest in flight if the device is done with it,
+    /// else another.
     pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
         if !self.oldest_is_done() {
             return self.try_take_another();
@@ -252,11 +256,11 @@ impl Lease<'_> {
         if self.may_hold(self.held) {
             return Ok(slot);
         }
-        slot.into_iter().for_each(|slot| self.give_back(slot)); // to a call that has less
+        slot.into_iter().for_each(|slot| self.give_back(slot)); // for a call that has fewer
         Ok(None)
     }
 
-    /// One more slot beside those in flight, if the call may have one without waiting.
+    /// One more slot in addition to those in flight, if the call may have one without waiting.
     pub(super) fn try_take_another(&mut self) -> Result<Option<Slot>> {
         if !self.may_hold(self.held + 1) {
             return Ok(None);
@@ -266,13 +270,14 @@ impl Lease<'_> {
         Ok(taken)
     }
 
-    /// Whether the call may hold this many slots: no other call waits for one, and all calls can have as many.
+    /// Whether the call may hold this many slots: no call waits for a slot, and there are enough slots for each call
+    /// to hold this many.
     fn may_hold(&self, slots: usize) -> bool {
         let state = lock(&self.ring.state);
         state.waiting == 0 && slots <= (state.limit / state.calls.max(1)).max(1)
     }
 
-    /// A slot, after waiting for one. To be called only by a call that holds none but in flight.
+    /// Waits for a slot. Must be called only if all slots that this call holds are in flight.
     pub(super) fn take(&mut self) -> Result<Slot> {
         if let Some(slot) = self.wait_for_oldest()? {
             return Ok(slot);
@@ -282,7 +287,8 @@ impl Lease<'_> {
         Ok(slot)
     }
 
-    /// Room for a short upload, and where it begins in its slot; after waiting for a slot if there is none.
+    /// A slot with enough unused bytes for a short upload, and the offset of these bytes. Waits for a slot if
+    /// necessary.
     pub(super) fn take_room(&mut self, len_bytes: usize) -> Result<(InUse<Slot>, usize)> {
         if let Some(open) = self.ring.take_open(self.stream, len_bytes) {
             self.held += 1;
@@ -291,8 +297,8 @@ impl Lease<'_> {
         Ok((InUse::new(self.take()?, self.ring.slot_bytes), 0))
     }
 
-    /// Gives a slot to the device until what was queued so far is done: `queued` is what came of queueing a copy of its
-    /// bytes in `range`; copies of the bytes before were queued earlier.
+    /// Puts a slot in flight until all work that is queued so far is done. `queued` is the result of queueing a copy
+    /// of the slot's bytes in `range`; copies of the bytes before `range` were queued earlier.
     pub(super) fn launch(
         &mut self,
         slot: InUse<Slot>,
@@ -322,12 +328,12 @@ impl Lease<'_> {
         self.in_flight.back().is_none_or(|(last, _)| last.is_done())
     }
 
-    /// Whether the device is done with the slot that was launched first.
+    /// Whether the device is done with the slot that has been in flight longest.
     pub(super) fn oldest_is_done(&self) -> bool {
         self.in_flight.front().is_some_and(|(oldest, _)| oldest.is_done())
     }
 
-    /// The slot that was launched first, after waiting for the device; none if none is in flight.
+    /// Waits for the slot that has been in flight longest; `None` if none is in flight.
     pub(super) fn wait_for_oldest(&mut self) -> Result<Option<Slot>> {
         let Some((ticket, _)) = self.in_flight.pop_front() else { return Ok(None) };
         let waited = ticket.wait();
@@ -396,7 +402,7 @@ mod tests {
         ring.retire(device.core().deferred());
     }
 
-    /// A call gets its ring before it takes a slot of it, and in between the ring may be replaced.
+    /// A call looks up the ring before it takes a slot, and in between the ring may be replaced.
     #[test]
     fn a_call_makes_slots_of_its_own_if_its_ring_was_retired_with_all_others() {
         let device = Device::software(Config::default()).unwrap();

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl Staging {
-    /// Copies `source` to `target`, which has the same length: at least one byte, at most
+    /// Copies `source` to `target`. Both have the same length, at least one byte and at most
     /// [`small_bytes`](Self::small_bytes). Waits only for a slot.
     pub(in crate::copy) fn upload_small(
         &self,
@@ -26,18 +26,18 @@ impl Staging {
         let mut lease = self.small.lease(stream);
         let (mut slot, start) = lease.take_room(source.len())?;
         let from = slot.held_mut().start_mut().wrapping_add(start);
-        // SAFETY: the slot has room for the source from here on, and no other thread and no device uses it.
+        // SAFETY: the source fits in the slot from `start` on, and no other thread and no device uses these bytes.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), from, source.len()) };
         stream.note_upload();
         let queued = stream.enqueue(&[target.access()], |driver, stream| {
-            // SAFETY: the source is as long as the target (the caller's), which `enqueue` orders; the slot holds it and is in
-            // `InUse`.
+            // SAFETY: the source is as long as the target (by contract), which `enqueue` orders; the slot has a copy
+            // of the source and is in `InUse`.
             unsafe { driver.copy_to_device(stream, target.address(), from.cast_const(), source.len()) }
         });
         lease.launch(slot, queued, start..start + source.len())
     }
 
-    /// As [`upload_small`](Self::upload_small), in the other direction; waits for the copy.
+    /// Like [`upload_small`](Self::upload_small), in the other direction. Waits for the copy.
     pub(in crate::copy) fn download_small(
         &self,
         stream: &Arc<StreamCore>,
@@ -46,15 +46,15 @@ impl Staging {
     ) -> Result<()> {
         let mut lease = self.small.lease(stream);
         let mut slot = lease.take()?;
-        let to = slot.start_mut(); // before it is in use: a watcher may panic
+        let to = slot.start_mut(); // before it is in use: the race watcher may panic
         let slot = InUse::new(slot, target.len());
         stream.note_download();
         let queued = stream.enqueue(&[source.access()], |driver, stream| {
-            // SAFETY: the target is as long as the source (the caller's), which `enqueue` orders; the slot has room for it
-            // and is in `InUse`.
+            // SAFETY: the target is as long as the source (by contract), which `enqueue` orders; the slot is long
+            // enough and is in `InUse`.
             unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
         });
-        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // the rest of the slot stays unused
+        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // the whole slot: a short upload must not share it
         if let Some(slot) = lease.wait_for_oldest()? {
             target.copy_from_slice(&slot[..target.len()]);
             lease.give_back(slot);

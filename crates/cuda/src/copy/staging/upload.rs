@@ -4,16 +4,18 @@
 //!   pieces      0 … sent        sent … published           published …
 //!   slots       in flight       being filled by threads    none yet
 //! ```
-//! The call publishes pieces as it gets slots, sends on the caller's stream what is filled without a gap, and helps filling.
-//! It returns when everything is queued: the source may then be changed.
+//! The call publishes each piece when it has a slot for it, helps to fill pieces, and queues copies of the filled
+//! bytes on the caller's stream ("sends" them), in order. It returns when all copies are queued: the source may then
+//! be changed.
 //!
-//! An upload begins early and ends soon: of its first and its last piece, parts are sent, of growing length. After the first
-//! pieces, each is sent when the next [`LEAD`] bytes are filled too: what the device reads has then left the caches of the cores
-//! that wrote it (`non_temporal.rs`), and the device never catches up with the threads, which would slow both.
+//! To begin early and to end soon, the first and the last piece are sent in parts of growing length. After the first
+//! pieces, a piece is sent only when the next [`LEAD`] bytes are filled too. By then the bytes that the device reads
+//! have left the caches of the cores that wrote them (`non_temporal.rs`), and the device never catches up with the
+//! threads, which would slow both.
 //!
-//! An upload of one piece cannot do that. If the device waits for it, it is written past the caches. If the device still has
-//! earlier ones ([`Pace::Behind`]), it is filled by all threads there are and sent as a whole, so that a few such calls in a row
-//! get ahead of the device.
+//! An upload of one piece cannot get such a lead. If the device waits for it, the threads write it past the caches.
+//! If the device still has earlier uploads ([`Pace::Behind`]), all threads fill it and it is sent as a whole, so that
+//! several such calls in a row get ahead of the device.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -28,34 +30,35 @@ use crate::{
     ticket::InUse,
 };
 
-/// Dropping it, also in the middle, leaves no thread at work on the source.
+/// An upload in progress. After it is dropped, even before its end, no thread uses the source.
 pub(super) struct Upload<'a> {
     running: RunningJob<'a>, // closed first: then no thread uses the source or a slot
     stream: &'a Arc<StreamCore>,
     targets: &'a [Access<'a>],
-    filling: VecDeque<Slot>, // of the pieces from `sent` to `published`, but for the slot in `sending`
-    published: usize,        // pieces
-    sent: usize,             // pieces, to their ends
-    sending: Option<(InUse<Slot>, usize)>, // the slot of the piece `sent`, and how many of its bytes are sent, if some
+    filling: VecDeque<Slot>, // of the pieces from `sent` to `published`, except the slot in `sending`
+    published: usize,        // pieces that have a slot
+    sent: usize,             // pieces that are sent completely
+    sending: Option<(InUse<Slot>, usize)>, // the slot of piece `sent`, and how many of its bytes are sent, if only some
     pace: Pace,
     yielding: Yielding<'a>,
     lease: Lease<'a>, // dropped last
 }
 
-/// Whether the device has something else to do.
+/// Whether the device has earlier uploads in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It waits for this upload.
+    /// The device waits for this upload.
     Awaited,
-    /// It still has earlier ones.
+    /// The device still executes earlier uploads.
     Behind,
 }
 
-/// Bytes. With more, a download at the same time leaves the upload too few slots to get as far ahead.
+/// In bytes. With a larger lead, a concurrent download would leave the upload too few slots to reach it.
 const LEAD: usize = 6 << 20;
-/// What the device starts with; then twice of what was sent before: few copies, and none of them waited for.
+/// The length of the first copy. Each later copy is twice as long as all before it, so that copies are few and the
+/// device does not wait for them.
 const FIRST: usize = 256 << 10;
-/// The first small copy of another stream waits for a long one as long at most, and later ones for a MiB of it.
+/// The first small copy of another stream waits at most this long for a long upload, later ones for 1 MiB of it.
 const YIELD_AFTER: Duration = Duration::from_millis(4);
 
 impl<'a> Upload<'a> {
@@ -76,7 +79,7 @@ impl<'a> Upload<'a> {
         self.running.job()
     }
 
-    /// Returns when the source was read and everything is queued.
+    /// Runs the upload. Returns when the source was read and all copies are queued.
     pub(super) fn run(mut self) -> Result<()> {
         let mut idle = 0;
         while self.sent < self.job().pieces().len() {
@@ -90,7 +93,7 @@ impl<'a> Upload<'a> {
                 let slot = self.lease.take()?;
                 self.publish(slot);
             } else {
-                pause(&mut idle); // other threads are about to fill what comes next
+                pause(&mut idle); // other threads are filling the bytes that are sent next
             }
         }
         Ok(())
@@ -107,13 +110,13 @@ impl<'a> Upload<'a> {
 
     fn publish(&mut self, mut slot: Slot) {
         let start = slot.start_mut();
-        self.filling.push_back(slot); // owned by this call before any thread knows it
+        self.filling.push_back(slot); // owned by this call before any thread uses it
         self.running.publish(self.published, start);
         self.published += 1;
     }
 
-    /// Whether other threads are about to have filled what is sent first. The device waits for it, so the call does not begin
-    /// to copy anything else.
+    /// Whether other threads are filling the bytes that are sent first. The device waits for them, so the call must
+    /// be ready to send them and does not begin to copy another granule.
     fn first_is_being_filled(&self) -> bool {
         let first = FIRST.min(self.job().pieces()[0].len_bytes);
         self.sent == 0
@@ -122,7 +125,7 @@ impl<'a> Upload<'a> {
             && self.job().copied_bytes(0) < first
     }
 
-    /// Sends what is filled, if that is worth it.
+    /// Sends the filled bytes of the next piece, if they are enough.
     fn send(&mut self) -> Result<bool> {
         if self.sent == self.published {
             return Ok(false);
@@ -144,8 +147,8 @@ impl<'a> Upload<'a> {
         if is_at_an_end && self.pace == Pace::Awaited { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
     }
 
-    /// Whether the threads are as far ahead of the device as they should be, or have filled all that has slots. They get ahead
-    /// by one byte in eight, so that the device does not wait at first.
+    /// Whether the threads are far enough ahead of the device, or have filled all published pieces. The lead grows by
+    /// one byte for every eight that are sent, so that the device does not wait at first.
     fn is_ahead(&self) -> bool {
         let pieces = self.job().pieces();
         let lead = LEAD.min(self.sent * pieces[self.sent].len_bytes / 8);
@@ -168,8 +171,8 @@ impl<'a> Upload<'a> {
         let queued = self.stream.enqueue(&self.targets[piece.buffers.clone()], |driver, stream| {
             self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
                 let from = from.wrapping_add(part.start).cast_const();
-                // SAFETY: the part is inside the target, which `enqueue` orders; the slot has room for the piece, its bytes are
-                // filled up to here, and it is in `InUse`.
+                // SAFETY: the part is inside the target, which `enqueue` orders; the slot is as long as the piece,
+                // its bytes are filled up to `end`, and it is in `InUse`.
                 unsafe { driver.copy_to_device(stream, address, from, part.len()) }
             })
         });
@@ -189,7 +192,7 @@ impl Drop for Upload<'_> {
     fn drop(&mut self) {
         self.job().close(); // no thread uses a slot any more
         if let Some((slot, sent_bytes)) = self.sending.take() {
-            // A failure stopped the call in the middle of a piece: what is queued still reads the slot.
+            // A failure stopped the call in the middle of a piece: the queued copies still read the slot.
             let _ = self.lease.launch(slot, Ok(()), sent_bytes..sent_bytes);
         }
         for slot in self.filling.drain(..) {

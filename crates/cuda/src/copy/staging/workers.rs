@@ -1,19 +1,21 @@
-//! [`Job`]: the processor's part of one staged copy. [`Workers`]: the threads that help with it.
+//! [`Job`]: the host's part of one staged copy. [`Workers`]: the threads that help with it.
 //!
 //! ```text
 //!   caller    publish(piece 0) publish(piece 1) …          publish(piece 15) …
 //!   next           0   1   2   3   4  …                    the granule that is taken next
 //!   threads        └───┴───┴───┘ each takes a granule, copies it, sets its bit in `done`
-//!   caller    sends what is copied without a gap from a piece's start on
+//!   caller    sends the bytes that are copied without a gap from a piece's start on
 //! ```
-//! A piece is published when it has a slot. Its granules, equal parts of at least 16 KiB, are taken in order by whichever thread
-//! is free, the caller among them. Threads only copy bytes; they never call a driver.
+//! A piece is published when it has a slot. Free threads, including the caller, take its granules in order; granules
+//! are equal parts of at least 16 KiB. Threads only copy bytes; they never call a driver.
 //!
-//! Invariant: host memory and slots are touched only for granules that were taken and not yet counted in `finished`. A call
-//! closes its job, after which none is taken, and waits until all that were taken are finished, before it lets go of either.
+//! Invariant: host memory and slots are touched only for granules that were taken and are not yet counted in
+//! `finished`. Before a call releases host memory or slots, it closes its job, after which no granule is taken, and
+//! waits until all granules that were taken are finished.
 //!
-//! A thread without work watches for it for half a millisecond, longer than the time between two pieces of a copy or two copies
-//! of a loop: waking a thread takes as long as copying half a megabyte. Then it sleeps on a condition variable.
+//! A thread without work polls for half a millisecond, which is longer than the time between two pieces of a copy or
+//! between two copies in a loop. Then it sleeps on a condition variable; waking it takes as long as copying half a
+//! megabyte.
 
 use std::{
     hint, io,
@@ -40,9 +42,9 @@ pub(super) struct Job {
     plan: Plan,
     states: Box<[PieceState]>,         // of the plan's pieces
     next: OwnLine,                     // the granule that is taken next
-    ready: OwnLine,                    // granules whose pieces have slots; Release after the slot is set
-    finished: OwnLine,                 // granules; Release after the copy
-    failure: Mutex<Option<io::Error>>, // guards the first one, until the call takes it
+    ready: OwnLine,                    // number of granules whose pieces have slots; Release after the slot is set
+    finished: OwnLine,                 // number of finished granules; Release after the copy
+    failure: Mutex<Option<io::Error>>, // guards the first error, until the call takes it
 }
 
 struct PieceState {
@@ -50,12 +52,13 @@ struct PieceState {
     done: AtomicU64,     // one bit for each granule; Release after the copy
 }
 
-/// On a cache line of its own (processors fetch two at once): threads that write it do not disturb those that read others.
+/// A counter on cache lines of its own (processors fetch two lines at once), to avoid false sharing with other
+/// counters.
 #[repr(align(128))]
 #[derive(Default)]
 struct OwnLine(AtomicUsize);
 
-/// Which way the bytes go.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::copy) enum Direction {
     ToSlots,
@@ -87,14 +90,14 @@ impl Job {
         &self.plan.pieces
     }
 
-    /// Lets threads work on the next piece, which has this slot now, with room for it.
+    /// Lets threads work on the next piece, in this slot, which is long enough for it.
     fn publish(&self, piece: usize, slot: *mut u8) {
         self.states[piece].slot.store(slot, Ordering::Relaxed);
         let granules = self.pieces()[piece].len_bytes.div_ceil(self.plan.granule_bytes);
         self.ready.0.store(self.pieces()[piece].first_granule + granules, Ordering::Release);
     }
 
-    /// How many bytes from a piece's start on were copied without a gap.
+    /// How many bytes from the piece's start on are copied without a gap.
     pub(super) fn copied_bytes(&self, piece: usize) -> usize {
         let granules = self.states[piece].done.load(Ordering::Acquire).trailing_ones() as usize;
         (granules * self.plan.granule_bytes).min(self.pieces()[piece].len_bytes)
@@ -104,12 +107,12 @@ impl Job {
         self.copied_bytes(piece) == self.pieces()[piece].len_bytes
     }
 
-    /// How many bytes of the first piece, at least, are copied or being copied.
+    /// How many bytes from the start of the first piece on are copied or being copied.
     pub(super) fn taken_bytes(&self) -> usize {
         self.next.0.load(Ordering::Relaxed).saturating_mul(self.plan.granule_bytes)
     }
 
-    /// Copies one granule, if there is one to take.
+    /// Copies one granule; false if there is none to take.
     pub(super) fn work(&self) -> bool {
         let Some(granule) = self.take() else { return false };
         let at = self.pieces().partition_point(|piece| piece.first_granule <= granule) - 1;
@@ -124,12 +127,12 @@ impl Job {
         true
     }
 
-    /// Why something could not be read from a file, if that is so: its granule is never done.
+    /// The error of a file that could not be read, if any. The granule of that read never counts as done.
     pub(super) fn failure(&self) -> Option<io::Error> {
         if self.plan.files.is_empty() { None } else { lock(&self.failure).take() }
     }
 
-    /// No thread takes a granule any more; returns when those that were taken are finished.
+    /// Stops threads from taking granules, and returns when all granules that were taken are finished.
     pub(super) fn close(&self) {
         let taken = self.next.0.swap(CLOSED, Ordering::AcqRel);
         let mut asked = 0;
@@ -158,13 +161,14 @@ impl Job {
                 Start::Memory(host) => {
                     let (source, target) =
                         if self.direction == Direction::ToSlots { (host, staged) } else { (staged, host) };
-                    // SAFETY: both ranges are inside the run and the slot, which the call keeps for as long as granules may be
-                    // taken (the invariant); only this thread has this granule; a slot and a caller's slice do not overlap.
+                    // SAFETY: the ranges are inside the run and the slot, which the call keeps until all taken
+                    // granules are finished (the invariant); only this thread has this granule; a slot and a caller's
+                    // slice do not overlap.
                     unsafe { non_temporal::copy(self.stores, source.cast_const(), target, len_bytes) };
                 }
                 Start::File(file, at) => {
-                    // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps for as long
-                    // as granules may be taken (the invariant); only this thread has this granule.
+                    // SAFETY: the range is inside the slot, whose bytes are initialized, and which the call keeps
+                    // until all taken granules are finished (the invariant); only this thread has this granule.
                     let target = unsafe { slice::from_raw_parts_mut(staged, len_bytes) };
                     plan.files[file as usize].read_exact_at(target, at)?;
                 }
@@ -174,13 +178,13 @@ impl Job {
     }
 }
 
-// SAFETY: the pointers of its runs are used only under the invariant, for memory that the call has borrowed, by one thread
-// for each granule.
+// SAFETY: the pointers of its runs are used only under the invariant, for memory that the call has borrowed, and each
+// granule is used by one thread only.
 unsafe impl Send for Job {}
 // SAFETY: as above.
 unsafe impl Sync for Job {}
 
-/// Waits a moment for another thread: first at once, then by giving up the processor.
+/// Waits a moment for another thread: spins at first, and yields the processor after many calls in a row.
 pub(super) fn pause(asked: &mut u32) {
     *asked = asked.saturating_add(1);
     if *asked < 200 {
@@ -197,10 +201,10 @@ pub(super) struct Workers {
 }
 
 struct Shared {
-    state: Mutex<State>,  // guards which jobs there are
-    changed: Condvar,     // with `state`: `version` is another
-    version: AtomicUsize, // changed with `state` locked, and watched without
-    watches: bool,        // whether threads watch before they sleep: there are processors for all
+    state: Mutex<State>,  // guards the list of jobs
+    changed: Condvar,     // with `state`: `version` has changed
+    version: AtomicUsize, // changed while `state` is locked, but polled without the lock
+    watches: bool,        // whether threads poll before they sleep: there are enough processors for all
 }
 
 #[derive(Default)]
@@ -210,12 +214,12 @@ struct State {
 }
 
 const SPIN: Duration = Duration::from_micros(100);
-const WATCH: Duration = Duration::from_micros(500); // after spinning, by giving up the processor each time
-const FEW_BYTES: usize = 256 << 10; // up to here waking threads takes longer than they save
-const TURN: usize = 4; // granules in a row before a thread looks at the next job, if there are several
+const WATCH: Duration = Duration::from_micros(500); // polling in all; after `SPIN` the thread yields between polls
+const FEW_BYTES: usize = 256 << 10; // up to this length waking threads takes longer than they save
+const TURN: usize = 4; // granules in a row before a thread goes to the next job, if there are several
 
 impl Workers {
-    /// Starts threads; fewer if the system refuses.
+    /// Starts threads, or fewer if the system cannot create all of them.
     pub(super) fn start(name: &'static str, threads: usize) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
@@ -232,7 +236,7 @@ impl Workers {
         Self { shared, threads }
     }
 
-    /// Lets the workers help with a job, if it is worth waking them, until what this returns is dropped.
+    /// Lets the workers help with a job, if it is long enough to wake them, until the returned guard is dropped.
     pub(super) fn run(&self, job: Job) -> RunningJob<'_> {
         let is_worth_it = job.plan.granules() * job.plan.granule_bytes > FEW_BYTES && self.threads > 0;
         let (job, workers) = (Arc::new(job), is_worth_it.then_some(self));
@@ -300,7 +304,7 @@ impl Shared {
         }
     }
 
-    /// Waits for another version than the one that was seen; whether the threads are to end.
+    /// Waits until the version differs from `seen`. Returns whether the threads must end.
     fn is_over_after(&self, seen: usize) -> bool {
         let start = Instant::now();
         let has_changed = || self.version.load(Ordering::Acquire) != seen;
@@ -315,7 +319,7 @@ impl Shared {
     }
 }
 
-/// Works at the jobs in turn, until there is nothing to do; false if there was nothing from the start.
+/// Works on each job in turn, beginning with job `turn`; false if there was nothing to do.
 fn work_at(jobs: &[Arc<Job>], turn: usize) -> bool {
     let most = if jobs.len() == 1 { usize::MAX } else { TURN };
     let mut worked = false;

@@ -1,8 +1,9 @@
-//! [`Yielding`]: how a long copy lets the copies of other streams pass.
+//! [`Yielding`]: lets the copies of other streams go before the rest of a long copy.
 //!
-//! A device does one stream's copies of one direction in a row, for as long as there are any: a small copy of another stream
-//! may wait for gigabytes. So a long copy lets the device run out of its copies: after every MiB while other streams copy
-//! the same way, and once in a while in case they do.
+//! A device executes queued copies of one stream and direction in a row, for as long as there are any. So a small
+//! copy of another stream might wait for gigabytes. To prevent that, a long copy lets the device run out of its
+//! copies: after every MiB while other streams copy in the same direction, and else from time to time, in case they
+//! begin to.
 
 use std::{
     sync::Arc,
@@ -16,16 +17,16 @@ use crate::{device_shared::Traffic, driver::EventTiming, error::Result, event::R
 pub(super) struct Yielding<'a> {
     stream: &'a Arc<StreamCore>,
     traffic: &'a Traffic, // copies of this direction
-    is_short: bool,       // soon over: does not yield
+    is_short: bool,       // a short copy does not yield
     interval: Duration,   // after which it yields if no other stream is known to copy
     yielded_at: Instant,
-    seen: u64, // copies of other streams
-    others_until: Instant,
-    last: Option<Recorded>, // after the last part of a piece that was queued while others copied
+    seen: u64,              // the last value of `Traffic::of_others`
+    others_until: Instant,  // until then other streams are expected to copy
+    last: Option<Recorded>, // behind the last part that was queued, if other streams were expected to copy
 }
 
-const OTHERS_FOR: Duration = Duration::from_millis(5); // so long other streams are expected to copy again
-const BYTES_BESIDE_OTHERS: usize = 1 << 20; // queued at once meanwhile
+const OTHERS_FOR: Duration = Duration::from_millis(5); // how long after a copy of another stream the next is expected
+const BYTES_BESIDE_OTHERS: usize = 1 << 20; // queued at once while other streams are expected to copy
 
 impl<'a> Yielding<'a> {
     pub(super) fn new(stream: &'a Arc<StreamCore>, traffic: &'a Traffic, is_short: bool, interval: Duration) -> Self {
@@ -33,7 +34,8 @@ impl<'a> Yielding<'a> {
         Self { stream, traffic, is_short, interval, yielded_at: now, seen, others_until: now, last: None }
     }
 
-    /// Whether to queue nothing yet: until the device has run out of this call's copies, so that those of other streams pass.
+    /// Whether to wait before queueing more, until the device has run out of this call's copies and executes those of
+    /// other streams.
     pub(super) fn has_to_wait(&mut self, lease: &Lease<'_>) -> bool {
         if self.is_short {
             return false;
@@ -53,12 +55,12 @@ impl<'a> Yielding<'a> {
         false
     }
 
-    /// How much to queue at once, of `len_bytes`.
+    /// How many of `len_bytes` bytes to queue at once.
     pub(super) fn most_at_once(&self, len_bytes: usize) -> usize {
         if self.is_beside_others() { BYTES_BESIDE_OTHERS.min(len_bytes) } else { len_bytes }
     }
 
-    /// To be called when a part was queued.
+    /// Must be called after each part is queued.
     pub(super) fn note_queued(&mut self) -> Result<()> {
         self.last =
             if self.is_beside_others() { Some(Recorded::new(self.stream, EventTiming::Untimed)?) } else { None };
@@ -82,7 +84,7 @@ mod tests {
     const MANY: usize = 64 << 20;
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    /// A device that does nothing before it is waited for, or asked.
+    /// A device that executes nothing before it is waited for or queried.
     fn lazy() -> Device {
         Device::software(Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() }).unwrap()
     }

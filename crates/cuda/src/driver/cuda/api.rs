@@ -1,7 +1,7 @@
 //! The driver's functions, looked up once by name.
 //!
-//! They are declared here instead of taken from cudarc because theirs return a Rust enum, which is undefined behavior
-//! for a status that the enum does not know, and panic where a symbol is missing.
+//! They are declared here because cudarc's declarations return a Rust enum, which is undefined behavior for a status
+//! that the enum does not know, and panic if a symbol is missing.
 
 use std::{
     ffi::{c_char, c_int, c_uint, c_void},
@@ -24,10 +24,10 @@ macro_rules! functions {
         }
 
         impl Api {
-            /// Looks every function up in the driver's library.
+            /// Looks up every function in the driver's library.
             pub(super) fn load() -> Result<Self, Absence> {
-                // SAFETY: the library was found by `library.rs` before, so this does not panic; loading it again runs
-                // nothing new.
+                // SAFETY: `library.rs` has found the library, so this does not panic; loading it again runs no
+                // initializer.
                 let library = unsafe { sys::culib() };
                 $(
                     // SAFETY: the driver's header declares the function with these types.
@@ -106,11 +106,11 @@ functions! {
 
 type ParameterInfo = unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> u32;
 
-/// `cuFuncGetParamInfo`, which drivers have since CUDA 12.4.
+/// `cuFuncGetParamInfo`, which exists since CUDA 12.4.
 pub(super) fn parameter_info() -> Option<ParameterInfo> {
     static FOUND: OnceLock<Option<ParameterInfo>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // SAFETY: as in `Api::load`, which was called before there was a function to ask about.
+        // SAFETY: as in `Api::load`, which has succeeded before any function handle exists.
         let library = unsafe { sys::culib() };
         // SAFETY: the driver's header declares the function with these types.
         let symbol = unsafe { library.get::<ParameterInfo>(b"cuFuncGetParamInfo\0") };
@@ -156,8 +156,8 @@ pub(super) struct KernelNode {
     pub(super) shared_bytes: c_uint,
     pub(super) arguments: *mut *mut c_void,
     pub(super) extras: *mut *mut c_void,
-    pub(super) kernel: Handle,  // none, where there is a function
-    pub(super) context: Handle, // ignored, where there is a function
+    pub(super) kernel: Handle,  // null, since there is a function
+    pub(super) context: Handle, // ignored, since there is a function
 }
 
 /// `CUlaunchConfig`.
@@ -171,7 +171,7 @@ pub(super) struct LaunchConfig {
     pub(super) n_attributes: c_uint,
 }
 
-/// `CUlaunchAttribute`, with a value that begins with a number.
+/// `CUlaunchAttribute`, for attributes whose value is an integer.
 #[repr(C, align(8))]
 pub(super) struct LaunchAttribute {
     pub(super) id: c_uint,

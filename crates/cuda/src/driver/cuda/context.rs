@@ -1,7 +1,7 @@
 //! [`Driver`] for one CUDA device.
 //!
-//! Every call first makes the device's primary context the thread's current one, unless it is already: libraries on
-//! the same thread may have changed it.
+//! Every call first makes the device's primary context current on its thread, unless it is already, since other
+//! libraries may have changed the current context.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
@@ -32,12 +32,12 @@ use crate::{
 const NON_BLOCKING: c_uint = 1; // CU_STREAM_NON_BLOCKING
 const DISABLE_TIMING: c_uint = 2; // CU_EVENT_DISABLE_TIMING
 const PORTABLE: c_uint = 1; // CU_MEMHOSTREGISTER_PORTABLE
-const CAPTURE_RELAXED: c_uint = 2; // CU_STREAM_CAPTURE_MODE_RELAXED: the layers above keep everybody off the stream
+const CAPTURE_RELAXED: c_uint = 2; // CU_STREAM_CAPTURE_MODE_RELAXED: the layers above protect the stream
 const MEMORY_HOST: c_uint = 1; // CU_MEMORYTYPE_HOST
 const MEMORY_DEVICE: c_uint = 2; // CU_MEMORYTYPE_DEVICE
 const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
-/// The primary context of one device, held for the life of the process.
+/// The primary context of one device, held until the process exits.
 pub(crate) struct PrimaryContext {
     api: &'static Api,
     device: c_int,
@@ -113,7 +113,7 @@ impl PrimaryContext {
         Ok((least, greatest))
     }
 
-    /// Makes the context the thread's current one.
+    /// Makes the context current on this thread.
     fn bind(&self, call: Call) -> Result<()> {
         let mut current: *mut c_void = ptr::null_mut();
         // SAFETY: writes one handle.
@@ -125,7 +125,7 @@ impl PrimaryContext {
         done(call, unsafe { (self.api.set_context)(pointer(self.handle)) })
     }
 
-    /// A question whose answer may be "not yet".
+    /// The result of a query: false if the status is `NOT_READY`.
     fn asked(&self, call: Call, status: u32) -> Result<bool> {
         match Status(status) {
             Status::NOT_READY => Ok(false),
@@ -134,7 +134,7 @@ impl PrimaryContext {
     }
 }
 
-/// What is known before the device is asked.
+/// The properties before the device is queried: its ordinal and the driver's version.
 fn unknown(ordinal: u32, driver_version: (u32, u32)) -> Properties {
     Properties {
         name: String::new(),
@@ -156,14 +156,14 @@ fn done(call: Call, status: u32) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(Failure::new(call, status)) }
 }
 
-/// A value that the driver writes through a pointer, for types whose zero is a value.
+/// Calls a function that writes its result through a pointer, and returns that result.
 fn out<T: Zero>(call: Call, write: impl FnOnce(&mut T) -> u32) -> Result<T> {
     let mut value = T::ZERO;
     done(call, write(&mut value))?;
     Ok(value)
 }
 
-/// Types that start at zero.
+/// Types with a zero value, from which [`out`] starts.
 trait Zero {
     const ZERO: Self;
 }
@@ -188,7 +188,7 @@ impl Zero for *mut c_void {
     const ZERO: Self = ptr::null_mut();
 }
 
-/// A driver's handle as C sees it.
+/// A driver's handle as a C pointer.
 fn pointer(handle: u64) -> *mut c_void {
     ptr::without_provenance_mut(handle as usize)
 }
@@ -207,8 +207,8 @@ impl From<End> for MemcpyEnd {
     }
 }
 
-/// Copies from or to host memory, all at once or, if the driver refuses because registrations of pages end in between,
-/// in the parts that these make.
+/// Copies from or to host memory in one call. If the driver refuses because the range crosses from one registration
+/// to another, copies each registration's part in a call of its own.
 fn in_parts(host: usize, len_bytes: usize, copy: impl Fn(Range<usize>) -> Result<()>) -> Result<()> {
     match copy(0..len_bytes) {
         Err(Failure { status: Status::INVALID_VALUE, .. }) => {
@@ -222,22 +222,24 @@ fn in_parts(host: usize, len_bytes: usize, copy: impl Fn(Range<usize>) -> Result
 macro_rules! call {
     ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
         $self.bind(Call::$call)?;
-        // SAFETY: what this method's caller promised, and the context is current.
+        // SAFETY: this method's caller upholds the trait's contract, and the context is current.
         let status = unsafe { ($self.api.$function)($($argument),*) };
         done(Call::$call, status)
     }};
 }
 
-/// As `call!`, for a function that writes its result through its first argument.
+/// Like `call!`, for a function that writes its result through its first argument.
 macro_rules! made {
     ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
         $self.bind(Call::$call)?;
-        // SAFETY: what this method's caller promised; the result is written to a local; the context is current.
+        // SAFETY: this method's caller upholds the trait's contract; the result is written to a local variable; the
+        // context is current.
         out(Call::$call, |made| unsafe { ($self.api.$function)(made, $($argument),*) })
     }};
 }
 
-// SAFETY: CUDA documents what the trait asks for; every handle comes from this context, which is never released.
+// SAFETY: CUDA documents the guarantees that the trait requires; every handle comes from this context, which is never
+// released.
 unsafe impl Driver for PrimaryContext {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -431,7 +433,7 @@ unsafe impl Driver for PrimaryContext {
         };
         self.bind(Call::ParameterSize)?;
         let (mut offset, mut size) = (0, 0);
-        // SAFETY: the caller's function exists; writes two numbers, here.
+        // SAFETY: the caller's function exists; the call writes two local numbers.
         match Status(unsafe { parameter_info(pointer(function.0), index, &mut offset, &mut size) }) {
             Status::INVALID_VALUE => Ok(None),
             Status(status) => done(Call::ParameterSize, status).map(|()| Some(size)),
@@ -506,7 +508,7 @@ unsafe impl Driver for PrimaryContext {
             Ok((NodeHandle(number(node)), unsafe { self.instantiate(graph) }?))
         });
         ready.map(|(node, runnable)| PreparedLaunch { graph, node, runnable }).inspect_err(|_| {
-            // SAFETY: made above, and nobody else's.
+            // SAFETY: made above, and no other handle to it exists.
             let _ = unsafe { self.destroy_graph(graph) };
         })
     }
@@ -522,7 +524,7 @@ unsafe impl Driver for PrimaryContext {
         let (runnable, node) = (pointer(prepared.runnable.0), pointer(prepared.node.0));
         let kernel = kernel_node(function, launch, arguments);
         call!(self, SetKernelNode, set_kernel_node(runnable, node, &kernel))?;
-        // SAFETY: what the caller promised; the context is current.
+        // SAFETY: the caller upholds the trait's contract; the context is current.
         done(Call::LaunchGraph, unsafe { (self.api.launch_graph)(runnable, pointer(stream.0)) })
     }
 
@@ -562,7 +564,7 @@ unsafe impl Driver for PrimaryContext {
     }
 }
 
-/// A launch as graphs have it.
+/// The parameters of a launch as a graph's kernel node.
 fn kernel_node(function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]) -> KernelNode {
     KernelNode {
         function: pointer(function.0),

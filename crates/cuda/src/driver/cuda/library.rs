@@ -1,4 +1,4 @@
-//! Whether CUDA is there, and if not, why.
+//! Finds CUDA's driver library, or the reason why it cannot be used.
 
 use std::{ffi::c_int, sync::OnceLock};
 
@@ -10,10 +10,10 @@ use crate::{
     error::Absence,
 };
 
-/// The oldest CUDA with every function of the table.
+/// The oldest version of CUDA that has every function of `Api`.
 const NEEDED: (u32, u32) = (12, 0);
 
-/// The driver, started, with its version.
+/// The initialized driver, with its version.
 pub(super) struct Library {
     pub(super) api: Api,
     pub(super) version: (u32, u32),
@@ -26,7 +26,7 @@ pub(super) fn library() -> Result<&'static Library, Absence> {
     LIBRARY.get_or_init(start).as_ref().map_err(Absence::clone)
 }
 
-/// How many devices the driver sees; at least one.
+/// The number of devices that the driver sees; at least one.
 pub(crate) fn device_count() -> Result<u32, Absence> {
     Ok(library()?.device_count)
 }
@@ -62,7 +62,7 @@ fn check(status: u32) -> Result<(), Absence> {
 
 fn version(api: &Api) -> Result<(u32, u32), Absence> {
     let mut version: c_int = 0;
-    // SAFETY: writes one number, here.
+    // SAFETY: writes one local number.
     check(unsafe { (api.driver_version)(&mut version) })?;
     let version = version.unsigned_abs();
     Ok((version / 1000, version % 1000 / 10))
@@ -70,7 +70,7 @@ fn version(api: &Api) -> Result<(u32, u32), Absence> {
 
 fn count(api: &Api) -> Result<u32, Absence> {
     let mut count: c_int = 0;
-    // SAFETY: writes one number, here.
+    // SAFETY: writes one local number.
     check(unsafe { (api.device_count)(&mut count) })?;
     Ok(count.unsigned_abs())
 }

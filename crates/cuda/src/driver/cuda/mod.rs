@@ -1,7 +1,7 @@
-//! CUDA itself: the one folder that names cudarc.
+//! The CUDA driver. Only this folder uses cudarc.
 //!
-//! `registered.rs` knows page-locked ranges; `library.rs` finds the driver and says why there is none, `api.rs` is the table of its functions, `context.rs`
-//! implements [`Driver`](super::Driver) with them.
+//! `library.rs` finds the driver or says why there is none, `api.rs` is the table of its functions, and `context.rs`
+//! implements [`Driver`](super::Driver) with them. `registered.rs` records the page-locked ranges.
 
 mod api;
 mod context;

@@ -1,7 +1,7 @@
-//! Which host pages were registered, for copies across the ends of registrations: the driver refuses those.
+//! The registered ranges of host memory, by which copies are split that cross from one registration to another.
 //!
-//! Page-locked memory is registered in chunks, so that a copy of a large buffer may cross from one to the next. That is
-//! rare, and the driver says so; nothing is looked up here before it does.
+//! Page-locked memory is registered in chunks, so a copy of a large buffer may cross from one chunk to the next, and
+//! CUDA refuses such a copy. That is rare, so the ranges are looked up only after the driver has refused a copy.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Start and length of what is registered, by any device: registrations are for all.
+/// Start and length of each registered range. Registrations are portable, so there is one list for all devices.
 static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 pub(super) fn note(start: NonNull<u8>, len_bytes: usize) {
@@ -21,7 +21,8 @@ pub(super) fn forget(start: NonNull<u8>) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&start.addr().get());
 }
 
-/// The parts of `len_bytes` bytes from `start` on, each inside or outside one registration; offsets.
+/// Splits the `len_bytes` bytes from `start` on into parts that are each inside one registration or outside all.
+/// Returns their offsets.
 pub(super) fn parts(start: usize, len_bytes: usize) -> Vec<Range<usize>> {
     cut(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner), start, len_bytes)
 }

@@ -1,7 +1,7 @@
 //! [`Blas`]: products of matrices by cuBLASLt.
 //!
-//! What is asked once for a [`Product`] is kept: descriptions, and the algorithm that the library proposes first.
-//! cuBLASLt counts columns first; so the result's transpose is computed, of the transposed matrices in turn.
+//! The descriptors of a [`Product`], and the algorithm that the library proposes first, are cached. cuBLASLt's
+//! matrices are column-major, so it computes the transpose of the result: rightᵀ · leftᵀ.
 
 mod plan;
 
@@ -63,37 +63,37 @@ fn api() -> Result<&'static Api, LibraryAbsence> {
     let load = || {
         let library = WANTED.open()?;
         let api = Api::load(&library)?;
-        std::mem::forget(library); // its functions are used for the life of the process
+        std::mem::forget(library); // its functions are used until the process exits
         Ok(api)
     };
     API.get_or_init(load).as_ref().map_err(LibraryAbsence::clone)
 }
 
-/// Loads the library; whether it is there.
+/// Loads the library, and returns whether it exists.
 pub(super) fn is_there() -> bool {
     api().is_ok()
 }
 
-/// The most scratch memory that an algorithm may ask for.
+/// The most scratch memory that an algorithm may use.
 const MOST_SCRATCH_BYTES: usize = 32 << 20;
 
-/// Where the elements of `batches` matrices are: element `[b, i, j]` at `b · batch + i · row + j · column`.
+/// The strides of a batch of matrices: element `[b, i, j]` is at index `b · batch + i · row + j · column`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrices {
-    /// Elements from one row to the next.
+    /// The stride from one row to the next, in elements.
     pub row: usize,
-    /// Elements from one column to the next.
+    /// The stride from one column to the next.
     pub column: usize,
-    /// Elements from one matrix to the next; 0 if there is one for all batches.
+    /// The stride from one matrix to the next; 0 if all batches use the same matrix.
     pub batch: usize,
 }
 
-/// `batches` products of an `[m, k]` and a `[k, n]` matrix; the results are without gaps, `[batches, m, n]`.
+/// `batches` products of an `[m, k]` and a `[k, n]` matrix. The results are contiguous: `[batches, m, n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Product {
     /// `[m, n, k]`, none of them 0.
     pub sizes: [usize; 3],
-    /// How many; not 0.
+    /// The number of products; not 0.
     pub batches: usize,
     /// The `[m, k]` matrices.
     pub left: Matrices,
@@ -103,9 +103,9 @@ pub struct Product {
     pub factors: DataType,
     /// The type of the results: that of the factors, or `f32`.
     pub results: DataType,
-    /// How exactly `f32` factors are taken.
+    /// How `f32` factors are rounded.
     pub exactness: Exactness,
-    /// Whether numbers are added to all rows of the results: one for each column, of the results' type.
+    /// Whether a bias is added: one number per column, of the results' type, for all rows.
     pub has_bias: bool,
 }
 
@@ -150,20 +150,20 @@ impl fmt::Display for Product {
 pub struct Blas {
     device: Device,
     api: &'static Api,
-    handle: Handle,                                                // for any number of threads
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
+    handle: Handle,                                                // thread-safe
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards the cached plans
 }
 
 impl Blas {
-    /// The library, loaded at the first call.
+    /// Starts the library for a device. The first call loads the library.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`] says where it was looked for and what to install; [`Error::Driver`].
+    /// [`Error::NoLibrary`] lists the places that were searched, and what to install; [`Error::Driver`].
     pub fn new(device: &Device) -> Result<Blas> {
         let api = api()?;
         work::make_current(device, LIBRARY)?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: writes one handle, which is kept for the life of the process.
+        // SAFETY: writes one handle, which is kept until the process exits.
         match unsafe { (api.create)(&mut handle) } {
             0 => {
                 Ok(Blas { device: device.clone(), api, handle: Handle::new(handle), plans: Mutex::new(HashMap::new()) })
@@ -172,11 +172,12 @@ impl Blas {
         }
     }
 
-    /// Queues the products: `factors` are the left and the right matrices.
+    /// Queues the products. `factors` are the left and the right matrices.
     ///
     /// # Errors
-    /// [`Error::Library`] if there is no algorithm for such matrices: both of an operand's strides are above 1, say.
-    /// [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Library`] if the library has no algorithm for such matrices, for example because both strides of a
+    /// factor are above 1; [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`],
+    /// [`Error::Driver`].
     pub fn multiply(
         &self,
         stream: &Stream,
@@ -200,14 +201,14 @@ impl Blas {
         accesses[4] = scratch.as_ref().map_or(accesses[0], |scratch| scratch.view().access());
         let scratch = scratch.as_ref().map_or(0, |scratch| scratch.address().0);
         let done = work::queue(stream, &accesses, |stream| {
-            // SAFETY: the addresses are of what `product` describes (`check`), aligned as the plan was made for; the
-            // buffers are ordered by `queue`.
+            // SAFETY: the addresses are those of the matrices that `product` describes (checked), with the alignments
+            // of the plan; `queue` orders the buffers.
             unsafe { plan.run(self.handle.get(), addresses, bias_address, scratch, stream) }
         })?;
         done.map_err(|status| product.refused("cublasLtMatmul", status))
     }
 
-    /// What was found out about the product, and scratch memory; with less of that if there is no more.
+    /// The plan of the product, and its scratch memory. If the memory cannot be allocated, a plan that needs none.
     fn plan_and_scratch(
         &self,
         stream: &Stream,
@@ -250,7 +251,7 @@ impl Product {
         Error::Library { library: LIBRARY, what: self.to_string(), call, status }
     }
 
-    /// An error unless everything is inside buffers of these lengths in bytes.
+    /// An error unless the product is valid and all matrices are inside buffers of these lengths in bytes.
     fn check(&self, factors: [usize; 2], bias: Option<usize>, out: usize) -> Result<()> {
         let [m, n, k] = self.sizes;
         let (size, result_size) = (self.factors.size_bytes(), self.results.size_bytes());

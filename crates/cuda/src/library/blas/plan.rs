@@ -1,4 +1,4 @@
-//! What is found out once about a product: its description in the library's words, and an algorithm.
+//! [`Plan`]: the library's descriptors of a product, and the algorithm for it.
 
 use std::{
     ffi::{c_int, c_void},
@@ -9,11 +9,11 @@ use super::{Api, Matrices, Product};
 use crate::library::work::{Handle, Refusal, done};
 use crate::library::{DataType, Exactness};
 
-/// What a plan is for.
+/// The key of a cached plan.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) product: Product,
-    /// Of the factors' and the result's addresses.
+    /// The alignments of the addresses of the factors and the result.
     pub(super) alignments: [u32; 3],
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
@@ -56,7 +56,7 @@ pub(super) struct Plan {
     is_double: bool,
 }
 
-/// An object of the library that no plan owns yet; dropping it destroys it.
+/// An object of the library that no plan owns yet. Dropping this destroys the object.
 struct Made {
     api: &'static Api,
     handle: *mut c_void,
@@ -73,13 +73,13 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // SAFETY: made by the library, and gone after this.
+        // SAFETY: made by the library, and not used after this.
         unsafe { (self.forget)(self.handle) };
     }
 }
 
-/// How a matrix lies as cuBLASLt counts: elements from column to column of its transpose, and whether that has to be
-/// transposed back.
+/// The leading dimension of a matrix for cuBLASLt, and whether it must be transposed. `None` if neither of its
+/// dimensions is contiguous.
 fn laid(matrices: Matrices, [rows, columns]: [usize; 2]) -> Option<(usize, bool)> {
     let reads = |inner: usize, len: usize, outer: usize, count: usize| {
         let packed = inner == 1 || len == 1;
@@ -120,11 +120,12 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Queues the product of the matrices at these addresses; returns the library's status.
+    /// Queues the product of the matrices at these addresses, and returns the library's status.
     ///
     /// # Safety
-    /// There are such matrices, aligned as the plan's key says, in this order: left, right, result; and where they are for
-    /// the plan, a bias and scratch memory. The device is current, and they are used as the stream's work may use them.
+    /// The addresses are those of the left, the right and the result matrices of the plan's product, with the
+    /// alignments of the plan's key. If the plan needs them, there are a bias, and scratch memory of the plan's size.
+    /// The device is current, and the stream's work may use all of this memory.
     pub(super) unsafe fn run(
         &self,
         library: *mut c_void,
@@ -146,7 +147,7 @@ impl Plan {
         let [left, right, result, scratch] =
             [left, right, result, scratch].map(|address| ptr::without_provenance_mut::<c_void>(address as usize));
         let [right_layout, left_layout, result_layout] = self.layouts.map(Handle::get);
-        // SAFETY: the plan's own handles; what the caller promises.
+        // SAFETY: the plan owns the handles; the caller vouches for the rest.
         unsafe {
             (self.api.multiply)(
                 library,
@@ -179,7 +180,7 @@ impl Drop for Plan {
     }
 }
 
-/// The operation, of matrices that are transposed or not.
+/// The library's descriptor of the operation. `turned` says which of the right and the left matrices are transposed.
 fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<Made, Refusal> {
     let (compute, scale) = match (product.factors, product.exactness) {
         (DataType::F64, _) => (70, code(DataType::F64)), // CUBLAS_COMPUTE_64F
@@ -199,7 +200,7 @@ fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<M
     Ok(made)
 }
 
-/// The library's number for a type.
+/// The library's code of a type.
 fn code(data_type: DataType) -> c_int {
     match data_type {
         DataType::F32 => 0,
@@ -209,7 +210,7 @@ fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// Matrices of these rows and columns, as the library counts them.
+/// The library's descriptor of matrices with these rows and columns, column-major, with leading dimension `distance`.
 fn lay(
     api: &'static Api,
     product: &Product,
@@ -272,11 +273,11 @@ fn propose(
     }
 }
 
-/// One of the functions that set an attribute.
+/// Defines a function that sets an attribute.
 macro_rules! setter {
     ($name:ident, $call:literal) => {
         fn $name<V: bytemuck::Pod>(api: &Api, handle: *mut c_void, attribute: c_int, value: V) -> Result<(), Refusal> {
-            // SAFETY: the handle is the library's, which copies as many bytes as a `V` has.
+            // SAFETY: the handle is the library's, which copies `size_of::<V>()` bytes.
             let status = unsafe { (api.$name)(handle, attribute, ptr::from_ref(&value).cast(), mem::size_of::<V>()) };
             done($call, status)
         }

@@ -1,10 +1,10 @@
-//! Attention: what is asked for, and its graphs.
+//! Attention: its description, and its graphs for cuDNN.
 //!
-//! The forward pass never writes a head's scores to memory. The backward pass computes them again from the logarithm of each
-//! row's sum of exponentials, which the forward pass leaves. The gradients of the queries are sums over keys: for the same bits
-//! each time, the library writes the gradients of the scores to scratch memory and adds them up from there in one order; else
-//! it adds them up with atomic operations, which is faster. Dao et al. 2022, "FlashAttention",
-//! <https://arxiv.org/abs/2205.14135>.
+//! The forward pass never writes a head's scores to memory. The backward pass computes them again, with the logarithm
+//! of each row's sum of exponentials, which the forward pass saves. The gradients of the queries are sums over keys.
+//! If they must be deterministic, the library writes the gradients of the scores to scratch memory and adds them up
+//! in a fixed order. Otherwise it adds them up with atomic operations, which is faster. Dao et al. 2022,
+//! "FlashAttention", <https://arxiv.org/abs/2205.14135>.
 
 use std::{ffi::c_void, fmt};
 
@@ -24,16 +24,17 @@ use crate::{
     stream::Stream,
 };
 
-// What versions compute wrong is in NVIDIA's cudnn-frontend, which refuses it.
-/// Before this version, anything.
+// Some versions compute wrong results. NVIDIA's cudnn-frontend lists them, and refuses them too.
+/// Older versions are refused.
 const LEAST_VERSION: usize = 9_10_02;
-/// Before this version, numbers of keys that are no multiple of 128.
+/// Older versions are refused if the number of keys is not a multiple of 128.
 const LEAST_VERSION_FOR_ANY_KEYS: usize = 9_15_01;
 
-/// The most scratch memory for the gradients of scores: more heads than fit are computed one part after the other.
+/// The most scratch memory for the gradients of scores. If they need more, the batches, or the heads of a single
+/// batch, are computed in several parts.
 const MOST_SCORE_BYTES: usize = 2 << 30;
 
-// What tensors are called.
+// The names of tensors.
 const QUERY: i64 = 1;
 const KEY: i64 = 2;
 const VALUE: i64 = 3;
@@ -49,40 +50,40 @@ const KEY_GRAD: i64 = 12;
 const VALUE_GRAD: i64 = 13;
 const QUERY_SUMS: i64 = 14;
 
-/// softmax(query · keyᵀ · scale) · value of each head, on Hopper; sums are `f32`. Strides of features are 1, all others multiples
-/// of 8; addresses are multiples of 16.
+/// softmax(query · keyᵀ · scale) · value of each head, on Hopper. Sums are `f32`. The strides of features are 1, all
+/// other strides are multiples of 8, and addresses are multiples of 16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
     /// The type of all numbers: `f16` or `bf16`.
     pub data_type: DataType,
-    /// Whether query `i` attends to keys up to `i` alone.
+    /// Whether query `i` attends only to keys `0..=i`.
     pub is_causal: bool,
-    /// Which algorithm computes it, and its gradients.
+    /// Which algorithm computes the attention and its gradients.
     pub choice: Choice,
-    /// Where queries are: `[batch, heads, queries, features]`.
+    /// The layout of the queries: `[batch, heads, queries, features]`.
     pub query: Layout4,
-    /// Where keys are: `[batch, heads, keys, features]`.
+    /// The layout of the keys: `[batch, heads, keys, features]`.
     pub key: Layout4,
-    /// Where values are: `[batch, heads, keys, value features]`.
+    /// The layout of the values: `[batch, heads, keys, value features]`.
     pub value: Layout4,
-    /// Where results are: `[batch, heads, queries, value features]`.
+    /// The layout of the results: `[batch, heads, queries, value features]`.
     pub result: Layout4,
 }
 
 /// The gradients of an [`Attention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AttentionGrads {
-    /// Of what.
+    /// The attention.
     pub of: Attention,
-    /// Where the result's gradient is.
+    /// The layout of the result's gradient.
     pub result: Layout4,
-    /// Where the queries' gradient will be.
+    /// The layout of the queries' gradient.
     pub query: Layout4,
-    /// Where the keys' will be.
+    /// The layout of the keys' gradient.
     pub key: Layout4,
-    /// Where the values' will be.
+    /// The layout of the values' gradient.
     pub value: Layout4,
-    /// Whether they have the same bits each time.
+    /// Whether the gradients have the same bits each time.
     pub is_deterministic: bool,
 }
 
@@ -94,14 +95,14 @@ impl fmt::Display for Attention {
 }
 
 impl Dnn {
-    /// Queues the attention of `inputs`: query, key and value. `log_sums`, `[batch, heads, queries]`, is for the gradients.
+    /// Queues the attention of `inputs`: query, key and value. It also writes `log_sums`, `[batch, heads, queries]`,
+    /// which [`attend_grads`](Self::attend_grads) needs.
     ///
     /// # Errors
-    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it, or is too old: 9.10.2 is the first; until
-    /// 9.15.1 the number of keys has to be a multiple of 128.
-    /// [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
-    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory,
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it, or is older than 9.10.2, or is
+    /// older than 9.15.1 and the number of keys is not a multiple of 128; [`Error::Range`](crate::Error::Range) if a
+    /// tensor reaches beyond its buffer, [`Error::OtherDevice`](crate::Error::OtherDevice),
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn attend(
         &self,
         stream: &Stream,
@@ -134,8 +135,8 @@ impl Dnn {
         self.compute(stream, Asked::Attention(*attention), &call)
     }
 
-    /// Queues the gradients of `inputs`, query, key and value, into `outs`, given the attention's result, the logarithms that it
-    /// left, and the result's gradient.
+    /// Queues the gradients of `inputs` (query, key and value), which are written to `outs`. The other three views
+    /// are the attention's result, its `log_sums`, and the result's gradient.
     ///
     /// # Errors
     /// As [`attend`](Self::attend).
@@ -175,7 +176,8 @@ impl Dnn {
         Ok(())
     }
 
-    /// The gradients of one part of the heads. `given` is query, key, value, result, the result's gradient, and the logarithms.
+    /// The gradients of one part of the heads. `given` is query, key, value, result, the result's gradient, and
+    /// `log_sums`.
     fn grads_of_part(
         &self,
         stream: &Stream,
@@ -223,10 +225,10 @@ impl Dnn {
     }
 }
 
-/// Numbers that kernels are given by value.
+/// Numbers that are passed to kernels by value.
 struct Numbers {
     scale: f32,
-    /// The score of a key that may not be attended to.
+    /// The score of a masked key.
     forbidden: f32,
     one: f32,
 }
@@ -237,12 +239,12 @@ impl Numbers {
     }
 }
 
-/// Where the library finds a number of the host's until it was asked.
+/// The host address of a number, which the library reads before its call returns.
 fn address(number: &f32) -> u64 {
     std::ptr::from_ref(number).expose_provenance() as u64
 }
 
-/// Some batches, or some heads of the only one.
+/// A range of batches, or of the heads of a single batch.
 #[derive(Clone, Copy)]
 struct Part {
     dim: usize,
@@ -251,7 +253,7 @@ struct Part {
 }
 
 impl Part {
-    /// Where it begins, in bytes.
+    /// The offset of the part's first element, in bytes.
     fn offset(self, layout: &Layout4, size_bytes: usize) -> usize {
         layout.strides[self.dim].saturating_mul(self.start).saturating_mul(size_bytes)
     }
@@ -268,7 +270,7 @@ impl Attention {
         refused(self, "Dnn::attend", 0)
     }
 
-    /// An error unless sizes belong together, and strides are as the library wants them.
+    /// An error unless the sizes match each other and the library supports the strides.
     fn check(&self, version: usize) -> Result<()> {
         let [query, key, value, result] = [self.query, self.key, self.value, self.result].map(|layout| layout.sizes);
         let sizes_fit = query[..2] == key[..2]
@@ -281,7 +283,7 @@ impl Attention {
         let layouts = [&self.query, &self.key, &self.value, &self.result];
         let is_half = matches!(self.data_type, DataType::F16 | DataType::Bf16);
         let is_old = version < LEAST_VERSION_FOR_ANY_KEYS && !key[2].is_multiple_of(128);
-        let is_one = query[2] == 1 && key[2] == 1; // for which there are no gradients
+        let is_one = query[2] == 1 && key[2] == 1; // the library has no gradients for it
         let fits = version >= LEAST_VERSION
             && !is_old
             && !is_one
@@ -291,19 +293,19 @@ impl Attention {
         if fits { Ok(()) } else { Err(self.refused()) }
     }
 
-    /// Whether the library reads and writes tensors that lie so.
+    /// Whether the library supports the strides of this layout.
     pub fn takes(layout: &Layout4) -> bool {
         let is_outer = |dim: usize| layout.sizes[dim] == 1 || layout.strides[dim].is_multiple_of(8);
         layout.strides[3] == 1 && (0..3).all(is_outer)
     }
 
-    /// An error unless such a tensor is inside its buffer, beside the stream, and where kernels may read whole vectors.
+    /// An error unless the tensor is inside its buffer, on the stream's device, and aligned for vector loads.
     fn check_view(&self, stream: &Stream, layout: &Layout4, view: DeviceView<'_, u8>) -> Result<()> {
         layout.check(self.data_type, view.len())?;
         self.check_place(stream, view)
     }
 
-    /// The same of one `f32` for each query of each head.
+    /// Like [`check_view`](Self::check_view), for one `f32` per query of each head.
     fn check_rows(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
         self.rows().check(DataType::F32, view.len())?;
         self.check_place(stream, view)
@@ -314,25 +316,26 @@ impl Attention {
         if view.address().0.is_multiple_of(ALIGNMENT.into()) { Ok(()) } else { Err(self.refused()) }
     }
 
-    /// One number for each query of each head.
+    /// The layout of one number per query of each head.
     fn rows(&self) -> Layout4 {
         let [batch, heads, queries, _] = self.query.sizes;
         Layout4::without_gaps([batch, heads, queries, 1])
     }
 
-    /// How many numbers there are where the library adds up the queries' gradients: it may add to whole blocks.
+    /// The length of the buffer in which the library adds up the queries' gradients. The library adds whole tiles, so
+    /// the sizes are rounded up.
     fn sums_len(&self) -> usize {
         let [batch, heads, queries, features] = self.query.sizes;
         batch * heads * queries.next_multiple_of(128) * features.next_multiple_of(16)
     }
 
-    /// A number for each query and key of each head.
+    /// The layout of one number per query and key of each head.
     fn scores(&self) -> Layout4 {
         let [batch, heads, queries, _] = self.query.sizes;
         Layout4::without_gaps([batch, heads, queries, self.key.sizes[2]])
     }
 
-    /// Which dimension is computed part by part, how long it is, and how long a part.
+    /// The dimension that is split into parts, its length, and the length of a part.
     fn parts(&self) -> (usize, usize, usize) {
         let dim = if self.query.sizes[0] > 1 { 0 } else { 1 };
         let len = self.query.sizes[dim];
@@ -366,13 +369,14 @@ impl AttentionGrads {
     }
 }
 
-/// With the last two dimensions swapped.
+/// The layout with its last two dimensions swapped.
 fn turned(layout: &Layout4) -> Layout4 {
     let swap = |[batch, heads, rows, columns]: [usize; 4]| [batch, heads, columns, rows];
     Layout4 { sizes: swap(layout.sizes), strides: swap(layout.strides) }
 }
 
-/// query · keyᵀ · scale, less the logarithms if there are any, and −∞ where a key may not be attended to; and the scale.
+/// The scores, and the node of the scale. The scores are query · keyᵀ · scale, minus `log_sums` if given, and −∞ for
+/// masked keys.
 fn scores(
     b: &mut GraphBuilder,
     of: &Attention,
@@ -395,7 +399,7 @@ fn scores(
     Ok((scores, scale))
 }
 
-/// The way forward.
+/// The graph of the forward pass.
 pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> Result<Parts, Refusal> {
     let mut b = GraphBuilder::new(api);
     let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
@@ -417,7 +421,7 @@ pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> 
     b.finish(library)
 }
 
-/// The way back.
+/// The graph of the backward pass.
 pub(super) fn graph_of_grads(
     api: &'static Api,
     library: *mut c_void,
@@ -429,7 +433,7 @@ pub(super) fn graph_of_grads(
     let (query, key) = (b.given(QUERY, half, &of.query)?, b.given(KEY, half, &turned(&of.key))?);
     let (value, result) = (b.given(VALUE, half, &turned(&of.value))?, b.given(RESULT, half, &of.result)?);
     let (grad, log_sums) = (b.given(GRAD, half, &grads.result)?, b.given(LOG_SUMS, FLOAT, &rows)?);
-    // The product of each row's result and its gradient.
+    // The dot product of each row's result with its gradient.
     let (products, sums) = (b.inner(FLOAT, &Layout4::without_gaps(of.result.sizes))?, b.inner(FLOAT, &rows)?);
     b.pointwise(MULTIPLY, grad, &[result], products)?;
     b.reduction(SUM, products, sums)?;

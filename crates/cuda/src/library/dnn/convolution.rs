@@ -1,4 +1,4 @@
-//! Convolutions: what is asked for, and its graph.
+//! Convolutions: their description, and their graph for cuDNN.
 
 use std::{
     ffi::{c_int, c_void},
@@ -21,7 +21,7 @@ use crate::{
     stream::Stream,
 };
 
-/// What image, weight and result are called.
+/// The names of image, weight and result.
 const UIDS: [i64; 3] = [1, 2, 3];
 
 /// The kind of object: `cudnnBackendDescriptorType_t`.
@@ -29,39 +29,40 @@ const CONVOLUTION: c_int = 1;
 /// The type of an attribute: `cudnnBackendAttributeType_t`.
 const MODE: c_int = 7;
 
-/// Which of the three convolutions: each has two of image, weight and result, and makes the third.
+/// Which of image, weight and result is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvolutionKind {
-    /// The result, from image and weight.
+    /// The result, from the image and the weight.
     Forward,
-    /// The image's gradient, from the result's and the weight.
+    /// The image's gradient, from the weight and the result's gradient.
     ImageGrad,
     /// The weight's gradient, from the image and the result's gradient.
     WeightGrad,
 }
 
-/// A convolution (cross-correlation, zero padding) with as many groups as the image has more channels than the weight.
+/// A convolution (cross-correlation, zero padding). The number of groups is the image's channels divided by the
+/// weight's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Convolution {
-    /// What is computed.
+    /// Which tensor is computed.
     pub kind: ConvolutionKind,
-    /// The type of all numbers; sums are `f32`, or `f64` of those.
+    /// The type of all numbers. Sums are `f64` for `f64`, else `f32`.
     pub data_type: DataType,
-    /// How exactly `f32` factors are taken.
+    /// How `f32` factors are rounded.
     pub exactness: Exactness,
-    /// Which algorithm computes it.
+    /// Which algorithm computes the convolution.
     pub choice: Choice,
-    /// Where the image's numbers are.
+    /// The layout of the image.
     pub image: Layout4,
-    /// Where the weight's are.
+    /// The layout of the weight.
     pub weight: Layout4,
-    /// Where the result's are.
+    /// The layout of the result.
     pub result: Layout4,
-    /// Vertical and horizontal.
+    /// The vertical and the horizontal stride.
     pub stride: [usize; 2],
-    /// On each side.
+    /// The vertical and the horizontal padding on each side.
     pub padding: [usize; 2],
-    /// Between taps.
+    /// The vertical and the horizontal distance between taps.
     pub dilation: [usize; 2],
 }
 
@@ -73,13 +74,14 @@ impl fmt::Display for Convolution {
 }
 
 impl Dnn {
-    /// Queues the convolution: `inputs` are the two of image, weight and result that are there, in this order, and `out`
-    /// is the third.
+    /// Queues the convolution. `inputs` are the two inputs in the order image, weight, result, and `out` is the
+    /// computed tensor.
     ///
     /// # Errors
-    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it. [`Error::Range`](crate::Error::Range) if a
-    /// tensor reaches beyond its buffer, [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory, [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it;
+    /// [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for
+    /// scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn convolve(
         &self,
         stream: &Stream,
@@ -103,7 +105,7 @@ impl Convolution {
         self.data_type.size_bytes() as u32
     }
 
-    /// What belongs to the image, the weight and the result.
+    /// Puts the values of the inputs and the output into the order image, weight, result.
     fn in_order<X>(&self, [one, other]: [X; 2], out: X) -> [X; 3] {
         match self.kind {
             ConvolutionKind::Forward => [one, other, out],
@@ -112,7 +114,7 @@ impl Convolution {
         }
     }
 
-    /// An error unless image, weight and result are inside buffers of `len_bytes`, and their sizes belong together.
+    /// An error unless image, weight and result are inside buffers of `len_bytes`, and their sizes match each other.
     fn check(&self, len_bytes: [usize; 3]) -> Result<()> {
         let (image, weight, result) = (self.image.sizes, self.weight.sizes, self.result.sizes);
         let belong = |axis: usize| {
@@ -133,7 +135,7 @@ impl Convolution {
     }
 }
 
-/// The operation as a graph.
+/// The graph of the convolution.
 pub(super) fn graph(
     api: &'static Api,
     library: *mut c_void,
@@ -154,7 +156,8 @@ pub(super) fn graph(
         (106, Values::Integers(&[2])),
     ];
     let geometry = Descriptor::with(api, CONVOLUTION, &geometry)?;
-    // The kind of object, and its attributes for image, weight, result, geometry, and the factors of old and new result.
+    // The kind of object, and its attributes for image, weight, result, geometry, and the factors of the new and the
+    // old result.
     let (kind, names) = match c.kind {
         ConvolutionKind::Forward => (10, [704, 703, 705, 702, 700, 701]),
         ConvolutionKind::ImageGrad => (12, [710, 709, 711, 708, 706, 707]),

@@ -1,4 +1,4 @@
-//! [`Descriptor`]: the one kind of object of which everything in cuDNN's graph interface is made.
+//! [`Descriptor`]: the kind of object of which everything in cuDNN's graph interface is built.
 
 use std::{
     ffi::{c_int, c_void},
@@ -8,18 +8,18 @@ use std::{
 use super::Api;
 use crate::library::work::{Handle, Refusal, done};
 
-/// What an attribute consists of.
+/// The value of an attribute.
 pub(super) enum Values<'a> {
     Integers(&'a [i64]),
     Number(f32),
     DoubleNumber(f64),
-    /// One value of an enum in C: the enum's number among attribute types, and the value.
+    /// A value of a C enum: the attribute type of the enum, and the value.
     Choice(c_int, c_int),
     Flag(bool),
     Descriptors(&'a [&'a Descriptor]),
     /// The library's own handle.
     Library(*mut c_void),
-    /// Addresses on a device, or on the host, whose provenance was exposed.
+    /// Device addresses, or host addresses with exposed provenance.
     Addresses(&'a [u64]),
 }
 
@@ -32,14 +32,14 @@ const DOUBLE: c_int = 5;
 const POINTER: c_int = 6;
 const DESCRIPTOR: c_int = 15;
 
-/// An object of the library's.
+/// An object of the library.
 pub(super) struct Descriptor {
     api: &'static Api,
     handle: Handle,
 }
 
 impl Descriptor {
-    /// One of that kind, empty.
+    /// A new object of that kind, without attributes.
     pub(super) fn new(api: &'static Api, kind: c_int) -> Result<Descriptor, Refusal> {
         let mut handle = ptr::null_mut();
         // SAFETY: writes one handle.
@@ -47,7 +47,7 @@ impl Descriptor {
         Ok(Descriptor { api, handle: Handle::new(handle) })
     }
 
-    /// One with attributes, ready to be used.
+    /// A finalized object with these attributes.
     pub(super) fn with(
         api: &'static Api,
         kind: c_int,
@@ -58,7 +58,7 @@ impl Descriptor {
         made.finalized()
     }
 
-    /// The same, ready to be used.
+    /// Finalizes the object, so that it can be used.
     pub(super) fn finalized(self) -> Result<Descriptor, Refusal> {
         // SAFETY: the library's own object.
         done("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.get()) })?;
@@ -91,12 +91,13 @@ impl Descriptor {
 
     fn set_all<V: Copy>(&self, name: c_int, kind: c_int, values: &[V]) -> Result<(), Refusal> {
         let (count, first) = (values.len() as i64, values.as_ptr().cast());
-        // SAFETY: the library's own object, which copies `count` values of that type, as `set` pairs them.
+        // SAFETY: an object of the library, which copies `count` values; `set` passes the type that belongs to
+        // `kind`.
         let status = unsafe { (self.api.set)(self.get(), name, kind, count, first) };
         done("cudnnBackendSetAttribute", status)
     }
 
-    /// A number.
+    /// The value of an attribute that is one integer.
     pub(super) fn integer(&self, name: c_int) -> Result<i64, Refusal> {
         let (mut value, mut count) = (0_i64, 0);
         // SAFETY: the library's own object; writes at most one number of that type.
@@ -105,16 +106,16 @@ impl Descriptor {
         done("cudnnBackendGetAttribute", status).map(|()| value)
     }
 
-    /// Values of an enum in C, at most 32.
+    /// The values of an attribute that is a list of C enums; at most 32 of them.
     pub(super) fn choices(&self, name: c_int, kind: c_int) -> Result<Vec<c_int>, Refusal> {
         let (mut values, mut count) = ([0 as c_int; 32], 0);
-        // SAFETY: the library's own object; writes at most as many values as there are places.
+        // SAFETY: an object of the library; writes at most 32 values, which is the length of the array.
         let status = unsafe { (self.api.get)(self.get(), name, kind, 32, &mut count, values.as_mut_ptr().cast()) };
         done("cudnnBackendGetAttribute", status)?;
         Ok(values[..(count.max(0) as usize).min(values.len())].to_vec())
     }
 
-    /// Objects of a kind, at most `most`.
+    /// The values of an attribute that is a list of objects of a kind; at most `most` of them.
     pub(super) fn descriptors(&self, name: c_int, kind: c_int, most: usize) -> Result<Vec<Descriptor>, Refusal> {
         let mut list: Vec<Descriptor> = (0..most).map(|_| Descriptor::new(self.api, kind)).collect::<Result<_, _>>()?;
         let mut handles: Vec<_> = list.iter().map(Descriptor::get).collect();
@@ -131,7 +132,7 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, gone after this.
+        // SAFETY: made in `new`, and not used after this.
         unsafe { (self.api.destroy_descriptor)(self.get()) };
     }
 }

@@ -1,4 +1,4 @@
-//! [`GraphBuilder`]: tensors and operations, put together to a graph.
+//! [`GraphBuilder`]: builds a graph of tensors and operations.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use crate::library::work::Refusal;
 
-// Types of elements beyond those of `DataType`: `cudnnDataType_t`.
+// Types of elements: `cudnnDataType_t`.
 pub(super) const FLOAT: c_int = 0;
 const INT32: c_int = 4;
 const BOOLEAN: c_int = 11;
@@ -44,23 +44,23 @@ const POINTWISE_MODE: c_int = 14;
 const REDUCTION_MODE: c_int = 18;
 const REORDERING: c_int = 20;
 
-/// The order in which tensor cores add to memory: of `cudnnBackendTensorReordering_t`.
+/// The order of elements in which tensor cores add to memory: a `cudnnBackendTensorReordering_t`.
 const F16X16: c_int = 2;
 
-/// What addresses have to be multiples of.
+/// The alignment of addresses in bytes.
 pub(super) const ALIGNMENT: u32 = 16;
 
-/// From this number on, tensors that no call names are numbered.
+/// The name of the first inner tensor; the others follow.
 const FIRST_INNER: i64 = 1000;
 
-/// A tensor of a graph in the making.
+/// A tensor of a graph that is being built.
 #[derive(Clone, Copy)]
 pub(super) struct Node(usize);
 
 pub(super) struct GraphBuilder {
     api: &'static Api,
     tensors: Vec<Descriptor>,
-    /// What operations are made of.
+    /// The descriptors of operations' parameters.
     settings: Vec<Descriptor>,
     operations: Vec<Descriptor>,
 }
@@ -70,20 +70,20 @@ impl GraphBuilder {
         GraphBuilder { api, tensors: Vec::new(), settings: Vec::new(), operations: Vec::new() }
     }
 
-    /// A tensor that a call names, in the device's memory.
+    /// A tensor in device memory, whose address each call passes by this name.
     pub(super) fn given(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
         let made = given(self.api, element, layout, name, ALIGNMENT)?;
         Ok(self.keep(made))
     }
 
-    /// The same, where the library chooses the order of elements.
+    /// Like [`given`](Self::given), for a tensor whose order of elements the library chooses.
     pub(super) fn reordered(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
         let order = [(909, Values::Choice(REORDERING, F16X16))];
         let made = tensor(self.api, element, layout, name, ALIGNMENT, &order)?;
         Ok(self.keep(made))
     }
 
-    /// A number of `f32` that a call names, in the host's memory.
+    /// An `f32` number in host memory, whose address each call passes by this name.
     pub(super) fn number(&mut self, name: i64) -> Result<Node, Refusal> {
         let one = Layout4 { sizes: [1; 4], strides: [1; 4] };
         let made = tensor(self.api, FLOAT, &one, name, 4, &[(908, Values::Flag(true))])?;
@@ -102,7 +102,8 @@ impl GraphBuilder {
         Node(self.tensors.len() - 1)
     }
 
-    /// Of each element of `x`, and of one or two others at its place.
+    /// Applies a pointwise operation to each element of `x` and the elements of one or two other tensors at the same
+    /// index.
     pub(super) fn pointwise(&mut self, mode: c_int, x: Node, others: &[Node], out: Node) -> Result<Node, Refusal> {
         self.pointwise_in(FLOAT, mode, &[], x, others, out)
     }
@@ -146,7 +147,7 @@ impl GraphBuilder {
         Ok(out)
     }
 
-    /// Over the dimensions in which `out` has size 1.
+    /// Reduces `x` over the dimensions in which `out` has size 1.
     pub(super) fn reduction(&mut self, mode: c_int, x: Node, out: Node) -> Result<Node, Refusal> {
         let settings = [(1600, Values::Choice(REDUCTION_MODE, mode)), (1601, Values::Choice(DATA_TYPE, FLOAT))];
         let setting = Descriptor::with(self.api, REDUCTION, &settings)?;

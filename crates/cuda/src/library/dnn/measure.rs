@@ -1,4 +1,4 @@
-//! The fastest plan of those that the library proposes, measured once and kept on disk.
+//! Finds the fastest plan of those that the library proposes, measured once and cached on disk.
 
 use super::{
     Call, Dnn,
@@ -12,11 +12,11 @@ use crate::{
     user_cache::{UserCache, hash},
 };
 
-/// How often a plan is timed; the least counts.
+/// How often a plan is timed. The shortest time counts.
 const TIMES: usize = 3;
 
 impl Dnn {
-    /// The plan that was the fastest when it was measured, or is now. The result is computed by each in turn.
+    /// The fastest plan, from the cache or measured now. The measurement computes the result with each plan in turn.
     pub(super) fn fastest(&self, stream: &Stream, key: &Key, call: &Call<'_>) -> Result<Result<Plan, Refusal>> {
         let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE")?;
         let device = self.device.properties();
@@ -37,18 +37,18 @@ impl Dnn {
             }
         }
         let Some((_, number, plan)) = best else { return Ok(Err(UNSUPPORTED)) };
-        let _ = cache.write(&name, &(number as u64).to_le_bytes()); // else it is measured again
+        let _ = cache.write(&name, &(number as u64).to_le_bytes()); // if that fails, it is measured again next time
         Ok(Ok(plan))
     }
 
-    /// All plans, or the one of that number.
+    /// All plans with their numbers, or only the plan of number `only`.
     fn plans_of(&self, key: &Key, only: Option<usize>) -> Result<Vec<(usize, Plan)>, Refusal> {
         let handle = lock(&self.handle);
         let plans = Plan::all(self.api, handle.get(), key, |number| only.is_none_or(|only| only == number))?;
         Ok(plans.collect())
     }
 
-    /// How long it takes; none if it does not work or there is no memory for it.
+    /// How long the plan takes; `None` if it fails or there is no memory for it.
     fn seconds(&self, stream: &Stream, plan: &Plan, call: &Call<'_>) -> Result<Option<f64>> {
         let scratch = match plan.scratch_bytes() {
             0 => None,
@@ -66,7 +66,7 @@ impl Dnn {
             }
             let elapsed = stream.record_timed()?.elapsed_since(&start)?.as_secs_f64();
             if time > 0 {
-                least = least.min(elapsed); // the first time it is loaded
+                least = least.min(elapsed); // the first run includes loading, so it does not count
             }
         }
         Ok(Some(least))

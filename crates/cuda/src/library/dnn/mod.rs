@@ -1,10 +1,11 @@
 //! [`Dnn`]: convolutions and attention by cuDNN.
 //!
-//! What is asked once for a [`Convolution`] or an [`Attention`] is kept: a plan that is deterministic and as exact as was asked
-//! for, the first that the library proposes or the fastest.
+//! The plan of each [`Convolution`] or [`Attention`] is cached. It is the first plan that the library proposes, or
+//! the fastest, of those that have the requested precision and determinism.
 //!
-//! - `convolution.rs`, `attention.rs`: what can be asked for, and its graph, put together by `graph.rs`;
-//! - `plan.rs`: from a graph to a plan; `measure.rs` finds the fastest; `descriptor.rs`: the library's one kind of object.
+//! - `convolution.rs`, `attention.rs`: the operations and their graphs, which `graph.rs` builds;
+//! - `plan.rs`: makes a plan of a graph; `measure.rs` finds the fastest; `descriptor.rs`: the library's only kind of
+//!   object.
 
 mod attention;
 mod convolution;
@@ -64,7 +65,7 @@ functions! {
 fn api() -> Result<&'static (Api, usize), LibraryAbsence> {
     static API: OnceLock<Result<(Api, usize), LibraryAbsence>> = OnceLock::new();
     let load = || {
-        // Some of cuDNN uses these, and finds them once they are loaded; without them it does without.
+        // Parts of cuDNN use these libraries, and find them if they are loaded. cuDNN also works without them.
         let _ = (crate::kernel::compiler_version(), super::blas::is_there());
         let library = WANTED.open()?;
         let api = Api::load(&library)?;
@@ -73,31 +74,32 @@ fn api() -> Result<&'static (Api, usize), LibraryAbsence> {
         let version = version.map_err(|_| LibraryAbsence::NoSymbol { library: LIBRARY, name: "cudnnGetVersion" })?;
         // SAFETY: no precondition.
         let version = unsafe { version() };
-        std::mem::forget(library); // its functions are used for the life of the process
+        std::mem::forget(library); // its functions are used until the process exits
         Ok((api, version))
     };
     API.get_or_init(load).as_ref().map_err(LibraryAbsence::clone)
 }
 
-/// The sizes of four dimensions, and elements from one index to the next of each.
+/// The sizes and strides of a tensor with four dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout4 {
-    /// `[batch, channels, height, width]`, of a weight `[out, in / groups, height, width]`, or of attention
-    /// `[batch, heads, words, features]`.
+    /// `[batch, channels, height, width]` of images, `[out, in / groups, height, width]` of a weight, or
+    /// `[batch, heads, words, features]` of attention.
     pub sizes: [usize; 4],
-    /// For each of these.
+    /// The stride of each dimension, in elements.
     pub strides: [usize; 4],
 }
 
 /// Which of the library's algorithms computes a convolution or an attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Choice {
-    /// The one that the library proposes first: the same on all devices of a kind, with one version of it.
+    /// The one that the library proposes first. With one version of the library, it is the same on all devices of a
+    /// kind.
     #[default]
     First,
-    /// The fastest of those that it proposes, measured when it is first asked for and kept on disk: in `$PAGELOCK_PLAN_CACHE`,
-    /// else in `pagelock/plans` in the user's cache folder. Another user of the same device may get another one. In a
-    /// capture, where nothing can be measured, it is the first.
+    /// The fastest of those that the library proposes, measured at the first use and cached on disk: in
+    /// `$PAGELOCK_PLAN_CACHE`, or in `pagelock/plans` in the user's cache folder if that is not set. Another user of
+    /// the same device may get another algorithm. In a capture, where nothing can be measured, it is the first.
     Measured,
 }
 
@@ -106,20 +108,20 @@ pub struct Dnn {
     device: Device,
     api: &'static Api,
     version: usize,
-    handle: Mutex<Handle>, // guards that one thread at a time uses it
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards what is known
+    handle: Mutex<Handle>, // guards the library's handle, which is not thread-safe
+    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards the cached plans
 }
 
 impl Dnn {
-    /// The library, loaded at the first call.
+    /// Starts the library for a device. The first call loads the library.
     ///
     /// # Errors
-    /// [`Error::NoLibrary`] says where it was looked for and what to install; [`Error::Driver`].
+    /// [`Error::NoLibrary`] lists the places that were searched, and what to install; [`Error::Driver`].
     pub fn new(device: &Device) -> Result<Dnn> {
         let (api, version) = api()?;
         work::make_current(device, LIBRARY)?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: writes one handle, which is kept for the life of the process.
+        // SAFETY: writes one handle, which is kept until the process exits.
         match unsafe { (api.create)(&mut handle) } {
             0 => Ok(Dnn {
                 device: device.clone(),
@@ -132,14 +134,14 @@ impl Dnn {
         }
     }
 
-    /// Queues what was asked for, with scratch memory.
+    /// Queues an operation, with scratch memory.
     fn compute(&self, stream: &Stream, asked: Asked, call: &Call<'_>) -> Result<()> {
         let (plan, scratch) = self.plan_and_scratch(stream, asked, call)?;
         let done = self.run(stream, &lock(&plan), scratch.as_ref(), call)?;
         done.map_err(|status| refused(&asked, "cudnnBackendExecute", status))
     }
 
-    /// Queues what a plan computes; the library's status if it refuses.
+    /// Queues the work of a plan. The inner error is the library's status if its call fails.
     fn run(
         &self,
         stream: &Stream,
@@ -152,17 +154,17 @@ impl Dnn {
         let scratch = scratch.map_or(0, |scratch| scratch.address().0);
         let handle = lock(&self.handle);
         work::queue(stream, &accesses, |stream| {
-            // SAFETY: the library's handle, which no other thread uses now, and a stream of its device.
+            // SAFETY: the library's handle, which is locked, and a stream of its device.
             match unsafe { (self.api.set_stream)(handle.get(), stream) } {
-                // SAFETY: the addresses are of what the plan's graph describes (who made the call checked it), aligned as
-                // the plan was made for; the buffers are ordered by `queue`.
+                // SAFETY: the addresses are those of the tensors that the plan's graph describes (checked by the
+                // caller), with the alignments of the plan; `queue` orders the buffers.
                 0 => unsafe { plan.run(handle.get(), call.tensors, scratch) },
                 status => status,
             }
         })
     }
 
-    /// What was found out about it, and scratch memory; with less of that if there is no more.
+    /// The plan of the operation, and its scratch memory. If the memory cannot be allocated, a plan that needs none.
     fn plan_and_scratch(
         &self,
         stream: &Stream,
@@ -197,13 +199,13 @@ impl Dnn {
             Choice::Measured => self.fastest(stream, &key, call)?,
         };
         let made = made.map(|plan| Arc::new(Mutex::new(plan)));
-        // It stays for the life of the process, as graphs need what it has loaded.
+        // Never removed from the cache, since graphs use the kernels that the plan has loaded.
         let kept = lock(&self.plans).entry(key).or_insert(made).clone();
         kept.map_err(|refusal| refused(&key.asked, refusal.call, refusal.status))
     }
 }
 
-/// What the tensors of a graph are called and where they are, and what is done with them.
+/// The arguments of a plan: the names and addresses of its tensors, and its accesses to their buffers.
 struct Call<'a> {
     tensors: &'a [(i64, u64)],
     accesses: &'a [Access<'a>],
@@ -214,13 +216,13 @@ fn refused(what: &impl fmt::Display, call: &'static str, status: c_int) -> Error
 }
 
 impl Layout4 {
-    /// Elements of these sizes one behind the other, the last dimension innermost.
+    /// A contiguous layout of these sizes, with the last dimension innermost.
     pub fn without_gaps(sizes: [usize; 4]) -> Layout4 {
         let [_, channels, height, width] = sizes;
         Layout4 { sizes, strides: [channels * height * width, height * width, width, 1] }
     }
 
-    /// An error unless such numbers are inside a buffer of `len_bytes`.
+    /// An error unless all elements of this type are inside a buffer of `len_bytes`.
     fn check(&self, data_type: DataType, len_bytes: usize) -> Result<()> {
         let last = self
             .sizes

@@ -1,4 +1,4 @@
-//! What is found out once about a graph: a plan to compute it.
+//! [`Plan`]: the library's plan to compute a graph.
 
 use std::{
     ffi::{c_int, c_void},
@@ -13,17 +13,17 @@ use super::{
 use crate::library::work::Refusal;
 use crate::library::{DataType, Exactness};
 
-/// What can be asked for.
+/// A requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "it is copied once or twice a call")]
 pub(super) enum Asked {
-    /// With alignments of the addresses of image, weight and result.
+    /// With the alignments of the addresses of image, weight and result.
     Convolution(Convolution, [u32; 3]),
     Attention(Attention),
     AttentionGrads(AttentionGrads),
 }
 
-/// What a plan is for.
+/// The key of a cached plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) asked: Asked,
@@ -51,11 +51,12 @@ const ROUNDS_INPUTS: c_int = 1;
 const REDUCED_SUMS: c_int = 2;
 const NONDETERMINISTIC: c_int = 4;
 
-// `cudnnBackendHeurMode_t`: a model of how fast engines are, and engines that work for everything.
+// `cudnnBackendHeurMode_t`: engines sorted by a model of their speed, and engines that support all operations.
 const BY_SPEED: c_int = 3;
 const FOR_EVERYTHING: c_int = 2;
 
-/// More than there are: the model has named up to 37, and of `f32` those that use tensor cores come first.
+/// More than the library proposes: it has proposed up to 37. For `f32`, engines that use tensor cores come first, so
+/// a lower limit might cut off all exact ones.
 const MOST_PROPOSALS: usize = 128;
 pub(super) const UNSUPPORTED: Refusal = Refusal { call: "cudnnBackendFinalize of any plan", status: 3000 };
 
@@ -63,17 +64,17 @@ pub(super) struct Plan {
     api: &'static Api,
     plan: Descriptor,
     scratch_bytes: usize,
-    _parts: (Arc<Parts>, Descriptor), // what the plan was made of
+    _parts: (Arc<Parts>, Descriptor), // the objects of which the plan was made
 }
 
-/// A graph, and what that consists of.
+/// A graph, and the objects of which it consists.
 pub(super) struct Parts {
     graph: Descriptor,
     _others: Vec<Descriptor>,
 }
 
 impl Parts {
-    /// The graph of operations, whose objects are `others`.
+    /// The graph of these operations, which refer to the objects `others`.
     pub(super) fn new(
         api: &'static Api,
         library: *mut c_void,
@@ -96,7 +97,8 @@ impl Asked {
         }
     }
 
-    /// What a plan may ask for; attention is computed in parts, so that it needs no more than it may have.
+    /// The most scratch memory that a plan may use. Attention has no limit here, since its gradients are computed in
+    /// parts.
     pub(super) fn most_scratch_bytes(&self) -> usize {
         match self {
             Asked::Convolution(..) => 1 << 30,
@@ -112,7 +114,8 @@ impl Asked {
         }
     }
 
-    /// What an engine may not do: give other bits each time, and be less exact than was asked for.
+    /// The properties that an engine must not have: results that differ from run to run, or a lower precision than
+    /// requested.
     fn refused_notes(&self) -> &'static [c_int] {
         match self {
             Asked::Convolution(Convolution { data_type: DataType::F32, exactness, .. }, _) => match exactness {
@@ -136,12 +139,12 @@ impl fmt::Display for Asked {
 }
 
 impl Plan {
-    /// The first that suits, of those that the library proposes.
+    /// The first suitable plan of those that the library proposes.
     pub(super) fn first(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Plan, Refusal> {
         Plan::all(api, library, key, |_| true)?.next().map(|(_, plan)| plan).ok_or(UNSUPPORTED)
     }
 
-    /// Those that suit, of those that the library proposes and whose numbers are `wanted`, with their numbers.
+    /// All suitable plans of those that the library proposes and whose numbers are `wanted`, with their numbers.
     pub(super) fn all<'a>(
         api: &'static Api,
         library: *mut c_void,
@@ -171,12 +174,12 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Asks for what the graph makes of the tensors of these names and addresses, on the stream that was set; the library's
-    /// status.
+    /// Queues the plan's work for the tensors with these names and addresses, on the stream that was set. Returns the
+    /// library's status.
     ///
     /// # Safety
-    /// There are such tensors, and where it is for the plan, scratch memory. The device is current, no other thread uses the
-    /// handle, and they are used as the stream's work may use them.
+    /// The addresses are those of the graph's tensors, and there is scratch memory of the plan's size. The device is
+    /// current, no other thread uses the handle, and the stream's work may use all of this memory.
     pub(super) unsafe fn run(&self, library: *mut c_void, tensors: &[(i64, u64)], scratch: u64) -> c_int {
         let (names, addresses): (Vec<i64>, Vec<u64>) = tensors.iter().copied().unzip();
         let attributes = [
@@ -185,14 +188,14 @@ impl Plan {
             (1003, Values::Addresses(&[scratch])),
         ];
         match Descriptor::with(self.api, PACK, &attributes) {
-            // SAFETY: the library's own objects; what the caller promises.
+            // SAFETY: the objects belong to the library; the caller vouches for the rest.
             Ok(pack) => unsafe { (self.api.execute)(library, self.plan.get(), pack.get()) },
             Err(refusal) => refusal.status,
         }
     }
 }
 
-/// The library's number for a type.
+/// The library's code of a type.
 pub(super) fn code(data_type: DataType) -> c_int {
     match data_type {
         DataType::F32 => 0,
@@ -202,7 +205,7 @@ pub(super) fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// A tensor that a call names.
+/// A tensor whose address each call passes by this name.
 pub(super) fn given(
     api: &'static Api,
     data_type: c_int,
@@ -213,7 +216,7 @@ pub(super) fn given(
     tensor(api, data_type, layout, name, alignment, &[])
 }
 
-/// A tensor, and what is said of it besides.
+/// A tensor with additional attributes.
 pub(super) fn tensor(
     api: &'static Api,
     data_type: c_int,
@@ -233,7 +236,7 @@ pub(super) fn tensor(
     tensor.finalized()
 }
 
-/// How the library would compute a graph, the best first.
+/// The configurations that the library proposes for a graph, the best first.
 fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<Descriptor>, Refusal> {
     let attributes = [(201, Values::Descriptors(&[graph])), (200, Values::Choice(HEURISTIC_MODE, mode))];
     match Descriptor::with(api, HEURISTIC, &attributes) {
@@ -242,7 +245,7 @@ fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<D
     }
 }
 
-/// Whether it gives the same bits each time, and is as exact as asked for.
+/// Whether the configuration has the requested precision and determinism.
 fn is_acceptable(configuration: &Descriptor, asked: &Asked) -> Result<bool, Refusal> {
     let engines = configuration.descriptors(300, ENGINE, 1)?;
     let Some(engine) = engines.first() else { return Ok(false) };
