@@ -1,6 +1,6 @@
 //! A file seen as memory.
 
-use std::{path::Path, ptr::NonNull};
+use std::{fs::File, path::Path, ptr::NonNull};
 
 use memmap2::Mmap;
 
@@ -37,13 +37,25 @@ impl Mapped {
     /// Files that are written under another name and then renamed into place satisfy this.
     pub unsafe fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
+        let (file, _) = open_regular(path).map_err(|source| Error::Map { path: path.to_owned(), source })?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::of_file(&file, path) }
+    }
+
+    /// Maps the whole of an open file; `path` is for the texts of errors.
+    ///
+    /// # Errors
+    /// [`Error::Map`] if the file cannot be mapped.
+    ///
+    /// # Safety
+    /// As for [`open`](Self::open).
+    pub unsafe fn of_file(file: &File, path: &Path) -> Result<Self> {
         let refused = |source| Error::Map { path: path.to_owned(), source };
-        let (file, len_bytes) = open_regular(path).map_err(refused)?;
-        if len_bytes == 0 {
+        if file.metadata().map_err(refused)?.len() == 0 {
             return Ok(Self { map: None });
         }
         // SAFETY: the caller promises that the file does not change.
-        let map = unsafe { Mmap::map(&file) }.map_err(refused)?;
+        let map = unsafe { Mmap::map(file) }.map_err(refused)?;
         Ok(Self { map: Some(map) })
     }
 }

@@ -32,9 +32,12 @@ pub trait NestedArray {
     /// Appends the sizes, outermost first.
     #[doc(hidden)]
     fn sizes(&self, sizes: &mut Vec<usize>);
-    /// Appends the elements, row-major; every row must have the sizes given.
+    /// Every row must have the sizes given.
     #[doc(hidden)]
-    fn elements(&self, sizes: &[usize], out: &mut Vec<Self::Element>) -> Result<()>;
+    fn check(&self, sizes: &[usize]) -> Result<()>;
+    /// Appends the elements, row-major.
+    #[doc(hidden)]
+    fn elements(&self, out: &mut Vec<Self::Element>);
 }
 
 impl<T: Element> NestedArray for T {
@@ -42,9 +45,12 @@ impl<T: Element> NestedArray for T {
 
     fn sizes(&self, _: &mut Vec<usize>) {}
 
-    fn elements(&self, _: &[usize], out: &mut Vec<T>) -> Result<()> {
-        out.push(*self);
+    fn check(&self, _: &[usize]) -> Result<()> {
         Ok(())
+    }
+
+    fn elements(&self, out: &mut Vec<T>) {
+        out.push(*self);
     }
 }
 
@@ -58,7 +64,7 @@ impl<A: NestedArray> NestedArray for [A] {
         }
     }
 
-    fn elements(&self, sizes: &[usize], out: &mut Vec<A::Element>) -> Result<()> {
+    fn check(&self, sizes: &[usize]) -> Result<()> {
         for row in self {
             let mut row_sizes = Vec::new();
             row.sizes(&mut row_sizes);
@@ -68,9 +74,13 @@ impl<A: NestedArray> NestedArray for [A] {
                     &sizes[1..]
                 )));
             }
-            row.elements(&sizes[1..], out)?;
+            row.check(&sizes[1..])?;
         }
         Ok(())
+    }
+
+    fn elements(&self, out: &mut Vec<A::Element>) {
+        self.iter().for_each(|row| row.elements(out));
     }
 }
 
@@ -83,8 +93,12 @@ macro_rules! nested_like_slice {
                 self[..].sizes(sizes);
             }
 
-            fn elements(&self, sizes: &[usize], out: &mut Vec<A::Element>) -> Result<()> {
-                self[..].elements(sizes, out)
+            fn check(&self, sizes: &[usize]) -> Result<()> {
+                self[..].check(sizes)
+            }
+
+            fn elements(&self, out: &mut Vec<A::Element>) {
+                self[..].elements(out);
             }
         }
     };
@@ -486,10 +500,14 @@ fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh
 fn nested<A: NestedArray>(data: &A, dtype: DType) -> Result<Raw> {
     let mut sizes = Vec::new();
     data.sizes(&mut sizes);
-    let mut elements = Vec::with_capacity(sizes.iter().product());
-    let _counted = crate::heap::reserve("new", "nested arrays", elements.capacity() * size_of::<A::Element>())?;
-    data.elements(&sizes, &mut elements)?;
-    let out = Fresh::allocate("new", Shape::new(&sizes)?, dtype)?;
+    data.check(&sizes)?;
+    let shape = Shape::new(&sizes)?;
+    shape.check_size()?;
+    let bytes = shape.elements().saturating_mul(size_of::<A::Element>());
+    let _counted = crate::heap::reserve("new", "nested arrays", bytes)?;
+    let mut elements = Vec::with_capacity(shape.elements());
+    data.elements(&mut elements);
+    let out = Fresh::allocate("new", shape, dtype)?;
     Ok(out.converted(A::Element::DTYPE, bytemuck::cast_slice(&elements)).share())
 }
 

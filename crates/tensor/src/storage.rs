@@ -84,9 +84,14 @@ impl StorageRef {
 
     /// Whether this is known to be the only handle, which a handle to a part of a block never is.
     pub(crate) fn is_unique(&self) -> bool {
+        self.handles() == Some(1)
+    }
+
+    /// The number of handles; `None` for a part of a block.
+    pub(crate) fn handles(&self) -> Option<usize> {
         match &self.handle {
-            Handle::Own { place, .. } => Arc::strong_count(place) == 1,
-            Handle::Part { .. } => false,
+            Handle::Own { place, .. } => Some(Arc::strong_count(place)),
+            Handle::Part { .. } => None,
         }
     }
 

@@ -305,6 +305,13 @@ impl<K: Kind> Tensor<K> {
         self.raw.storage.is(&other.raw.storage)
     }
 
+    /// Whether two handles are of the same elements in the same order.
+    pub(crate) fn is_same_view(&self, other: &Tensor<K>) -> bool {
+        let [one, two] = [&self.raw.layout, &other.raw.layout];
+        let is_alike = one.offset() == two.offset() && one.shape() == two.shape() && one.strides() == two.strides();
+        is_alike && self.shares_storage(other)
+    }
+
     /// The sizes of the dimensions.
     ///
     /// ```

@@ -27,6 +27,8 @@
 mod current;
 mod tensors;
 
+use std::iter::zip;
+
 use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
 
@@ -127,7 +129,9 @@ struct Replay<O: Tensors> {
 /// copied.
 struct Outputs<O: Tensors> {
     tensors: O,
-    is_own: Vec<bool>, // for each result: whether nobody else held it after the capture
+    /// For each result: how many of the results share its storage, or 0 if the program held the storage before the
+    /// first launch.
+    sharing: Vec<usize>,
 }
 
 /// Eager calls before one is captured: the first may create an optimizer's state, the second runs like all later
@@ -272,11 +276,8 @@ impl<O: Tensors> Replay<O> {
         let outputs = result.detached();
         drop(result);
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
-        let mut is_own = Vec::new();
-        outputs.visit(&mut |output| is_own.push(output.storage.is_unique()));
-        // The program cannot see storages that only the graph holds.
-        let written = written.into_iter().filter(|storage| !storage.is_unique()).collect();
-        Ok(Self { graph, outputs: Outputs { tensors: outputs, is_own }, written, draws })
+        let (outputs, written) = Outputs::new(outputs, written);
+        Ok(Self { graph, outputs, written, draws })
     }
 
     /// Whether a launch still does what the step would do.
@@ -307,12 +308,36 @@ impl<O: Tensors> Replay<O> {
 }
 
 impl<O: Tensors> Outputs<O> {
+    /// From the results of a capture and the storages that it changes in place; returns those of the latter that the
+    /// program can see.
+    fn new(tensors: O, mut written: Vec<StorageRef>) -> (Self, Vec<StorageRef>) {
+        let mut storages: Vec<StorageRef> = Vec::new();
+        tensors.visit(&mut |output| storages.push(output.storage.clone()));
+        let sharing = storages.iter().map(|storage| {
+            let of_results = storages.iter().filter(|other| other.is(storage)).count();
+            let of_written = written.iter().filter(|other| other.is(storage)).count();
+            // Each result is in `tensors` and in `storages`.
+            if storage.handles() == Some(2 * of_results + of_written) { of_results } else { 0 }
+        });
+        let sharing: Vec<usize> = sharing.collect();
+        let is_own =
+            |storage: &StorageRef| zip(&storages, &sharing).any(|(result, &sharing)| sharing > 0 && result.is(storage));
+        written.retain(|storage| !storage.is_unique() && !is_own(storage));
+        (Self { tensors, sharing }, written)
+    }
+
     /// Moves the results that the program still holds to other memory.
     fn leave_to_others(&mut self, device: &CudaDevice) -> Result<()> {
-        let mut is_own = self.is_own.iter();
+        let mut sharing = self.sharing.iter();
+        let mut moved: Vec<[StorageRef; 2]> = Vec::new(); // from where, and where to
         self.tensors.visit_mut(&mut |output| {
-            if is_own.next() == Some(&true) && !output.storage.is_unique() {
-                output.storage = output.storage.with_other_memory(device)?;
+            let Some(&sharing) = sharing.next() else { return Ok(()) };
+            if let Some([_, to]) = moved.iter().find(|[from, _]| from.is(&output.storage)) {
+                output.storage = to.clone();
+            } else if output.storage.handles().is_some_and(|handles| sharing > 0 && handles > sharing) {
+                let to = output.storage.with_other_memory(device)?;
+                moved.push([output.storage.clone(), to.clone()]);
+                output.storage = to;
             }
             Ok(())
         })

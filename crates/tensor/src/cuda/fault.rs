@@ -35,7 +35,8 @@ pub(super) struct Faults {
 struct State {
     /// On the device, once a call had indices.
     note: Option<DeviceBuffer<u8>>,
-    /// All different calls so far. The note counts them from 1.
+    /// The different calls since the host last found no fault, or since the first one if some are captured. The note
+    /// counts them from 1.
     sites: Vec<Indexed>,
     /// Whether a call had indices since the host looked at the note.
     is_due: bool,
@@ -88,7 +89,12 @@ impl CudaDevice {
         let (numbers, _) = found.as_chunks::<8>();
         let [site, index] = [numbers[0], numbers[1]].mapped(i64::from_ne_bytes);
         let site = usize::try_from(site - 1).ok().and_then(|site| sites.get(site));
-        let Some(&Indexed { op, dim, shape }) = site else { return Ok(()) };
+        let Some(&Indexed { op, dim, shape }) = site else {
+            if !*is_captured {
+                sites.clear(); // all their calls are done
+            }
+            return Ok(());
+        };
         self.stream().fill(note, 0).map_err(failed)?;
         Err(Error::IndexOutOfRange { op, index, dim, shape, from_end: false })
     }

@@ -140,9 +140,12 @@ template <typename Type> INLINE Type magnitude(Type x) { return x < Type(0) ? ne
 INLINE f32 magnitude(f32 x) { return fabsf(x); }
 INLINE f64 magnitude(f64 x) { return fabs(x); }
 
+// Whether the quotient by an integer may not fit the type. No unsigned number is -1.
+template <typename Type> INLINE bool is_minus_one(Type b) { return Type(-1) < Type(0) && negated(b) == Type(1); }
+
 // Remainders with the sign of the dividend and of the divisor, and the quotient rounded down. They are 0 for an
 // integer divided by 0.
-template <typename Type> INLINE Type fmod_of(Type a, Type b) { return b == Type(0) || negated(b) == Type(1) ? Type(0) : a % b; }
+template <typename Type> INLINE Type fmod_of(Type a, Type b) { return b == Type(0) || is_minus_one(b) ? Type(0) : a % b; }
 INLINE f32 fmod_of(f32 a, f32 b) { return fmodf(a, b); }
 INLINE f64 fmod_of(f64 a, f64 b) { return fmod(a, b); }
 template <typename Type> INLINE Type remainder_of(Type a, Type b) {
@@ -151,7 +154,7 @@ template <typename Type> INLINE Type remainder_of(Type a, Type b) {
 }
 template <typename Type> INLINE Type floor_div(Type a, Type b) {
     if (b == Type(0)) return Type(0);
-    if (negated(b) == Type(1)) return negated(a); // wraps for the least number, which has no counterpart
+    if (is_minus_one(b)) return negated(a); // wraps for the least number, which has no counterpart
     Type rest = a % b;
     return a / b - (rest != Type(0) && (rest < Type(0)) != (b < Type(0)) ? Type(1) : Type(0));
 }

@@ -56,11 +56,14 @@ impl Error {
         };
         match self {
             Error::Memory { source, .. } | Error::WorkingMemory { source, .. } => of_host(source),
-            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } => match source {
-                cuda::Error::OutOfMemory { .. } => true,
-                cuda::Error::Memory(source) => of_host(source),
-                _ => false,
-            },
+            Error::At { source, .. } => source.is_out_of_memory(),
+            Error::DeviceMemory { source, .. } | Error::Cuda { source, .. } | Error::Library { source, .. } => {
+                match source {
+                    cuda::Error::OutOfMemory { .. } => true,
+                    cuda::Error::Memory(source) => of_host(source),
+                    _ => false,
+                }
+            }
             _ => false,
         }
     }

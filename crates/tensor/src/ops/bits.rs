@@ -22,7 +22,7 @@ pub(crate) trait Whole:
     fn up(self, by: Self) -> Self;
     /// The bits shifted right, filled with the sign; all of them are the sign if `by` is negative or too large.
     fn down(self, by: Self) -> Self;
-    /// The greatest common divisor, not negative; 0 for two zeros.
+    /// The greatest common divisor; 0 for two zeros. Not negative, unless it is 2 to the number of bits less one.
     fn gcd(self, other: Self) -> Self;
 }
 
@@ -101,19 +101,19 @@ macro_rules! method {
     };
 }
 
-method!(bitwise_and = And, "The bits that both have, elementwise, broadcasting. Of truth values: `logical_and`.");
-method!(bitwise_or = Or, "The bits that either has, elementwise, broadcasting. Of truth values: `logical_or`.");
-method!(bitwise_xor = Xor, "The bits that one has and the other has not, elementwise, broadcasting.");
+method!(bitwise_and = And, "Bitwise AND, elementwise, broadcasting. For truth values there is `logical_and`.");
+method!(bitwise_or = Or, "Bitwise OR, elementwise, broadcasting. For truth values there is `logical_or`.");
+method!(bitwise_xor = Xor, "Bitwise XOR, elementwise, broadcasting.");
 method!(
     bitwise_left_shift = Up,
-    "The bits moved up by `other` places, elementwise, broadcasting; 0 if those are too many."
+    "The bits shifted left by `other`, elementwise, broadcasting; 0 if `other` is negative or too large."
 );
 method!(
     bitwise_right_shift = Down,
-    "The bits moved down by `other` places, and filled up with the sign, elementwise, broadcasting."
+    "The bits shifted right by `other` and filled with the sign, elementwise, broadcasting."
 );
-method!(gcd = Gcd, "The largest number that divides both, elementwise, broadcasting; of 0 and 0 it is 0.");
-method!(lcm = Lcm, "The smallest multiple of both that is not negative, elementwise, broadcasting.");
+method!(gcd = Gcd, "The greatest common divisor, elementwise, broadcasting; 0 for two zeros.");
+method!(lcm = Lcm, "The least common multiple, not negative, elementwise, broadcasting.");
 
 struct Not;
 scalar! { Not: Num, "bitwise_not", Nothing, Same, |_op| [], |x| x.negated().minus(T::ONE), "minus(negated(x), R(1))",

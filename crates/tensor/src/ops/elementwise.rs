@@ -554,7 +554,7 @@ impl Op<1> for Pow {
 
     formula! { 1, "pow", [x], |op| [exponent = Scalar::Float(op.0)],
     "exponent == 0 ? 1 : exponent == 1 ? x : exponent == 2 ? x * x : exponent == 3 ? x * x * x : exponent == 0.5 ? sqrt(x) \
-    : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : pow(x, exponent)" }
+    : exponent == -0.5 ? 1 / sqrt(x) : exponent == -1 ? 1 / x : exponent == -2 ? 1 / (x * x) : pow(x, exponent)" }
 }
 
 impl Derivative<1> for Pow {

@@ -229,7 +229,7 @@ struct Logit {
     high: Scalar,
 }
 scalar! { Logit: Real, "logit", Inputs, Same, |op| [low = op.low, high = op.high],
-|x| { let z = if x < low { low } else { x }; let z = if z > high { high } else { z }; (z / (T::ONE - z)).ln() },
+|x| { let z = if x > high { high } else { x }; let z = if x < low { low } else { z }; (z / (T::ONE - z)).ln() },
 "log((x < low ? low : x > high ? high : x) / (R(1) - (x < low ? low : x > high ? high : x)))",
 |saved, grad| apply(LogitGrad::of(op), [grad, saved.input(0)]) }
 

@@ -102,9 +102,9 @@ macro_rules! logical {
     };
 }
 
-logical!(logical_and, And, &, "Where both are true (of numbers: not 0), elementwise, broadcasting.");
-logical!(logical_or, Or, |, "Where at least one is true (of numbers: not 0), elementwise, broadcasting.");
-logical!(logical_xor, Xor, ^, "Where one is true (of numbers: not 0) and the other is not, elementwise, broadcasting.");
+logical!(logical_and, And, &, "Where both are true or, as numbers, not 0, elementwise, broadcasting.");
+logical!(logical_or, Or, |, "Where at least one is true or, as a number, not 0, elementwise, broadcasting.");
+logical!(logical_xor, Xor, ^, "Where exactly one is true or, as a number, not 0, elementwise, broadcasting.");
 
 impl<K: Kind> Tensor<K> {
     /// Where an element is not true (of numbers: 0).

@@ -4,6 +4,7 @@ use super::diagonals::placed;
 use super::index::scatter_added;
 use crate::autocast::prepared;
 use crate::create::filled;
+use crate::device::common_device;
 use crate::element::{DType, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Int, Kind, Numeric};
@@ -135,7 +136,12 @@ impl Tensor {
         let this = &prepared(Precision::HalfUnderAutocast, self)?; // like the product's factors
         let product = if alpha == 1.0 { product } else { product.mul_scalar(alpha)? };
         match beta {
-            0.0 => Ok(product), // NaN in `self` is ignored
+            0.0 => {
+                // NaN in `self` is ignored, but not a shape or a device that does not fit.
+                Shape::broadcast("add", product.shape(), this.shape())?;
+                common_device("add", &[product.raw(), this.raw()])?;
+                Ok(product)
+            }
             1.0 => product.add(this),
             beta => product.add(&this.mul_scalar(beta)?),
         }
@@ -143,7 +149,7 @@ impl Tensor {
 }
 
 fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
-    let (down, right) = ((-diagonal).max(0) as usize, diagonal.max(0) as usize);
+    let (down, right) = (diagonal.min(0).unsigned_abs(), diagonal.max(0) as usize);
     match x.shape()[..] {
         [n] => {
             let side = n.saturating_add(diagonal.unsigned_abs());

@@ -102,7 +102,7 @@ impl<K: Kind> Tensor<K> {
         dims.resolve("rot90", self.shape())?;
         let [a, b] = dims;
         match k.rem_euclid(4) {
-            0 => Ok(self.clone()),
+            0 => self.deep_clone(),
             1 => self.flip(&[b])?.transpose(a, b),
             2 => self.flip(&[a, b]),
             _ => self.flip(&[a])?.transpose(a, b),

@@ -262,7 +262,7 @@ fn isin(x: &Raw, elements: &Raw) -> Result<Raw> {
     let (x, elements) = (x.without_node(), elements.without_node());
     let n = elements.shape().elements();
     if n == 0 {
-        return crate::create::filled(x.storage.device(), "isin", *x.shape(), DType::Bool, Scalar::Int(0));
+        return filled(x.storage.device(), "isin", *x.shape(), DType::Bool, Scalar::Int(0));
     }
     let sorted = elements.reshape(&[-1])?;
     let order = super::sort::order(&sorted, "isin", 0, false, None)?;
@@ -316,14 +316,13 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
     if n == 0 || values.shape().elements() == 0 {
         return filled(device, op, shape, DType::I64, Scalar::Int(0));
     }
-    match device {
-        Device::Cpu => searched(op, sorted, &values, right)?.reshape_to(shape),
-        Device::Cuda(device) => {
-            let dtype = widest(op, &[sorted, &values])?;
-            let both = [&sorted.converted(dtype)?, &values.converted(dtype)?];
-            search::searched(op, device, both, right)?.reshape_to(shape)
-        }
-    }
+    let dtype = widest(op, &[sorted, &values])?;
+    let (sorted, values) = (&sorted.converted(dtype)?, &values.converted(dtype)?);
+    let found = match device {
+        Device::Cpu => searched(op, sorted, values, right),
+        Device::Cuda(device) => search::searched(op, device, [sorted, values], right),
+    };
+    found?.reshape_to(shape)
 }
 
 impl<K: Numeric> Tensor<K> {

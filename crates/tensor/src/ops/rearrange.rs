@@ -57,7 +57,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or there are more or fewer shifts than dimensions.
     pub fn roll(&self, shifts: &[isize], dims: &[isize]) -> Result<Tensor<K>> {
-        roll(self.raw(), shifts, dims).map(Raw::typed)
+        own_copy(self.raw(), roll(self.raw(), shifts, dims)?)
     }
 
     /// The whole tensor repeated along each dimension; sizes beyond the rank become new dimensions in front.
@@ -71,7 +71,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] for fewer sizes than dimensions.
     pub fn repeat(&self, repeats: impl IntoShape) -> Result<Tensor<K>> {
-        repeat(self.raw(), repeats.into_shape()?).map(Raw::typed)
+        own_copy(self.raw(), repeat(self.raw(), repeats.into_shape()?)?)
     }
 
     /// As [`Tensor::repeat`], but if there are fewer sizes than dimensions, they are the sizes of the last dimensions.
@@ -83,7 +83,7 @@ impl<K: Kind> Tensor<K> {
         while repeats.rank() < self.rank() {
             repeats.insert(0, 1)?;
         }
-        repeat(self.raw(), repeats).map(Raw::typed)
+        own_copy(self.raw(), repeat(self.raw(), repeats)?)
     }
 
     /// Every entry of a dimension `repeats` times, one after another.
@@ -117,7 +117,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] for an odd number of sizes or more than two per dimension, or if there are too few
     /// elements to cut off or to mirror.
     pub fn pad(&self, sizes: &[isize], mode: PadMode) -> Result<Tensor<K>> {
-        pad(self.raw(), sizes, mode).map(Raw::typed)
+        own_copy(self.raw(), pad(self.raw(), sizes, mode)?)
     }
 
     /// Windows of `size` entries of a dimension, `step` apart, as the last dimension of the result: a view. Windows may
@@ -136,6 +136,11 @@ impl<K: Kind> Tensor<K> {
     pub fn unfold(&self, dim: isize, size: usize, step: usize) -> Result<Tensor<K>> {
         unfold(self.raw(), dim, size, step).map(Raw::typed)
     }
+}
+
+/// The result, copied if it shares the elements of `x`.
+fn own_copy<K: Kind>(x: &Raw, result: Raw) -> Result<Tensor<K>> {
+    if result.storage.is(&x.storage) { result.copied() } else { Ok(result) }.map(Raw::typed)
 }
 
 /// `len` entries of a dimension, of which entry `i` is entry `number(i)` of `x`.
@@ -158,10 +163,11 @@ pub(super) fn roll(x: &Raw, shifts: &[isize], dims: &[isize]) -> Result<Raw> {
     }
     std::iter::zip(shifts, dims).try_fold(x.clone(), |x, (&shift, &dim)| {
         let size = x.shape()[x.shape().dim("roll", dim)?];
-        let first = if size == 0 { 0 } else { (-shift).rem_euclid(size as isize) as usize };
-        if first == 0 {
+        let by = if size == 0 { 0 } else { shift.rem_euclid(size as isize) as usize };
+        if by == 0 {
             return Ok(x);
         }
+        let first = size - by;
         cat(&[&x.narrow(dim, first, size - first)?, &x.narrow(dim, 0, first)?], dim)
     })
 }
@@ -347,6 +353,7 @@ fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
             format!("it must fit the {len} entries of dimension {dim} of {}, with a step of at least 1", x.shape());
         return Err(Error::bad_argument("unfold", "size", size, expected));
     }
+    let step = step.min(len.max(1)); // a longer step leaves one window, too
     view_raw(Unfold { dim, size, step }, x)
 }
 
@@ -369,6 +376,9 @@ impl View for Unfold {
     /// Gradients of windows are added where windows overlap, in the order of the windows.
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
         let Unfold { dim, size, step } = *self;
+        if size == 0 {
+            return Ok(number_like(Self::NAME, grad.raw(), Scalar::Int(0))?.expand(*input)?.typed());
+        }
         let mut order: Vec<isize> = (0..input.rank() as isize).collect();
         order.insert(dim + 1, input.rank() as isize);
         let windows = grad.raw().permute(&order)?; // […, windows, size, …]

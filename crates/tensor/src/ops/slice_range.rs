@@ -19,7 +19,7 @@ impl Sealed for [isize; 2] {}
 
 impl SliceRange for [isize; 2] {
     fn within(self, size: usize) -> [isize; 2] {
-        self.mapped(|index| from_start(index, size as isize))
+        self.mapped(|index| from_start(index, 0, size as isize))
     }
 }
 
@@ -47,18 +47,20 @@ ranges!(
 
 fn bounds(range: &impl RangeBounds<isize>, size: isize) -> [isize; 2] {
     let start = match range.start_bound() {
-        Bound::Included(&start) => from_start(start, size),
-        Bound::Excluded(&start) => (from_start(start, size) + 1).min(size),
+        Bound::Included(&start) => from_start(start, 0, size),
+        Bound::Excluded(&start) => from_start(start, 1, size),
         Bound::Unbounded => 0,
     };
     let end = match range.end_bound() {
-        Bound::Included(&end) => (from_start(end, size) + 1).min(size),
-        Bound::Excluded(&end) => from_start(end, size),
+        Bound::Included(&end) => from_start(end, 1, size),
+        Bound::Excluded(&end) => from_start(end, 0, size),
         Bound::Unbounded => size,
     };
     [start, end]
 }
 
-fn from_start(index: isize, size: isize) -> isize {
-    if index < 0 { index.saturating_add(size) } else { index }.clamp(0, size)
+/// The index `further` places behind one that counts from the end if it is negative, clamped to the dimension.
+fn from_start(index: isize, further: isize, size: isize) -> isize {
+    let index = if index < 0 { index.saturating_add(size) } else { index };
+    index.saturating_add(further).clamp(0, size)
 }

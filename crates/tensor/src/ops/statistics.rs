@@ -78,6 +78,15 @@ fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
 /// summed in `f32`: a sum of many exponentials may be too large for an `f16`, though its logarithm is not.
 fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
     let (kept, computing) = (Reduced { keepdim: true, ..reduced }, x.dtype().computing());
+    if x.shape().elements() == 0 {
+        return filled(
+            &Device::Cpu,
+            "logsumexp",
+            reduced.shape(x.shape()),
+            x.dtype(),
+            Scalar::Float(f64::NEG_INFINITY),
+        );
+    }
     let most: Tensor = extreme_of(x, kept, true)?.typed();
     let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
     let powers = x.clone().typed::<Float>().sub(&most)?.exp()?.to_dtype(computing)?;

@@ -103,6 +103,24 @@ fn casts_of_extreme_numbers_agree() {
 }
 
 #[test]
+fn bytes_are_divided_by_every_byte() {
+    let Some(gpu) = gpu() else { return };
+    let bytes = Tensor::arange(0, 256, 1).unwrap().to_dtype(DType::U8).unwrap();
+    let (x, y) = (bytes.unsqueeze(1).unwrap(), bytes);
+    let operations: [(&str, fn(&Tensor<Int>, &Tensor<Int>) -> Result<Tensor<Int>>); 5] = [
+        ("fmod", Tensor::fmod),
+        ("remainder", Tensor::remainder),
+        ("floor_divide", Tensor::floor_divide),
+        ("gcd", Tensor::gcd),
+        ("lcm", Tensor::lcm),
+    ];
+    for (name, operation) in operations {
+        let there = operation(&x.to(&gpu).unwrap(), &y.to(&gpu).unwrap()).unwrap();
+        same(&operation(&x, &y).unwrap(), &there, 0.0, name);
+    }
+}
+
+#[test]
 fn functions_differ_by_few_units_in_the_last_place() {
     fn of(check: &Check<'_>, dtype: DType) {
         check.one::<Float, Float>(dtype, "exp", Tensor::exp);

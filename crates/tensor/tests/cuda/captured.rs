@@ -132,6 +132,30 @@ fn a_change_by_a_captured_step_is_found_by_a_backward_that_saved_the_old_values(
     }
 }
 
+/// Two handles of one result, parts of one, and one that the step changed in place.
+#[test]
+fn results_that_share_elements_stay_what_they_were() {
+    for device in devices() {
+        let mut step = CapturedStep::new(&device);
+        let mut kept = Vec::new();
+        for i in 0..7 {
+            let x = Tensor::full([4], i).unwrap().to_float().unwrap();
+            let results = step.run(x, |x| {
+                let (y, changed) = (x.add_scalar(1.0)?, x.mul_scalar(2.0)?);
+                changed.add_scalar_(0.5)?;
+                Ok::<_, Error>((y.clone(), y.narrow(0, 1, 2)?, y, changed))
+            });
+            kept.push(results.unwrap());
+        }
+        for (i, (one, part, other, changed)) in kept.iter().enumerate() {
+            for y in [one, part, other] {
+                assert_eq!(y.to_vec::<f64>().unwrap(), vec![i as f64 + 1.0; y.len()], "launch {i} on {device}");
+            }
+            assert_eq!(changed.to_vec::<f64>().unwrap(), [2.0 * i as f64 + 0.5; 4], "launch {i} on {device}");
+        }
+    }
+}
+
 #[test]
 fn an_index_out_of_range_in_a_captured_step_is_found_each_time() {
     let Some(gpu) = gpu_alone() else { return };

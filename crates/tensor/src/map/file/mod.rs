@@ -255,13 +255,10 @@ impl TensorFile {
             }
             if !storages.iter().any(|(dtype, _)| *dtype == claim.dtype) {
                 // SAFETY: the caller promises that nobody changes the file.
-                let mapped = unsafe { Mapped::open(&self.path) };
+                let mapped = unsafe { Mapped::of_file(&self.file, &self.path) };
                 let buffer = HostBuffer::from_block(mapped.map_err(|source| self.refused(claim, source))?);
                 if buffer.len_bytes() as u64 != self.stamp.len_bytes {
-                    return Err(content(
-                        &self.path,
-                        "another file has taken its place since it was opened; open it again",
-                    ));
+                    return Err(self.was_changed());
                 }
                 storages.push((claim.dtype, on_host(buffer, claim.dtype)?));
             }
@@ -310,7 +307,11 @@ impl TensorFile {
         if Stamp::of(&now) == self.stamp {
             return Ok(());
         }
-        Err(content(&self.path, "it was changed after it was opened; open it again, when nobody writes it"))
+        Err(self.was_changed())
+    }
+
+    fn was_changed(&self) -> Error {
+        content(&self.path, "it was changed after it was opened; open it again, when nobody writes it")
     }
 
     /// Checks that the names are paths of one map.

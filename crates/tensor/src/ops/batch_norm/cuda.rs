@@ -48,6 +48,7 @@ struct Plan {
 impl Plan {
     fn new(channels: Channels, dtype: DType, is_aligned: impl Fn(usize) -> bool) -> Plan {
         let Channels { outer, channels, inner } = channels;
+        let outer = if inner == 0 { 0 } else { outer }; // without planes, kernels take `inner` as 1
         let planes = inner > 1;
         let neighbors = if planes { inner } else { channels };
         // Without planes, a thread keeps sums for each channel of its pack, so packs of halves are shorter.

@@ -203,7 +203,7 @@ impl<K: Numeric> Tensor<K> {
     fn firsts(&self) -> Result<Tensor<K>> {
         let n = self.len();
         if n < 2 {
-            return Ok(self.clone());
+            return self.deep_clone();
         }
         let is_new: Tensor<Bool> = self.narrow(0, 1, n - 1)?.ne(&self.narrow(0, 0, n - 1)?)?;
         let first = Tensor::new([true])?.to(&self.device())?;

@@ -47,7 +47,7 @@ impl PoolDims {
 
     /// Pixels per window, those in the padding included.
     fn area(&self) -> usize {
-        self.kernel[0] * self.kernel[1]
+        self.kernel[0].saturating_mul(self.kernel[1])
     }
 }
 

@@ -66,7 +66,7 @@ impl Windows {
     /// About how many pixels a window has.
     fn pixels(&self) -> usize {
         match self {
-            Windows::Sliding(dims) => dims.kernel[0] * dims.kernel[1],
+            Windows::Sliding(dims) => dims.kernel[0].saturating_mul(dims.kernel[1]),
             Windows::Adaptive(from, to) => from[0].div_ceil(to[0]) * from[1].div_ceil(to[1]),
         }
     }
@@ -93,8 +93,9 @@ pub(super) fn run(
     };
     let launch = Launch::covering(results * lanes, THREADS);
     count(op, results.saturating_mul(lanes).div_ceil(THREADS as usize))?;
-    // Threads behind the last result have numbers, too, which must fit the type.
-    let is_wide = u32::try_from((results * lanes).next_multiple_of(THREADS as usize)).is_err();
+    // The type must hold the numbers of all threads, of those behind the last result too, and of all elements.
+    let threads = (results * lanes).next_multiple_of(THREADS as usize);
+    let is_wide = u32::try_from(threads.max(x.shape().elements())).is_err();
     let constants = windows.constants(op)?.and(&[("LANES", lanes as i32), ("WIDE", is_wide.into())]);
     let results = (results as u64).to_ne_bytes(); // the first half of these bytes is the number in 32 bits
     let results = if is_wide { &results[..] } else { &results[..4] };

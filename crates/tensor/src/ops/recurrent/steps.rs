@@ -61,7 +61,7 @@ impl Steps {
                 )));
             }
             steps.push((size, rows));
-            rows += size;
+            rows = size.saturating_add(rows);
         }
         Ok(Steps(Form::Packed(steps.into())))
     }
@@ -86,7 +86,7 @@ impl Steps {
     pub fn rows(&self) -> usize {
         match &self.0 {
             Form::Even { count, batch } => count.saturating_mul(*batch),
-            Form::Packed(steps) => steps.last().map_or(0, |(size, start)| size + start),
+            Form::Packed(steps) => steps.last().map_or(0, |(size, start)| size.saturating_add(*start)),
         }
     }
 

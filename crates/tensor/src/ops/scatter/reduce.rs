@@ -98,8 +98,9 @@ pub(in crate::ops) fn reduced(
     if reduce == ScatterReduce::Sum {
         return Ok(total);
     }
-    let counts = counts(x.dtype(), (dim, index), x.shape())?;
-    mean_of(&total, &if include_self { counts.plus_scalar(Scalar::Int(1))? } else { counts })
+    let counts = counts(x.dtype().computing(), (dim, index), x.shape())?; // a half type counts to 256 or 2,048
+    let counts = if include_self { counts.plus_scalar(Scalar::Int(1))? } else { counts };
+    mean_of(&total, &counts.converted(x.dtype())?)
 }
 
 /// The number of elements with each index of a tensor of shape `into`, in a shape that broadcasts to it.

@@ -143,7 +143,7 @@ impl Parts {
     ) -> Result<Products<'a, R>> {
         let rows = left.len() / self.inner;
         self.with_left(left, |left| {
-            let mut parts = room.chunks_mut(rows * self.columns()).enumerate();
+            let mut parts = room.chunks_mut((rows * self.columns()).max(1)).enumerate();
             parts.try_for_each(|(part, sums)| self.product(left, (weight, part), sums))
         })?;
         Ok(Products { parts: *self, first: 0, rows, numbers: room })
@@ -161,7 +161,7 @@ impl Parts {
         let of_group = rows.div_ceil(groups);
         self.with_left(left, |left| {
             let mut pieces = ArrayVec::<_, MOST_PIECES>::new();
-            for (part, sums) in room.chunks_mut(rows * columns).enumerate() {
+            for (part, sums) in room.chunks_mut((rows * columns).max(1)).enumerate() {
                 let groups = sums.chunks_mut(of_group * columns).enumerate();
                 pieces.extend(groups.map(|(group, sums)| {
                     let left = left.part(group * of_group * inner, sums.len() / columns * inner);

@@ -1,0 +1,124 @@
+//! Arguments at the edge of what operations accept: nothing to compute, two precisions, the least integers, results that
+//! could share the elements of their inputs.
+
+use pagelock_tensor::{DType, Float, PadMode, Result, ScatterReduce, Steps, Tensor, TensorMap, no_grad};
+
+fn floats(x: &Tensor) -> Result<Vec<f64>> {
+    x.to_vec()
+}
+
+#[test]
+fn a_search_takes_values_and_sequences_of_two_precisions() -> Result<()> {
+    let sorted = Tensor::of(DType::F64).new([1.0, 2.5, 4.0])?;
+    let values = Tensor::new([2.5, 9.0])?;
+    assert_eq!(sorted.searchsorted(&values, false)?.to_vec::<i64>()?, [1, 3]);
+    assert_eq!(values.bucketize(&sorted, true)?.to_vec::<i64>()?, [2, 3]);
+    let bytes = Tensor::new([3, 200])?.to_dtype(DType::U8)?;
+    assert_eq!(Tensor::new([200, 456])?.isin(&bytes)?.to_vec::<bool>()?, [true, false]);
+    Ok(())
+}
+
+#[test]
+fn an_end_before_the_first_entry_leaves_nothing() -> Result<()> {
+    let x = Tensor::arange(0, 3, 1)?;
+    assert_eq!(x.slice(0, 0..=-4, 1)?.len(), 0);
+    assert_eq!(x.slice(0, 0..=-1, 1)?.to_vec::<i64>()?, [0, 1, 2]);
+    assert_eq!(x.slice(0, 1..=isize::MAX, 1)?.to_vec::<i64>()?, [1, 2]);
+    Ok(())
+}
+
+#[test]
+fn empty_windows_and_long_steps_have_gradients() -> Result<()> {
+    for (size, step, expected) in [(0, 1, [0.0; 3]), (2, 1 << 40, [1.0, 1.0, 0.0]), (3, 3, [1.0; 3])] {
+        let x = Tensor::zeros([3])?.set_requires_grad(true);
+        x.unfold(0, size, step)?.sum(..)?.backward()?;
+        assert_eq!(floats(&x.grad().unwrap())?, expected, "windows of {size}, {step} apart");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_logarithm_of_an_empty_sum_is_minus_infinity() -> Result<()> {
+    assert_eq!(floats(&Tensor::zeros([2, 0])?.logsumexp(1)?)?, [f64::NEG_INFINITY; 2]);
+    assert_eq!(Tensor::zeros([0, 3])?.logsumexp(1)?.len(), 0);
+    Ok(())
+}
+
+#[test]
+fn copies_are_their_own_even_if_nothing_moves() -> Result<()> {
+    let x = Tensor::new([5, 6])?;
+    let square = x.reshape([2, 1])?;
+    let copies = [
+        x.roll(&[2], &[0])?,
+        x.pad(&[0, 0], PadMode::Constant(1.0))?,
+        x.repeat([1])?,
+        x.tile([1])?,
+        square.rot90(4, [0, 1])?.reshape([2])?,
+        Tensor::cat(&[&x.narrow(0, 0, 1)?.unique_consecutive()?, &x.narrow(0, 1, 1)?], 0)?,
+    ];
+    let first = x.narrow(0, 0, 1)?.unique_consecutive()?;
+    x.fill_(0)?;
+    for (i, copy) in copies.iter().enumerate() {
+        assert_eq!(copy.to_vec::<i64>()?, [5, 6], "copy {i}");
+    }
+    assert_eq!(first.to_vec::<i64>()?, [5]);
+    Ok(())
+}
+
+#[test]
+fn a_summand_with_the_factor_0_must_fit_all_the_same() -> Result<()> {
+    let (nan, square) = (Tensor::full([2], f32::NAN)?, Tensor::ones([2, 2])?);
+    assert_eq!(floats(&nan.addmm(&square, &square, 0.0, 1.0)?)?, [2.0; 4]);
+    assert!(Tensor::zeros([3])?.addmm(&square, &square, 0.0, 1.0).is_err());
+    Ok(())
+}
+
+#[test]
+fn the_least_integers_are_arguments_like_others() -> Result<()> {
+    let x = Tensor::new([1, 2, 3])?;
+    let by = (isize::MIN.rem_euclid(3)) as usize;
+    let expected: Vec<i64> = (0..3).map(|i| [1, 2, 3][(i + 3 - by) % 3]).collect();
+    assert_eq!(x.roll(&[isize::MIN], &[0])?.to_vec::<i64>()?, expected);
+    assert!(x.diag(isize::MIN).is_err());
+    assert!(Steps::packed(&[usize::MAX, 1]).is_ok_and(|steps| steps.rows() == usize::MAX));
+    Ok(())
+}
+
+/// More than 256 elements of one index, which a `bf16` cannot count.
+#[test]
+fn means_of_many_halves_count_them_all() -> Result<()> {
+    let n = 600;
+    let zeros = Tensor::of(DType::BF16).zeros([1])?;
+    let source = Tensor::cat(&[&Tensor::of(DType::BF16).ones([64])?, &Tensor::of(DType::BF16).zeros([n - 64])?], 0)?;
+    let mean = zeros.scatter_reduce(0, &Tensor::full([n], 0)?, &source, ScatterReduce::Mean, false)?;
+    let expected = 64.0 / n as f64;
+    assert!((mean.item::<f64>()? - expected).abs() < 0.01 * expected, "{mean}, not {expected}");
+    Ok(())
+}
+
+#[test]
+fn a_copy_from_another_precision_is_as_strict_as_one_from_the_same() -> Result<()> {
+    let y = Tensor::of(DType::F64).ones([2])?.set_requires_grad(true);
+    let x = Tensor::zeros([2])?;
+    assert!(x.copy_(&y).is_err());
+    no_grad(|| x.copy_(&y))?;
+    assert_eq!(floats(&x)?, [1.0; 2]);
+    Ok(())
+}
+
+#[test]
+fn rows_of_different_lengths_are_named_before_memory_is_taken() {
+    let mut rows = vec![Vec::new(); 1_000_000];
+    rows[0] = vec![0.0; 1_000_000];
+    let error = Tensor::<Float>::new(rows).unwrap_err().to_string();
+    assert!(error.starts_with("new: rows of a nested array differ in length"), "{error}");
+}
+
+#[test]
+fn memory_that_is_refused_inside_a_map_is_out_of_memory() -> Result<()> {
+    let mut large = TensorMap::new([1])?;
+    large.set("x", Tensor::zeros([1, 1])?.expand([1, 1_usize << 45])?)?;
+    let error = TensorMap::cat(&[&large, &large], 0).map(drop).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error:?}");
+    Ok(())
+}
