@@ -10,6 +10,7 @@
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Mutex, PoisonError, RwLock,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -114,9 +115,9 @@ impl KernelArchive {
     pub fn record<E>(&mut self, capability: (u32, u32), work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let record = || RECORD.lock().unwrap_or_else(PoisonError::into_inner);
         *record() = Some(BTreeMap::new());
-        let done = work();
+        let done = catch_unwind(AssertUnwindSafe(work)); // after a panic, too, nothing is recorded any more
         let made = record().take();
-        done?;
+        done.unwrap_or_else(|panic| resume_unwind(panic))?;
         self.capabilities.push(capability);
         self.codes.extend(made.unwrap_or_default());
         Ok(())
@@ -190,8 +191,8 @@ pub(super) fn find(
 
 fn inflated(code: &[u8]) -> Option<Vec<u8>> {
     let mut inflated = Vec::new();
-    DeflateDecoder::new(code).take(MOST_BYTES).read_to_end(&mut inflated).ok()?;
-    Some(inflated)
+    DeflateDecoder::new(code).take(MOST_BYTES + 1).read_to_end(&mut inflated).ok()?;
+    (inflated.len() as u64 <= MOST_BYTES).then_some(inflated)
 }
 
 /// Unpacks all kernels of an archive, and returns their number; `None` if the bytes are not an archive.

@@ -234,8 +234,18 @@ impl KernelFunction {
             return Ok(());
         }
         host_function::refuse_inside()?;
+        let driver = &self.device.core().shared().driver;
         // SAFETY: the function's module is loaded.
-        unsafe { self.device.core().shared().driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
+        let allowed = || unsafe { driver.function_attribute(self.handle, MAX_SHARED) };
+        if allowed()? >= bytes as i32 {
+            return Ok(());
+        }
+        // All launches of the kernel share the attribute, so it is only raised.
+        let _raising = self.device.core().modules().lock();
+        if allowed()? < bytes as i32 {
+            // SAFETY: the function's module is loaded.
+            unsafe { driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
+        }
         Ok(())
     }
 

@@ -50,7 +50,14 @@ pub struct KernelModule {
 
 /// The modules of a device.
 #[derive(Default)]
-pub(crate) struct Modules(Mutex<Vec<Loaded>>); // guards the list of loaded modules
+pub(crate) struct Modules(Mutex<Vec<Loaded>>); // guards the list of loaded modules, and attributes of their functions
+
+impl Modules {
+    /// Keeps other threads from loading modules, and from raising attributes of their functions.
+    pub(super) fn lock(&self) -> impl Sized + '_ {
+        lock(&self.0)
+    }
+}
 
 struct Loaded {
     image: Box<[u8]>,

@@ -1,6 +1,6 @@
 //! Sizes, lengths and numbers as large as their types allow: each is an error or works, and none overflows.
 //!
-//! Tests are built with checks of overflow, which end in a panic.
+//! Tests are built with overflow checks, so an overflow panics.
 
 use std::{fs::File, time::Duration};
 
@@ -13,18 +13,20 @@ use pagelock_memory::{
     SizeClasses, default_host,
 };
 
-/// Around the largest of their types, and around powers of two.
+use crate::tools::gpu;
+
+/// Numbers around `usize::MAX` and around powers of two.
 fn extremes() -> impl Iterator<Item = usize> {
     let powers = (0..usize::BITS).map(|bits| 1 << bits);
     powers.flat_map(|power: usize| [power.wrapping_sub(1), power, power + 1]).chain([usize::MAX - 1, usize::MAX])
 }
 
-/// Above the addresses of a program, so that no system promises it, not even one that promises more than it has.
+/// Numbers beyond the address space of a process, which no system grants as a length, not even one that overcommits.
 fn impossible() -> impl Iterator<Item = usize> {
     extremes().filter(|&number| number > 1 << 47)
 }
 
-/// A device that says it has all the memory that can be named.
+/// A stream of a device that claims to have `ByteSize::MAX` of memory.
 fn stream() -> Stream {
     let machine = Machine::new(Config { memory: ByteSize::MAX, kernels_for: Some((9, 0)), ..Config::default() });
     machine.device(0).unwrap().stream().unwrap()
@@ -141,10 +143,30 @@ fn no_rows_overflow() {
             assert_eq!(stream.download(source.view().in_rows(rows, rows), uninit).is_ok(), fits, "{rows:?}");
         }
         let one = any(1, 8, number);
-        stream.copy_rows(&source, one, &mut target, one).unwrap(); // its stride leads nowhere
+        stream.copy_rows(&source, one, &mut target, one).unwrap(); // a single row does not use its stride
         let _ = stream.copy_rows(&source, RowLayout::dense(number, number), &mut target, RowLayout::dense(number, 0));
     }
     stream.synchronize().unwrap();
+}
+
+/// Page-locked memory is registered in chunks of 256 MiB, and CUDA refuses a copy from two of them in one call.
+#[test]
+fn a_row_may_cross_from_one_chunk_of_page_locked_memory_to_the_next() {
+    let Some(gpu) = gpu() else { return };
+    let stream = gpu.stream().unwrap();
+    let (width, stride) = (20 << 20, 120 << 20); // the last of three rows begins at 240 MiB
+    let [host, dense] = [RowLayout { rows: 3, width, stride }, RowLayout::dense(3, width)];
+    let mut source = Pinned::<u8>::zeroed(&gpu, 2 * stride + width).unwrap();
+    source.chunks_mut(stride).zip(1..).for_each(|(row, number)| row[..width].fill(number));
+    let mut on_device = stream.allocate(3 * width).unwrap();
+
+    drop(stream.upload(source, on_device.view_mut().in_rows(dense, host)).unwrap());
+    let target = Uninit::new(&gpu, 2 * stride + width).unwrap();
+    let back = stream.download(on_device.view().in_rows(dense, host), target).unwrap().wait().unwrap();
+
+    for (row, number) in back.chunks(stride).zip(1..) {
+        assert!(row[..width].iter().all(|&byte| byte == number), "row {number}");
+    }
 }
 
 #[test]

@@ -115,8 +115,8 @@ impl Device {
 
     /// Sets the configuration of staged copies. The memory and the threads of the current ring are released.
     pub fn set_staging(&self, config: StagingConfig) {
-        self.release_staging();
         lock(&self.core().staging().0).chosen = Some(config.within_bounds());
+        self.release_staging(); // last, so that no copy creates the ring of the old configuration again
     }
 
     /// Releases the page-locked memory and the threads of staged copies. The next staged copy creates them again.

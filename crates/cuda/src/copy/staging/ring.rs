@@ -45,6 +45,7 @@ const ALIGN: usize = 64;
 /// See the head of the file.
 pub(super) struct Ring {
     pub(super) slot_bytes: usize,
+    most_slots: usize,
     state: Mutex<State>, // guards the lists of slots
     returned: Condvar,   // with `state`: a slot can be taken or allocated
 }
@@ -53,7 +54,7 @@ struct State {
     free: Vec<Slot>,
     in_flight: VecDeque<InFlight>, // of calls that have ended, oldest first
     slots: usize,
-    limit: usize,
+    limit: usize,   // fewer than `most_slots` after a refused allocation, until all calls have ended
     calls: usize,   // calls that have a lease
     waiting: usize, // calls that wait for a slot
     retired: bool,
@@ -68,10 +69,10 @@ struct InFlight {
 }
 
 impl Ring {
-    pub(super) fn new(slot_bytes: usize, limit: usize) -> Self {
+    pub(super) fn new(slot_bytes: usize, most_slots: usize) -> Self {
         let (free, in_flight) = (Vec::new(), VecDeque::new());
-        let state = State { free, in_flight, slots: 0, limit, calls: 0, waiting: 0, retired: false };
-        Self { slot_bytes, state: Mutex::new(state), returned: Condvar::new() }
+        let state = State { free, in_flight, slots: 0, limit: most_slots, calls: 0, waiting: 0, retired: false };
+        Self { slot_bytes, most_slots, state: Mutex::new(state), returned: Condvar::new() }
     }
 
     /// The size of all slots that exist.
@@ -81,7 +82,12 @@ impl Ring {
 
     /// A lease without slots, for a new call.
     pub(super) fn lease<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Lease<'a> {
-        lock(&self.state).calls += 1;
+        let mut state = lock(&self.state);
+        if state.calls == 0 {
+            state.limit = self.most_slots; // memory that was refused before may be free now
+        }
+        state.calls += 1;
+        drop(state);
         Lease { ring: self, stream, in_flight: VecDeque::new(), held: 0 }
     }
 

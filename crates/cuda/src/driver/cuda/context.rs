@@ -396,7 +396,27 @@ unsafe impl Driver for PrimaryContext {
             row_bytes: copy.row_bytes,
             rows: copy.rows,
         };
-        call!(self, Copy2d, copy_2d(&described, pointer(stream.0)))
+        match call!(self, Copy2d, copy_2d(&described, pointer(stream.0))) {
+            // Perhaps the range crosses from one registration of host memory to another.
+            Err(Failure { status: Status::INVALID_VALUE, .. }) => {}
+            other => return other,
+        }
+        (0..copy.rows).try_for_each(|row| {
+            let (from, to, len) = (row * copy.from_pitch, row * copy.to_pitch, copy.row_bytes);
+            // SAFETY: a row of a copy for which the caller upholds the trait's contract.
+            match (copy.from, copy.to) {
+                (End::Host(host), End::Device(device)) => unsafe {
+                    self.copy_to_device(stream, device.offset(to), host.wrapping_add(from), len)
+                },
+                (End::Device(device), End::Host(host)) => unsafe {
+                    self.copy_to_host(stream, host.wrapping_add(to), device.offset(from), len)
+                },
+                (End::Device(source), End::Device(target)) => unsafe {
+                    self.copy_on_device(stream, target.offset(to), source.offset(from), len)
+                },
+                (End::Host(_), End::Host(_)) => Err(Failure { call: Call::Copy2d, status: Status::INVALID_VALUE }),
+            }
+        })
     }
 
     unsafe fn fill(&self, stream: StreamHandle, to: Address, pattern: Pattern, count: usize) -> Result<()> {

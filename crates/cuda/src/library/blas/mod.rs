@@ -264,7 +264,8 @@ impl Product {
             let end = end.and_then(|last| last.checked_add(1)?.checked_mul(size)).unwrap_or(usize::MAX);
             if end <= len { Ok(()) } else { Err(Error::Range { start: 0, end, len }) }
         };
-        if self.sizes.contains(&0) || self.batches == 0 || self.has_bias != bias.is_some() {
+        let has_batches = (1..=i32::MAX as usize).contains(&self.batches);
+        if self.sizes.contains(&0) || !has_batches || self.has_bias != bias.is_some() {
             return Err(self.refused("Blas::multiply", 0));
         }
         inside(last(self.left, [m, k]), size, factors[0])?;

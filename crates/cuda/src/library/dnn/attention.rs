@@ -147,16 +147,30 @@ impl Dnn {
         scale: f32,
         inputs: [DeviceView<'_, u8>; 3],
         [result, log_sums, grad]: [DeviceView<'_, u8>; 3],
-        mut outs: [DeviceViewMut<'_, u8>; 3],
+        outs: [DeviceViewMut<'_, u8>; 3],
     ) -> Result<()> {
         work::check(&self.device, stream)?;
         grads.check(self.version)?;
+        let [query, key, value] = inputs;
+        self.grads_in_parts(stream, grads, scale, [query, key, value, result, grad, log_sums], outs)
+    }
+
+    /// The gradients, as many batches or heads at a time as scratch memory allows. `given` is as for
+    /// [`grads_of_part`](Self::grads_of_part).
+    fn grads_in_parts(
+        &self,
+        stream: &Stream,
+        grads: &AttentionGrads,
+        scale: f32,
+        given: [DeviceView<'_, u8>; 6],
+        mut made: [DeviceViewMut<'_, u8>; 3],
+    ) -> Result<()> {
         let (dim, len, fitting) = grads.of.parts();
         let longest = if grads.is_deterministic { fitting } else { len };
         for start in (0..len).step_by(longest) {
             let part = Part { dim, start, len: longest.min(len - start) };
             let (of, size) = (&grads.of, grads.of.data_type.size_bytes());
-            let [query, key, value] = inputs;
+            let [query, key, value, result, grad, log_sums] = given;
             let given = [
                 query.slice(part.offset(&of.query, size)..)?,
                 key.slice(part.offset(&of.key, size)..)?,
@@ -165,13 +179,18 @@ impl Dnn {
                 grad.slice(part.offset(&grads.result, size)..)?,
                 log_sums.slice(part.offset(&of.rows(), DataType::F32.size_bytes())..)?,
             ];
-            let [query, key, value] = &mut outs;
+            let [query, key, value] = &mut made;
             let made = [
                 query.reborrow().slice(part.offset(&grads.query, size)..)?,
                 key.reborrow().slice(part.offset(&grads.key, size)..)?,
                 value.reborrow().slice(part.offset(&grads.value, size)..)?,
             ];
-            self.grads_of_part(stream, &grads.part(part), scale, given, made)?;
+            let grads = &grads.part(part);
+            let may_be_split = grads.is_deterministic && len > 1 && part.len == 1 && dim == 0;
+            match may_be_split {
+                true => self.grads_in_parts(stream, grads, scale, given, made)?, // by heads
+                false => self.grads_of_part(stream, grads, scale, given, made)?,
+            }
         }
         Ok(())
     }
