@@ -28,6 +28,9 @@ pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Pa
     let mut made: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
     module.visit_mut(&mut VisitorMut::new(&mut |event| {
         let VisitEventMut::Parameter(parameter) = event else { return };
+        if !made.contains_key(&parameter.id()) {
+            parameter.follow(); // another model that shares the parameter may have replaced it
+        }
         let (_, other) = made.entry(parameter.id()).or_insert_with(|| {
             let changed = wanted(parameter).filter(|&requires_grad| requires_grad != parameter.requires_grad());
             (parameter.clone(), changed.map(|requires_grad| parameter.with_grad_wanted(requires_grad)))
@@ -91,6 +94,7 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     let (mut ints, mut bools) = (made.ints.into_iter(), made.bools.into_iter());
     module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
         VisitEventMut::Parameter(parameter) => {
+            parameter.follow();
             if let Some((_, Some(copy))) = made.parameters.get(&parameter.id()) {
                 parameter.replace(copy);
             }
@@ -123,11 +127,13 @@ impl Made {
             VisitEventMut::Buffer(buffer) => self.floats.push(made(change, buffer)?),
             VisitEventMut::IntBuffer(buffer) => self.ints.push(made(change, buffer)?),
             VisitEventMut::BoolBuffer(buffer) => self.bools.push(made(change, buffer)?),
-            VisitEventMut::Parameter(parameter) if !self.parameters.contains_key(&parameter.id()) => {
-                let copy = change.of(&parameter.detach())?.map(|copy| parameter.with_elements_of(copy));
-                self.parameters.insert(parameter.id(), ((*parameter).clone(), copy));
+            VisitEventMut::Parameter(parameter) => {
+                let latest = parameter.latest(); // another model that shares the parameter may have replaced it
+                if !self.parameters.contains_key(&latest.id()) {
+                    let copy = change.of(&latest.detach())?.map(|copy| latest.with_elements_of(copy));
+                    self.parameters.insert(latest.id(), (latest, copy));
+                }
             }
-            VisitEventMut::Parameter(_) => {}
         }
         Ok(())
     }

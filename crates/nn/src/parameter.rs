@@ -85,6 +85,13 @@ impl Parameter {
         *self = other.clone();
     }
 
+    /// The parameter that replaced this one, or this one.
+    pub(crate) fn latest(&self) -> Self {
+        let mut latest = self.clone();
+        latest.follow();
+        latest
+    }
+
     /// Makes this a handle of the parameter that replaced it, if one did. Returns whether one did.
     pub(crate) fn follow(&mut self) -> bool {
         let mut has_moved = false;

@@ -319,7 +319,7 @@ impl Default for SpectralNormOptions {
 impl SpectralNorm {
     /// The weight as a matrix `[outputs, others]`.
     fn matrix(weight: &Tensor, dim: isize) -> Result<Tensor> {
-        weight.transpose(0, dim)?.flatten(1, -1)
+        weight.movedim(&[dim], &[0])?.flatten(1, -1)
     }
 
     /// The vectors after `steps` steps of the power method.

@@ -1,6 +1,8 @@
-//! Kernels that come compiled: the walkthrough's networks, and what programs begin with, need no compiler on common GPUs.
+//! Compiled kernels that are part of the crate: the walkthrough's networks and the operations of first programs need
+//! no compiler on common GPUs.
 //!
-//! `cargo xtask kernels` writes them, with this test and NVRTC; without, it sees that they are those of today's sources.
+//! `cargo xtask kernels` runs this test with NVRTC to write the kernels. Otherwise the test checks that the written
+//! kernels belong to the current sources.
 
 mod networks;
 
@@ -17,7 +19,8 @@ use pagelock_tensor::{CapturedStep, DType, Device, Tensor, no_grad};
 
 use networks::cnn;
 
-/// Turing, Ampere (and Ada), Hopper, two Blackwells. A kernel for one of them also runs on later ones of its generation.
+/// Turing, Ampere (and Ada), Hopper, and two Blackwells. A kernel for one of them also runs on GPUs of the same major
+/// version with a higher minor version.
 const CAPABILITIES: [(u32, u32); 5] = [(7, 5), (8, 0), (9, 0), (10, 0), (12, 0)];
 
 fn lenet() -> Result<Sequential> {
@@ -36,7 +39,7 @@ fn lenet() -> Result<Sequential> {
     )))
 }
 
-/// Steps and an evaluation, as the examples do them.
+/// Training steps and an evaluation, as in the examples.
 fn train<const N: usize>(
     device: &Device,
     model: &Sequential,
@@ -92,7 +95,7 @@ fn bare_tensors(device: &Device) -> Result<()> {
     })
 }
 
-/// What programs begin with.
+/// Operations of first programs.
 fn first_steps(device: &Device) -> Result<()> {
     let x = Tensor::on(device).rand([4, 6])?;
     let (z, row) = (Tensor::on(device).ones([4, 6])?, Tensor::on(device).ones([6])?);

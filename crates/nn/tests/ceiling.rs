@@ -1,5 +1,5 @@
-//! Checkpoints are read and written under `$PAGELOCK_HOST_LIMIT` with what they really take of the machine's memory: at most the
-//! limit and 32 MiB above what the process had at its start.
+//! While checkpoints are read and written under `$PAGELOCK_HOST_LIMIT`, the resident memory of the process grows by
+//! at most the limit plus 32 MiB.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
 const ALLOWANCE: usize = 32 * MIB;
 
-/// Set in the process that has the limit; the folder of its files.
+/// The environment variable that is set in the process with the limit: the folder of its files.
 const FOLDER: &str = "PAGELOCK_TEST_FOLDER";
 
 #[test]
@@ -35,7 +35,7 @@ fn checkpoints_take_no_more_memory_than_the_limit() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Tensors of that many bytes each.
+/// Writes a safetensors file of `n_tensors` tensors of `n_bytes` bytes each.
 fn checkpoint(path: &Path, n_tensors: usize, n_bytes: usize) {
     let one = |i: usize| {
         let (start, end) = (i * n_bytes, (i + 1) * n_bytes);
@@ -74,7 +74,7 @@ fn is_refused(loaded: pagelock_nn::Result<StateDict>) {
     assert!(refused.contains(": budget `host` has "), "{refused}");
 }
 
-/// Bytes in RAM, now or at most.
+/// Resident memory in bytes: `VmRSS:` is the current value, `VmHWM:` the peak.
 fn resident(what: &str) -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();

@@ -1,4 +1,4 @@
-//! Layers begin in the default precision. One test, since the default is one for the whole process.
+//! Layers are made in the default precision. There is only one test, since the default is global to the process.
 
 use pagelock_nn::{BatchNorm2d, Conv2d, Forward, LayerNorm, Linear, Module};
 use pagelock_tensor::{DType, Tensor, set_default_dtype};

@@ -1,5 +1,5 @@
-//! Processes that are killed while they save a state dict and a map, and processes with one id that save in one folder: files
-//! are whole, no save fails, and nothing is left behind.
+//! Processes that are killed while they save a state dict and a map, and processes with the same id that save in the
+//! same folder: files stay whole, no save fails, and no temporary file is left behind.
 //!
 //! Not a `#[test]`: the program runs itself as the processes that save.
 
@@ -21,7 +21,7 @@ fn numbers(value: usize) -> Tensor {
     Tensor::full([NUMBERS], value as f32).unwrap()
 }
 
-/// Saves both kinds of files, and looks at those that no other process writes.
+/// Saves a state dict and a map, all of whose numbers are `value`.
 fn save(folder: &Path, name: &str, value: usize) {
     let dict: StateDict = [("numbers".to_owned(), numbers(value))].into_iter().collect();
     save_safetensors(&dict, folder.join(format!("{name}.dict"))).unwrap();
@@ -30,7 +30,7 @@ fn save(folder: &Path, name: &str, value: usize) {
     map.save(folder.join(format!("{name}.map"))).unwrap();
 }
 
-/// What the files hold, each the same number all over.
+/// The number that fills each of the two files. Panics if a file holds different numbers.
 fn values(folder: &Path, name: &str) -> [f32; 2] {
     let dict = load_safetensors(folder.join(format!("{name}.dict"))).unwrap();
     let map = TensorMap::open(folder.join(format!("{name}.map"))).unwrap();
@@ -46,7 +46,7 @@ fn n_files(folder: &Path) -> usize {
     fs::read_dir(folder).unwrap().count()
 }
 
-/// Saves for ever; a line says that it has begun.
+/// Prints a line, then saves until the process is killed.
 fn save_until_killed(folder: &Path) -> ! {
     println!("begun");
     std::io::stdout().flush().unwrap();
@@ -56,7 +56,7 @@ fn save_until_killed(folder: &Path) -> ! {
     unreachable!("the numbers do not end")
 }
 
-/// Saves a file of its own, and one that others save too.
+/// Saves files that no other process writes, and files that the other process writes too.
 fn save_beside_others(folder: &Path, name: &str) {
     for value in 0..SAVES {
         save(folder, name, value);
@@ -76,7 +76,7 @@ fn killed_processes_leave_whole_files() {
         let mut child = child.arg("until-killed").arg(folder).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let (start, delay) = (Instant::now(), Duration::from_micros(kill as u64 * 7_919 % 5_000)); // all over a save
+        let (start, delay) = (Instant::now(), Duration::from_micros(kill as u64 * 7_919 % 5_000)); // anywhere within a save
         while start.elapsed() < delay {}
         child.kill().unwrap(); // SIGKILL
         assert!(!child.wait().unwrap().success(), "it ended by itself");
@@ -89,7 +89,8 @@ fn killed_processes_leave_whole_files() {
     println!("{KILLS} processes killed, {n_left} of them while they wrote: the files are whole, and nothing is left");
 }
 
-/// Runs a program as the first process of a namespace, so that several have one id, as in containers.
+/// A command that runs a program as the first process of a PID namespace, so that several processes have the same id,
+/// as in containers. `None` if namespaces are not available.
 fn in_a_container() -> Option<Command> {
     let unshare = || {
         let mut command = Command::new("unshare");

@@ -1,4 +1,5 @@
-//! Profiles and graphs of models: operations have the modules that called them, and loaders and optimizers are there too.
+//! Profiles and graphs of models: operations name the modules that called them, and profiles also contain loaders and
+//! optimizers.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +12,14 @@ use pagelock_nn::{
 use pagelock_tensor::profiler::{self, Category, NodeSource, Profile, Profiler, RecordedGraph};
 use pagelock_tensor::{Int, Result, Tensor};
 
-/// There is one profile in a process at a time.
+/// A process records only one profile at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A residual block inside a network of the user's, with children in a box, an option and a list.
+/// A residual block of the network `Net`. The two have children in an option, a list and a box.
 #[derive(Module)]
 struct Block {
     conv: Conv2d,
@@ -60,7 +61,7 @@ fn images() -> Tensor {
     Tensor::ones([6, 2, 4, 4]).unwrap()
 }
 
-/// The modules in which an operation was called, each with how often.
+/// The modules that called an operation, each with its number of calls.
 fn modules(profile: &Profile, key: &str) -> Vec<(String, u64)> {
     let table = profile.key_averages_by_module();
     let rows = table.iter().filter(|row| row.key == key);
@@ -69,7 +70,7 @@ fn modules(profile: &Profile, key: &str) -> Vec<(String, u64)> {
     all
 }
 
-/// The events, each indented below the one that it is in.
+/// The events, each indented below its parent.
 fn tree(profile: &Profile) -> String {
     let (events, mut text) = (profile.events(), String::new());
     for event in &events {
@@ -90,7 +91,8 @@ fn operations_have_the_paths_of_their_modules_forward_and_backward() {
     let profile =
         Profiler::new().with_modules(module_names(&net)).profile(|| net.forward(&x)?.sum(..)?.backward()).unwrap();
 
-    // The forward of each convolution, and the gradients of weight and bias; the second also that of its input.
+    // One call each for the forward pass and for the gradients of weight and bias. The second convolution also
+    // computes the gradient of its input.
     let convolutions = counted([("blocks.0.conv (Conv2d)", 2), ("blocks.1.conv (Conv2d)", 3)]);
     assert_eq!(modules(&profile, "conv2d"), convolutions, "{}", tree(&profile));
     let backward = counted([("blocks.0.conv (Conv2d)", 1), ("blocks.1.conv (Conv2d)", 1)]);

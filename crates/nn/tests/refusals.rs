@@ -1,6 +1,7 @@
-//! Calls that fail have changed nothing: the same call, made again with enough memory, does what it would have done.
+//! Calls that fail change nothing: the same call, made again with enough memory, gives the result that it would have
+//! given at first.
 //!
-//! Each is tried with ever more memory until nothing is refused, so that it fails wherever it can.
+//! Each call is tried with a growing limit until it succeeds, so that it fails at each of its allocations.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -13,8 +14,8 @@ use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict};
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
-/// Runs a test while no other runs, since the budget is one for all: on a thread that has ended, and given back what it kept for
-/// itself, when the next one begins.
+/// Runs a test while no other runs, since all share one budget. The test runs on a thread of its own, which has ended
+/// and released its caches when the next test begins.
 fn alone(test: impl FnOnce() + Send) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -22,11 +23,11 @@ fn alone(test: impl FnOnce() + Send) {
     ended.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Gives the budget its limit back.
+/// Restores the limit of the budget when dropped.
 struct Limited(ByteSize);
 
 impl Limited {
-    /// What is idle is given back, and so many bytes more than are in use now may be.
+    /// Frees idle memory, and limits the budget to `extra` bytes more than are in use.
     fn to(extra: u64) -> Limited {
         default_host().trim();
         let before = host_budget().limit();
@@ -41,7 +42,7 @@ impl Drop for Limited {
     }
 }
 
-/// `state` is the same after every refusal.
+/// Calls `attempt` with a growing limit until it succeeds, and checks that `state` is the same after every refusal.
 fn refusals_change_nothing<S: PartialEq + std::fmt::Debug>(state: impl Fn() -> S, mut attempt: impl FnMut() -> bool) {
     let before = state();
     for extra in (0..16 << 10).step_by(64) {
@@ -159,7 +160,7 @@ fn a_refused_step_leaves_no_trace<O: Optimizer>(make: impl Fn(Vec<Parameter>) ->
         (0..2).for_each(|_| other.step().unwrap());
         assert_eq!(values(&disturbed), values(&undisturbed));
         let limited = Limited::to(0);
-        one.step().unwrap(); // later steps take no memory
+        one.step().unwrap(); // later steps allocate nothing
         drop(limited);
         other.step().unwrap();
         assert_eq!(values(&disturbed), values(&undisturbed), "a later step in {dtype}");
@@ -208,7 +209,7 @@ fn a_refused_change_of_precision_changes_nothing() {
     });
 }
 
-/// Everything that a model saves, bit by bit as far as `f64` tells.
+/// All values that a model saves, as `f64`.
 fn saved(model: &impl Module) -> Vec<Vec<f64>> {
     let read = |tensor: &AnyTensor| match tensor.float() {
         Ok(floats) => floats.to_vec().unwrap(),
@@ -220,7 +221,7 @@ fn saved(model: &impl Module) -> Vec<Vec<f64>> {
 #[test]
 fn a_refused_state_dict_has_loaded_nothing() {
     alone(|| {
-        // The first fits where the last does not.
+        // With little memory, the first layer still fits and the last one does not.
         let make = || (Linear::new(2, 1).unwrap(), BatchNorm1d::new(8).unwrap(), Linear::new(8, 32).unwrap());
         for dtype in [DType::F32, DType::F64, DType::BF16] {
             let (model, other) = (make(), make());
@@ -261,7 +262,7 @@ fn nothing_is_loaded_where_one_parameter_cannot_be_changed() {
     });
 }
 
-/// A step of training, up to what is refused.
+/// A training step, up to the first error.
 fn train_step(model: &Linear, opt: &mut Adam, x: &Tensor) -> pagelock_nn::Result<()> {
     model.forward(x)?.pow(2.0)?.mean(..)?.backward()?;
     opt.step()
@@ -270,7 +271,7 @@ fn train_step(model: &Linear, opt: &mut Adam, x: &Tensor) -> pagelock_nn::Result
 #[test]
 fn a_refusal_while_training_names_who_holds_how_much() {
     alone(|| {
-        // On a thread that has ended before another test begins: what it keeps for itself is given back then.
+        // A thread of its own ends, and releases its caches, before another test begins.
         std::thread::spawn(refusals_name_holders).join().unwrap();
     });
 }
@@ -281,7 +282,7 @@ fn refusals_name_holders() {
     let x = Tensor::ones([512, 256]).unwrap();
 
     model.forward(&x).unwrap().pow(2.0).unwrap().mean(..).unwrap().backward().unwrap();
-    let limited = Limited::to(300 << 10); // for the first of two tensors that the optimizer keeps
+    let limited = Limited::to(300 << 10); // enough for one of the two tensors of the optimizer's state
     let error = opt.step().unwrap_err().to_string();
     for held in ["`parameters` 256 KiB", "`gradients` 256 KiB", "`optimizer state` 256.01 KiB"] {
         assert!(error.contains(held), "{error}");
@@ -289,7 +290,7 @@ fn refusals_name_holders() {
     drop(limited);
 
     opt.step().unwrap();
-    let limited = Limited::to(600 << 10); // for the product, but not for its square
+    let limited = Limited::to(600 << 10); // enough for the product, but not for its square
     let error = train_step(&model, &mut opt, &x).unwrap_err().to_string();
     for held in ["`parameters` 256 KiB", "`gradients` 256 KiB", "`optimizer state` 512.01 KiB", "`activations` 512 KiB"]
     {

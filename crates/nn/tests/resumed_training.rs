@@ -1,8 +1,10 @@
-//! Trainings that go on from checkpoints end with the same bits: stopped between any steps, and killed (SIGKILL) at any moment, also
-//! while a checkpoint is written. On the CPU, and on a GPU where there is one.
+//! A training that is resumed from a checkpoint ends with the same bits, whether it was stopped between two steps or
+//! killed (SIGKILL) at any moment, even while a checkpoint was written. Tested on the CPU, and on a GPU if there is
+//! one.
 //!
-//! Not a `#[test]`: the program runs itself as the processes that are killed. `-- 100` kills 100 on each device,
-//! `-- 200 --device cuda:0` 200 on that one. It needs no other file, so it can be copied to another machine.
+//! Not a `#[test]`: the program runs itself as the processes that are killed. With `-- 100` it kills 100 processes on
+//! each device, with `-- 200 --device cuda:0` 200 on that device. It needs no other file, so it can be copied to
+//! another machine.
 
 use std::env;
 use std::fs;
@@ -21,7 +23,7 @@ use pagelock_tensor::{Device, Tensor, manual_seed, set_num_threads};
 const KILLS: usize = 10; // unless an argument says otherwise
 const STEPS: u64 = 120;
 
-/// All that a training has.
+/// Everything that a checkpoint of a training saves, except for the random generator.
 struct Training {
     model: Sequential,
     averaged: AveragedModel<Sequential>,
@@ -86,7 +88,7 @@ impl Training {
         found.value("step")
     }
 
-    /// Everything that a file would hold, as bits.
+    /// The bytes of a checkpoint file of this training.
     fn bits(&self) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
         let mut all = Checkpoints::open(folder.path()).unwrap();
@@ -94,7 +96,7 @@ impl Training {
         fs::read(all.latest().unwrap().unwrap().path()).unwrap()
     }
 
-    /// Everything after all steps, without a stop.
+    /// The bytes after all steps of a training that is never stopped.
     fn undisturbed(device: &Device) -> Vec<u8> {
         manual_seed(5);
         let mut training = Training::new(device).unwrap();
@@ -103,7 +105,7 @@ impl Training {
     }
 }
 
-/// Stops after some steps, and goes on with another training.
+/// Stops a training after some steps, and resumes it in a new `Training`.
 fn stopped_trainings_go_on(device: &Device) {
     let expected = Training::undisturbed(device);
     for stop in [0, 1, 57, STEPS] {
@@ -113,7 +115,7 @@ fn stopped_trainings_go_on(device: &Device) {
         let mut first = Training::new(device).unwrap();
         (0..stop).for_each(|_| first.step().unwrap());
         checkpoints.save(stop, first.checkpoint(stop).unwrap()).unwrap();
-        first.step().unwrap(); // which the copies do not see
+        first.step().unwrap(); // must not change the copies in the checkpoint
 
         let mut resumed = Training::new(device).unwrap();
         let begun = resumed.load(&checkpoints.latest().unwrap().unwrap()).unwrap();
@@ -124,7 +126,7 @@ fn stopped_trainings_go_on(device: &Device) {
     println!("on {device}, trainings that were stopped go on with the same bits");
 }
 
-/// Trains to the end, from the newest checkpoint on; a line says that it has begun. Saves after each step.
+/// Trains from the newest checkpoint to the end, and saves after each step. Prints the step at which it begins.
 fn train(folder: &Path, device: &Device) {
     manual_seed(5);
     let mut checkpoints = Checkpoints::open(folder).unwrap().keep_last(2);
@@ -141,7 +143,7 @@ fn train(folder: &Path, device: &Device) {
     fs::write(folder.join("bits"), training.bits()).unwrap();
 }
 
-/// A process that trains; and at which step it began.
+/// Starts a process that trains. Returns the process, and the step at which it began.
 fn begin(folder: &Path, device: &str) -> (Child, u64) {
     let mut child = Command::new(env::current_exe().unwrap());
     let mut child = child.args(["train", device]).arg(folder).stdout(Stdio::piped()).spawn().unwrap();
@@ -151,7 +153,7 @@ fn begin(folder: &Path, device: &str) -> (Child, u64) {
     (child, begun.unwrap_or_else(|| panic!("a training did not begin: {line:?}")))
 }
 
-/// Kills a training again and again, `n_kills` times; when a training reaches its end, another one begins.
+/// Kills trainings `n_kills` times in all, and resumes each after a kill. When one reaches its end, a new one begins.
 fn killed_trainings_go_on(device: &Device, n_kills: usize) {
     let expected = Training::undisturbed(device);
     let name = device.to_string();
@@ -184,7 +186,7 @@ fn killed_trainings_go_on(device: &Device, n_kills: usize) {
     );
 }
 
-/// The device that was named; else the CPU, and a GPU if there is one.
+/// The named device, or the CPU and, if there is one, a GPU.
 fn devices(named: Option<&str>) -> Vec<Device> {
     if let Some(name) = named {
         return vec![name.parse().unwrap_or_else(|error| panic!("--device {name}: {error}"))];

@@ -1,4 +1,5 @@
-//! A steady training step makes no heap allocation: counted on all threads, by the program's own allocator.
+//! A training step in the steady state makes no heap allocation. The global allocator of this program counts on all
+//! threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,7 +13,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: every call is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
@@ -38,7 +39,7 @@ fn logistic() -> Result<Sequential> {
     Ok(Sequential::new((Linear::new(784, 10)?,)))
 }
 
-/// The tutorial's last one.
+/// The tutorial's last model.
 fn cnn() -> Result<Sequential> {
     Ok(Sequential::new((
         Lambda::new(|x: &Tensor| x.view([-1, 1, 28, 28])),
@@ -55,14 +56,15 @@ fn cnn() -> Result<Sequential> {
 
 type Loader = DataLoader<(Tensor, Tensor<Int>)>;
 
-/// A loader whose epoch is the steps to warm up and the steps to count.
+/// A loader whose epoch consists of the warm-up steps and the counted steps.
 fn loader() -> Result<Loader> {
     let n_samples = (WARM_UP + COUNTED) * BATCH;
     let samples = (Tensor::rand([n_samples, 784])?, Tensor::full([n_samples], 0)?);
     Ok(DataLoader::new(TensorDataset::new(samples).unwrap()).batch_size(BATCH).shuffle(0))
 }
 
-/// How many allocations the steps of an epoch make after the first ones: batch, forward, loss, backward, optimizer.
+/// The number of allocations of an epoch's steps after the warm-up. A step is batch, forward, loss, backward and
+/// optimizer.
 fn allocations(loader: &Loader, model: &Sequential, opt: &mut dyn Optimizer) -> Result<usize> {
     let mut batches = loader.iter();
     let mut step = || {
@@ -79,8 +81,9 @@ fn allocations(loader: &Loader, model: &Sequential, opt: &mut dyn Optimizer) -> 
     Ok(ALLOCATIONS.load(Relaxed) - before)
 }
 
-/// Checks an optimizer on both models: one of some epochs is free of allocations. It need not be the first, in which the
-/// test harness may still start; and with two threads, a helper brings scratch of its own when it first happens to help.
+/// Checks an optimizer on both models: one of at most 20 epochs makes no allocation. Earlier epochs may allocate,
+/// since the test harness may still be starting, and since with two threads a helper allocates scratch memory when it
+/// first helps.
 fn check<O: Optimizer>(make: impl Fn(&Sequential) -> O) -> Result<()> {
     const EPOCHS: usize = 20;
     for n_threads in [1, 2] {

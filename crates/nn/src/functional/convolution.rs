@@ -279,7 +279,11 @@ pub fn conv_transpose3d(
     batched("conv_transpose3d", x, VOLUME, |x| {
         let y = spread_slices(x, weight, geometry)?;
         match bias {
-            Some(bias) => y.add(&bias.to_dtype(y.dtype())?.reshape([-1, 1, 1, 1])?),
+            Some(bias) if *bias.dims() == [y.dims()[1]] => y.add(&bias.to_dtype(y.dtype())?.reshape([-1, 1, 1, 1])?),
+            Some(bias) => {
+                let expected = format!("with the weight {} it must be [{}]", weight.shape(), y.dims()[1]);
+                Err(wrong_shape("conv_transpose3d", "the bias", bias.shape(), &expected))
+            }
             None => Ok(y),
         }
     })

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
-use super::pieces::{choose, constant, is_above, wrong_argument, wrong_shape};
+use super::pieces::{choose, constant, counting, is_above, wrong_argument, wrong_shape};
 
 /// The rows of `weight` at `index`.
 ///
@@ -75,9 +75,9 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
 /// How often the index contains each row: `[num_embeddings, 1]`.
 fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
     let device = &weight.device();
-    let on = Tensor::on(device).of(weight.dtype());
+    let on = Tensor::on(device).of(counting(weight.dtype()));
     let counts = on.zeros([weight.dims()[0], 1])?.index_add(0, flat, &on.ones([flat.len(), 1])?);
-    counts.map_err(|error| error.of_index_in("embedding"))
+    counts.map_err(|error| error.of_index_in("embedding"))?.to_dtype(weight.dtype())
 }
 
 /// Scales down the rows that the index contains and whose norm is above `max_norm`.

@@ -3,7 +3,7 @@
 use pagelock_tensor::{Int, Result, Tensor};
 
 use super::embedding::check_table;
-use super::pieces::{wrong_argument, wrong_shape};
+use super::pieces::{choose, constant, counting, wrong_argument, wrong_shape};
 
 /// How [`embedding_bag`] combines the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -63,25 +63,31 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
     if options.mode == EmbeddingBagMode::Max {
         return largest(&rows, &flat, &ends, options);
     }
-    let counts = match options.padding_idx {
-        None => Tensor::on(&rows.device()).of(rows.dtype()).ones([rows.dims()[0], 1])?,
+    let is_counted = match options.padding_idx {
+        None => Tensor::on(&flat.device()).full([flat.len(), 1], true)?,
         Some(padding) => {
-            let padding = Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?;
-            flat.ne(&padding)?.to_float_of(rows.dtype())?.unsqueeze(1)?
+            flat.ne(&Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?)?.unsqueeze(1)?
         }
     };
-    let factors = match options.per_sample_weights {
-        None => counts.clone(),
-        Some(factors) => counts.mul(&factors.reshape([-1])?.unsqueeze(1)?)?,
+    let rows = match options.per_sample_weights {
+        None => rows,
+        Some(factors) => rows.mul(&factors.reshape([-1])?.unsqueeze(1)?)?,
     };
+    let dtype = rows.dtype();
+    let rows = rows.to_dtype(counting(dtype))?;
+    let rows = choose(&is_counted, &rows, &constant(&rows, 0.0)?)?; // not multiplied by 0: padding may be infinite
     let bags: Vec<i64> = (0..ends.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ends[bag].len())).collect();
     let bags = Tensor::from_slice(&bags, bags.len())?.to(&rows.device())?;
     let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([ends.len(), width]);
-    let sums = zeros(weight.dims()[1])?.index_add(0, &bags, &rows.mul(&factors)?)?;
-    match options.mode {
-        EmbeddingBagMode::Mean => sums.div(&zeros(1)?.index_add(0, &bags, &counts)?.clamp_min(1.0)?),
-        _ => Ok(sums),
-    }
+    let sums = zeros(weight.dims()[1])?.index_add(0, &bags, &rows)?;
+    let bags = match options.mode {
+        EmbeddingBagMode::Mean => {
+            let counts = zeros(1)?.index_add(0, &bags, &is_counted.to_float_of(rows.dtype())?)?;
+            sums.div(&counts.clamp_min(1.0)?)?
+        }
+        _ => sums,
+    };
+    bags.to_dtype(dtype)
 }
 
 /// The range of each bag in the flat index. All shapes but that of the table are checked here.

@@ -31,17 +31,24 @@ pub fn fractional_max_pool2d(
     output_size: [usize; 2],
     generator: &Generator,
 ) -> Result<Tensor> {
-    let samples = random_samples(x, generator)?;
+    let samples = random_samples(x, kernel, output_size, generator)?;
     Ok(fractional_max_pool2d_with_indices(x, kernel, output_size, &samples)?.0)
 }
 
-/// Two random numbers from 0 to 1 for each channel of `x`: `[batch, channels, 2]`.
-pub(crate) fn random_samples(x: &Tensor, generator: &Generator) -> Result<Tensor> {
-    let channels = match *x.dims() {
-        [channels, _, _] => [1, channels],
-        [batch, channels, _, _] => [batch, channels],
+/// Two random numbers from 0 to 1 for each channel of `x`: `[batch, channels, 2]`. They are drawn after all else was
+/// checked.
+pub(crate) fn random_samples(
+    x: &Tensor,
+    kernel: [usize; 2],
+    output_size: [usize; 2],
+    generator: &Generator,
+) -> Result<Tensor> {
+    let (channels, size) = match *x.dims() {
+        [channels, height, width] => ([1, channels], [height, width]),
+        [batch, channels, height, width] => ([batch, channels], [height, width]),
         _ => return Err(wrong_dims(x)),
     };
+    check(size, kernel, output_size)?;
     Tensor::on(&x.device()).of(DType::F32).rand_with([channels[0], channels[1], 2], generator)
 }
 

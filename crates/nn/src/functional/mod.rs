@@ -162,6 +162,7 @@ pub fn batch_norm(
 /// # Errors
 /// `p` is not in `0..=1`.
 pub fn dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
+    normalization::check_probability("dropout", p)?;
     if training { x.dropout(p, generator) } else { Ok(x.clone()) }
 }
 

@@ -1,6 +1,6 @@
 //! Normalizing over groups of channels, and dropping whole channels.
 
-use pagelock_tensor::{Error, Generator, IntoShape, Result, Shape, Tensor};
+use pagelock_tensor::{Generator, IntoShape, Result, Shape, Tensor};
 
 use super::pieces::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
 
@@ -151,7 +151,7 @@ pub fn rms_norm(x: &Tensor, normalized: impl IntoShape, weight: Option<&Tensor>,
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0 or above twice the channels.
+/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0.
 pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
     const OP: &str = "local_response_norm";
     let [_, channels, _, ..] = *x.dims() else {
@@ -162,20 +162,16 @@ pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f6
             "it must be [batch, channels, ..] with at least one more dimension",
         ));
     };
-    if size == 0 || size > 2 * channels.max(1) {
-        return Err(wrong_argument(
-            OP,
-            "size",
-            size,
-            &format!("1 to {}, twice the channels of {}", 2 * channels, x.shape()),
-        ));
+    if size == 0 {
+        return Err(wrong_argument(OP, "size", size, "at least 1"));
     }
+    let window = size.min((2 * channels).max(1)); // a longer one covers all channels, too
     computed(x, |x| {
         let squares = x.mul(x)?;
         let zeros = |count: usize| constant(x, 0.0)?.expand(with_channels(x.shape(), count)?);
-        let padded = Tensor::cat(&[&zeros(size / 2)?, &squares, &zeros((size - 1) / 2)?], 1)?;
+        let padded = Tensor::cat(&[&zeros(window / 2)?, &squares, &zeros((window - 1) / 2)?], 1)?;
         let mut sum = padded.narrow(1, 0, channels)?;
-        for place in 1..size {
+        for place in 1..window {
             sum = sum.add(&padded.narrow(1, place, channels)?)?;
         }
         x.div(&sum.mul_scalar(alpha / size as f64)?.add_scalar(k)?.pow(beta)?)
@@ -186,6 +182,11 @@ fn with_channels(shape: &Shape, channels: usize) -> Result<Shape> {
     let mut sizes = shape.to_vec();
     sizes[1] = channels;
     Shape::new(&sizes)
+}
+
+/// An error unless `p` is from 0 to 1.
+pub(super) fn check_probability(op: &str, p: f64) -> Result<()> {
+    if (0.0..=1.0).contains(&p) { Ok(()) } else { Err(wrong_argument(op, "p", p, "a probability, 0 to 1")) }
 }
 
 /// Sets whole channels to 0 with probability `p` and scales the others by `1 / (1 − p)`; `x` itself if not `training`.
@@ -200,6 +201,7 @@ pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator
         let expected = "it must be [batch, channels, ..]; unsqueeze a batch dimension";
         return Err(wrong_shape("feature_dropout", "the input", x.shape(), expected));
     }
+    check_probability("feature_dropout", p)?;
     if !training {
         return Ok(x.clone());
     }
@@ -213,9 +215,7 @@ pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator
 /// # Errors
 /// [`Error::Argument`] if `p` is not in `0..=1`.
 pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
-    if !(0.0..=1.0).contains(&p) {
-        return Err(Error::Argument(format!("alpha_dropout: p is {p}, but it must be a probability, 0 to 1")));
-    }
+    check_probability("alpha_dropout", p)?;
     if !training || p == 0.0 {
         return Ok(x.clone());
     }

@@ -31,12 +31,14 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
         let expected = "it must be [batch, channels, height, width]; reshape it";
         return Err(wrong_shape("pixel_shuffle", "the input", x.shape(), expected));
     };
-    if r == 0 || channels.checked_rem(r.saturating_mul(r)) != Some(0) {
+    let square = r.checked_mul(r).filter(|&square| square > 0 && channels.is_multiple_of(square));
+    let sizes = height.checked_mul(r).zip(width.checked_mul(r));
+    let (Some(square), Some((tall, wide))) = (square, sizes) else {
         let expected = format!("one whose square divides the {channels} channels of {}", x.shape());
         return Err(wrong_argument("pixel_shuffle", "upscale_factor", r, &expected));
-    }
-    let apart = [batch, channels / (r * r), r, r, height, width].map(signed);
-    let together = [batch, channels / (r * r), height * r, width * r].map(signed);
+    };
+    let apart = [batch, channels / square, r, r, height, width].map(signed);
+    let together = [batch, channels / square, tall, wide].map(signed);
     x.reshape(apart)?.permute([0, 1, 4, 2, 5, 3])?.reshape(together)
 }
 
@@ -50,12 +52,13 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
         let expected = "it must be [batch, channels, height, width]; reshape it";
         return Err(wrong_shape("pixel_unshuffle", "the input", x.shape(), expected));
     };
-    if height.checked_rem(r) != Some(0) || width.checked_rem(r) != Some(0) {
+    let is_divisor = height.checked_rem(r) == Some(0) && width.checked_rem(r) == Some(0);
+    let Some(more) = channels.checked_mul(r).and_then(|more| more.checked_mul(r)).filter(|_| is_divisor) else {
         let expected = format!("a divisor of height and width of {}", x.shape());
         return Err(wrong_argument("pixel_unshuffle", "downscale_factor", r, &expected));
-    }
+    };
     let apart = [batch, channels, height / r, r, width / r, r].map(signed);
-    let together = [batch, channels * r * r, height / r, width / r].map(signed);
+    let together = [batch, more, height / r, width / r].map(signed);
     x.reshape(apart)?.permute([0, 1, 3, 5, 2, 4])?.reshape(together)
 }
 

@@ -53,8 +53,9 @@ impl FractionalMaxPool2d {
     /// As [`functional::fractional_max_pool2d`](crate::functional::fractional_max_pool2d).
     pub fn forward_with_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor<Int>)> {
         let _scope = module_scope(self);
-        let samples = random_samples(x, default_generator())?;
-        F::fractional_max_pool2d_with_indices(x, self.kernel, self.output_size(x)?, &samples)
+        let output_size = self.output_size(x)?;
+        let samples = random_samples(x, self.kernel, output_size, default_generator())?;
+        F::fractional_max_pool2d_with_indices(x, self.kernel, output_size, &samples)
     }
 
     fn output_size(&self, x: &Tensor) -> Result<[usize; 2]> {

@@ -164,6 +164,9 @@ impl Instances<'_> {
         let moved = [mean?, var?];
         let [weight, bias] = self.affine;
         let y = affine(&shaped(&y, x.shape())?, weight, bias)?;
+        if x.is_empty() {
+            return Ok(y); // there are no statistics
+        }
         // Last, so that a forward that fails changes nothing.
         no_grad(|| {
             running.into_iter().zip(&moved).try_for_each(|(one, moved)| one.copy_(moved))?;

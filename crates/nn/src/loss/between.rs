@@ -1,7 +1,9 @@
 //! Losses between a tensor of predictions and a target of the same shape.
 
 use super::{check_same, loss};
-use crate::functional::pieces::{choose, computed, constant, is_above, is_below, log_one_plus_exp};
+use crate::functional::pieces::{
+    choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument, wrong_shape,
+};
 use crate::functional::raised;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
@@ -95,6 +97,9 @@ loss! {
     },
     |loss, input, target| {
         let (difference, beta) = (difference("SmoothL1Loss", input, target)?, loss.beta);
+        if !(beta >= 0.0) {
+            return Err(wrong_argument("SmoothL1Loss", "beta", beta, "at least 0"));
+        }
         computed(&difference, |difference| {
             let magnitude = difference.abs()?;
             if beta == 0.0 {
@@ -128,6 +133,9 @@ loss! {
     },
     |loss, input, target| {
         let (difference, delta) = (difference("HuberLoss", input, target)?, loss.delta);
+        if !(delta > 0.0) {
+            return Err(wrong_argument("HuberLoss", "delta", delta, "above 0"));
+        }
         computed(&difference, |difference| {
             let magnitude = difference.abs()?;
             let squared = difference.mul(difference)?.mul_scalar(0.5)?;
@@ -278,7 +286,7 @@ loss! {
     /// without the constant log(2π) / 2, as PyTorch's `nn.GaussianNLLLoss`.
     ///
     /// - `input`, `target`: of the same shape
-    /// - `var`: of that shape, or with sizes of 1 that broadcast
+    /// - `var`: of that shape, or with sizes of 1 that broadcast, or without the last dimension
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -298,6 +306,12 @@ loss! {
     },
     |loss, input, target, var| {
         let difference = difference("GaussianNLLLoss", input, target)?;
+        let is_of_rows = input.dims().split_last().is_some_and(|(_, rows)| *rows == *var.dims());
+        let var = if is_of_rows { &var.unsqueeze(-1)? } else { var };
+        if var.expand(input.shape()).is_err() {
+            let expected = format!("for the input {} it must have that shape, or sizes of 1", input.shape());
+            return Err(wrong_shape("GaussianNLLLoss", "the variance", var.shape(), &expected));
+        }
         let var = raised(var, loss.eps)?;
         let losses = var.log()?.add(&difference.mul(&difference)?.div(&var)?)?.mul_scalar(0.5)?;
         let constant = if loss.full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };

@@ -103,13 +103,16 @@ impl CTCLoss {
         if [samples, inputs.len(), outputs.len()] != [batch; 3] {
             return Err(Error::Argument(format!(
                 "{OP}: the input has {batch} samples, the targets have {samples}, and there are {} lengths of inputs and {} of \
-                 targets; give as many of each",
+                 targets; these numbers must be equal",
                 inputs.len(),
                 outputs.len()
             )));
         }
-        if time == 0 || self.blank >= classes {
-            return Err(wrong_argument(OP, "blank", self.blank, &format!("below {classes}, and the input not empty")));
+        if time == 0 {
+            return Err(wrong_shape(OP, "the input", x.shape(), "it must have at least one time step"));
+        }
+        if self.blank >= classes {
+            return Err(wrong_argument(OP, "blank", self.blank, &format!("below {classes}, the number of classes")));
         }
         let too_long = |lengths: &[usize], limit: usize| lengths.iter().copied().find(|&len| len > limit);
         if let Some(len) = too_long(inputs, time) {
@@ -144,11 +147,19 @@ fn numbers(like: &Tensor, of_samples: impl ExactSizeIterator<Item = f64>) -> Res
 fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Result<Tensor> {
     let (time, batch, places) = (x.dims()[0], labels.dims()[0], labels.dims()[1]);
     let emitted = x.gather(2, &labels.unsqueeze(0)?.expand([time, batch, places])?)?;
+    let emitted = emitted.clamp_min(IMPOSSIBLE)?; // differences of infinite numbers would be NaN
     let impossible = constant(x, IMPOSSIBLE)?;
     let can_skip = can_skip(labels)?;
     let start =
         Tensor::on(&x.device()).arange(0_i64, places as i64, 1)?.lt(&Tensor::on(&x.device()).full((), 2_i64)?)?;
     let mut alpha = choose(&start, &emitted.select(0, 0)?, &impossible)?;
+    if input_lengths.contains(&0) {
+        // Without a time step, the empty target alone has an alignment.
+        let begins = numbers(x, input_lengths.iter().map(|&len| f64::from(u8::from(len > 0))))?.to_bool()?;
+        let empty = Tensor::on(&x.device()).arange(0_i64, places as i64, 1)?.eq_scalar(0)?;
+        let empty = choose(&empty, &constant(x, 0.0)?, &impossible)?.expand([batch, places])?;
+        alpha = choose(&begins.unsqueeze(1)?, &alpha, &empty)?;
+    }
     for step in 1..time {
         let moved = shifted(&alpha, 1)?;
         let skipped = choose(&can_skip, &shifted(&alpha, 2)?, &impossible)?;

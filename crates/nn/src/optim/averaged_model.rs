@@ -126,8 +126,8 @@ impl How {
         no_grad(|| {
             let tensors = pairs.into_iter().map(|(own, new)| averaged(own, new));
             let tensors = tensors.collect::<tensor::Result<Vec<_>>>()?;
-            AverageRule { decay: self.decay }.step(tensors, count, &self.rate)?;
-            copy_all_(&copied)
+            copy_all_(&copied)?; // all or none
+            AverageRule { decay: self.decay }.step(tensors, count, &self.rate)
         })?;
         Ok(count.increment()?)
     }

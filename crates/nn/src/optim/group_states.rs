@@ -6,7 +6,7 @@
 use super::groups::{Group, Groups, Slot, check, laid_as};
 use super::master::{Master, is_half};
 use super::method::{Field, KEPT, Method, Methods, Start};
-use super::state::{Clock, State};
+use super::state::{Clock, MovedClocks, State};
 use super::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result, StateDict};
 use pagelock_memory::Holder;
@@ -46,10 +46,12 @@ impl Groups {
         }
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut entries = Entries::of(self.optimizer, &dict.state)?;
-        let mut read = Vec::new();
+        let (mut read, mut moved) = (Vec::new(), MovedClocks::default());
         for (i, (group, given)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {
             let rates = read_settings(self.optimizer, i, methods.of_mut(i), given)?;
-            let slots = no_grad(|| ReadSlot::of_group(self.optimizer, (i, group), methods.of(i), given, &mut entries))?;
+            let slots = no_grad(|| {
+                ReadSlot::of_group(self.optimizer, (i, group), methods.of(i), given, (&mut entries, &mut moved))
+            })?;
             read.push((rates, slots));
         }
         if let Some((number, entry)) = entries.any() {
@@ -188,7 +190,7 @@ impl ReadSlot {
         (i, group): (usize, &mut Group),
         method: &dyn Method,
         given: &ParamGroup,
-        entries: &mut Entries,
+        (entries, moved): (&mut Entries, &mut MovedClocks),
     ) -> Result<Vec<Self>> {
         let (n_given, n_slots) = (given.params.len(), group.slots.len());
         if n_given != n_slots {
@@ -198,7 +200,7 @@ impl ReadSlot {
         }
         let mut slots = Vec::new();
         for (slot, number) in group.slots.iter_mut().zip(&given.params) {
-            slot.follow()?;
+            slot.follow(moved)?;
             let own = entries.by_number.remove(number);
             slots.push(own.map_or(Ok(Self::default()), |own| Self::new(optimizer, *number, method, slot, own))?);
         }

@@ -6,7 +6,7 @@
 
 use super::master::Master;
 use super::method::Methods;
-use super::state::{self, State};
+use super::state::{self, MovedClocks, State};
 use crate::{Error, Parameter, Result};
 use pagelock_memory::Holder;
 use pagelock_tensor::optimizer_steps::Rate;
@@ -73,10 +73,10 @@ impl Slot {
     }
 
     /// Moves the state to where the parameter has moved.
-    pub(super) fn follow(&mut self) -> tensor::Result<()> {
+    pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
         if followed.follow() {
-            let state = self.state.as_ref().map(|state| state.beside(&followed)).transpose()?;
+            let state = self.state.as_ref().map(|state| state.beside(&followed, moved)).transpose()?;
             let master = Master::beside(&followed, self.weights())?;
             *self = Self { name: self.name.take(), parameter: followed, state, master };
         }
@@ -138,8 +138,9 @@ impl Groups {
         let _running = profiler::span(self.optimizer, Category::OptimizerStep);
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         self.check(methods)?;
+        let mut moved = MovedClocks::default();
         for slot in self.groups.iter_mut().flat_map(|group| &mut group.slots) {
-            slot.follow()?;
+            slot.follow(&mut moved)?;
             Master::prepare(&mut slot.master, &slot.parameter)?;
         }
         state::keep(methods, &mut self.groups)?;

@@ -37,6 +37,7 @@ pub struct GradScaler {
     interval: u32,
     good_steps: u32,         // in a row
     is_finite: Option<bool>, // whether the unscaled gradients are; `None` before they are unscaled
+    has_stepped: bool,       // since the last update
 }
 
 /// The state of a [`GradScaler`]: all that is needed to resume it.
@@ -51,7 +52,7 @@ pub struct ScalerState {
 impl Default for GradScaler {
     fn default() -> Self {
         let (scale, growth, backoff, interval) = (65_536.0, 2.0, 0.5, 2_000);
-        Self { scale, growth, backoff, interval, good_steps: 0, is_finite: None }
+        Self { scale, growth, backoff, interval, good_steps: 0, is_finite: None, has_stepped: false }
     }
 }
 
@@ -98,6 +99,7 @@ impl GradScaler {
     /// Resumes from the [`state`](Self::state) of a scaler with the same settings.
     pub fn load_state(&mut self, state: ScalerState) {
         (self.scale, self.good_steps, self.is_finite) = (state.scale, state.good_steps, None);
+        self.has_stepped = false;
     }
 
     /// The loss times the scale. Call `backward` on it.
@@ -115,9 +117,7 @@ impl GradScaler {
     /// [`Optimizer::scale_gradients`].
     pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
         if self.is_finite.is_some() {
-            let problem =
-                "the gradients were unscaled since the last update; call `unscale` once, then `step` and `update`";
-            return Err(Error::Argument(format!("GradScaler: {problem}")));
+            return Err(misused("the gradients were unscaled", "call `unscale` once, then `step` and `update`"));
         }
         self.is_finite = Some(optimizer.scale_gradients(1.0 / self.scale)?);
         Ok(())
@@ -127,8 +127,12 @@ impl GradScaler {
     /// [`Optimizer::step`] if they are finite. Returns whether they are.
     ///
     /// # Errors
-    /// The errors of [`Optimizer::scale_gradients`] and [`Optimizer::step`].
+    /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between; the errors of
+    /// [`Optimizer::scale_gradients`] and [`Optimizer::step`].
     pub fn step(&mut self, optimizer: &mut impl Optimizer) -> Result<bool> {
+        if self.has_stepped {
+            return Err(misused("`step` was called", "call `update` after each step"));
+        }
         if self.is_finite.is_none() {
             self.unscale(optimizer)?;
         }
@@ -136,11 +140,13 @@ impl GradScaler {
         if is_finite {
             optimizer.step()?;
         }
+        self.has_stepped = true;
         Ok(is_finite)
     }
 
     /// Adjusts the scale to the result of the last step.
     pub fn update(&mut self) {
+        self.has_stepped = false;
         match self.is_finite.take() {
             None => {}
             Some(false) => (self.scale, self.good_steps) = (self.scale * self.backoff, 0),
@@ -152,6 +158,10 @@ impl GradScaler {
             }
         }
     }
+}
+
+fn misused(done: &str, fix: &str) -> Error {
+    Error::Argument(format!("GradScaler: {done} since the last update; {fix}"))
 }
 
 #[cfg(test)]
@@ -214,6 +224,20 @@ mod tests {
         let mut scaler = GradScaler::new().init_scale(2f64.powi(30)); // whose inverse is 0 in f16
         scaler.unscale(&mut Sgd::new([unscaled.clone()], 0.5)).unwrap();
         assert_eq!(unscaled.grad().unwrap().item::<f32>().unwrap(), 2f32.powi(-15));
+    }
+
+    #[test]
+    fn a_second_step_without_an_update_is_refused() {
+        let (w, mut opt) = parameter_with(8.0).unwrap();
+        let mut scaler = GradScaler::new().init_scale(4.0);
+        scaler.step(&mut opt).unwrap();
+
+        let error = scaler.step(&mut opt).unwrap_err();
+
+        assert!(error.to_string().ends_with("call `update` after each step"), "{error}");
+        assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
+        scaler.update();
+        assert!(scaler.step(&mut opt).unwrap());
     }
 
     #[test]

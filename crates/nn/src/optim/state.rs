@@ -46,14 +46,31 @@ impl Clock {
     }
 }
 
+/// The clocks that were copied to other devices, with their copies.
+#[derive(Default)]
+pub(super) struct MovedClocks(Vec<[Arc<Clock>; 2]>);
+
+impl MovedClocks {
+    /// The clock, or its copy on `device`.
+    fn on(&mut self, clock: &Arc<Clock>, device: &Device) -> tensor::Result<Arc<Clock>> {
+        if clock.numbers.device() == *device {
+            return Ok(clock.clone());
+        }
+        let is_copy = |[from, to]: &&[Arc<Clock>; 2]| Arc::ptr_eq(from, clock) && to.numbers.device() == *device;
+        if let Some([_, copy]) = self.0.iter().find(is_copy) {
+            return Ok(copy.clone());
+        }
+        let copy = Clock::new(clock.numbers.to(device)?);
+        self.0.push([clock.clone(), copy.clone()]);
+        Ok(copy)
+    }
+}
+
 impl State {
-    /// The state for `parameter`: on its device, and in its memory order and precision.
-    pub(super) fn beside(&self, parameter: &Tensor) -> tensor::Result<Self> {
-        let device = parameter.device();
-        let clock = match &self.clock {
-            Some(clock) if clock.numbers.device() != device => Some(Clock::new(clock.numbers.to(&device)?)),
-            clock => clock.clone(), // still shared with other parameters
-        };
+    /// The state for `parameter`: on its device, and in its memory order and precision. `moved` is for all parameters
+    /// of an optimizer, so that a clock which they share stays shared.
+    pub(super) fn beside(&self, parameter: &Tensor, moved: &mut MovedClocks) -> tensor::Result<Self> {
+        let clock = self.clock.as_ref().map(|clock| moved.on(clock, &parameter.device())).transpose()?;
         let mut kept = [const { None }; KEPT];
         for (to, from) in kept.iter_mut().zip(&self.kept) {
             *to = from.as_ref().map(|from| laid_as(parameter, from)).transpose()?;

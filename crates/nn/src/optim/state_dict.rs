@@ -138,7 +138,7 @@ impl Setting {
             Self::None => return Ok(None),
             Self::Number(number) => Tensor::of(DType::F64).full((), *number)?.into(),
             Self::Numbers(numbers) => Tensor::of(DType::F64).from_slice(numbers, numbers.len())?.into(),
-            Self::Integer(number) => Tensor::<Int>::full((), *number as i64)?.into(),
+            Self::Integer(number) => Tensor::<Int>::full((), i64::try_from(*number).unwrap_or(i64::MAX))?.into(),
             Self::Text(text) => Tensor::of(DType::U8).from_slice(text.as_bytes(), text.len())?.into(),
             Self::Flag(flag) => Tensor::<Bool>::full((), *flag)?.into(),
         }))

@@ -339,7 +339,9 @@ impl OptimizerState {
     /// ```
     pub fn to_torch(&self) -> Result<TorchValue> {
         let mut state: Vec<(TorchValue, TorchValue)> = Vec::new();
-        for (name, tensor) in self.state.iter() {
+        let mut entries: Vec<_> = self.state.iter().collect();
+        entries.sort_by_key(|(name, _)| place_in_list(name));
+        for (name, tensor) in entries {
             let parts = name.split_once('.').and_then(|(number, name)| Some((number.parse::<i64>().ok()?, name)));
             let (number, name) = parts.ok_or_else(|| no_part(name, "no number before its name"))?;
             let is_same = matches!(state.last(), Some((TorchValue::Int(last), _)) if *last == number);
@@ -359,6 +361,13 @@ impl OptimizerState {
 const COUNTS: [&str; 2] = ["n_iter", "func_evals"];
 const NUMBERS: [&str; 2] = ["t", "prev_loss"];
 const LISTS: [&str; 3] = ["old_dirs", "old_stps", "ro"];
+
+/// Parts of lists come last, in the order of their numbers: names are sorted as texts, `10` before `2`.
+fn place_in_list(name: &str) -> Option<usize> {
+    let (rest, number) = name.rsplit_once('.')?;
+    let list = rest.split_once('.')?.1;
+    if LISTS.contains(&list) { number.parse().ok() } else { None }
+}
 
 /// Adds an entry of a parameter's state in PyTorch's form, which counts steps in `f32`.
 fn add_to_torch(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &AnyTensor) -> Result<()> {
@@ -389,7 +398,7 @@ impl ParamGroup {
             Setting::None => TorchValue::None,
             Setting::Number(number) => (*number).into(),
             Setting::Numbers(numbers) => TorchValue::Tuple(numbers.iter().map(|&number| number.into()).collect()),
-            Setting::Integer(number) => (*number as i64).into(),
+            Setting::Integer(number) => i64::try_from(*number).unwrap_or(i64::MAX).into(),
             Setting::Flag(flag) => (*flag).into(),
             Setting::Text(text) => text.as_str().into(),
         };

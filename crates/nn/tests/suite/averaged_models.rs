@@ -19,7 +19,7 @@ fn weights(dtype: DType, device: &Device) -> Weights {
     weights.to_dtype(dtype).unwrap().to(device).unwrap()
 }
 
-/// The values of step `step`, as the script has them.
+/// Sets the values of step `step`, as the script does.
 fn set(model: &Weights, step: usize) {
     let numbers = |n: usize| (0..n).map(|i| ((3 * i + 5 * step) % 7) as f64 / 4.0).collect::<Vec<_>>();
     for (tensor, n) in [(model.weight.as_tensor(), 6), (&model.running, 2)] {
@@ -31,7 +31,7 @@ fn set(model: &Weights, step: usize) {
 
 type Make = fn(AveragedModel<Weights>) -> AveragedModel<Weights>;
 
-/// Under the script's names.
+/// The averages, under the script's names.
 fn averages() -> [(&'static str, Make); 4] {
     [
         ("swa", |model| model),

@@ -1,5 +1,5 @@
-//! Folders of checkpoints: writes that stop anywhere, damaged files, which ones are kept. Trainings that go on with the same bits are in
-//! `../resumed_training.rs`.
+//! Folders of checkpoints: interrupted writes, damaged files, and which checkpoints are kept.
+//! `../resumed_training.rs` tests that resumed trainings end with the same bits.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use pagelock_nn::{Checkpoint, Checkpoints, Error, Linear, Module, Parameter, Res
 use pagelock_tensor::{Device, Tensor};
 use tempfile::TempDir;
 
-/// A folder with checkpoints of steps 1 and 2, in which `w` has that number.
+/// A folder with checkpoints of steps 1 and 2. All weights of a checkpoint are its step, and so is its `epoch`.
 struct Two {
     folder: TempDir,
     checkpoints: Checkpoints,
@@ -74,7 +74,7 @@ fn a_write_that_stopped_after_any_byte_leaves_the_checkpoint_before_and_the_next
 fn a_save_that_stopped_between_any_two_of_its_steps_leaves_a_whole_checkpoint() {
     let mut there = two();
     let third = fs::read(there.file(2)).unwrap();
-    fs::write(there.file(3), third).unwrap(); // it was renamed, and nothing was removed yet
+    fs::write(there.file(3), third).unwrap(); // the save renamed its file, and removed nothing yet
     assert_eq!(there.latest().unwrap(), 2.0);
     fs::remove_file(there.file(1)).unwrap(); // the first removal
     assert_eq!(there.latest().unwrap(), 2.0);

@@ -1,4 +1,5 @@
-//! Checkpoints: counts of batches as integers, names that no file can have, many names, and what an interrupted save leaves.
+//! Checkpoints: counts of batches as integers, reserved and unusual names, many names, and temporary files that
+//! others left.
 
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +31,7 @@ fn names_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Element type, shape and value of a tensor in a file that holds one integer.
+/// The element type, shape and value of a tensor that holds one integer, as the file has it.
 fn integer(path: &Path, name: &str) -> (Dtype, Vec<usize>, i64) {
     let bytes = fs::read(path).unwrap();
     let view = SafeTensors::deserialize(&bytes).unwrap().tensor(name).unwrap();
@@ -41,7 +42,7 @@ fn layer(precision: DType) -> BatchNorm1d {
     BatchNorm1d::new(1).unwrap().to_dtype(precision).unwrap()
 }
 
-/// A file with one layer's state in a precision, the count of its batches given by `dtype` and `bytes`.
+/// Writes a layer's state in a precision, with the count of batches given by `dtype` and `bytes`.
 fn file_with_count(path: &Path, precision: DType, dtype: Dtype, bytes: &[u8]) {
     let layer = layer(precision);
     save_safetensors(&layer.state_dict(), path).unwrap();
@@ -182,7 +183,7 @@ fn many(n_parameters: usize) -> Vec<Parameter> {
     (0..n_parameters).map(|_| Parameter::new(zero.clone())).collect()
 }
 
-/// How long this thread has run, without the time that others had the core; by the clock where the system does not say.
+/// The CPU time of this thread, or wall time if the system does not report CPU time.
 fn time() -> Duration {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let stat = fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -190,7 +191,7 @@ fn time() -> Duration {
     nanoseconds.map_or_else(|| START.elapsed(), Duration::from_nanos)
 }
 
-/// The least time of three, at least what the system counts in.
+/// The shortest of three runs, but at least 5 ms, since the system updates CPU times only every few milliseconds.
 fn least(mut act: impl FnMut()) -> Duration {
     let once = |_| {
         let start = time();
@@ -200,7 +201,7 @@ fn least(mut act: impl FnMut()) -> Duration {
     (0..3).map(once).min().unwrap_or_default().max(Duration::from_millis(5))
 }
 
-/// That 16 times as many names take less than 100 times as long: 16 times if time grows as they do, 256 if with their square.
+/// Asserts that 16 times as many names take less than 100 times as long: linear time gives 16, quadratic time 256.
 fn grows_with_the_names(what: &str, mut act: impl FnMut(&Vec<Parameter>)) {
     let (few, all) = (many(5_000), many(80_000));
     let (short, long) = (least(|| act(&few)), least(|| act(&all)));
@@ -261,7 +262,7 @@ fn removing_and_replacing_keep_the_order_of_a_state_dict() {
     assert_eq!(dict.len(), 3);
 }
 
-/// A layer whose hand-written visit gives two tensors one name.
+/// A layer whose hand-written visit gives two tensors the same name.
 struct Twins(Parameter, Parameter);
 
 impl Module for Twins {

@@ -1,6 +1,7 @@
-//! `docs/modules.md` is what the golden cases of modules say.
+//! `docs/modules.md` lists what the golden cases of modules compare.
 //!
-//! After a change of `layers.rs`, `images.rs` or `recurrent.rs`: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-nn --test suite document`.
+//! After a change of `layers.rs`, `images.rs` or `recurrent.rs`, run
+//! `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-nn --test suite document`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -25,7 +26,7 @@ bring the half types, which the tests of operations compare.
 |---|---|---|---|
 ";
 
-/// Modules without a golden case of their own.
+/// Modules without a golden case of their own, and what tests them.
 const ELSEWHERE: &[(&[&str], &str)] = &[
     (
         &["AdaptiveAvgPool2d", "Flatten", "Lambda", "Linear", "ReLU", "Sigmoid", "Tanh"],
@@ -46,7 +47,7 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Modules whose second gradient is not compared.
+/// Modules whose second gradient is not compared, and why.
 const NOT_SECOND: &[(&[&str], &str)] = &[
     (
         &[
@@ -101,7 +102,7 @@ const NOT_SECOND: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// The golden cases of a module.
+/// The number of golden cases of a module that compare outputs, gradients and second gradients.
 #[derive(Default)]
 struct Cases {
     golden: usize,
@@ -130,7 +131,7 @@ fn the_document_is_what_the_golden_cases_say() {
     assert!(written == document, "docs/modules.md is not what the cases say; run this with PAGELOCK_WRITE_DOCS=1");
 }
 
-/// By the name of the module.
+/// The golden cases of each module, by its name.
 fn cases() -> BTreeMap<String, Cases> {
     let files = [
         ("layers.safetensors", layers::cases as fn() -> layers::Cases),
@@ -151,7 +152,7 @@ fn cases() -> BTreeMap<String, Cases> {
     all
 }
 
-/// The structs that `lib.rs` has of `layers` and `loss`.
+/// The structs that `lib.rs` re-exports from `layers` and `loss`.
 fn public_modules(lib: &str) -> BTreeSet<String> {
     let lists = ["pub use layers::{", "pub use loss::{"].map(|start| {
         let rest = &lib[lib.find(start).unwrap() + start.len()..];

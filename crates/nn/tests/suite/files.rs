@@ -1,4 +1,4 @@
-//! Weights in files: round trips, damage, and files that lie.
+//! Weights in files: round trips, damaged files, and false headers.
 
 use crate::{cnn, pytorch};
 use pagelock_nn::{Error, Linear, Module, StateDict, load_safetensors, save_safetensors};
@@ -16,7 +16,7 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    /// A file of these bytes, and what loading it says.
+    /// Writes a file of these bytes, and returns the error of loading it.
     fn refusal(&self, bytes: &[u8]) -> String {
         let path = self.file("w.safetensors");
         std::fs::write(&path, bytes).unwrap();
@@ -31,7 +31,7 @@ impl Folder {
     }
 }
 
-/// A header as safetensors has it: its length, then JSON.
+/// The bytes of a safetensors file: the length of the header, the header as JSON, and the data.
 fn with_header(json: &str, data: &[u8]) -> Vec<u8> {
     [&(json.len() as u64).to_le_bytes()[..], json.as_bytes(), data].concat()
 }

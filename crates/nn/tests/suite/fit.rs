@@ -5,7 +5,7 @@ use pagelock_nn::{Dropout, Epoch, Forward, Linear, Module, Sequential, evaluate,
 use pagelock_tensor::{Generator, Int, Reduction, Tensor};
 use std::io;
 
-/// Batches of 8 points on either side of a line; the one at `broken` cannot be read.
+/// Batches of 8 points on either side of a line; the batch at `broken` cannot be read.
 struct Points {
     batches: usize,
     broken: Option<usize>,

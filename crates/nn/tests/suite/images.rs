@@ -1,6 +1,8 @@
-//! Layers and functionals that make sequences, images and volumes larger and smaller, and layers made of layers, against PyTorch.
+//! Layers and functionals that enlarge and shrink sequences, images and volumes, and layers made of layers, against
+//! PyTorch.
 //!
-//! `../golden/images.py` computed what is expected; a case there is a line here. `layers.rs` says how they are compared.
+//! `../golden/images.py` computed the expected values; each of its cases is a line here. `layers.rs` describes the
+//! comparison.
 
 use crate::layers::{
     Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, evaluated, function, kept, layer,

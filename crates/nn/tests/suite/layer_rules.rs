@@ -1,4 +1,5 @@
-//! What layers do beside computing: refuse with the numbers, drop channels, keep precision, run under autocast.
+//! What layers do besides computing: refuse inputs with the numbers, drop channels, keep precision, run under
+//! autocast.
 
 use pagelock_nn::functional::{self as F, AttentionOptions};
 use pagelock_nn::*;

@@ -1,6 +1,7 @@
-//! Layers, functionals and losses against PyTorch: outputs, gradients, second gradients, names of state dicts, print.
+//! Layers, functionals and losses against PyTorch: outputs, gradients, second gradients, names of state dicts,
+//! printed forms.
 //!
-//! `../golden/layers.py` computed what is expected; a case there is a line here.
+//! `../golden/layers.py` computed the expected values; each of its cases is a line here.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -38,7 +39,7 @@ impl Inputs {
         }
     }
 
-    /// Those of the golden file.
+    /// Reads the inputs from the golden file.
     fn read(golden: &StateDict, dtype: DType, device: &Device) -> Self {
         let all = (0..).map_while(|position| golden.get_any(&format!("input.{position}")));
         Self(
@@ -71,7 +72,7 @@ impl<M: Module, R: Fn(&M, &Inputs) -> Result<Tensor>> Case for Called<M, R> {
 
 pub(crate) type Cases = Vec<(&'static str, Box<dyn Case>)>;
 
-/// A name for as long as the program runs, and no leak to a sanitizer.
+/// Makes a name live as long as the program. Keeping it in a static tells leak sanitizers that it is still reachable.
 pub(crate) fn kept(name: String) -> &'static str {
     static NAMES: Mutex<Vec<&str>> = Mutex::new(Vec::new());
     let name: &'static str = name.leak();
@@ -208,7 +209,7 @@ pub(crate) fn evaluated<M: Module>(module: M) -> M {
 }
 
 fn losses_of_classes() -> Result<Cases> {
-    let weight = |len: usize| Tensor::zeros(len).unwrap(); // the golden state has others
+    let weight = |len: usize| Tensor::zeros(len).unwrap(); // the golden state replaces them
     let soft = |loss: CrossEntropyLoss| called(loss, |loss, x| loss.forward(x.float(0), x.float(1)));
     let new = CrossEntropyLoss::new;
     Ok(vec![
@@ -352,7 +353,7 @@ pub(crate) fn cases() -> Cases {
     families.into_iter().flat_map(|family| family.unwrap()).collect()
 }
 
-/// What differs between ours and PyTorch's.
+/// The differences between our results and PyTorch's.
 struct Comparison<'a> {
     name: &'a str,
     bound: f64,
@@ -376,7 +377,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// A gradient that is absent is one of zeros.
+    /// Treats an absent gradient as zeros.
     fn check_grad(&mut self, what: &str, ours: Option<&Tensor>, theirs: Option<&Tensor>) {
         match (ours, theirs) {
             (Some(ours), Some(theirs)) => self.check(what, ours, theirs),
@@ -442,20 +443,20 @@ fn check_grads(
             false => None,
         };
         if comparison.bound > 1e-9 {
-            comparison.bound = 2e-4; // of f32: two rounded derivatives, squared and added
+            comparison.bound = 2e-4; // in f32: two rounded derivatives, squared and added
         }
         comparison.check_grad("second", second.as_ref(), Some(&theirs));
     }
 }
 
 impl Comparison<'_> {
-    /// Targets of losses have gradients here that PyTorch was not asked for.
+    /// Losses compute gradients of their targets here, which PyTorch was not asked for.
     fn name_is_a_loss(&self) -> bool {
         pytorch::json("layers.json")["prints"][self.name].as_str().is_some_and(|print| print.ends_with("Loss()"))
     }
 }
 
-/// All cases, against the golden file of that name.
+/// Compares all cases with the golden file `file` on a device.
 pub(crate) fn all_agree_on(device: &Device, file: &str, cases: fn() -> Cases) {
     let golden = load_safetensors(pytorch::path(file)).unwrap();
     let mut wrong = Vec::new();
@@ -468,7 +469,7 @@ pub(crate) fn all_agree_on(device: &Device, file: &str, cases: fn() -> Cases) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// [`all_agree_on`] a GPU, if there is one.
+/// Calls [`all_agree_on`] with a GPU, if there is one.
 pub(crate) fn all_agree_on_a_gpu(file: &str, cases: fn() -> Cases) {
     match Device::cuda(0) {
         Ok(gpu) => all_agree_on(&gpu, file, cases),
@@ -476,7 +477,7 @@ pub(crate) fn all_agree_on_a_gpu(file: &str, cases: fn() -> Cases) {
     }
 }
 
-/// The cases of a golden file are ours, by name.
+/// Checks that a golden file has the same cases as we do, by name.
 pub(crate) fn all_are_tested(file: &str, cases: fn() -> Cases) {
     let golden = pytorch::json(file);
     let mut theirs: Vec<&str> = golden["cases"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();

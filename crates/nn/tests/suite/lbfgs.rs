@@ -1,4 +1,4 @@
-//! LBFGS against PyTorch's, which `../golden/lbfgs.py` wrote; its state dict; what it refuses.
+//! LBFGS: steps against PyTorch's, which `../golden/lbfgs.py` wrote, the state dict, and refusals.
 
 use crate::pytorch;
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
@@ -14,7 +14,7 @@ fn parameters(device: &Device) -> Vec<Parameter> {
     made.into_iter().map(|start| Parameter::new(start.to(device).unwrap())).collect()
 }
 
-/// The script's valley.
+/// The script's loss, a Rosenbrock function.
 fn loss(parameters: &[Parameter], maximize: bool) -> Result<Tensor> {
     parameters.iter().for_each(|parameter| parameter.zero_grad());
     let all = pagelock_nn::parameters_to_vector(parameters)?;
@@ -38,7 +38,7 @@ fn make(name: &str, parameters: &[Parameter]) -> Lbfgs {
     }
 }
 
-/// The loss before each step and the parameters after it, as the script has them.
+/// The loss before each step and the parameters after it, in the script's format.
 fn steps(opt: &mut Lbfgs, parameters: &[Parameter], n_steps: usize, maximize: bool) -> Vec<Vec<f64>> {
     let mut history = Vec::new();
     for _ in 0..n_steps {

@@ -1,4 +1,5 @@
-//! Schedulers of learning rates beside PyTorch's, to the last bit over 1000 steps; `../golden/lr_schedulers.py` wrote its rates.
+//! Learning rate schedulers against PyTorch's, bit for bit over 1000 steps. `../golden/lr_schedulers.py` wrote
+//! PyTorch's rates.
 
 use pagelock_nn::optim::lr_scheduler::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicLr, CyclicMode,
@@ -18,7 +19,7 @@ fn sgd() -> Sgd {
     Sgd::new([Parameter::new(Tensor::zeros([1]).unwrap())], BASE)
 }
 
-/// Under PyTorch's names in the script.
+/// The schedules, under their names in the script.
 fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
     let multiplied = || MultiplicativeLr::new(|step| 1.0 - 1.0 / (step as f64 + 3.0));
     let warm_up = LinearLr::new(50).start_factor(0.1);
@@ -54,9 +55,9 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
         ("swa", Box::new(SwaLr::new(0.05).anneal_epochs(40))),
         ("swa_linear", Box::new(SwaLr::new(0.7).anneal_epochs(13).anneal_strategy(Anneal::Linear))),
         ("swa_at_once", Box::new(SwaLr::new(0.05).anneal_epochs(0))),
-        ("one_cycle", Box::new(OneCycleLr::new(0.4, 1000))),
+        ("one_cycle", Box::new(OneCycleLr::new(0.4, 1001))),
         ("one_cycle_linear", Box::new(linear.div_factor(7.0).final_div_factor(33.0))),
-        ("one_cycle_3", Box::new(OneCycleLr::new(0.4, 1000).pct_start(0.4).three_phase(true))),
+        ("one_cycle_3", Box::new(OneCycleLr::new(0.4, 1001).pct_start(0.4).three_phase(true))),
         ("one_cycle_of_3", Box::new(OneCycleLr::new(0.4, 1003).pct_start(0.0005))),
         (
             "warm_up_and_cosine",
@@ -75,12 +76,12 @@ fn plateaus() -> [(&'static str, ReduceLrOnPlateau); 2] {
     ]
 }
 
-/// `metric` of the script.
+/// The function `metric` of the script.
 fn metric(step: u64) -> f64 {
     1.0 / f64::from(1 + (step + 1).ilog2())
 }
 
-/// FNV-1a, of 64 bits.
+/// The 64-bit FNV-1a hash.
 fn hashed(numbers: &[f64]) -> String {
     let bytes = numbers.iter().flat_map(|number| number.to_le_bytes());
     let hash =

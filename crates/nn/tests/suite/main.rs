@@ -1,4 +1,4 @@
-//! The tests of pagelock-nn, in one binary: what PyTorch does is in `../golden`, written by `make.py` there.
+//! The tests of pagelock-nn, in one binary. PyTorch's results are in `../golden`, written by the scripts there.
 
 mod attention;
 mod averaged_models;
@@ -6,6 +6,7 @@ mod checkpoint_folders;
 mod checkpoints;
 mod document;
 mod drawn;
+mod edges;
 mod files;
 mod fit;
 mod freezing;

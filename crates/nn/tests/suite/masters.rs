@@ -1,10 +1,11 @@
-//! Parameters of half precision beside their `f32` masters: the formulas written out, a scaler, and weights that are loaded.
+//! Parameters of half precision with `f32` masters: steps against written-out formulas, a gradient scaler, and loaded
+//! weights.
 
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd, clip_grad_norm_};
 use pagelock_nn::{Module, Parameter, StateDict, load_safetensors, save_safetensors};
 use pagelock_tensor::{DType, Tensor};
 
-/// Each with the distance between neighbors around 1.
+/// The half types, each with the distance between neighboring numbers around 1.
 const HALVES: [(DType, f64); 2] = [(DType::F16, 1.0 / 1024.0), (DType::BF16, 1.0 / 128.0)];
 const LR: f64 = 0.002;
 const DECAY: f64 = 0.1;
@@ -17,7 +18,7 @@ struct Weights {
 /// An optimizer's formula for one number, in `f64`.
 type Formula = fn(&mut Number, f64);
 
-/// A weight, and what is kept for it.
+/// A weight, and the optimizer's state for it.
 #[derive(Clone, Copy)]
 struct Number {
     weight: f64,
@@ -65,12 +66,12 @@ fn optimizers() -> [(&'static str, Make, Formula); 4] {
     ]
 }
 
-/// Gradients that the halves hold exactly, also when they are scaled.
+/// Gradients that the half types represent exactly, even when they are scaled.
 fn grads(step: i32) -> [f64; 3] {
     [0.25, -0.125, f64::from(step % 4) / 8.0]
 }
 
-/// Checks that the weights are those of the formula, rounded once, however small the steps were.
+/// Checks that the weights are those of the formula, rounded once: steps too small for the half type are not lost.
 #[track_caller]
 fn follow(model: &Weights, numbers: &[Number], unit: f64, what: &str) {
     for (found, number) in model.weight.to_vec::<f64>().unwrap().into_iter().zip(numbers) {
@@ -107,7 +108,8 @@ fn steps_are_those_of_the_formulas_and_what_is_loaded_between_them_is_trained_on
                 step(&model, &mut opt, &mut numbers, formula, count);
                 follow(&model, &numbers, unit, name);
             }
-            // Loading the weights that are there changes nothing; from other weights, the formula goes on.
+            // Loading the model's own weights changes nothing. After other weights are loaded, the formula continues
+            // from them.
             save_safetensors(&model.state_dict(), &path).unwrap();
             model.load_state_dict(&load_safetensors(&path).unwrap()).unwrap();
             step(&model, &mut opt, &mut numbers, formula, 40);
@@ -153,7 +155,7 @@ fn a_grad_scaler_unscales_half_gradients_and_leaves_out_steps_that_are_not_finit
     }
 }
 
-/// A boxed optimizer as one that a scaler takes.
+/// Wraps a `dyn Optimizer`, since the scaler takes a sized type.
 struct Borrowed<'a>(&'a mut dyn Optimizer);
 
 impl Optimizer for Borrowed<'_> {
@@ -176,7 +178,8 @@ impl Optimizer for Borrowed<'_> {
 
 #[test]
 fn clipped_gradients_have_pytorchs_numbers() {
-    // torch.nn.utils.clip_grad_norm_ of gradients [6, 8, 0] and [24], to 13: norm 26, 12.99999951…
+    // torch.nn.utils.clip_grad_norm_ clips the gradients [6, 8, 0] and [24], whose norm is 26, to a norm of
+    // 12.99999951…, not 13.
     let [a, b] = [vec![6.0, 8.0, 0.0], vec![24.0]].map(|grad| {
         let parameter = Parameter::new(Tensor::zeros(grad.len()).unwrap());
         parameter.set_grad(Some(Tensor::from_slice(&grad, grad.len()).unwrap().to_dtype(DType::F32).unwrap())).unwrap();

@@ -10,7 +10,7 @@ const BATCHES: [usize; 4] = [7, 64, 1, 129];
 const CLASSES: usize = 5;
 const THRESHOLDS: usize = 101;
 
-/// The script's numbers.
+/// The script's pseudo-random numbers in [0, 1).
 fn noise(i: usize, salt: u32) -> f64 {
     let mut x = (i as u32).wrapping_mul(2_654_435_761).wrapping_add(salt * 40_503).wrapping_add(12_345);
     x ^= x >> 15;
@@ -19,7 +19,7 @@ fn noise(i: usize, salt: u32) -> f64 {
     f64::from(x) / 4_294_967_296.0
 }
 
-/// Scores `[n, CLASSES]` of `f64` and labels `[n]` of the samples from `start`.
+/// Scores `[n, CLASSES]` of `f64` and labels `[n]` of the `n` samples from `start` on.
 fn samples(start: usize, n: usize, device: &Device) -> (Tensor, Tensor<Int>) {
     let labels: Vec<i64> = (start..start + n).map(|i| (noise(i, 1) * CLASSES as f64) as i64).collect();
     let score = |i: usize, class: usize| {
@@ -84,7 +84,7 @@ fn confusion_and_what_is_made_of_it_are_scikit_learns() {
     }
 }
 
-/// Probabilities of scores, each rounded down to a threshold, as the script has them.
+/// Each of `values` rounded down to a threshold, as in the script.
 fn steps(values: &[f64]) -> Tensor {
     let thresholds: Vec<f32> = (0..THRESHOLDS).map(|i| i as f32 / (THRESHOLDS - 1) as f32).collect();
     let floor = |value: &f64| thresholds[thresholds.partition_point(|&threshold| threshold <= *value as f32) - 1];
@@ -194,7 +194,7 @@ fn what_does_not_fit_is_refused_and_counts_nothing() {
 
 #[test]
 fn large_batches_are_counted_in_pieces() {
-    let n = 300_000; // with 5 classes more than the elements of a piece
+    let n = 300_000; // with 5 classes, more elements than one chunk has
     let labels = Tensor::from_vec((0..n).map(|i| i as i64 % 5).collect::<Vec<_>>(), [n]).unwrap();
     let confusion = ConfusionMatrix::new(5).unwrap();
     confusion.update_predictions(&labels, &labels).unwrap();

@@ -1,4 +1,4 @@
-//! Models that move between devices; a software device stands in, which holds tensors and copies them.
+//! Models that move between devices. A software device, which only holds and copies tensors, stands in for a GPU.
 
 use pagelock_cuda::software;
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
@@ -7,13 +7,13 @@ use pagelock_tensor::{Device, Generator, Tensor};
 
 use super::cnn;
 
-/// A device made of software.
+/// A new software device.
 fn elsewhere() -> Device {
     let device = pagelock_cuda::Device::software(software::Config::default()).unwrap();
     Device::try_from(&device).unwrap()
 }
 
-/// Two places for one parameter, and a buffer.
+/// One parameter in two fields, and a buffer.
 #[derive(Module)]
 struct Tied {
     one: Parameter,
@@ -70,7 +70,7 @@ fn a_model_that_is_there_already_stays_the_same() -> Result<()> {
     Ok(())
 }
 
-/// The values after three steps, of which the last comes after the model was elsewhere and back.
+/// The values after three steps. If `moves`, the model moves to another device and back before the last step.
 fn trained(opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>, moves: bool) -> Result<Vec<f32>> {
     let mut model = tied()?;
     let mut opt = opt(model.parameters());
@@ -97,7 +97,7 @@ fn optimizers_follow_with_their_state() -> Result<()> {
     Ok(())
 }
 
-/// Weights and biases of three steps, of which the last two come after the weights were laid otherwise.
+/// Weights and biases after three steps. If `turns`, weights are stored with channels last from the second step on.
 fn trained_on_images(
     device: &Device,
     opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>,

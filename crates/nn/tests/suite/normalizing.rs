@@ -1,6 +1,8 @@
-//! A network with every layer that normalizes, from PyTorch's weights: losses, running statistics, evaluation.
+//! A network of batch and layer normalizations, trained from PyTorch's weights: losses, running statistics,
+//! evaluation.
 //!
-//! `../golden/make.py` trained PyTorch; `model` and `Residual` are its functions of the same names.
+//! `../golden/make.py` trained the same network in PyTorch: `model` is its `normalizing`, and `Residual` has the same
+//! name there.
 
 use crate::pytorch;
 use pagelock_nn::optim::{Optimizer, Sgd};
@@ -146,7 +148,7 @@ impl Chain {
         Ok(Self { convs: [conv(2, 4)?, conv(4, 3)?], norms: [norm(4)?, norm(3)?] })
     }
 
-    /// Everything that comes out of it, from the first convolution to the last normalization.
+    /// The outputs of all layers, from the first convolution to the last normalization.
     fn activations(&self, x: &Tensor) -> Result<[Tensor; 4]> {
         let first = self.convs[0].forward(x)?;
         let second = self.norms[0].forward_relu(&first)?;
@@ -174,7 +176,7 @@ fn under_autocast_batch_norms_take_and_give_half_activations_with_f32_parameters
     for device in devices() {
         let (chain, activations) = under_autocast(&device);
         assert_eq!(activations.each_ref().map(Tensor::dtype), [DType::BF16; 4]);
-        // A conversion behind a normalization would be the result's last operation.
+        // A conversion after a normalization would be the result's last operation.
         let last = activations.each_ref().map(|y| y.grad_fn().unwrap());
         assert_eq!(last, ["conv2d", "batch_norm", "conv2d", "batch_norm"]);
         activations[3].to_dtype(DType::F32).unwrap().sum(..).unwrap().backward().unwrap();

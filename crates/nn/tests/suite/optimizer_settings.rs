@@ -1,4 +1,5 @@
-//! Ten steps of optimizers with settings that `optimizers.rs` has not, against PyTorch's, which `../golden/optimizers.py` wrote.
+//! Ten steps of optimizers with settings that `optimizers.rs` does not test, against PyTorch's, which
+//! `../golden/optimizers.py` wrote.
 
 use crate::pytorch;
 use pagelock_nn::Parameter;
@@ -12,7 +13,7 @@ const LR: f64 = 0.05;
 
 type Make = fn(Vec<Parameter>) -> Box<dyn Optimizer>;
 
-/// Under the script's names.
+/// The optimizers, under the script's names.
 fn optimizers() -> Vec<(&'static str, Make)> {
     vec![
         ("sgd_maximize", |p| Box::new(Sgd::new(p, LR).momentum(0.9).weight_decay(0.1).maximize(true))),
@@ -58,7 +59,7 @@ fn optimizers() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// Those for matrices alone.
+/// The optimizers that take only matrices.
 fn muons() -> Vec<(&'static str, Make)> {
     vec![
         ("muon", |p| Box::new(Muon::new(p, LR))),
@@ -78,7 +79,7 @@ fn grad(step: usize, parameter: &Parameter) -> Tensor {
     grad.to_dtype(parameter.dtype()).unwrap().to(&parameter.device()).unwrap()
 }
 
-/// Starts, of which the second is a vector, or for Muon a column.
+/// Initial values: a matrix, and a vector or, for Muon, a column.
 fn starts(is_vector: bool) -> [Tensor; 2] {
     let weight = Tensor::new([[0.5, -1.0, 0.25], [2.0, -0.125, 1.5]]).unwrap();
     let bias = Tensor::new([0.75, -0.5]).unwrap();
@@ -127,7 +128,7 @@ fn ten_steps_with_each_setting_agree_with_pytorch_in_f64() {
     devices().iter().for_each(|device| ten_steps_agree(device, &optimizers(), &starts(true), "f64", 1e-12));
 }
 
-/// Its matrices are `bf16`, of which PyTorch rounds other intermediate results.
+/// The bound is wide because Muon computes in `bf16`, where PyTorch rounds other intermediate results.
 #[test]
 fn ten_steps_of_muon_agree_with_pytorch() {
     devices().iter().for_each(|device| ten_steps_agree(device, &muons(), &starts(false), "f32", 5e-3));

@@ -1,4 +1,4 @@
-//! State dicts of optimizers: PyTorch's layout, bits that go on after loading, and what is refused.
+//! State dicts of optimizers: PyTorch's layout, training that continues bit for bit after loading, and refusals.
 
 use crate::pytorch;
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
@@ -11,7 +11,7 @@ use pagelock_tensor::{CapturedStep, DType, Device, Result, Tensor};
 
 type Make = fn(Vec<Parameter>) -> Box<dyn Optimizer>;
 
-/// Two groups of two parameters each.
+/// Optimizers with two groups of two parameters each.
 fn optimizers() -> Vec<(&'static str, Make)> {
     macro_rules! grouped {
         ($make:expr) => {
@@ -38,7 +38,7 @@ fn optimizers() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// Those that PyTorch's file has not: PyTorch has no Lion.
+/// [`optimizers`], and Lion, which PyTorch's file lacks because PyTorch has no Lion.
 fn more_optimizers() -> Vec<(&'static str, Make)> {
     let lion: Make = |p| {
         let rest = p[2..].to_vec();
@@ -52,7 +52,7 @@ fn devices() -> Vec<Device> {
     [Device::Cpu].into_iter().chain(gpu.ok()).collect()
 }
 
-/// Four parameters, of which the third has no gradient in the first two steps and the fourth is of `dtype`.
+/// Four parameters. The third has no gradient in the first two steps, and the fourth has the precision `dtype`.
 struct Training {
     parameters: Vec<Parameter>,
     opt: Box<dyn Optimizer>,
@@ -86,7 +86,7 @@ impl Training {
         self.parameters.iter().map(bits).collect()
     }
 
-    /// Another one with the weights of this one, and its optimizer's state by way of a file.
+    /// A new training with the weights of this one, and with its optimizer's state read from a file.
     fn resumed(&self, make: Make) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("optimizer.safetensors");
@@ -150,7 +150,7 @@ fn loading_takes_a_trained_optimizer_back_bit_for_bit() {
     }
 }
 
-/// A captured step of one parameter, with gradients in a tensor.
+/// Checks that a captured step whose optimizer loads the state of another one continues with that state.
 fn captured(make: Make, device: &Device) -> Result<()> {
     let parameters = |start: f32| -> Result<Vec<Parameter>> {
         (0..4).map(|i| Ok(Parameter::new(Tensor::full([3], start + i as f32)?.to(device)?))).collect()
@@ -223,7 +223,7 @@ fn a_schedule_is_noted_as_initial_lr() {
     assert_eq!((resumed.lr(), initial(&resumed)), (0.05, Some(Setting::Number(0.5))));
 }
 
-/// What loading the changed state of an Adam with two parameters says; that it changed nothing.
+/// The error of loading a changed state into an Adam with two parameters. Checks that the optimizer stays unchanged.
 fn refused(change: impl FnOnce(&mut OptimizerState)) -> String {
     let (p, q) = (weight(), Parameter::new(Tensor::zeros([2, 2]).unwrap()));
     let parameters = [p.clone(), q.clone()];
@@ -389,7 +389,8 @@ fn a_captured_step_of_muon_does_what_the_step_does() {
     }
 }
 
-/// The settings and states that `../golden/optimizer_states.py` wrote, after three steps of PyTorch's optimizers.
+/// Compares with the settings and states that `../golden/optimizer_states.py` wrote after three steps of PyTorch's
+/// optimizers.
 #[test]
 fn states_are_laid_out_and_numbered_as_pytorchs() {
     let golden = pytorch::json("optimizer_states.json");

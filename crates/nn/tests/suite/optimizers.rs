@@ -23,7 +23,7 @@ fn optimizers() -> Vec<(&'static str, Make)> {
     ]
 }
 
-/// With the tensors of one precision, of which the file has two.
+/// Compares in one precision, which `suffix` selects among the two of the file.
 fn ten_steps_agree(suffix: &str, bound: f64) {
     let golden = load_safetensors(pytorch::path("optimizers.safetensors")).unwrap();
     let stored = |name: &str| golden.get(&format!("{name}.{suffix}")).unwrap();
@@ -78,7 +78,8 @@ fn a_parameter_without_a_gradient_stays() {
     assert_eq!(values(&without), [1.0, 2.0]);
 }
 
-/// Steps in which each of four parameters rests once, in two groups of one optimizer and each in an optimizer of its own.
+/// Compares four parameters in two groups of one optimizer with four optimizers of one parameter each. In some steps,
+/// one of the parameters has no gradient.
 fn groups_step_as_optimizers_apart<O: Optimizer>(
     make: fn(Vec<Parameter>, f64) -> O,
     join: fn(O, Parameter, Parameter) -> O,
@@ -98,7 +99,7 @@ fn groups_step_as_optimizers_apart<O: Optimizer>(
             }
         }
         if step == 6 {
-            // All numbers of steps are the same by now.
+            // By now, all parameters have made the same number of steps.
             opt.load_state_dict(&opt.state_dict().unwrap()).unwrap();
             opt.set_lrs(&[0.05, 0.3]).unwrap();
             alone.iter_mut().zip([0.05, 0.05, 0.3, 0.3]).for_each(|(opt, lr)| opt.set_lr(lr));
@@ -207,10 +208,10 @@ fn a_parameter_of_half_precision_is_trained_as_one_of_f32_and_rounded() {
     }
 }
 
-/// Settings of the two groups below.
+/// The learning rate and the weight decay of each of the two groups below.
 type Settings = [(f64, f64); 2];
 
-/// Three steps of a weight and a bias in two groups, by learning rate and decay; what both are then.
+/// A weight and a bias after three steps of the optimizers that `make` makes for two groups with these settings.
 fn in_groups(make: impl Fn([Parameter; 2], Settings) -> Vec<Box<dyn Optimizer>>) -> Vec<f32> {
     let (weight, bias) = (Parameter::new(Tensor::new([[1.0, -2.0], [0.5, 3.0]]).unwrap()), parameter());
     let x = Tensor::new([[0.3, 1.1]]).unwrap();

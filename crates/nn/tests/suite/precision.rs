@@ -1,5 +1,5 @@
-//! Precision is a value that every parameter and buffer has: models that change it, models of several, optimizers beside
-//! half precision, files of any mixture.
+//! Every parameter and buffer has its own precision: models that change it, models that mix several, optimizers of
+//! parameters in half precision, and files of any mixture.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,7 +21,7 @@ fn values(tensor: &Tensor) -> Vec<f64> {
     tensor.to_vec().unwrap()
 }
 
-/// A model with buffers of all kinds, of which two have one parameter.
+/// A model with buffers of all kinds, and with one parameter in two fields.
 #[derive(Module)]
 struct Table {
     weight: Parameter,
@@ -102,7 +102,7 @@ fn buffers_of_all_kinds_survive_a_file() {
     assert_eq!(to.mask.to_vec::<bool>().unwrap(), [true, false]);
 }
 
-/// A tensor of two numbers in each type that files and tensors have.
+/// A tensor of two numbers in each element type that both files and tensors support.
 fn mixture() -> Vec<(&'static str, Dtype, Vec<u8>)> {
     vec![
         ("bf16", Dtype::BF16, [bf16::ONE, bf16::from_f32(-2.5)].iter().flat_map(|x| x.to_le_bytes()).collect()),
@@ -231,7 +231,7 @@ fn a_model_that_has_the_precision_stays_the_same() {
     assert!(layer.float().unwrap().weight.is_same(&weight));
 }
 
-/// Points on either side of a line, and which.
+/// Points on either side of a line, and the side of each.
 fn points(dtype: DType) -> (Tensor, Tensor<Int>) {
     let points = Tensor::randn_with([64, 2], &Generator::new(7)).unwrap();
     let coordinates: Vec<f32> = points.to_vec().unwrap();
@@ -245,7 +245,7 @@ fn classifier() -> Sequential {
     Sequential::new((linear(2, 8), BatchNorm1d::new(8).unwrap(), ReLU, linear(8, 2)))
 }
 
-/// The losses of 60 steps of a model that becomes `dtype` after its optimizer was made.
+/// The losses of 60 steps of a model that is converted to `dtype` after its optimizer was made.
 fn losses(dtype: DType, opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>) -> Vec<f64> {
     let (model, (points, sides)) = (classifier(), points(dtype));
     let mut opt = opt(model.parameters());
@@ -308,7 +308,7 @@ fn what_is_loaded_between_steps_is_trained_on() {
     }
 }
 
-/// The weights after steps by the same gradients; before the third one the model changes its precision, if it does.
+/// The weights after six steps with fixed gradients. If `to` is given, the model changes to it before the third step.
 fn after_a_change(opt: fn(Vec<Parameter>) -> Box<dyn Optimizer>, to: Option<DType>) -> Tensor {
     let mut model = (Parameter::new(Tensor::new([0.1, -0.7, 0.33]).unwrap()),);
     let mut opt = opt(model.parameters());

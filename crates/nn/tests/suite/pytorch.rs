@@ -1,4 +1,4 @@
-//! Reading the golden files that `../golden/make.py` wrote.
+//! Reads the golden files, which the scripts in `../golden` wrote.
 
 use pagelock_nn::{StateDict, load_safetensors};
 use pagelock_tensor::Tensor;
@@ -17,7 +17,7 @@ pub(crate) fn json(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The largest difference between a tensor and PyTorch's, relative to 1 or to PyTorch's number.
+/// The largest difference of an element from PyTorch's, relative to PyTorch's number if its magnitude is above 1.
 pub(crate) fn difference(ours: &Tensor, theirs: &Tensor) -> f64 {
     assert_eq!(ours.dims(), theirs.dims());
     let pairs = ours.to_vec::<f64>().unwrap().into_iter().zip(theirs.to_vec::<f64>().unwrap());
@@ -33,7 +33,8 @@ pub(crate) fn training() -> StateDict {
     load_safetensors(path("training.safetensors")).unwrap()
 }
 
-/// Runs a script of the golden files; says so if `PAGELOCK_PYTHON` names no Python that has torch.
+/// Runs a script of `../golden`. If `PAGELOCK_PYTHON` names no Python that has torch, prints that and returns
+/// `false`.
 pub(crate) fn script(name: &str, command: &str, file: &Path) -> bool {
     let Some(python) = std::env::var_os("PAGELOCK_PYTHON") else {
         println!("skipped: set PAGELOCK_PYTHON to a Python that has torch");

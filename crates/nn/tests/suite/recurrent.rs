@@ -1,6 +1,6 @@
-//! Recurrent layers and cells against PyTorch: outputs, states, gradients, second gradients, print.
+//! Recurrent layers and cells against PyTorch: outputs, states, gradients, second gradients, printed forms.
 //!
-//! `../golden/recurrent.py` computed what is expected; a case there is a line here.
+//! `../golden/recurrent.py` computed the expected values; each of its cases is a line here.
 
 use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, kept};
 use crate::pytorch;
@@ -139,7 +139,7 @@ fn recurrent_layers_print_as_in_pytorch() {
 #[test]
 fn a_fast_gradient_is_that_of_the_operations_that_it_is_made_of() {
     use pagelock_tensor::autograd::{self, Backward};
-    // Narrow states, and such that the weight of the state is cut into parts.
+    // Narrow states, and states so wide that their weight is split into parts.
     for (shape, [rnn, gated], options) in [
         ([9, 19, 4], [21, 21], RNNOptions::new().num_layers(2).bidirectional(true)),
         ([3, 9, 4], [288, 160], RNNOptions::new()),

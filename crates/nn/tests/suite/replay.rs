@@ -1,4 +1,4 @@
-//! Same seed, same bits: from run to run, and for any number of threads.
+//! The same seed gives the same bits from run to run, and for any number of threads.
 
 use pagelock_data::{DataLoader, SyntheticDigits, TensorDataset};
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
@@ -7,7 +7,7 @@ use pagelock_nn::{
 };
 use pagelock_tensor::{Generator, set_num_threads};
 
-/// The bits of all parameters after an epoch of 1,000 images, the last batch smaller than the others.
+/// The bits of all parameters after an epoch of 1,200 images, whose last batch is smaller than the others.
 fn after_an_epoch(n_threads: usize, model: Sequential, mut opt: impl Optimizer) -> Vec<Vec<u32>> {
     set_num_threads(n_threads);
     let digits = SyntheticDigits::new(3).train_len(1_200).test_len(1).generate().unwrap();
@@ -23,7 +23,7 @@ fn after_an_epoch(n_threads: usize, model: Sequential, mut opt: impl Optimizer) 
 }
 
 fn tutorial(n_threads: usize) -> Vec<Vec<u32>> {
-    let generator = Generator::new(1); // the default one belongs to all tests of this process
+    let generator = Generator::new(1); // all tests of this process share the default one
     let conv = |from, to| Conv2d::new_with(from, to, 3, &generator).unwrap().stride(2).padding(1);
     let model = Sequential::new((
         conv(1, 16),

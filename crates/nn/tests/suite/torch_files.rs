@@ -1,5 +1,5 @@
-//! Files of PyTorch, both ways: `tests/golden/torch_files.py` made those of `golden/torch_files`, and compares what is
-//! written here where `PAGELOCK_PYTHON` names a Python that has torch.
+//! Files of PyTorch, read and written. `tests/golden/torch_files.py` made the files of `golden/torch_files`. If
+//! `PAGELOCK_PYTHON` names a Python that has torch, it also checks the files that are written here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What the script's `describe` says, too; storages are numbered as they come.
+/// The same description as the script's `describe`; storages are numbered in the order in which they first occur.
 pub(crate) fn describe(value: &TorchValue, storages: &mut BTreeMap<usize, usize>) -> Value {
     let all = |items: &[TorchValue], storages: &mut _| -> Vec<Value> {
         items.iter().map(|item| describe(item, storages)).collect()
@@ -89,7 +89,8 @@ fn what_was_read_is_written_and_read_bit_for_bit_here_and_by_pytorch() {
         let path = folder.path().join(format!("{name}.pt"));
         TorchValue::load(golden().join(format!("{name}.pt"))).unwrap().save(&path).unwrap();
         assert_eq!(described(&path), wanted(&name), "{name}");
-        // A device is a text for PyTorch after that, and an expanded tensor as it was.
+        // PyTorch reads the device of a rewritten file as text and an expanded tensor as it was, so the descriptions
+        // are equal.
         fs::copy(golden().join(format!("{name}.json")), path.with_extension("json")).unwrap();
     }
     script("check", folder.path());
@@ -194,7 +195,7 @@ fn loading_partly_says_what_is_missing_and_unexpected() {
     assert!(error.contains("`weight` is [2], and [3] in the model"), "{error}");
 }
 
-/// An archive with this pickle.
+/// An archive with this pickle and these members.
 fn archive(pickle: &[u8], members: &[(&str, &[u8])]) -> tempfile::NamedTempFile {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
@@ -207,7 +208,7 @@ fn archive(pickle: &[u8], members: &[(&str, &[u8])]) -> tempfile::NamedTempFile 
     file
 }
 
-/// A pickle of one tensor of a storage of `len` elements.
+/// A pickle of a tensor that claims to view a storage of `len` elements.
 fn tensor_pickle(len: i32, shape: &[i32], strides: &[i32], offset: i32) -> Vec<u8> {
     let int = |number: i32| [&b"J"[..], &number.to_le_bytes()].concat();
     let text = |text: &str| [&b"X"[..], &(text.len() as u32).to_le_bytes(), text.as_bytes()].concat();
@@ -295,7 +296,7 @@ fn every_beginning_of_a_file_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for name in ["tied", "tied_legacy", "tar"] {
         let whole = fs::read(golden().join(format!("{name}.pt"))).unwrap();
-        // The end of an archive of the oldest form is zeros.
+        // The oldest format, a tar archive, ends with zeros.
         let len = whole.iter().rposition(|&byte| byte != 0).unwrap();
         for end in (0..len).step_by(if name == "tar" { 37 } else { 1 }) {
             fs::write(file.path(), &whole[..end]).unwrap();

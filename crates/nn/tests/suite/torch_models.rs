@@ -1,6 +1,7 @@
 //! Models that PyTorch and this crate train in turn: files go both ways bit for bit, and the losses are the same.
 //!
-//! Runs where `PAGELOCK_PYTHON` names a Python that has torch; `../golden/torch_models.py` has the same models, data and optimizers.
+//! Runs if `PAGELOCK_PYTHON` names a Python that has torch. `../golden/torch_models.py` has the same models, data and
+//! optimizers.
 //!
 //! ```text
 //! PyTorch   5 steps ─ NAME.pt ─ 5 steps: losses          NAME.back.pt ─ the same bits, the same 5 losses
@@ -21,12 +22,12 @@ use crate::layers::{Case, Input, Inputs, called};
 use crate::pytorch;
 use crate::torch_files::describe;
 
-/// Steps before a file is written, and after it.
+/// The number of steps before a file is written, and again after it.
 const STEPS: usize = 5;
 
 type Named = Vec<(String, Parameter)>;
 
-/// An optimizer, and how it takes a step.
+/// An optimizer. LBFGS is separate, since its step takes a closure.
 enum Opt {
     Usual(Box<dyn Optimizer>),
     Lbfgs(Box<Lbfgs>),
@@ -69,7 +70,7 @@ impl Trained {
     }
 }
 
-/// Parts under the names of the script.
+/// A model whose parts have the names of the script.
 #[derive(Module)]
 struct Net<E, B, H> {
     embed: E,
@@ -177,7 +178,7 @@ impl Lists {
     }
 }
 
-/// The last word of what a recurrent layer returns.
+/// The output of a recurrent layer at the last step.
 fn last(y: &Tensor) -> Result<Tensor> {
     y.select(1, -1)
 }
@@ -357,7 +358,7 @@ fn norms() -> Result<Box<dyn Case>> {
     )))
 }
 
-/// What does not fit the other lists.
+/// Models that fit into none of the other lists.
 fn others() -> pagelock_nn::Result<Vec<Trained>> {
     let mlp = layers((Linear::new(4, 8)?, ReLU, Linear::new(8, 8)?, GELU::new(), Linear::new(8, 1)?));
     let conv1d = layers((Conv1d::new(3, 4, 3)?.padding(1), SiLU, Flatten::new(), Linear::new(24, 3)?));
@@ -414,7 +415,7 @@ fn all() -> pagelock_nn::Result<Vec<Trained>> {
     Ok([pictures()?, sequences()?, words()?, others()?].into_iter().flatten().collect())
 }
 
-/// What a step takes of the file.
+/// The inputs of a step, from the data of the file.
 fn inputs(data: &TorchValue, step: usize) -> Inputs {
     let at_step = |(_, value): &(TorchValue, TorchValue)| {
         let tensor = value.as_tensor().unwrap();
@@ -437,7 +438,7 @@ fn loss(model: &dyn Case, x: &Inputs) -> pagelock_nn::Result<Tensor> {
     })
 }
 
-/// The losses of [`STEPS`] steps.
+/// The losses of [`STEPS`] steps from step `first` on.
 fn train(trained: &mut Trained, opt: &mut Opt, data: &TorchValue, first: usize) -> Vec<f64> {
     let parameters = trained.model.module().parameters();
     let model = &*trained.model;
@@ -462,7 +463,8 @@ fn read(folder: &Path, name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
 }
 
-/// Reads PyTorch's file, goes on, and writes it for the way back. Returns how far the losses are from PyTorch's.
+/// Reads PyTorch's file, writes it back for PyTorch, and continues the training. Returns the largest relative
+/// difference from PyTorch's losses, or 0 for models with a wide tolerance.
 fn goes_on(folder: &Path, trained: &mut Trained) -> f64 {
     let name = trained.name;
     let saved = TorchValue::load(folder.join(format!("{name}.pt"))).unwrap();
@@ -494,7 +496,7 @@ fn save(trained: &mut Trained, opt: &mut Opt, path: &Path) {
     TorchValue::dict([("model", model), ("optimizer", optimizer)]).save(path).unwrap();
 }
 
-/// Trains a model from its first values on, writes a file, and goes on.
+/// Trains a model from its initial values, writes a file, and continues the training.
 fn begins(folder: &Path, mut trained: Trained) {
     let name = trained.name;
     let saved = TorchValue::load(folder.join(format!("{name}.pt"))).unwrap();

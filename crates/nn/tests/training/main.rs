@@ -1,7 +1,8 @@
-//! The first 100 steps of the tutorial's two models, from PyTorch's weights and in PyTorch's batch order: losses, and what
-//! weights become. On the CPU, and on a GPU, where there is one.
+//! The first 100 steps of the tutorial's two models, from PyTorch's weights and in PyTorch's batch order: losses and
+//! trained weights. On the CPU, and on a GPU if there is one.
 //!
-//! `../golden/make.py` trained PyTorch; `pseudo` and `rows` are its functions of the same names.
+//! `../golden/make.py` trained the same models in PyTorch. Its functions `pseudo` and `rows` compute the same images
+//! and batches.
 
 #[path = "../networks/mod.rs"]
 mod networks;
@@ -43,7 +44,8 @@ impl Data {
         Self { images, labels: (0..count).map(|i| (i * 7 % 10) as i64).collect() }
     }
 
-    /// MNIST, or nothing where it is not on this machine, which is said even where tests are quiet.
+    /// MNIST, or `None` if it is not on this machine. The reason is written to the real standard error, which the
+    /// test harness does not capture.
     fn mnist() -> Option<Self> {
         match Mnist::new().offline(true).open() {
             Ok(digits) => {
@@ -88,7 +90,7 @@ fn training_agrees(name: &str, kind: &str, data: &Data) {
     }
 }
 
-/// The CPU, and the GPU where there is one; where there has to be one, an error.
+/// The CPU, and a GPU if there is one. Panics if `REQUIRE_GPU` is 1 and there is none.
 fn devices() -> Vec<Device> {
     let gpu = Device::cuda(0).inspect_err(|missing| {
         let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
@@ -98,7 +100,7 @@ fn devices() -> Vec<Device> {
     [Device::Cpu].into_iter().chain(gpu).collect()
 }
 
-/// Losses on the way, and the weights at the end.
+/// Compares the losses of all steps, and the weights after the last step.
 fn agrees(name: &str, kind: &str, model: &impl Module, losses: Vec<f32>, device: &Device) {
     let golden = pytorch::training();
     let expected: Vec<f32> = golden.get(&format!("{name}.{kind}.losses")).unwrap().to_vec().unwrap();
@@ -120,7 +122,7 @@ fn agrees(name: &str, kind: &str, model: &impl Module, losses: Vec<f32>, device:
     assert!(of_weights <= WEIGHT_BOUND, "{name} on {kind}, {device}: {of_weights}");
 }
 
-/// The loss of each batch after the step on it.
+/// The loss of each batch, computed after the step on that batch.
 fn train(model: &impl Forward, mut opt: Sgd, data: &Data, shape: &[usize], device: &Device) -> Vec<f32> {
     let mut losses = Vec::new();
     for step in 0..STEPS {

@@ -1,5 +1,6 @@
-//! The first 100 steps of the three programs after "NLP from scratch" (`examples/nlp`), smaller and without dropout, from PyTorch's
-//! weights, with its names and sentences in its order: the losses. `../golden/nlp.py` trained PyTorch.
+//! The losses of the first 100 steps of the three programs of `examples/nlp`, which follow "NLP from scratch". The
+//! models are smaller, have no dropout, and start from PyTorch's weights; names and sentences come in PyTorch's
+//! order. `../golden/nlp.py` trained the same models in PyTorch.
 
 use pagelock_nn::optim::{Adam, Optimizer, Sgd, clip_grad_norm_};
 use pagelock_nn::rnn::{PackedSequence, pack_sequence};
@@ -15,7 +16,7 @@ const HIDDEN: usize = 12;
 const WORDS: usize = 11;
 const LENGTH: usize = 5;
 
-/// The letter or word at a place of text `i` of a step.
+/// The letter or word at position `place` of text `i` of a step.
 fn text(step: usize, i: usize, place: usize, size: usize) -> i64 {
     ((step * 31 + i * 7 + place * 3 + step * i % 5) % size) as i64
 }
@@ -28,7 +29,7 @@ fn one_hots(numbers: &[i64], width: usize, device: &Device) -> Result<Tensor> {
     F::one_hot(&Tensor::from_slice(numbers, [numbers.len()])?.to(device)?, width)?.to_float()
 }
 
-/// A model, and its loss on what a step learns.
+/// A model that computes its loss on the data of a step.
 trait Learns: Module {
     fn loss(&self, step: usize, device: &Device) -> Result<Tensor>;
 }

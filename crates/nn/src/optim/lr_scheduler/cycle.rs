@@ -117,7 +117,8 @@ impl Anneal {
 }
 
 impl OneCycleLr {
-    /// One cycle of `total_steps` steps: the number of epochs times the steps of an epoch. After them the rate stays.
+    /// One cycle of `total_steps` steps: the number of epochs times the steps of an epoch. After them the rate
+    /// stays as in the last one. (PyTorch computes one rate more, which is below that and may be negative.)
     ///
     /// The rate begins at 1/25 of `max_lr`, rises for 30 % of the steps along half a cosine, and falls to 1/250,000
     /// of `max_lr`.
@@ -157,7 +158,7 @@ impl OneCycleLr {
     }
 
     fn at(&self, step: u64) -> f64 {
-        let step = step.min(self.total_steps) as f64;
+        let step = step.min(self.total_steps.saturating_sub(1)) as f64;
         let (initial, total) = (self.max_lr / self.div_factor, self.total_steps as f64);
         let least = initial / self.final_div_factor;
         let top = self.pct_start * total - 1.0;

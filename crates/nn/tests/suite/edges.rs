@@ -1,0 +1,203 @@
+//! Arguments at the edge of what layers, losses and optimizers accept, and parameters that two models share.
+
+use pagelock_nn::optim::lr_scheduler::{Anneal, OneCycleLr, Schedule};
+use pagelock_nn::optim::{AveragedModel, Lbfgs, Optimizer, OptimizerState, Sgd};
+use pagelock_nn::{
+    Buffer, CTCLoss, Forward, GaussianNLLLoss, HuberLoss, InstanceNorm1d, Module, Parameter, SmoothL1Loss, TorchValue,
+    functional as F, load_safetensors, save_safetensors,
+};
+use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
+
+fn read(x: &Tensor) -> Vec<f64> {
+    x.detach().to_vec().unwrap()
+}
+
+#[derive(Module)]
+struct Sharing {
+    weight: Parameter,
+}
+
+/// Two models with one parameter, and an optimizer of the second model.
+fn sharing() -> (Sharing, Sharing, Sgd) {
+    let weight = Parameter::new(Tensor::ones([2]).unwrap());
+    let [one, other] = [weight.clone(), weight].map(|weight| Sharing { weight });
+    let optimizer = Sgd::new(other.parameters(), 0.5);
+    (one, other, optimizer)
+}
+
+#[test]
+fn a_parameter_of_two_models_is_still_one_after_both_moved() {
+    let (one, other, mut optimizer) = sharing();
+    let one = one.to_dtype(DType::F64).unwrap();
+    let other = other.to_dtype(DType::F64).unwrap();
+    assert!(one.weight.is_same(&other.weight));
+
+    other.weight.sum(..).unwrap().backward().unwrap();
+    optimizer.step().unwrap();
+    assert_eq!(read(&one.weight), [0.5; 2]);
+}
+
+#[test]
+fn a_parameter_of_two_models_is_trained_again_after_one_froze_it() {
+    let (mut one, mut other, mut optimizer) = sharing();
+    one.requires_grad_(false);
+    other.requires_grad_(true);
+
+    other.weight.sum(..).unwrap().backward().unwrap();
+    optimizer.step().unwrap();
+    assert_eq!(read(&other.weight), [0.5; 2]);
+}
+
+#[test]
+fn the_rate_of_one_cycle_stays_after_its_last_step() {
+    for schedule in [OneCycleLr::new(1.0, 10), OneCycleLr::new(1.0, 10).anneal_strategy(Anneal::Linear)] {
+        let last = schedule.next(9, 0.1, 0.1);
+        assert!((last - 1.0 / 250_000.0).abs() < 1e-12, "{last}");
+        assert_eq!([10, 11, 1_000].map(|step| schedule.next(step, 0.1, 0.1)), [last; 3]);
+    }
+}
+
+/// Names in files are sorted, `10` before `2`.
+#[test]
+fn a_long_history_keeps_its_order_on_the_way_to_pytorch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    let weight = Parameter::new(Tensor::new([3.0, -2.0, 1.0, 5.0]).unwrap());
+    let mut optimizer = Lbfgs::new([weight.clone()], 1e-3).max_iter(1).history_size(20);
+    for _ in 0..14 {
+        let loss = || -> pagelock_nn::Result<Tensor> {
+            weight.zero_grad();
+            let loss = weight.pow(4.0)?.add(&weight.mul(&weight)?)?.sum(..)?;
+            loss.backward()?;
+            Ok(loss)
+        };
+        optimizer.step(loss).unwrap();
+    }
+    let state = optimizer.state_dict().unwrap();
+    save_safetensors(&state.to_dict().unwrap(), &path).unwrap();
+    let loaded = OptimizerState::from_dict(&load_safetensors(&path).unwrap()).unwrap();
+
+    let steps = |state: &OptimizerState| {
+        let torch = state.to_torch().unwrap();
+        let Some(TorchValue::Dict(parameters)) = torch.get("state").cloned() else { panic!("{torch:?}") };
+        let Some(TorchValue::List(steps)) = parameters[0].1.get("old_stps").cloned() else { panic!("{parameters:?}") };
+        format!("{steps:?}")
+    };
+    assert_eq!(steps(&loaded), steps(&state));
+    assert!(steps(&state).matches("Tensor").count() > 11, "{}", steps(&state));
+}
+
+#[test]
+fn the_largest_number_of_steps_is_saved_as_a_large_one() {
+    let weight = || Parameter::new(Tensor::new([3.0]).unwrap());
+    let optimizer = Lbfgs::new([weight()], 0.1).max_iter(u64::MAX);
+    let state = OptimizerState::from_dict(&optimizer.state_dict().unwrap().to_dict().unwrap()).unwrap();
+    let mut resumed = Lbfgs::new([weight()], 0.1);
+    resumed.load_state_dict(&state).unwrap();
+    let kept = resumed.state_dict().unwrap();
+    assert!(format!("{:?}", kept.param_groups[0].settings["max_iter"]).contains(&i64::MAX.to_string()), "{kept:?}");
+}
+
+#[derive(Module)]
+struct Counting {
+    weight: Parameter,
+    count: Buffer<Int>,
+}
+
+#[derive(Module)]
+struct Measuring {
+    weight: Parameter,
+    count: Buffer,
+}
+
+#[test]
+fn a_model_that_cannot_be_averaged_changes_no_average() {
+    let ones = || Parameter::new(Tensor::ones([2]).unwrap());
+    let averaged = Counting { weight: ones(), count: Buffer::new(Tensor::full([1], 0).unwrap()) };
+    let averaged = AveragedModel::new(averaged).unwrap();
+    let weight = Parameter::new(Tensor::zeros([2]).unwrap());
+    let other = Measuring { weight, count: Buffer::new(Tensor::ones([1]).unwrap()) };
+
+    let before = read(&averaged.module.weight);
+    assert!(averaged.update_parameters(&other).is_err());
+    assert_eq!(read(&averaged.module.weight), before);
+}
+
+#[test]
+fn samples_without_time_steps_and_masked_classes_have_ctc_losses() {
+    let loss = CTCLoss::new().reduction(pagelock_tensor::Reduction::None);
+    let x = Tensor::zeros([2, 3, 3]).unwrap().log_softmax(2).unwrap();
+    let targets = Tensor::new([[1], [1], [1]]).unwrap();
+    let losses = read(&loss.forward(&x, &targets, &[0, 0, 2], &[0, 1, 1]).unwrap());
+    assert_eq!(losses[..2], [0.0, f64::INFINITY]);
+    assert!((losses[2] - (9.0_f64 / 3.0).ln()).abs() < 1e-6, "{losses:?}"); // three of nine alignments
+
+    // At the second step all that the target needs is impossible.
+    let masked = Tensor::new([[[0.0, 0.0, 0.0]], [[f32::NEG_INFINITY, f32::NEG_INFINITY, 0.0]]]).unwrap();
+    let masked = masked.set_requires_grad(true);
+    let losses = loss.forward(&masked, &Tensor::new([[1]]).unwrap(), &[2], &[1]).unwrap();
+    assert_eq!(read(&losses), [f64::INFINITY]);
+    let zero = loss.zero_infinity(true).forward(&masked, &Tensor::new([[1]]).unwrap(), &[2], &[1]).unwrap();
+    zero.sum(..).unwrap().backward().unwrap();
+    assert!(read(&masked.grad().unwrap()).iter().all(|grad| grad.is_finite()), "{:?}", masked.grad());
+}
+
+#[test]
+fn an_empty_batch_leaves_running_statistics_alone() {
+    let norm = InstanceNorm1d::new(2).track_running_stats().unwrap();
+    assert_eq!(norm.forward(&Tensor::zeros([0, 2, 4]).unwrap()).unwrap().dims(), [0, 2, 4]);
+    let state = norm.state_dict();
+    assert_eq!(read(&state.get("running_mean").unwrap()), [0.0; 2]);
+    assert_eq!(read(&state.get("running_var").unwrap()), [1.0; 2]);
+}
+
+/// More than a half type can count.
+#[test]
+fn means_of_large_bags_of_halves_count_all_words() {
+    let table = Tensor::of(DType::BF16).new([[1.0, 2.0], [f32::INFINITY, f32::NAN]]).unwrap();
+    let words = Tensor::full([1, 600], 0).unwrap();
+    let options = F::EmbeddingBagOptions { padding_idx: Some(1), ..Default::default() };
+    assert_eq!(read(&F::embedding_bag(&words, &table, options).unwrap()), [1.0, 2.0]);
+    let with_padding = Tensor::cat(&[&words, &Tensor::full([1, 3], 1).unwrap()], 1).unwrap();
+    assert_eq!(read(&F::embedding_bag(&with_padding, &table, options).unwrap()), [1.0, 2.0]);
+}
+
+#[test]
+fn a_window_beyond_all_channels_sums_them_all() {
+    let x = Tensor::new([[[1.0], [2.0]]]).unwrap();
+    let expected: Vec<f64> = [1.0, 2.0].map(|x| x / (1.0 + 5.0 / 9.0)).to_vec();
+    let found = read(&F::local_response_norm(&x, 9, 1.0, 1.0, 1.0).unwrap());
+    assert!(found.iter().zip(&expected).all(|(found, expected)| (found - expected).abs() < 1e-6), "{found:?}");
+}
+
+fn refused<T>(result: Result<T>) -> String {
+    result.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let (zeros, generator) = (|shape: &[usize]| Tensor::zeros(shape).unwrap(), Generator::new(7));
+    let volume = zeros(&[1, 2, 2, 2, 2]);
+    for bias in [1, 3] {
+        let transposed = F::conv_transpose3d(&volume, &zeros(&[2, 4, 1, 1, 1]), Some(&zeros(&[bias])), Default::default());
+        assert_eq!(
+            refused(transposed),
+            format!("conv_transpose3d: the bias is [{bias}], but with the weight [2, 4, 1, 1, 1] it must be [4]")
+        );
+    }
+    let (x, var) = (zeros(&[2, 3]), zeros(&[2]).add_scalar(1.0).unwrap());
+    assert_eq!(GaussianNLLLoss::new().forward(&x, &x, &var).unwrap().item::<f32>().unwrap(), 0.0);
+    let larger = GaussianNLLLoss::new().forward(&zeros(&[3]), &zeros(&[3]), &zeros(&[2, 3]));
+    assert!(refused(larger).starts_with("GaussianNLLLoss: the variance is [2, 3], but"));
+    let x = zeros(&[2]);
+    assert!(refused(SmoothL1Loss::new().beta(-1.0).forward(&x, &x)).contains("beta is -1"));
+    assert!(refused(HuberLoss::new().delta(0.0).forward(&x, &x)).contains("delta is 0"));
+    assert!(refused(F::dropout(&x, 2.0, false, &generator)).contains("p is 2"));
+    assert!(refused(F::feature_dropout(&zeros(&[2, 2]), -0.5, false, &generator)).contains("p is -0.5"));
+    assert!(refused(F::pixel_shuffle(&zeros(&[1, 0, 2, 2]), 1 << 40)).contains("upscale_factor"));
+    assert!(refused(F::pixel_unshuffle(&zeros(&[1, 3, 0, 0]), 1 << 40)).contains("downscale_factor"));
+
+    let before = generator.state();
+    assert!(F::fractional_max_pool2d(&zeros(&[1, 2, 2]), [3, 3], [1, 1], &generator).is_err());
+    assert_eq!(generator.state(), before, "a refused call draws nothing");
+}
