@@ -1,11 +1,13 @@
-//! Trains a small CNN and an MLP under autocast, from weights and batches that `autocast.py` made, which compares.
+//! Trains a small CNN and an MLP under autocast, from weights and batches that `autocast.py` made. That script also
+//! compares the results with PyTorch's.
 //!
 //! ```text
 //! autocast INPUTS.safetensors OUTPUT.json cpu|cuda bfloat16|float16
 //! ```
 //!
-//! The result has for each model the loss of every step, and the operations of the first step in order: name, precision of
-//! the result, precision of its gradient. `autocast.py` starts this program; it says how to run both.
+//! For each model, the output has the loss of every step, and the operations of the first step in order: the name,
+//! the precision of the result, and the precision of its gradient. `autocast.py` starts this program, and describes
+//! how to run both.
 
 use std::error::Error;
 use std::path::Path;
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 const STEPS: isize = 200;
 const BATCH: usize = 64;
 const LEARNING_RATE: f64 = 0.05;
-/// Of the loss, so that small gradients are no zeros in `float16`.
+/// A factor of the loss, so that small gradients do not become zero in `float16`.
 const SCALE: f64 = 1024.0;
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {

@@ -1,10 +1,10 @@
-//! The three passes of some convolutions, beside the multiply-adds that the machine can do at most.
+//! Times the three passes of some convolutions, and shows the peak rate of multiply-adds of the machine beside them.
 //!
 //! ```text
 //! cargo bench -p pagelock-tensor --bench conv2d -- [--threads N] [NAME]
 //! ```
-//! Useful operations are counted, two per multiply-add: padding, and lanes without a channel, count as nothing. The
-//! derivatives are timed as calls of `grad` on a recorded convolution, so some 2 µs of theirs are autograd's.
+//! Only useful operations are counted, two per multiply-add: none for padding or for lanes without a channel. The
+//! derivatives are timed as calls of `grad` on a recorded convolution, so about 2 µs of each are autograd's.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use pagelock_tensor::autograd::{Backward, grad};
 use pagelock_tensor::{Conv2dOptions, Result, Tensor, set_num_threads};
 use pulp::{Arch, Simd, WithSimd};
 
-/// `[batch, channels, height, width]`, output channels, size of the kernel, geometry.
+/// The name, the image's `[batch, channels, height, width]`, the output channels, the kernel size and the geometry.
 type Case = (&'static str, [usize; 4], usize, usize, Conv2dOptions);
 
 fn main() -> Result<()> {
@@ -71,7 +71,7 @@ fn measure_case(&(_, image, outputs, kernel, geometry): &Case) -> Result<[(&'sta
     ])
 }
 
-/// The time of one call in the fastest of several batches, which other programs disturbed least.
+/// The time of one call in the fastest of several batches: the one that other programs disturbed least.
 fn measure<R>(run: impl Fn() -> Result<R>) -> Result<Duration> {
     let batch = |calls: u32| -> Result<Duration> {
         let start = Instant::now();
@@ -84,7 +84,7 @@ fn measure<R>(run: impl Fn() -> Result<R>) -> Result<Duration> {
     (0..20).try_fold(once, |fastest, _| Ok(fastest.min(batch(calls)?)))
 }
 
-/// Operations per nanosecond of multiply-adds of `f32` that wait for nothing.
+/// The peak rate of independent `f32` multiply-adds, in operations per nanosecond.
 fn peak() -> f64 {
     const ROUNDS: usize = 1 << 20;
     let run = || Ok(Arch::new().dispatch(MultiplyAdds { rounds: ROUNDS, start: black_box(1.0) }));
@@ -93,7 +93,8 @@ fn peak() -> f64 {
     (2 * MultiplyAdds::CHAINS * lanes * ROUNDS) as f64 / time
 }
 
-/// Sums that do not wait for each other; returns one number of them, and the lanes.
+/// Independent chains of multiply-adds. Returns their sum, which keeps them from being optimized away, and the number
+/// of lanes.
 struct MultiplyAdds {
     rounds: usize,
     start: f32,

@@ -3,9 +3,9 @@
 //! ```text
 //! cargo bench -p pagelock-tensor --bench cuda [-- norms]
 //! ```
-//! Small tensors show what a call costs, in a row of calls with one wait at the end; large ones how near an operation
-//! comes to the speed at which the device copies as many bytes. `norms` are normalizations alone; `benches/torch_norms.py`
-//! prints the same rows for PyTorch.
+//! Small tensors show the cost of a call: many calls are queued before one wait. Large tensors show how close an
+//! operation comes to the speed of a device copy of as many bytes. `norms` measures only normalizations;
+//! `benches/torch_norms.py` prints the same rows for PyTorch.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -50,7 +50,8 @@ fn small(device: &Device) -> Result<()> {
     show("sum of all", &|| x.sum(..).map(drop))
 }
 
-/// A launch of an empty kernel through `pagelock-cuda`, started as those of operations: what one of them cannot be faster than.
+/// Launches an empty kernel through `pagelock-cuda` as operations launch theirs: a lower bound for the time of an
+/// operation.
 fn launching(device: &Device) -> impl Fn() -> Result<()> {
     let Device::Cuda(cuda) = device else { unreachable!("it is a GPU") };
     let text = "extern \"C\" __global__ void nothing(float* y, const float* x, unsigned long long n) {
@@ -60,7 +61,7 @@ fn launching(device: &Device) -> impl Fn() -> Result<()> {
     }";
     let module = cuda.cuda().compile(&KernelSource::new("nothing.cu", text)).expect("it compiles");
     let kernel = module.function("nothing").expect("it is there");
-    // SAFETY: it waits, as the kernels of operations do.
+    // SAFETY: the kernel waits first, as the kernels of operations do.
     let kernel = unsafe { kernel.that_waits() };
     let stream = cuda.stream();
     let (x, y) = (stream.zeros(4).expect("there is room"), stream.zeros(4).expect("there is room"));
@@ -69,7 +70,7 @@ fn launching(device: &Device) -> impl Fn() -> Result<()> {
         let (launch, mut y) = (Launch::covering(1_000, 256), y.borrow_mut());
         let n = 1_000_u64.to_ne_bytes();
         let arguments = [Argument::Write(y.view_mut()), Argument::Read(x.view()), Argument::Value(&n)];
-        // SAFETY: the kernel takes these, and does nothing.
+        // SAFETY: the kernel has these parameters, and accesses no memory.
         unsafe { kernel.launch(&stream, launch, &arguments) }.expect("it is launched");
         Ok(())
     }
@@ -108,7 +109,8 @@ fn large(device: &Device) -> Result<()> {
     show("sum of channels", 1.0, &|| images.sum([0, 2, 3]).map(drop))
 }
 
-/// Rows and channels of the sizes that `torch_norms.py` has, with each element counted as often as it has to be moved.
+/// Normalizes rows and channels of the sizes of `torch_norms.py`. Each element counts as often as it has to be read
+/// or written.
 fn norms(device: &Device, dtype: DType) -> Result<()> {
     let on = || Tensor::on(device).of(dtype);
     let random = |shape: &[usize]| on().randn(shape);
@@ -158,7 +160,7 @@ fn norms(device: &Device, dtype: DType) -> Result<()> {
     Ok(())
 }
 
-/// The best of five rounds, in seconds.
+/// The time of a call in the best of six rounds, in seconds.
 fn per_call(device: &Device, calls: usize, f: &dyn Fn() -> Result<()>) -> Result<f64> {
     let mut best = f64::INFINITY;
     for _ in 0..6 {

@@ -1,11 +1,11 @@
-//! How fast a safetensors file in the page cache reaches a GPU, and how little memory that takes.
+//! How fast a safetensors file in the page cache reaches a GPU, and how much host memory that takes.
 //!
 //! ```sh
 //! cargo bench -p pagelock-tensor --bench file_upload                          # 4 GiB in the folder for temporary files
 //! cargo bench -p pagelock-tensor --bench file_upload -- --gib 32 --dir /data  # as large as disk, RAM and GPU hold
 //! ```
-//! Makes the file, of tensors of 64 MiB and of 4 kB; sends it several times; looks whether what arrived is what was written;
-//! and fails if more than 256 MiB became resident. `--goal 40` makes less than 40 GB/s a failure too.
+//! Makes a file of tensors of 64 MiB and of 4 kB, uploads it several times, and checks the values that arrived. Fails
+//! if more than 256 MiB became resident or, with `--goal 40`, if the rate is below 40 GB/s.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -90,12 +90,12 @@ fn argument(name: &str) -> Option<String> {
     env::args().skip_while(|argument| argument != name).nth(1)
 }
 
-/// What tensor `tensor` has at `at`.
+/// Element `at` of tensor `tensor`.
 fn value(tensor: usize, at: usize) -> f32 {
     ((tensor * 31 + at) % 65_521) as f32
 }
 
-/// Written in order by as many threads as there are, without waiting for the disk.
+/// Writes the file on all cores, without waiting for the disk.
 fn make(path: &Path, n_large: usize) -> Result<()> {
     let mut header = String::from("{");
     let mut end = 0;
@@ -136,7 +136,7 @@ fn make(path: &Path, n_large: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first, the last and some in between, element by element.
+/// Compares the first, the last and some tensors in between, element by element.
 fn check(map: &TensorMap, n_large: usize) -> Result<()> {
     let mut which: Vec<_> = (0..n_large).step_by((n_large / 8).max(1)).collect();
     which.extend([n_large - 1, n_large, n_large + 1, n_large + N_SMALL - 1]);
@@ -162,7 +162,7 @@ fn resident() -> Result<u64> {
     status("VmRSS:")
 }
 
-/// The most that was resident since [`forget_peak`].
+/// The peak of resident memory since [`forget_peak`].
 fn peak() -> Result<u64> {
     status("VmHWM:")
 }
@@ -174,7 +174,7 @@ fn status(field: &str) -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
 }
 
-/// A file that is gone when this is dropped.
+/// A file that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {

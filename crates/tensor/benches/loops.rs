@@ -1,17 +1,17 @@
-//! Elementwise operations, reductions and softmax beside a plain `memcpy` that moves as many bytes.
+//! Times of elementwise operations, reductions and softmax, beside a plain `memcpy` of as many bytes.
 //!
 //! ```text
 //! cargo bench -p pagelock-tensor --bench loops -- [--threads N] [--json] [NAME]
 //! ```
-//! A case's bytes are what it has to read and write. Large cases run at the speed of memory if their last column is
-//! near 1; small ones show what a call costs. `loops_torch.py` puts PyTorch's times beside these.
+//! The bytes of a case are those that it has to read and write. Large cases run at the speed of memory if their last
+//! column is near 1; small ones show the cost of a call. `loops_torch.py` shows PyTorch's times beside these.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use pagelock_tensor::{Result, Tensor, set_num_threads};
 
-/// What is measured, and how many bytes it has to move.
+/// An operation, and how many bytes it has to move.
 struct Case {
     name: &'static str,
     bytes: usize,
@@ -46,7 +46,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Ten million floats, and tensors of the sizes of a small training step.
+/// Cases of ten million floats, and of the sizes of a small training step.
 fn cases() -> Result<Vec<Case>> {
     const N: usize = 10_000_000;
     let [a, b, out] = [Tensor::rand(N)?, Tensor::rand(N)?, Tensor::zeros(N)?];
@@ -113,7 +113,7 @@ fn cases() -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// The time of one call in the fastest of several batches, which other programs disturbed least.
+/// The time of one call in the fastest of several batches: the one that other programs disturbed least.
 fn measure(run: impl Fn() -> Result<()>) -> Result<Duration> {
     let batch = |calls: u32| -> Result<Duration> {
         let start = Instant::now();
@@ -126,7 +126,7 @@ fn measure(run: impl Fn() -> Result<()>) -> Result<Duration> {
     (0..30).try_fold(once, |fastest, _| Ok(fastest.min(batch(calls)?)))
 }
 
-/// The time of a `memcpy` that reads and writes `bytes` together, by `threads` threads.
+/// The time of a `memcpy` on `threads` threads that reads and writes `bytes / 2` bytes each.
 fn measure_copy(bytes: usize, threads: usize) -> Result<Duration> {
     let part = bytes / 2 / threads;
     let (from, to) = (vec![1_u8; part * threads], vec![0_u8; part * threads]);

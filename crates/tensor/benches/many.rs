@@ -1,13 +1,14 @@
-//! What it costs to move a thousand tensors at once: their bytes, and a thousand handles.
+//! The cost of moving a thousand tensors at once: copying their bytes, and making a thousand handles.
 //!
 //! ```sh
 //! cargo bench -p pagelock-tensor --bench many              # of some bytes, and of 4 kB
 //! cargo bench -p pagelock-tensor --bench many -- --large   # of 4 MB
 //! cargo bench -p pagelock-tensor --bench many -- all_to    # only the rows with this in their names
 //! ```
-//! Without a GPU a device made of software stands in, whose copies say nothing; what the handles cost is then seen with
-//! short tensors. Times are in microseconds for all together, the median and the least of many runs until everything is there;
-//! the median of dropping it; and that of both, which is what the guide to page-locked memory measures.
+//! Without a GPU, a software device stands in. The times of its copies mean nothing, but short tensors still show the
+//! cost of the handles. Times are in microseconds for all tensors together: the median and the minimum until
+//! everything has arrived, the median of dropping the result, and the median of both, which the guide to page-locked
+//! memory also measures.
 
 use std::error::Error;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What a profile costs: small operations in a loop, without and with a profile.
+//! The cost of a profile: small operations in a loop, without and with a profile.
 //!
 //! `cargo bench -p pagelock-tensor --bench profiler`
 
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds of an operation, of the fastest round.
+/// Nanoseconds per operation in the fastest round.
 fn fastest(operation: &dyn Fn() -> Result<()>) -> Result<f64> {
     let mut fastest = f64::INFINITY;
     for _ in 0..ROUNDS {

@@ -158,7 +158,7 @@ fn an_audit_inside_an_audit_hears_only_its_own_part() -> Result<()> {
 }
 
 fn detach() -> Cut {
-    // The fields can be read, and a cut be found among others, though not made: the struct may grow.
+    // `Cut` is non-exhaustive, so tests cannot make one, but they can read its fields and compare it with others.
     let w = leaf(&[1.0]);
     let report = audit(&[("w", &w)], || w.detach().sum(..)).unwrap();
     let Reason::Cut(cuts) = &report.unreached[0].reason else { panic!("{report}") };

@@ -210,7 +210,7 @@ fn gathered_rows_send_their_gradients_back_to_where_they_came_from() -> Result {
 fn gradients_of_parts_meet_in_the_whole() -> Result {
     let x = Tensor::rand([4, 6])?.set_requires_grad(true);
     let weights = Tensor::rand([4, 6])?;
-    // Parts that overlap, that are not next to each other in memory, of parts, and of the whole.
+    // Overlapping parts, strided parts, parts of parts, and the whole.
     let sum = |x: &Tensor| -> Result<Tensor> {
         let columns = x.narrow(1, 1, 4)?.mul(&weights.narrow(1, 0, 4)?)?.sum(..)?;
         let steps = x.slice(1, 0..6, 2)?.narrow(0, 1, 2)?.mul(&weights.narrow(1, 3, 3)?.narrow(0, 0, 2)?)?.sum(..)?;

@@ -1,4 +1,4 @@
-//! The default precision of floats. It is the process's, so this test is alone in its program.
+//! The default precision of floats. It is global to the process, so this test has a program of its own.
 
 use pagelock_tensor::{DType, Error, Half, Reduction, Result, Tensor, autocast, default_dtype, set_default_dtype};
 

@@ -3,13 +3,13 @@
 use half::bf16;
 use pagelock_tensor::{DType, Result, Tensor};
 
-/// Values from −8 to 8, whose softmax spans eight orders of magnitude.
+/// Values from −8 to 8, whose softmax spans nearly seven orders of magnitude.
 fn scores(dtype: DType) -> Tensor {
     let values: Vec<f64> = (0..64).map(|i| f64::from(i * 37 % 64) / 4.0 - 8.0).collect();
     Tensor::from_slice(&values, [4, 16]).unwrap().to_dtype(dtype).unwrap()
 }
 
-/// The largest relative difference to the same function in `f64`, in units of its precision.
+/// The largest relative difference from the same function in `f64`, in units of `precision`.
 fn error_of(precision: f64, f: impl Fn(&Tensor) -> Result<Tensor>, got: &Tensor) -> f64 {
     let scores = scores(got.dtype()).to_dtype(DType::F64).unwrap();
     let expected = f(&scores).unwrap().to_vec::<f64>().unwrap();
@@ -22,7 +22,7 @@ fn error_of(precision: f64, f: impl Fn(&Tensor) -> Result<Tensor>, got: &Tensor)
 fn softmax_of_half_types_is_rounded_once() -> Result<()> {
     let error = error_of(2f64.powi(-8), |x| x.softmax(-1), &scores(DType::BF16).softmax(-1)?);
     assert!(error < 1.01, "bfloat16: {error} half steps");
-    // Halved, so that none is subnormal in float16.
+    // Halved, so that no result is subnormal in float16.
     let shifted = |x: &Tensor| x.mul_scalar(0.5)?.softmax(-1);
     let error = error_of(2f64.powi(-11), shifted, &scores(DType::F16).mul_scalar(0.5)?.softmax(-1)?);
     assert!(error < 1.01, "float16: {error} half steps");
@@ -57,7 +57,8 @@ fn ranges_of_large_integers_are_exact() -> Result<()> {
 
 #[test]
 fn integers_become_floats_as_in_rust() -> Result<()> {
-    // Between two floats, just above the middle: by way of a double it would be the middle, and round down.
+    // The first lies between two floats, just above their midpoint. Converted by way of a double, it would become the
+    // midpoint, and round down.
     let numbers = [(1i64 << 60) + (1 << 36) + 1, i64::MAX, i64::MIN, -3, 16_777_217];
     let expected = numbers.map(|number| number as f32);
     assert_eq!(Tensor::new(numbers)?.to_float()?.to_vec::<f32>()?, expected);

@@ -1,5 +1,5 @@
-//! Maps in safetensors files: written, read, mapped and sent to a device made of software; files of other programs, damaged
-//! ones and hostile ones.
+//! Maps in safetensors files: written, read, mapped, and sent to a software device; files of other programs, damaged
+//! files and hostile ones.
 
 mod common;
 
@@ -396,8 +396,8 @@ fn the_time_for_a_map_grows_with_the_number_of_its_names() {
             }
             cpu() - start
         };
-        (0..3).map(once).min().unwrap().max(5_000_000) // the system counts in some milliseconds
+        (0..3).map(once).min().unwrap().max(5_000_000) // the system updates CPU times every few milliseconds
     };
     let (short, long) = (time(1_500), time(24_000));
-    assert!(long < short * 100, "{short} ns for 1,500 names, {long} for 24,000"); // 16 times, 256 if with their square
+    assert!(long < short * 100, "{short} ns for 1,500 names, {long} for 24,000"); // linear time gives 16 times, quadratic time 256
 }

@@ -285,7 +285,7 @@ fn asking_for_what_was_not_saved_is_refused() -> Result<()> {
     Ok(())
 }
 
-/// |x|, with its sign made in forward and saved as told.
+/// |x|, whose sign is computed in forward and saved by `save`.
 fn magnitude(save: fn(&mut Context, &Tensor)) -> impl Function {
     struct Magnitude(fn(&mut Context, &Tensor));
     impl Function for Magnitude {
@@ -326,7 +326,7 @@ fn a_tensor_saved_as_a_constant_serves_second_derivatives() -> Result<()> {
     Ok(())
 }
 
-/// Passes its input on, and is dropped with the graph.
+/// Copies its input, and is dropped with the graph.
 struct Witness {
     _alive: Arc<()>,
     _tensor: Option<Tensor>,

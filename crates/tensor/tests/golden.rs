@@ -1,25 +1,27 @@
-//! Every operation of the table against PyTorch: values, gradients and second derivatives, as `golden/make.py` wrote them.
+//! Every operation of the table, compared with PyTorch: values, gradients and second derivatives, as `golden/make.py`
+//! wrote them.
 //!
-//! A sample holds when dtype and shape are equal and every element differs from PyTorch's by at most
-//! `bound · max(1, |PyTorch's|)`, with `bound` = 1e-10 in f64, 1e-5 in f32, 4e-3 in f16 and 3e-2 in bf16 (four units in
-//! the last place), and 0 for other types. Infinities and NaN must be the same. A gradient is that of the input's *base*,
-//! so a sample with a view checks the derivative of the view too.
+//! A sample passes if dtype and shape are equal and every element differs from PyTorch's by at most
+//! `bound · max(1, |PyTorch's|)`. `bound` is 1e-10 in f64, 1e-5 in f32, 4e-3 in f16 and 3e-2 in bf16 (about four units
+//! in the last place for the half types), and 0 for other types. Infinities and NaN must be the same. A gradient is
+//! that of the input's *base*, so a sample with a view checks the derivative of the view too.
 //!
-//! The samples of `special` (NaN, infinities, zeros of both signs, subnormal, largest and smallest numbers, and magnitudes
-//! between, in every float type) have the same results in f64 beside PyTorch's, and a closer bound, in units of PyTorch's
-//! own error: `|ours − f64's| ≤ c · max(|PyTorch's − f64's|, half a unit in the last place)`.
+//! For the samples of `special` (NaN, infinities, zeros of both signs, subnormal, largest and smallest numbers, and
+//! magnitudes between, in every float type), the file also has the results in f64, and the bound is closer, in units
+//! of PyTorch's own error: `|ours − f64's| ≤ c · max(|PyTorch's − f64's|, half a unit in the last place)`.
 //!
-//! - `c` is 2 on the CPU: a function that is right to one unit in the last place holds it where PyTorch rounds correctly,
-//!   and no function may lose more than twice what PyTorch loses where PyTorch does not.
-//! - `c` is 4 where numbers of a row or column are summed or normalized, and the largest error of the row or column counts:
-//!   a sum's error depends on the order of its terms, which differs between us and PyTorch.
-//! - On a GPU functions that CUDA computes have the errors that CUDA documents, in `numbers.rs`.
+//! - `c` is 2 on the CPU. So our error may be one unit in the last place where PyTorch rounds correctly, and twice
+//!   PyTorch's error elsewhere.
+//! - `c` is 4 where numbers of a row or column are summed or normalized, and the largest error of the row or column
+//!   counts: a sum's error depends on the order of its terms, in which we differ from PyTorch.
+//! - On a GPU, functions that CUDA computes may have the errors that CUDA documents. `numbers.rs` lists them.
 //!
-//! NaN, infinities and signs of zeros must be PyTorch's or the rounded f64's. Where PyTorch overflows and f64 does not, any
-//! finite number will do. In f64, where PyTorch's error is not known, the bound is that of the other samples.
+//! NaN, infinities and signs of zeros must be PyTorch's or those of the rounded f64 result. Where PyTorch overflows
+//! and f64 does not, any finite number passes. In f64, where PyTorch's error is not known, the bound is that of the
+//! other samples.
 //!
-//! Everything runs on the CPU and on a GPU, where there is one. An operation needs no line here: see
-//! the crate `pagelock-operations`.
+//! Everything runs on the CPU, and on a GPU if there is one. A new operation needs no line here, but an entry in the
+//! crate `pagelock-operations`.
 
 mod common;
 #[path = "golden/numbers.rs"]
@@ -80,7 +82,7 @@ fn the_files_are_made_from_the_table() {
 
 #[test]
 fn every_operation_with_floats_has_special_values_in_every_precision() {
-    // What makes tensors of nothing, and of which only certain numbers can be compared.
+    // Leaves out operations without inputs, and those of which only certain numbers can be compared.
     let made_of_nothing = |operation: &Operation| operation.samples.iter().all(|sample| sample.inputs.is_empty());
     for operation in table().iter().filter(|operation| operation.run.float.is_some() && !made_of_nothing(operation)) {
         if ["dropout", "to_float", "zeros_like", "empty_like", "ones_like", "full_like", "histc"]
@@ -129,7 +131,7 @@ fn an_error_of_more_than_twice_pytorchs_is_reported() {
 
 // ---- running a sample -------------------------------------------------------------------------------------------
 
-/// One sample in one precision, and where its results are.
+/// One sample in one precision, and the key of its results in the file.
 struct Case<'a> {
     file: &'a File<'a>,
     operation: &'a Operation,
@@ -163,7 +165,7 @@ fn check_file(name: &str, device: &Device) {
     assert!(failures.is_empty(), "{} of {cases} cases of {name} differ from PyTorch:\n{shown}", failures.len());
 }
 
-/// The samples of a file, with their number in their list.
+/// The samples of a file, each with its number among the operation's samples.
 fn samples(operation: &Operation, file: &str) -> Vec<(usize, Sample, DType)> {
     if file == "values" {
         let numbered = operation.samples.iter().enumerate();
@@ -240,12 +242,12 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// With PyTorch's result, and with that of f64, where there is one.
+    /// Compares with PyTorch's result, and with the result in f64 if the file has one.
     fn compare(&self, what: &str, key: &str, found: &AnyTensor) -> Result<(), String> {
         let numbers = Numbers::of(found).map_err(said)?;
         let expected = self.file.tensor(&format!("{}{key}", self.key))?;
         let exact = format!("{}exact.{key}", self.key);
-        // A conversion to another precision rounds once.
+        // A conversion to another precision only rounds, so the usual bound is enough.
         if !self.file.has(&exact) || found.dtype() != self.dtype {
             return numbers.compare(what, &expected, Bound::Rounded.relative(found.dtype()));
         }
@@ -260,7 +262,7 @@ impl Case<'_> {
     }
 }
 
-/// Numbers of few bits, which products with them keep exact.
+/// Numbers of few bits, so that products with them stay exact.
 fn pattern_like(x: &Tensor) -> Result<Tensor> {
     let pattern = [1.0, -0.5, 3.0, 2.0, -1.5, 0.25, -4.0];
     let numbers = pattern.into_iter().cycle().take(x.len()).collect();
@@ -302,7 +304,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// In the sources, or, where this runs without them, in the current folder.
+/// The folder of the golden files: in the sources or, without them, in the current folder.
 fn folder() -> PathBuf {
     let in_sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     if in_sources.is_dir() { in_sources } else { PathBuf::from("golden") }

@@ -66,7 +66,7 @@ fn threads_that_copy_between_the_same_tensors_never_wait_for_each_other_for_ever
     Ok(())
 }
 
-/// What a hook returns that only holds something.
+/// The result of a hook that only keeps something alive.
 fn holding(_: &Arc<()>) -> Result<Option<Tensor>> {
     Ok(None)
 }
@@ -90,7 +90,7 @@ fn a_long_graph_is_freed_when_its_thread_ends() {
         let alive = Arc::clone(&alive);
         let kept = thread::spawn(move || {
             if !graph_first {
-                KEPT.set(None); // this thread's variable is made before those of the graph
+                KEPT.set(None); // initializes this thread-local before those of the graph
             }
             drop(long_chain(&alive).unwrap());
             KEPT.set(Some(long_chain(&alive).unwrap()));
@@ -264,7 +264,7 @@ fn a_saved_view_is_stale_when_what_it_views_was_changed() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
     let table = Tensor::ones([3, 2])?;
     let y = (&x * &table.select(0, 1)?)?.sum(..)?;
-    table.select(0, 2)?.zero_()?; // other elements, but the version is the storage's
+    table.select(0, 2)?.zero_()?; // other elements, but the storage has only one version
     assert!(matches!(y.backward(), Err(Error::StaleSaved { op: "mul", saved: 0, now: 1, .. })));
     let y = (&x * &table.select(0, 1)?.contiguous()?)?.exp()?.sum(..)?;
     no_grad(|| x.zero_())?;
@@ -297,7 +297,7 @@ fn an_operation_that_saved_nothing_does_not_mind_changes() -> Result<()> {
     Ok(())
 }
 
-/// Fits y = 3x − 1 with weights in `f32` and the forward in another precision.
+/// Fits y = 3x − 1 with weights in `f32` and the forward pass in another precision.
 fn trains_through(dtype: DType) -> Result<()> {
     let (w, b) = (leaf(&[0.0]), leaf(&[0.0]));
     let x = Tensor::from_slice(&[-1.0f32, -0.5, 0.0, 0.5, 1.0], [5, 1])?;

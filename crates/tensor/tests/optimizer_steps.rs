@@ -1,5 +1,5 @@
-//! Steps of optimizers and clipping of gradients: halves beside their masters, and norms. What the formulas give is compared
-//! with PyTorch in `pagelock-nn`.
+//! Steps of optimizers and clipping of gradients: halves with their masters, and norms. The tests of `pagelock-nn`
+//! compare the formulas with PyTorch.
 
 mod common;
 
@@ -35,7 +35,7 @@ fn bits(x: &Tensor) -> Vec<u64> {
     x.to_vec::<f64>().unwrap().into_iter().map(f64::to_bits).collect()
 }
 
-/// A parameter of half precision, its master, what is kept for it, and its gradient.
+/// A parameter of half precision, its master, the state of its optimizer, and its gradient.
 struct Trained {
     master: Tensor,
     half: Tensor,
@@ -51,14 +51,14 @@ impl Trained {
         Ok(Self { half: master.to_dtype(half)?, master, kept, grad: random(device, half, shape, seed + 3)? })
     }
 
-    /// The same for a step in `f32` alone.
+    /// A copy for a step in `f32` alone.
     fn in_f32(&self) -> Result<Self> {
         let [a, b, c] = &self.kept;
         let (master, grad) = (copy(&self.master)?, self.grad.to_dtype(DType::F32)?);
         Ok(Self { half: self.half.clone(), master, kept: [copy(a)?, copy(b)?, copy(c)?], grad })
     }
 
-    /// With the first `n_kept` of what is kept.
+    /// The tensors of a step, with the first `n_kept` tensors of the state.
     fn tensors(&self, n_kept: usize, half: Option<Tensor>, clock: Option<&Tensor>) -> StepTensors {
         let mut kept = self.kept.each_ref().map(|kept| Some(kept.clone()));
         kept[n_kept..].fill(None);
@@ -67,7 +67,8 @@ impl Trained {
     }
 }
 
-/// More than one launch takes, long ones, one without elements, images with their channels last, and views with gaps.
+/// More parameters than one launch takes: long ones, one without elements, images with channels last, and views with
+/// gaps.
 fn all(device: &Device, half: DType) -> Result<Vec<Trained>> {
     let shapes: [&[usize]; 8] = [&[3], &[40_000], &[5, 7], &[0], &[1], &[300_001], &[17], &[2, 3]];
     let mut all = Vec::new();
@@ -86,7 +87,7 @@ fn all(device: &Device, half: DType) -> Result<Vec<Trained>> {
     Ok(all)
 }
 
-/// A step of halves gives the bits of a step in `f32` with converted gradients, rounded into the half.
+/// Checks that a step of halves has the bits of a step in `f32` with converted gradients, rounded to the half type.
 fn same_bits(device: &Device, half: DType, step: &dyn Fn(&[Trained], bool) -> Result<()>) -> Result<()> {
     let fused = all(device, half)?;
     let apart = fused.iter().map(Trained::in_f32).collect::<Result<Vec<_>>>()?;
@@ -144,7 +145,8 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
     Ok(())
 }
 
-/// Some tensors have one rule and rate, some the other: the bits are those of steps apart, with rates that change in between.
+/// Checks that one step of two groups with different rules and rates has the bits of separate steps, also after the
+/// rates change.
 fn groups_as_apart<R>(
     device: &Device,
     rules: [R; 2],
@@ -308,7 +310,7 @@ fn a_few_small_gradients_are_clipped_as_many_are() -> Result<()> {
             let zeros: Vec<_> = (0..6).map(|_| Tensor::on(&device).of(dtype).zeros([9000])).collect::<Result<_>>()?;
             for most in [1e9, 3.0] {
                 let norm = clip_grad_norm_(together.iter().cloned(), most)?.item::<f64>()?;
-                // Zeros change nothing, but then they are too many for one block.
+                // Zeros do not change the norm, but make the gradients too many for one block.
                 let expected = clip_grad_norm_(beside.iter().chain(&zeros).cloned(), most)?.item::<f64>()?;
                 assert!((norm - expected).abs() <= 1e-6 * expected, "{norm}, not {expected}");
             }

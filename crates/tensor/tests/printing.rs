@@ -1,9 +1,9 @@
-//! Tensors print as PyTorch prints them: `golden/printing.py` wrote down what it says.
+//! Tensors print as in PyTorch, whose texts `golden/printing.py` wrote.
 
 use pagelock_tensor::{DType, Element, Int, Tensor};
 use serde_json::Value;
 
-/// The number at a place of the file: JSON has no infinities, so they are strings.
+/// A number of the file. JSON has no infinities and no NaN, so these are strings.
 fn number(value: &Value) -> f64 {
     match value {
         Value::Bool(truth) => f64::from(u8::from(*truth)),

@@ -1,4 +1,4 @@
-//! Profiles: what is in the table, how events nest, and that nothing is recorded when nothing is to be.
+//! Profiles: the contents of the table, how events nest, and that nothing is recorded outside a profile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use pagelock_cuda::software::Config;
 use pagelock_tensor::profiler::{self, Category, FunctionEvent, Observer, Profile, Profiler, SortBy, record_function};
 use pagelock_tensor::{CapturedStep, Conv2dOptions, Device, Error, Float, Result, Tensor};
 
-/// There is one profile in a process at a time.
+/// A process records only one profile at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -55,7 +55,7 @@ fn calls_bytes_and_flops_of_convolutions_are_exact() {
     let weight = ones([6, 2, 3, 3]).set_requires_grad(true);
     let options = Conv2dOptions::new().stride(2).padding(1).groups(2);
 
-    let factor = ones([2, 6, 5, 5]); // so that the gradient of the result lies in rows
+    let factor = ones([2, 6, 5, 5]); // makes the gradient of the result contiguous
 
     let profile = profile(|| image.conv2d(&weight, None, options)?.mul(&factor)?.sum(..)?.backward());
 
@@ -363,7 +363,7 @@ fn an_error_of_the_programs_own_passes_through() {
     assert_eq!(profiler::profile(|| Err(Mine)).unwrap_err(), Mine);
 }
 
-/// What an observer was told, on the thread of a test.
+/// The calls that an observer gets on the thread of a test.
 struct Told(Mutex<Vec<String>>);
 
 impl Observer for Told {

@@ -17,7 +17,8 @@ fn mean(numbers: &[f64], f: impl Fn(f64) -> f64) -> f64 {
     numbers.iter().map(|&x| f(x)).sum::<f64>() / numbers.len() as f64
 }
 
-/// `got` is the mean of N numbers with this standard deviation: five standard errors, and `rounding` of the type.
+/// Checks the mean of N numbers with this standard deviation. It may be off by five standard errors, and by the
+/// `rounding` of the type.
 fn assert_near(got: f64, expected: f64, deviation: f64, rounding: f64) {
     let allowed = 5.0 * deviation / (N as f64).sqrt() + rounding;
     assert!((got - expected).abs() < allowed, "{got} should be {expected} within {allowed}");
@@ -159,7 +160,7 @@ fn every_order_of_three_is_equally_likely() {
     assert!(counts.values().all(|&count| (850..1150).contains(&count)), "{counts:?}");
 }
 
-/// The only test here that draws from the default generator: others would move it meanwhile.
+/// The only test here that draws from the default generator, since others would move it meanwhile.
 #[test]
 fn a_manual_seed_replays_the_default_generator() {
     let draw = || {
@@ -175,8 +176,8 @@ fn a_manual_seed_replays_the_default_generator() {
     assert_ne!(draw(), first);
 }
 
-/// A seed gives the same bits in every version, and on a GPU: who changes a function that `fill.rs` uses has to change
-/// `random.cu` alike, and tell users that their runs do not repeat.
+/// A seed gives the same bits in every version, and on a GPU. If you change a function that `fill.rs` uses, change
+/// `random.cu` too, and tell users that their runs do not repeat.
 #[test]
 fn a_seed_always_gives_the_same_bits() {
     let bits_of = |dtype| {
@@ -186,7 +187,8 @@ fn a_seed_always_gives_the_same_bits() {
     assert_eq!((bits_of(DType::F32), bits_of(DType::F64)), (2_920_422_069_707_757_808, 17_502_158_054_473_671_924));
 }
 
-/// Within five standard errors, one row of weights after another; what has no weight is never drawn, wherever it is.
+/// In each row, shares are those of the weights within five standard errors. A position without weight is never
+/// drawn.
 #[test]
 fn places_are_drawn_as_often_as_their_weights_say() {
     for weights in [[0.0, 3.0, 1.0, 0.0], [0.0, 0.0, 7.0, 0.0], [1e-300, 0.0, 3e-300, 0.0], [5e-324, 0.0, 0.0, 0.0]] {

@@ -1,5 +1,5 @@
-//! What a device refuses, says so and loses nothing: memory, when it has none left and training goes on with less, and
-//! kernels. Apart from other tests, because these fill a GPU and count what is used of it.
+//! Refusals of a device, their texts, and that nothing is lost: memory, where training continues with a smaller
+//! batch, and kernels. The tests have a program of their own, because they fill a GPU and count its used memory.
 
 mod common;
 
@@ -9,7 +9,7 @@ use pagelock_tensor::{DType, Device, Error, Generator, Result, Tensor};
 
 use self::common::gpu_alone;
 
-/// What `pagelock-cuda` has for a device.
+/// The device of `pagelock-cuda` behind a device.
 fn cuda(device: &Device) -> pagelock_cuda::Device {
     let Device::Cuda(device) = device else { unreachable!("tests of memory are on devices") };
     device.cuda().clone()
@@ -17,7 +17,7 @@ fn cuda(device: &Device) -> pagelock_cuda::Device {
 
 const WIDTH: usize = 256;
 
-/// Two layers and their weights' gradients, for a batch of so many rows.
+/// Two layers, forward and backward, for a batch of `batch` rows. Returns the loss.
 fn train(data: &Tensor, weights: &[Tensor; 2], batch: usize) -> Result<f32> {
     let x = data.narrow(0, 0, batch)?;
     let loss = x.matmul(&weights[0])?.relu()?.layer_norm(WIDTH, None, None, 1e-5)?.matmul(&weights[1])?;
@@ -42,7 +42,7 @@ fn training_that_runs_out_of_memory_goes_on_with_a_smaller_batch_and_nothing_is_
     let budget = device.memory_budget();
     let data = Tensor::randn_with([1 << 16, WIDTH], &Generator::new(3)).unwrap().to(&gpu).unwrap();
     let weights = weights(&gpu).unwrap();
-    train(&data, &weights, 1 << 10).unwrap(); // all kernels are there
+    train(&data, &weights, 1 << 10).unwrap(); // loads all kernels
     forget_gradients(&weights);
     device.synchronize().unwrap();
     device.trim().unwrap();
@@ -62,17 +62,17 @@ fn training_that_runs_out_of_memory_goes_on_with_a_smaller_batch_and_nothing_is_
     };
     let grads = weights.each_ref().map(|weight| weight.grad().unwrap().to_vec::<f32>().unwrap());
 
-    // What is said: the operation, what it asked for, what is held, what to do.
+    // The error says what was asked for.
     assert!(refusals.len() >= 2, "{refusals:?}");
     let first = &refusals[0];
     assert!(first.contains(": no memory for [65536, 256] of float32: cannot take 64 MiB"), "{first}");
-    // Nothing is held after the last try, nor after the tries that failed.
+    // No memory is held after the last try, nor after those that failed.
     forget_gradients(&weights);
     device.synchronize().unwrap();
     device.trim().unwrap();
     assert_eq!(budget.used(), before);
     assert_eq!(device.leaked().memory, ByteSize::default());
-    // The same numbers as if there had been no other try.
+    // The numbers are those of a program that tries this batch only.
     budget.set_limit(limit);
     assert_eq!(train(&data, &weights, batch).unwrap(), loss);
     assert_eq!(weights.each_ref().map(|weight| weight.grad().unwrap().to_vec::<f32>().unwrap()), grads);
@@ -169,7 +169,7 @@ fn a_kernel_that_does_not_compile_is_named_with_the_operation_and_its_inputs() {
         eprintln!("SKIPPED: {missing}");
         return;
     }
-    let config = Config { kernels_for: Some((99, 9)), ..Config::default() }; // which no compiler knows
+    let config = Config { kernels_for: Some((99, 9)), ..Config::default() }; // an architecture that no compiler knows
     let device = Device::try_from(&pagelock_cuda::Device::software(config).unwrap()).unwrap();
     let x = Tensor::ones([64, 10]).unwrap().to(&device).unwrap();
     for _ in 0..2 {

@@ -1,5 +1,5 @@
-//! Operations, backward and in-place changes make no heap allocation when they are repeated: counted on all threads, by
-//! the program's own allocator.
+//! Operations, backward and in-place changes make no heap allocation when they are repeated. The global allocator of
+//! this program counts on all threads.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: everything is the system allocator's.
+// SAFETY: every call is forwarded to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
@@ -27,8 +27,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Asserts that `step` comes to allocate nothing: one of some rounds of 50 steps is free of allocations. Not the first
-/// ones, in which containers grow to their size and the test harness still starts.
+/// Asserts that `step` stops allocating: one of at most 20 rounds of 50 steps makes no allocation. The first rounds
+/// may allocate, since containers grow and the test harness may still be starting.
 fn settles(what: &str, mut step: impl FnMut() -> Result<()>) -> Result<()> {
     const ROUNDS: usize = 20;
     let mut counts = Vec::with_capacity(ROUNDS);
@@ -83,7 +83,7 @@ fn matrices(dtype: DType) -> Result<()> {
     })
 }
 
-/// More gradients wait at once than any container has room for at first.
+/// More gradients are pending at once than any container first has capacity for.
 fn many_parameters() -> Result<()> {
     let parameters: Vec<_> = (0..300).map(|_| Tensor::ones([3]).unwrap().set_requires_grad(true)).collect();
     let x = Tensor::ones([3])?;
@@ -107,7 +107,7 @@ fn views_and_data() -> Result<()> {
 /// One test, since all threads of the process are counted.
 #[test]
 fn what_is_repeated_allocates_nothing() -> Result<()> {
-    set_num_threads(1); // helpers take what they need when they first happen to help
+    set_num_threads(1); // helper threads allocate scratch memory when they first help
     convolutions(DType::F32)?;
     convolutions(DType::F64)?;
     convolutions(DType::BF16)?;

@@ -1,7 +1,8 @@
-//! The table of operations is whole: every public function of `src/ops`, and every one that makes tensors, has an entry.
+//! The table of operations is complete: every public function of `src/ops`, and every one that makes tensors, has an
+//! entry.
 //!
-//! The sources are read with `syn`. A function that a macro makes is found by what the macro is given to name, so that one
-//! name too many may be found, and none too few.
+//! The sources are read with `syn`. A function that a macro makes is found by the names that the macro gets, so too
+//! many names may be found, but never too few.
 
 #[path = "table/document.rs"]
 mod document;
@@ -94,8 +95,8 @@ fn entries_have_names_of_their_own_and_samples() {
     }
 }
 
-/// Operations without large inputs, for the benchmark and the test of the budget: views, which compute nothing, and the running
-/// statistics of `batch_norm`, which has an entry of its own.
+/// Operations without large inputs for the benchmark and the test of the budget: views, which compute nothing, and
+/// the running statistics of `batch_norm`, which has an entry of its own.
 const NOT_LARGE: &[&str] = &[
     "batch_norm_running",
     "view",
@@ -119,7 +120,7 @@ fn every_operation_has_large_inputs() {
     assert_eq!(without, NOT_LARGE);
 }
 
-/// `golden/make.py` reads the file: `target/tmp/operations.json`.
+/// Writes `target/tmp/operations.json`, which `golden/make.py` reads.
 #[test]
 fn the_table_is_written_for_pytorch() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("operations.json");
@@ -128,7 +129,7 @@ fn the_table_is_written_for_pytorch() {
     println!("{}", path.display());
 }
 
-/// The names of all public functions of tensors in these files and folders, with the file.
+/// The names of all public functions of tensors in these files and folders, each with its file.
 pub(crate) fn public_functions(places: &[PathBuf]) -> BTreeMap<String, PathBuf> {
     let files: Vec<_> = places.iter().flat_map(|place| rust_files(place)).collect();
     let parsed: Vec<_> = files
@@ -152,7 +153,7 @@ fn rust_files(place: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// The name of a macro that makes public functions of names that it is given.
+/// The name of a macro that makes public functions with names that it gets.
 fn maker(item: &Item) -> Option<String> {
     let Item::Macro(item) = item else { return None };
     let body = item.mac.tokens.to_string();
@@ -187,7 +188,7 @@ fn is_tensor(of: &syn::Type) -> bool {
     path.path.segments.last().is_some_and(|last| types.iter().any(|name| last.ident == name))
 }
 
-/// The identifiers in small letters that a macro is given before the first closure or arrow.
+/// The lowercase identifiers that a macro gets before the first closure or arrow.
 fn given_names(tokens: TokenStream) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for token in tokens {

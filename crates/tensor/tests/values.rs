@@ -1,5 +1,6 @@
-//! Values that are easy to get wrong: derivatives where squares overflow, half types where each step could round, ranges,
-//! NaN; what NumPy and PyTorch see through DLPack. `golden.rs` compares every operation with PyTorch; these say in words what has to hold.
+//! Values that are easy to get wrong: derivatives where squares overflow, half types where each step could round,
+//! ranges, NaN, and what NumPy and PyTorch see through DLPack. `golden.rs` compares every operation with PyTorch; the
+//! tests here state what has to hold.
 
 use std::str::FromStr;
 
@@ -35,7 +36,7 @@ fn assert_close(found: &[f64], expected: &[f64], bound: f64) {
     }
 }
 
-/// The gradient of `x / y` for `y`.
+/// The gradient of `x / y` with respect to `y`.
 fn gradient_of_divisor(dtype: DType, x: f64, y: f64) -> f64 {
     gradient(dtype, &[y], |y| numbers(dtype, &[x]).div(y))[0]
 }
@@ -53,7 +54,8 @@ fn the_gradient_of_a_quotient_squares_nothing_that_could_overflow_or_vanish() {
     assert_close(&gradient(F16, &[300.0], |y| 3000.0 / y), &[-1.0 / 30.0], 1e-3);
 }
 
-/// Of several such values the least. NaN is equal to nothing; what PyTorch makes of it depends on how it sorts.
+/// If several values are most frequent, the mode is the least of them. NaN is equal to nothing; PyTorch's result for
+/// NaN depends on how it sorts.
 #[test]
 fn the_mode_is_the_last_of_those_that_there_are_most_of() {
     let nan = f64::NAN;
@@ -72,7 +74,8 @@ fn the_mode_is_the_last_of_those_that_there_are_most_of() {
     assert_eq!((values.item::<i64>().unwrap(), places.item::<i64>().unwrap()), (i64::MAX, 5));
 }
 
-/// Along planes, along samples, whose columns have numbers of their own, and in between; of halves in whole blocks and not.
+/// Variances along planes, along samples, and along dimensions in between; of halves in whole blocks and with a
+/// remainder.
 #[test]
 fn gradients_of_variances_are_deviations_whatever_lies_together() {
     let kinds: [(&[usize], &[isize]); 7] = [
@@ -114,7 +117,7 @@ fn the_variance_of_half_types_is_rounded_once() {
         gradient(BF16, &x, |x| x.var(..)),
         read(&numbers(BF16, &[-2.0 / 3.0, 2.0 / 3.0, -2.0 / 3.0, 2.0 / 3.0]))
     );
-    let x = [1000.0, -1000.0, 0.0]; // squares that f16 does not hold, of which it holds the variance no more
+    let x = [1000.0, -1000.0, 0.0]; // f16 represents neither the squares nor the variance
     assert_eq!(read(&numbers(F16, &x).var(..).unwrap()), [f64::INFINITY]);
     assert_close(&gradient(F16, &x, |x| x.var(..)), &[1000.0, -1000.0, 0.0], 1e-3);
 }
@@ -147,7 +150,7 @@ fn the_mean_squared_error_of_half_types_squares_in_f32() {
     assert_eq!(read(&a.mse_loss(&b, Reduction::Mean).unwrap()), read(&numbers(F16, &[45_000.0])));
 }
 
-/// Gradients that are to be differentiated again are computed otherwise; in half types no worse.
+/// Gradients with `create_graph` are computed by other operations. In half types, they must not be less accurate.
 fn agrees_with_plain_gradient(f: impl Fn(&Tensor) -> Result<Tensor>) {
     let x: Vec<f64> = (0..12).map(|i| f64::from((i * 7) % 12) * 60.0 - 300.0).collect();
     let x = numbers(F16, &x).reshape([6, 2]).unwrap().set_requires_grad(true);
@@ -310,9 +313,7 @@ fn of_elements_that_go_to_one_place_the_last_stays_and_gets_the_gradient() -> Re
     Ok(())
 }
 
-/// A row and its negative have the mean 0 together, and the same mean square. Rows of a block, of several, and such as are computed
-/// in pieces.
-/// The same as with `index_put`, which makes a copy, in tensors without gaps, permuted, and inside larger ones.
+/// As `index_put`, which makes a copy: in contiguous tensors, in permuted ones, and inside larger ones.
 #[test]
 fn what_an_index_names_is_written_in_place_wherever_it_lies() -> Result<()> {
     let whole = || Tensor::arange(0, 60, 1)?.reshape([3, 4, 5]);
@@ -351,6 +352,8 @@ fn what_is_written_is_read_before_it_changes() -> Result<()> {
     Ok(())
 }
 
+/// A row joined with its negative has a mean of 0 and the row's mean square. The rows fit in one block,
+/// in several, or are computed in pieces.
 #[test]
 fn rms_norm_is_the_layer_norm_of_numbers_and_their_negatives() -> Result<()> {
     for (n, dtype) in [7, 300, 3_000, 20_000].into_iter().flat_map(|n| [(n, DType::F32), (n, DType::F16)]) {
@@ -451,8 +454,8 @@ fn numpy_and_pytorch_see_the_same_tensors_through_dlpack() {
 #[test]
 fn whole_numbers_are_told_apart_wherever_they_lie() {
     for numbers in [
-        vec![i64::MIN + 2, i64::MIN, i64::MIN + 2], // counted
-        vec![i64::MAX, i64::MAX - 300, i64::MAX],   // sorted
+        vec![i64::MIN + 2, i64::MIN, i64::MIN + 2], // a small range, which is counted
+        vec![i64::MAX, i64::MAX - 300, i64::MAX],   // a larger range, which is sorted
         vec![i64::MAX, i64::MIN, i64::MAX],
         vec![-3],
     ] {
@@ -470,7 +473,7 @@ fn whole_numbers_are_told_apart_wherever_they_lie() {
     }
 }
 
-/// Lines longer than the blocks that loops take them in, and shorter.
+/// Lines that are longer and shorter than the blocks in which loops process them.
 #[test]
 fn lines_of_any_length_are_flipped_and_multiplied() {
     for n in [1_usize, 31, 33, 70, 40_000] {
@@ -487,7 +490,7 @@ fn lines_of_any_length_are_flipped_and_multiplied() {
     }
 }
 
-/// Lines of whole blocks, with a rest, and shorter than a block; as many as several threads share.
+/// Lines of whole blocks, with a remainder, and shorter than a block; enough lines for several threads.
 #[test]
 fn numbers_times_lines_are_products_of_pairs() {
     for (rows, n) in [(3_usize, 5_usize), (700, 16), (300, 71)] {
@@ -518,7 +521,7 @@ fn what_is_true_is_selected_beyond_one_chunk() {
     assert_eq!(mask.nonzero().unwrap().to_vec::<i64>().unwrap(), rows);
 }
 
-/// Some fill vectors side by side, others do not: an element's bits depend on its line alone.
+/// Some lines are computed side by side in vectors, others alone. The bits of an element depend only on its line.
 #[test]
 fn running_logarithms_of_rows_have_the_bits_of_those_of_columns() {
     let numbers: Vec<f64> = (0..19 * 37).map(|i| f64::from(i * 31 % 101) / 7.0 - 5.0).collect();

@@ -1,4 +1,5 @@
-//! Elements in another order, repeated or in parts, matrices' triangles and diagonals, additions by index, running sums, orders.
+//! Elements reordered, repeated, split or padded, triangles and diagonals of matrices, additions by index, cumulative
+//! sums, sorting and selection.
 
 use pagelock_tensor::{PadMode, Tensor};
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ fn case(shape: &[usize], args: Value) -> Sample {
     sample([signed(shape)]).args(args)
 }
 
-/// What only moves numbers.
+/// An operation that only moves elements.
 fn moved(name: &'static str, torch: &'static str, run: Run, cases: &[(&[usize], Value)]) -> Operation {
     let mut samples: Vec<_> = cases.iter().map(|(shape, args)| case(shape, args.clone())).collect();
     samples[0].every_precision = true;

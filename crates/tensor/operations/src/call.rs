@@ -1,4 +1,4 @@
-//! [`Call`]: what the closure of an entry is given. [`run!`] writes that closure for each kind.
+//! [`Call`]: the inputs and arguments that the closure of an entry gets. [`run!`] writes that closure for each kind.
 
 use pagelock_tensor::{
     AnyTensor, Axes, AxisSet, BatchNormOptions, Bool, Conv2dOptions, ConvTranspose2dOptions, DType, Element, Float,
@@ -38,7 +38,7 @@ pub struct Call<'a, K: Kind> {
     args: &'a Value,
 }
 
-/// A kind with what its elements are in Rust, where one number is given.
+/// A kind, with the Rust type of a single number of it.
 pub trait Plain: Kind + Sized {
     type Number: Number<Self> + Element<Kind = Self>;
     fn plain(value: &Value) -> Option<Self::Number>;
@@ -75,7 +75,7 @@ impl<'a, K: Kind> Call<'a, K> {
         &self.inputs[2]
     }
 
-    /// The input at `position`, if there are so many: a weight or a bias.
+    /// The input at `position`, such as a weight or a bias, if the sample has it.
     pub(super) fn optional(&self, position: usize) -> Option<&Tensor<K>> {
         self.inputs.get(position)
     }
@@ -88,17 +88,17 @@ impl<'a, K: Kind> Call<'a, K> {
         &self.given.indices[0]
     }
 
-    /// The indices in their own order.
+    /// The index tensor at `position` among the index tensors.
     pub(super) fn indices(&self, position: usize) -> &Tensor<Int> {
         &self.given.indices[position]
     }
 
-    /// The first input, if it was changed in place.
+    /// The first input, after it was changed in place.
     pub(super) fn changed(&self, done: Result<()>) -> Result<Tensor<K>> {
         done.map(|()| self.x().clone())
     }
 
-    /// For factories: on the device, of the precision.
+    /// The options of factories: the device and the precision of the call.
     pub(super) fn options(&self) -> TensorOptions<'_> {
         Tensor::on(&self.given.device).of(self.given.dtype)
     }
@@ -152,7 +152,7 @@ impl<'a, K: Kind> Call<'a, K> {
         known.into_iter().find(|dtype| dtype.name() == name).unwrap_or_else(|| panic!("no precision {name}"))
     }
 
-    /// `null`: all.
+    /// The argument `axes`; `null` means all axes.
     pub(super) fn axes(&self) -> Result<AxisSet> {
         match &self.args["axes"] {
             Value::Null => (..).resolve("table", self.x().shape()),
@@ -189,14 +189,14 @@ impl<'a, K: Kind> Call<'a, K> {
 }
 
 impl<K: Plain> Call<'_, K> {
-    /// A number of the kind.
+    /// The argument `name` as a number of the kind.
     pub(super) fn number(&self, name: &str) -> K::Number {
         K::plain(&self.args[name]).unwrap_or_else(|| panic!("no number `{name}` for the kind in {}", self.args))
     }
 }
 
 impl Call<'_, Float> {
-    /// New running statistics of a batch norm, a mean of 0.5 and a variance of 2, if it has them.
+    /// New running statistics of a batch norm, with a mean of 0.5 and a variance of 2, if the sample has them.
     pub(super) fn running(&self) -> Result<Option<[Tensor; 2]>> {
         let channels = self.x().size(1)?;
         match self.flag("running") {

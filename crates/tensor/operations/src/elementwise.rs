@@ -33,7 +33,7 @@ pub(super) fn pairs(right: fn(&[usize]) -> Input) -> Vec<Sample> {
     samples
 }
 
-/// The last dimension first, and the first last.
+/// The input with its first and last dimensions swapped.
 fn turned(input: Input) -> Input {
     input.view(json!(["transpose", 0, -1]))
 }

@@ -1,4 +1,5 @@
-//! The rest of the everyday surface: gamma functions, bits, differences, copies with parts replaced, tensors combined.
+//! Further everyday operations: gamma functions, bits, differences, copies with replaced parts, combinations of
+//! tensors.
 
 use pagelock_tensor::{Error, ScatterReduce, Tensor};
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ fn gamma() -> Vec<Operation> {
         let operation = Operation::new(name, torch, run).samples(single(input)).special(special::numbers);
         operation.large(|n| vec![sample([positive([n / 8])])])
     };
-    // Where PyTorch's own results in `f64` have few digits, or lie at poles, there is nothing to compare with.
+    // Only compares numbers for which PyTorch's own `f64` results are accurate.
     let plain = |numbers: [f64; 6]| move |_| vec![sample([values([6], numbers)])];
     let order = |n: u32| json!({ "n": n });
     vec![

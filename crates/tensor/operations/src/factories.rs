@@ -1,4 +1,4 @@
-//! New tensors. None has a gradient; random ones have other numbers than PyTorch's.
+//! New tensors. None has a gradient, and random numbers differ from PyTorch's.
 
 use pagelock_tensor::{Generator, Tensor};
 use serde_json::json;
@@ -33,7 +33,7 @@ pub fn entries() -> Vec<Operation> {
             } },
         ),
         like("zeros_like", "torch.zeros_like(x)", run! { elements |c| c.x().zeros_like() }),
-        // The values of PyTorch's are not specified.
+        // PyTorch leaves the values unspecified; ours are zeros.
         like("empty_like", "torch.empty_like(x).zero_()", run! { elements |c| c.x().empty_like() }),
         like("ones_like", "torch.ones_like(x)", run! { elements |c| c.x().ones_like() }),
         like("full_like", "torch.full_like(x, s)", run! { numbers |c| c.x().full_like(c.number("s")) }),
@@ -118,7 +118,7 @@ pub fn entries() -> Vec<Operation> {
     ]
 }
 
-/// Has no samples: the numbers are not PyTorch's.
+/// An entry without samples, since its numbers differ from PyTorch's.
 fn random(name: &'static str, torch: &'static str, run: Run) -> Operation {
     let large = |n: usize| vec![sample([]).args(json!({ "shape": [n] }))];
     Operation::new(name, torch, run).without_derivative().exact().large(large)

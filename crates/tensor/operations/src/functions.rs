@@ -1,4 +1,4 @@
-//! Functions of single numbers beyond the most usual ones, operations on pairs, choices by truth values, and what numbers are.
+//! Further functions of single numbers, operations on pairs, choices by masks, and logical operations.
 
 use serde_json::json;
 
@@ -47,7 +47,7 @@ fn angles() -> Vec<Operation> {
 }
 
 fn exponentials() -> Vec<Operation> {
-    // Where PyTorch's own results in `f64` have few digits there is nothing to compare with.
+    // Only compares numbers for which PyTorch's own `f64` results are accurate.
     let near = |_| vec![sample([values([9], [0.0, -0.0, 1e-4, 0.5, -0.5, 1.0, -2.5, 3.0, 11.0])])];
     let softplus = |beta: f64, threshold: f64| json!({ "beta": beta, "threshold": threshold });
     let bends = [softplus(1.0, 20.0), softplus(2.0, 1.0)];
@@ -94,7 +94,7 @@ fn rounding() -> Vec<Operation> {
     ]
 }
 
-/// Small numbers of both signs, which remainders of any type are exact for.
+/// Small numbers of both signs, whose remainders are exact in every type.
 fn quotients(_: super::DType) -> Vec<Sample> {
     let left = [5.0, -5.0, 5.0, -5.0, 6.0, 0.0, -0.0, 7.5, -7.5, f64::NAN, f64::INFINITY, 2.0];
     let right = [3.0, 3.0, -3.0, -3.0, 3.0, 2.0, 2.0, 0.5, 2.0, 1.0, 2.0, f64::INFINITY];
@@ -190,7 +190,7 @@ fn with_numbers() -> Vec<Operation> {
             "torch.clamp(x, low, high)",
             run! { numbers |c| c.x().clamp(c.number("low"), c.number("high")) },
         ),
-        // Of a bound that bytes have: PyTorch's versions differ in what they make of others.
+        // The bound fits in `uint8`: PyTorch's versions treat other bounds differently.
         bounded("clamp_min", "torch.clamp_min(x, low)", run! { numbers |c| c.x().clamp_min(c.number("low")) })
             .samples(special::with(single(any), &[json!({ "low": 1 })])),
         bounded("clamp_max", "torch.clamp_max(x, high)", run! { numbers |c| c.x().clamp_max(c.number("high")) }),

@@ -1,4 +1,5 @@
-//! Operations made of others: `einsum`, diagonals, products of vectors, distances, running extremes, quantiles, counts.
+//! Operations composed of others: `einsum`, diagonals, products of vectors, distances, cumulative extremes,
+//! quantiles, counts.
 
 use pagelock_tensor::{Error, Tensor};
 use serde_json::{Value, json};
@@ -153,7 +154,6 @@ fn vectors() -> Vec<Operation> {
         )
         .autocast(Autocast::F32)
         .mixed(Mixed::Promotes)
-        // PyTorch has no second derivative: that of others is checked by differences.
         .samples([2.0, 1.0, 3.0].into_iter().flat_map(distances))
         .large(|n| {
             let of = |p: f64| sample([signed([n / 128, 16]), positive([128, 16])]).args(json!({ "p": p }));
@@ -319,7 +319,7 @@ fn ordered() -> Vec<Operation> {
         let operation = Operation::new(name, torch, run).samples(samples().into_iter().chain([with_nan(0.4)]));
         operation.large(move |n| vec![case(&[n / 256, 64], at(1, 0.3)), case(&[64, n / 256], at(1, 0.5))])
     };
-    // The first input is sorted, so that it is in Python, too.
+    // The closures sort the first input, and so do the expressions for PyTorch.
     let searched = |name, torch, run: Run| {
         let of = |sorted: &[usize], wanted: &[usize]| {
             [true, false].map(|right| sample([signed(sorted), signed(wanted)]).args(json!({ "right": right })))

@@ -134,11 +134,11 @@ fn special_transposed_convolutions(dtype: DType) -> Vec<Sample> {
         let weight = values([1, 2, 2, 2], kernel);
         sample([special::images(dtype, skip), weight, values([2], [0.5, -0.25])]).args(transposed(plain(), [0, 0]))
     };
-    // As for convolutions.
+    // As in `special_convolutions`, gradients are compared only without NaN and infinities.
     vec![of(0).without_gradients(), of(5)]
 }
 
-/// Layers that double images, of many channels and of few.
+/// Layers that double the size of images, with few and with many channels.
 fn large_transposed_convolutions(n: usize) -> Vec<Sample> {
     let case = |channels: usize, out: usize, side: usize| {
         let args = transposed(geometry([2; 2], [1; 2], [1; 2], 1), [0; 2]);
@@ -153,7 +153,8 @@ fn special_convolutions(dtype: DType) -> Vec<Sample> {
         let images = special::images(dtype, skip);
         sample([images, values([2, 1, 2, 2], kernel), values([2], [0.5, -0.25])]).args(plain())
     };
-    // NaN and infinities of a pixel reach the gradients of more of the kernel's weights than they must.
+    // A NaN or infinity of a pixel may reach the gradients of more kernel weights than it must, so these gradients
+    // are not compared.
     vec![of(0).without_gradients(), of(5)]
 }
 
@@ -162,7 +163,7 @@ fn special_pools(dtype: DType) -> Vec<Sample> {
     vec![of(window([2, 2], [2, 2], [0, 0])), of(window([2, 3], [1, 1], [1, 1]))]
 }
 
-/// Images of `channels` that are all together `n` numbers.
+/// Images of `channels` channels, with about `n` numbers in all.
 fn images(n: usize, channels: usize, side: usize) -> Input {
     signed([n.div_ceil(channels * side * side), channels, side, side])
 }

@@ -90,7 +90,7 @@ pub fn entries() -> Vec<Operation> {
     ]
 }
 
-/// `N` operands, of which the first is changed, and the others broadcast.
+/// An operation with `N` operands that changes the first one; the others broadcast.
 fn change<const N: usize>(name: &'static str, torch: &'static str, run: Run, args: Value) -> Operation {
     let of = |first: Input, others: &[usize]| {
         let inputs = std::array::from_fn::<_, N, _>(|i| if i == 0 { first.clone() } else { positive(others) });
@@ -107,6 +107,6 @@ fn change<const N: usize>(name: &'static str, torch: &'static str, run: Run, arg
         .exact()
         .samples(samples)
         .special(special::pairs)
-        // The benchmark calls it again and again: of ones nothing overflows.
+        // The benchmark calls the operation again and again; with ones, nothing overflows.
         .large(move |n| vec![sample(std::array::from_fn::<_, N, _>(|_| ones([n]))).args(args.clone())])
 }

@@ -1,14 +1,16 @@
-//! [`Input`]: shape, numbers and layout of an input. `golden/make.py` and `benches/torch_ops.py` make the same ones.
+//! [`Input`]: shape, numbers and layout of an input. `golden/make.py` and `benches/torch_ops.py` make the same
+//! inputs.
 
 use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor};
 use serde_json::{Value, json};
 
-/// What numbers an input has. Integers are ten times as large, and cut; `bool` says whether they are above 1.
+/// The numbers of an input. Integers are ten times as large, and truncated. A `bool` is true if the number is above
+/// 1.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fill {
     /// Between 0.2 and 1.8 (see `spread`).
     Positive,
-    /// The same with both signs.
+    /// The same numbers with both signs.
     Signed,
     Ones,
     /// Whole numbers below this one, always `int64`.
@@ -16,12 +18,13 @@ pub enum Fill {
     Values(Vec<f64>),
 }
 
-/// A tensor to be made, and how it is looked at: the operation is given the view, gradients are those of the tensor.
+/// A tensor and a view of it. The operation gets the view; gradients are those of the tensor.
 #[derive(Debug, Clone)]
 pub struct Input {
     pub shape: Vec<usize>,
     pub fill: Fill,
-    /// `["narrow", dim, start, len]`, as PyTorch's methods; `["slice", dim, start, end, step]`.
+    /// The steps of the view: PyTorch's methods with their arguments, such as `["narrow", dim, start, len]`, and
+    /// `["slice", dim, start, end, step]`.
     pub view: Vec<Value>,
 }
 
@@ -29,7 +32,7 @@ pub(super) fn signed(shape: impl Into<Vec<usize>>) -> Input {
     Input { shape: shape.into(), fill: Fill::Signed, view: Vec::new() }
 }
 
-/// [`signed`] as a function of one type, to be given to another one.
+/// [`signed`] with one argument type, so that it can be passed as a function pointer.
 pub(super) fn any(shape: &[usize]) -> Input {
     signed(shape)
 }
@@ -83,12 +86,12 @@ impl Input {
         of(dtype, (0..n).map(number).collect(), plain, &self.shape, device)
     }
 
-    /// The input.
+    /// A new tensor with the view applied.
     pub fn make(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
         self.look(self.base(dtype, device, seed)?)
     }
 
-    /// The view of the tensor.
+    /// Applies the view to `base`.
     pub fn look(&self, base: AnyTensor) -> Result<AnyTensor> {
         match base.dtype() {
             DType::Bool => Ok(look(base.bool()?, &self.view)?.into()),
@@ -103,10 +106,11 @@ pub fn numbers_like(x: &Tensor, seed: usize) -> Result<Tensor> {
     positive(x.dims()).base(x.dtype(), &x.device(), seed)?.float()
 }
 
-/// Numbers between 0.2 and 1.8, of which the first thousands are thousandths apart: far from kinks and from each other.
+/// Numbers between 0.2 and 1.8, far from kinks. The first thousand of them are about a thousandth apart.
 fn spread(i: usize, seed: usize) -> f64 {
     let fraction = (0.618_033_988_749_895 * (i + 1) as f64 + 0.37 * seed as f64).fract();
-    // Of 20 bits, which `float32` holds, so that each precision rounds once wherever the number comes from.
+    // The 20 fractional bits fit in `float32`, so each precision rounds a number only once, whichever type it is
+    // converted from.
     ((0.2 + 1.6 * fraction) * 1_048_576.0).floor() / 1_048_576.0
 }
 

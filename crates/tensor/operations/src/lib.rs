@@ -1,10 +1,11 @@
-//! The table of operations: what each is called here and in PyTorch, what it takes, and what is expected of it.
+//! The table of operations: their names here and in PyTorch, their inputs, and how exact their results must be.
 //!
-//! One entry of [`table`] makes an operation part of every test that walks the table (golden values, gradients, budget,
-//! CPU against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` of `pagelock-tensor` fails for a public
-//! operation without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's results.
+//! One entry of [`table`] makes an operation part of every test of the table (golden values, gradients, budget, CPU
+//! against CUDA, precision, autocast) and of the benchmark `ops`. `tests/table.rs` of `pagelock-tensor` fails for a
+//! public operation without an entry, and writes the table as JSON, from which `golden/make.py` computes PyTorch's
+//! results.
 //!
-//! Read [`Operation`] first; `input.rs` says what inputs are made of; the other files are the entries.
+//! Read [`Operation`] first. `input.rs` describes inputs; the other files have the entries.
 
 #![forbid(unsafe_code)]
 #![allow(missing_docs, reason = "never published: names and PyTorch's expressions say what an entry is")]
@@ -62,50 +63,52 @@ pub fn table() -> Vec<Operation> {
 
 /// An entry of the table.
 pub struct Operation {
-    /// PyTorch's name, which is that of our method, unless `methods` says otherwise.
+    /// PyTorch's name. Our method has the same name, unless `methods` says otherwise.
     pub name: &'static str,
     /// The public functions that the entry calls.
     pub methods: &'static [&'static str],
-    /// The same in Python: an expression of the inputs `x`, `y`, `z` (all: `inputs`), and of the arguments by name.
+    /// The same call in Python: an expression of the inputs `x`, `y`, `z` (all of them: `inputs`) and of the
+    /// arguments by name.
     pub torch: &'static str,
-    /// Calls it, for each kind that it takes.
+    /// Calls the operation, for each kind that it takes.
     pub run: Run,
-    /// What autocast computes it in.
+    /// The precision in which autocast computes the operation.
     pub autocast: Autocast,
-    /// What it does with two precisions.
+    /// How the operation treats operands of two precisions.
     pub mixed: Mixed,
     pub derivative: Derivative,
-    /// The error allowed beside PyTorch, and on a GPU beside the CPU.
+    /// The error that is allowed from PyTorch's results, and of a GPU from the CPU's.
     pub bound: Bound,
     /// Small inputs.
     pub samples: Vec<Sample>,
     /// Inputs at the edges of a floating-point precision.
     pub special: Box<dyn Fn(DType) -> Vec<Sample>>,
-    /// For `special`: 0 or 1, if the numbers of a column or a row are summed, so that their errors are compared together.
+    /// For `special`: the dimension over which numbers are summed, 0 within a column or 1 within a row. The errors of
+    /// a column or row are compared together.
     pub together: Option<u64>,
-    /// Inputs of about so many elements, for the benchmark and the test of the budget.
+    /// Inputs of about the given number of elements, for the benchmark and the test of the budget.
     pub large: Box<dyn Fn(usize) -> Vec<Sample>>,
 }
 
-/// What autocast does to floating-point inputs that are narrower or wider than it wants.
+/// How autocast converts the floating-point inputs of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Autocast {
-    /// They stay as they are; of two precisions the wider one counts.
+    /// Inputs keep their precision; of two precisions, the wider one is used.
     AsItIs,
-    /// They become half.
+    /// Inputs become half.
     Half,
-    /// Half types become `float32`.
+    /// Half inputs become `float32`.
     F32,
 }
 
-/// What two precisions do.
+/// How operands of two precisions are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixed {
-    /// There are no two operands.
+    /// The operation has only one operand, or is not tested with two precisions.
     One,
-    /// The wider counts.
+    /// The operation computes in a precision that holds both.
     Promotes,
-    /// An error names both.
+    /// The operation returns an error that names both.
     Refuses,
     /// The first operand is changed in place and keeps its precision: a wider operand is an error.
     IntoFirst,
@@ -115,21 +118,22 @@ pub enum Mixed {
 pub enum Derivative {
     /// The result has no gradient.
     None,
-    /// The derivative, and that of the derivative.
+    /// The operation has a derivative, which has a derivative too.
     Twice,
 }
 
-/// The relative error allowed where results are not those of PyTorch to the last bit.
+/// The relative error that is allowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// Each result is rounded once, or only moved: the CPU and a GPU have the same bits.
     Exact,
-    /// Four units in the last place, and the same between CPU and GPU.
+    /// The error of [`Bound::relative`], also between CPU and GPU.
     Rounded,
 }
 
 impl Bound {
-    /// For results of this precision: 0 for other than floats.
+    /// The bound for results of this precision, which is 0 for anything but floats. `Rounded` allows half types about
+    /// four units in the last place.
     pub fn relative(self, dtype: DType) -> f64 {
         match (self, dtype) {
             (Bound::Exact, _) => 0.0,
@@ -149,11 +153,11 @@ pub struct Sample {
     pub args: Value,
     /// Whether all precisions are tried; otherwise `float32`, `float64` and `int64`.
     pub every_precision: bool,
-    /// Whether gradients are compared, which there are none of at kinks and in overflow.
+    /// Whether gradients are compared. There are none at kinks and where results overflow.
     pub gradients: bool,
 }
 
-/// What [`Sample::make`] made.
+/// The tensors that [`Sample::make`] makes.
 pub struct Inputs {
     pub dtype: DType,
     pub device: Device,
@@ -165,7 +169,7 @@ pub fn sample<const N: usize>(inputs: [Input; N]) -> Sample {
     Sample { inputs: inputs.into(), args: json!({}), every_precision: false, gradients: true }
 }
 
-/// One input of any numbers, with arguments.
+/// One input of both signs, with arguments.
 fn case(shape: &[usize], args: Value) -> Sample {
     sample([input::signed(shape)]).args(args)
 }
@@ -255,13 +259,13 @@ impl Operation {
         Operation { special: Box::new(special), ..self }
     }
 
-    /// It only moves numbers: the same samples with edges.
+    /// Says that the operation only moves elements: its special inputs are the samples, filled with edges.
     pub fn moves(self) -> Operation {
         let samples = self.samples.clone();
         self.exact().special(move |dtype| special::moved(&samples, dtype))
     }
 
-    /// Its numbers are sums over rows (1) or columns (0).
+    /// Says that the results are sums within rows (1) or columns (0).
     pub fn together(self, dim: u64) -> Operation {
         Operation { together: Some(dim), ..self }
     }
@@ -276,7 +280,7 @@ impl Operation {
         self.dtypes().into_iter().filter(|dtype| sample.every_precision || wide.contains(dtype)).collect()
     }
 
-    /// What `golden/make.py` needs of it.
+    /// What `golden/make.py` needs to know about the operation.
     pub fn json(&self) -> Value {
         let name = |dtype: &DType| dtype.name();
         let with_dtypes = |sample: &Sample| {
@@ -311,7 +315,7 @@ impl Operation {
         self.derivative == Derivative::Twice && self.run.float.is_some() && sample.gradients && dtype.is_float()
     }
 
-    /// The precisions that it takes.
+    /// The precisions that the operation takes.
     pub fn dtypes(&self) -> Vec<DType> {
         let Run { float, int, bool } = &self.run;
         let floats = FLOATS.iter().filter(|_| float.is_some());
@@ -319,7 +323,7 @@ impl Operation {
         floats.chain(ints).copied().chain(bool.map(|_| DType::Bool)).collect()
     }
 
-    /// Calls it.
+    /// Calls the operation.
     pub fn call(&self, inputs: &Inputs, args: &Value) -> Result<AnyTensor> {
         match inputs.dtype {
             DType::Bool => self.run.bool.unwrap()(&Call::<Bool>::new(inputs, args)?),
@@ -329,7 +333,7 @@ impl Operation {
     }
 }
 
-/// FNV-1a, of 64 bits: the same wherever the program is built.
+/// The 64-bit FNV-1a hash, which is the same wherever the program is built.
 fn hash(text: &str) -> String {
     let hash = text
         .bytes()

@@ -81,7 +81,7 @@ fn matmul() -> Vec<Sample> {
     samples
 }
 
-/// Much shorter than wide in one dimension, so that the work stays small, and many small ones.
+/// Products with one short dimension, so that there is little to compute, and a batch of small products.
 fn large_matmul(n: usize) -> Vec<Sample> {
     let side = n.min(1 << 18).isqrt();
     vec![

@@ -37,7 +37,8 @@ pub fn entries() -> Vec<Operation> {
     ]
 }
 
-/// The states of all rows, of inputs, weights, biases and, where there are such, first states.
+/// The states of all rows, computed from inputs and weights, and from biases and initial states if the sample has
+/// them.
 fn layer(c: &Call<'_, Float>, kind: Recurrence) -> Result<Tensor> {
     let (x, steps) = (c.x(), c.size("steps"));
     let bias = c.optional(3).zip(c.optional(4)).map(|(bias_ih, bias_hh)| [bias_ih, bias_hh]);
@@ -46,7 +47,7 @@ fn layer(c: &Call<'_, Float>, kind: Recurrence) -> Result<Tensor> {
     Ok(layer.run(x, &steps, c.optional(5), c.optional(6))?.0)
 }
 
-/// x, weights, biases and first states of so many numbers.
+/// x, weights, biases and initial states of these sizes.
 fn inputs(kind: Recurrence, [steps, batch, columns, hidden]: [usize; 4]) -> Vec<Input> {
     let width = kind.gates() * hidden;
     let mut inputs = vec![signed([steps * batch, columns]), signed([width, columns]), signed([width, hidden])];
@@ -75,7 +76,7 @@ fn samples(kind: Recurrence) -> Vec<Sample> {
     ]
 }
 
-/// One step of numbers so large that gates are open or closed.
+/// One step with numbers so large that gates are fully open or closed.
 fn saturated(kind: Recurrence, dtype: DType) -> Sample {
     let (x, width) = (special::factor(dtype), kind.gates());
     let weight_ih = values([width, 2], [1.0, -0.5].repeat(width));

@@ -89,13 +89,13 @@ pub fn entries() -> Vec<Operation> {
     ]
 }
 
-/// Rows of numbers that no type loses much of.
+/// Rows of numbers that every precision represents exactly.
 fn plain(_: pagelock_tensor::DType) -> Vec<Sample> {
     let rows = values([3, 4], [1.0, 2.0, -0.5, 3.0, 0.25, 0.5, 4.0, -2.0, 1.0, -1.0, 2.0, 0.75]);
     vec![sample([rows]).args(axes(json!([1]), false))]
 }
 
-/// Rows of which some, the first or all are −∞, as masks leave them, and one with ∞.
+/// Rows in which some or all numbers are −∞, as masks make them, and rows with ∞ and NaN.
 fn masked(dtype: pagelock_tensor::DType) -> Vec<Sample> {
     let (least, greatest) = (f64::NEG_INFINITY, f64::INFINITY);
     let rows = values([3, 3], [least, 1.0, -2.0, 0.5, least, least, least, least, 3.0]);
@@ -254,7 +254,7 @@ fn large_places(n: usize) -> Vec<Sample> {
     vec![over([n / 64, 64], 0), over([n / 64, 64], 1), over([64, n / 64], 0), over([64, n / 64], 1)]
 }
 
-/// The values of extremes with their places.
+/// Extremes that are returned with their positions; the values are compared.
 fn with_place(name: &'static str, torch: &'static str, run: Run) -> Operation {
     Operation::new(name, torch, run)
         .exact()

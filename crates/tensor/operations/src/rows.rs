@@ -18,7 +18,7 @@ fn softmaxes() -> Vec<Operation> {
         let mut samples: Vec<_> =
             shapes.iter().map(|(shape, dim)| sample([signed(*shape)]).args(json!({ "dim": dim }))).collect();
         samples[0].every_precision = true;
-        // Columns side by side: few rows of them, and many.
+        // Columns side by side, of few rows and of many.
         samples.extend(
             [[2, 3, 18], [1, 67, 16]]
                 .map(|shape| sample([signed(shape)]).args(json!({ "dim": 1 })).in_every_precision()),
@@ -42,14 +42,14 @@ fn softmaxes() -> Vec<Operation> {
     vec![
         along("softmax", "F.softmax(x, dim)", run! { floats |c| c.x().softmax(c.int("dim")) }),
         along("log_softmax", "F.log_softmax(x, dim)", run! { floats |c| c.x().log_softmax(c.int("dim")) }),
-        // PyTorch draws other numbers: only what is drawn with certainty can be compared.
+        // PyTorch draws other numbers, so only probabilities of 0 and 1 can be compared.
         dropout
             .samples([0.0, 1.0].map(|p| sample([signed([3, 4])]).args(json!({ "p": p })).in_every_precision()))
             .large(|n| vec![sample([signed([n])]).args(json!({ "p": 0.5 }))]),
     ]
 }
 
-/// With the weight and the bias that there are.
+/// Passes the weight and the bias that the sample has.
 const LAYER_NORM: &str = "F.layer_norm(x, normalized, *(inputs[1:] + [None, None])[:2], eps)";
 const RMS_NORM: &str = "F.rms_norm(x, normalized, *(inputs[1:] + [None])[:1], eps)";
 const BATCH_NORM: &str =
@@ -138,7 +138,7 @@ fn layer_norms() -> Vec<Sample> {
     samples
 }
 
-/// With the `eps` that is the default, too.
+/// Samples with a given `eps` and with the default one.
 fn rms_norms() -> Vec<Sample> {
     let shapes: [(&[usize], &[usize], Value); 3] =
         [(&[3, 4], &[4], json!(1e-2)), (&[2, 2, 3], &[2, 3], json!(null)), (&[4, 1, 3], &[3], json!(1e-2))];

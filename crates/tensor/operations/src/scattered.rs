@@ -1,4 +1,4 @@
-//! What is written at places that tensors of numbers name, and what is indexed as in Python.
+//! Writes at positions that index tensors give, and indexing as in Python.
 
 use pagelock_tensor::{Ellipsis, NewAxis, ScatterReduce, Tensor};
 use serde_json::json;
@@ -11,7 +11,8 @@ pub fn entries() -> Vec<Operation> {
     special::at_edges([scattered(), reduced(), indexed(), put()])
 }
 
-/// Each index once in a line, where gradients are compared: PyTorch leaves open which of several stays.
+/// Where gradients are compared, each index occurs once in a line: PyTorch does not specify which of several values
+/// stays.
 fn scattered() -> Vec<Operation> {
     let from = |shape: &[usize], high: i64, indices: &[usize], source: &[usize], dim: isize| {
         sample([signed(shape), signed(source), index(high, indices)]).args(json!({ "dim": dim }))
@@ -184,7 +185,7 @@ fn put() -> Vec<Operation> {
         sample.inputs.insert(1, signed(source));
         sample
     };
-    // No place twice, but where values are added.
+    // No position occurs twice, except where values are added.
     let once = || {
         vec![
             pairs(&[3, 4, 2], &[3, 2], 3, &[&[3], &[3]]).in_every_precision(),

@@ -1,5 +1,5 @@
-//! Inputs at the edges of a precision: NaN, infinities, zeros of both signs, the smallest subnormal, the smallest normal and
-//! the largest number, and magnitudes across the whole range, alone and in pairs.
+//! Inputs at the edges of a precision: NaN, infinities, zeros of both signs, the smallest subnormal, the smallest
+//! normal and the largest number, and magnitudes across the whole range, alone and in pairs.
 
 use pagelock_tensor::DType;
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn edges(dtype: DType) -> Vec<f64> {
     [f64::NAN].into_iter().chain(both).collect()
 }
 
-/// `count` numbers of both signs across the range of normal numbers, which every type holds exactly.
+/// `count` numbers of both signs across the range of normal numbers, each exactly representable in the type.
 fn magnitudes(dtype: DType, count: usize) -> Vec<f64> {
     let [most, normal, _] = limits(dtype);
     let (low, high) = (normal.log2(), most.log2());
@@ -43,19 +43,19 @@ fn column(numbers: Vec<f64>) -> Input {
     values([numbers.len()], numbers)
 }
 
-/// One input of all of them.
+/// One input of edges, magnitudes and some ordinary numbers.
 pub(super) fn numbers(dtype: DType) -> Vec<Sample> {
     let plain = [0.5, -2.5, 3.0, -7.0, 11.0, 88.0, -104.0, 0.99];
     let all = edges(dtype).into_iter().chain(magnitudes(dtype, 9)).chain(plain);
     vec![sample([column(all.collect())])]
 }
 
-/// What every integer type holds once its fraction is cut off.
+/// Numbers that fit in every integer type once they are truncated.
 pub(super) fn whole_numbers(dtype: DType) -> Vec<Sample> {
     vec![sample([column(vec![0.0, -0.0, 0.99, 1.0, 2.6, 100.0, limits(dtype)[1]])])]
 }
 
-/// Every pair of edges, and quotients in range of numbers whose squares are not.
+/// All pairs of edges and magnitudes, and pairs whose quotient is in range although their squares are not.
 pub(super) fn pairs(dtype: DType) -> Vec<Sample> {
     let ratios = match dtype {
         DType::F16 => [(3000.0, 300.0), (1e-3, 1e-4), (0.0, 1e-4)],
@@ -69,7 +69,7 @@ pub(super) fn pairs(dtype: DType) -> Vec<Sample> {
     vec![sample([column(left), column(right)])]
 }
 
-/// Pairs, and a constant before or behind them.
+/// [`pairs`] with a constant as the last input, and as the first.
 pub(super) fn triples(dtype: DType) -> Vec<Sample> {
     pairs(dtype)
         .into_iter()
@@ -81,9 +81,10 @@ pub(super) fn triples(dtype: DType) -> Vec<Sample> {
         .collect()
 }
 
-/// Rows of four: each edge in one place, in the first two and everywhere; then rows far from zero and close to each other.
+/// Rows of four numbers: with each edge in one position, in the middle two, and in all four; then rows of nearly
+/// equal numbers, and rows of several magnitudes.
 fn rows_of(dtype: DType) -> [Vec<[f64; 4]>; 2] {
-    // In f64 sums of the largest numbers have no exact result to compare with.
+    // In f64, sums of the largest numbers have no exact result to compare with.
     let bounded = |x: &f64| dtype != DType::F64 || !(1e300 < x.abs() && x.abs() < f64::INFINITY);
     let edges = edges(dtype);
     let mut around: Vec<_> = edges.iter().map(|&x| [x, 1.0, 2.0, -3.0]).collect();
@@ -102,7 +103,7 @@ pub(super) fn rows(dtype: DType) -> Vec<Sample> {
     rows_of(dtype).iter().map(|rows| sample([matrix(rows)])).collect()
 }
 
-/// The same with a weight and a bias of four.
+/// The rows, with a weight and a bias of four numbers.
 pub(super) fn rows_with_parameters(dtype: DType) -> Vec<Sample> {
     let parameters = [values([4], [1.0, 2.0, -0.5, 3.0]), values([4], [0.0, 1.0, -1.0, 0.5])];
     let [weight, bias] = parameters;
@@ -123,7 +124,7 @@ pub(super) fn labeled_rows(dtype: DType) -> Vec<Sample> {
     rows_of(dtype).iter().map(|rows| sample([matrix(rows), index(4, [rows.len()])])).collect()
 }
 
-/// A matrix with an edge in each row, for products.
+/// The numbers of a matrix with an edge in each row, for products.
 pub(super) fn factors(dtype: DType) -> Vec<f64> {
     edges(dtype).into_iter().chain(magnitudes(dtype, 5)).flat_map(|x| [x, 1.5]).collect()
 }
@@ -133,7 +134,7 @@ pub(super) fn factor(dtype: DType) -> Input {
     values([numbers.len() / 2, 2], numbers)
 }
 
-/// Images of one channel with an edge in each, of the first `skip` none.
+/// Images of one channel, each with an edge; the first `skip` edges are left out.
 pub(super) fn images(dtype: DType, skip: usize) -> Input {
     let numbers: Vec<_> = edges(dtype).into_iter().skip(skip).map(|x| [x, 1.5, -0.5, 0.25, 2.0, 1.0]).collect();
     values([numbers.len(), 1, 2, 3], numbers.concat())
@@ -145,7 +146,7 @@ pub(super) fn planes(dtype: DType) -> Input {
     values([numbers.len(), 1, 2, 4], numbers.concat())
 }
 
-/// The samples with edges for numbers, which what only moves numbers has to keep.
+/// The samples, filled with edges, which operations that only move elements have to keep.
 pub(super) fn moved(samples: &[Sample], dtype: DType) -> Vec<Sample> {
     let edges = edges(dtype);
     let filled = |input: &Input| match input.fill {
@@ -159,22 +160,24 @@ pub(super) fn moved(samples: &[Sample], dtype: DType) -> Vec<Sample> {
     samples.iter().map(of).collect()
 }
 
-/// Compared in numbers of few bits only, and why.
+/// Operations whose special samples have only numbers of few bits, and why.
 const FEW_BITS: &[(&str, &str)] = &[
     ("unique_inverse", "finite: PyTorch numbers each NaN in another order"),
     ("var_mean", "finite: PyTorch's mean of an infinity is NaN"),
 ];
-/// What overflows on the way, here and in PyTorch, but not for the same numbers: tried without the smallest and the largest ones.
+/// Operations whose intermediate results overflow, but for other numbers than in PyTorch. They are tested without the
+/// smallest and the largest numbers.
 const WITHOUT_LIMITS: &[&str] = &["nanquantile", "std_mean"];
 
-/// All of these; those that have no inputs at the edges get [`of_edges`].
+/// All these operations. Those without special samples get those of [`of_edges`].
 pub(super) fn at_edges<const N: usize>(operations: [Vec<Operation>; N]) -> Vec<Operation> {
     let at_edges =
         |operation: Operation| if (operation.special)(DType::F32).is_empty() { of_edges(operation) } else { operation };
     operations.into_iter().flatten().map(at_edges).collect()
 }
 
-/// The first sample, of numbers of few bits in place of others, which sums and products of them keep, and of edges.
+/// Gives an operation two special samples like its first sample: one of numbers of few bits, whose sums and products
+/// are exact, and one of edges.
 fn of_edges(operation: Operation) -> Operation {
     let first = operation.samples[0].clone().without_gradients();
     let together = if operation.bound == Bound::Exact { operation.together } else { Some(1) };
@@ -206,7 +209,7 @@ fn of_edges(operation: Operation) -> Operation {
     Operation { together, ..operation.special(of) }
 }
 
-/// Why the special numbers of an operation are ordinary ones, if they are.
+/// Why the special samples of an operation have only numbers of few bits, if they do.
 pub fn why_of_few_bits(name: &str) -> Option<&'static str> {
     FEW_BITS.iter().find(|(of, _)| *of == name).map(|(_, why)| *why)
 }

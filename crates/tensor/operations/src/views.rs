@@ -1,4 +1,4 @@
-//! Views, which move nothing, and what copies them.
+//! Views, which move no elements, and operations that copy them.
 
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ fn turned(n: usize, args: Value) -> Sample {
     sample([signed([64, n / 64]).view(json!(["transpose", 0, 1]))]).args(args)
 }
 
-/// Moves numbers, if it does anything to them. The benchmark has nothing to time.
+/// An operation that at most moves elements. The benchmark has nothing to time.
 fn view(name: &'static str, torch: &'static str, run: Run, cases: &[(&[usize], Value)]) -> Operation {
     let samples = cases.iter().map(|(shape, args)| case(shape, args.clone()).in_every_precision());
     Operation::new(name, torch, run).samples(samples).moves()

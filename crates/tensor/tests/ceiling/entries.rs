@@ -1,5 +1,5 @@
-//! Every operation of the table, in every precision that it has, forward and backward, and what else takes memory by
-//! tensors: files, maps, text, optimizers.
+//! Every operation of the table in each of its precisions, forward and backward, and other code that allocates for
+//! tensors: files, maps, printing, optimizers.
 
 use pagelock_operations::{Derivative, Fill, Inputs, Operation, Sample, table};
 use pagelock_tensor::optimizer_steps::{Rate, SgdRule, StepTensors};
@@ -8,7 +8,7 @@ use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor, TensorMap,
 use super::common::{self, FLOATS, INTS};
 use super::{Case, MIB, unless_refused};
 
-/// Small tensors, for which there is room, and large ones.
+/// The bytes of a small tensor, which always fits, and of large ones.
 const SIZES: [usize; 3] = [64 << 10, 8 * MIB, 16 * MIB];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
     operations.chain(floats).chain(elements).chain([into_a_large_tensor]).collect()
 }
 
-/// There is no room for a copy.
+/// The tensor is so large that a copy of it would be refused.
 fn entries_of_a_large_tensor() -> Result<()> {
     let x = Tensor::zeros([1024, 3, 4 << 10])?; // 48 MiB
     let (rows, columns) = (Tensor::new([1, -1])?, Tensor::new([2, 0])?);
@@ -38,7 +38,7 @@ fn entries_of_a_large_tensor() -> Result<()> {
     Ok(())
 }
 
-/// Runs `body` for tensors of each precision and size, for which it is given how many elements they have.
+/// Runs `body` with each precision, and with the number of elements for each size.
 fn sizes(dtypes: &[DType], body: impl Fn(DType, usize) -> Result<()>) -> Result<()> {
     for &dtype in dtypes {
         for bytes in SIZES {
@@ -55,7 +55,7 @@ fn every_precision(operation: &Operation) -> Result<()> {
     })
 }
 
-/// Of ones, made without memory beside that of the tensors.
+/// Runs the operation on ones, which are made without further memory.
 fn forward_and_backward(operation: &Operation, sample: &Sample, dtype: DType) -> Result<()> {
     let mut inputs = Inputs { dtype, device: Device::Cpu, values: Vec::new(), indices: Vec::new() };
     let wanted = operation.derivative == Derivative::Twice && dtype.is_float();
@@ -103,7 +103,7 @@ fn sgd(dtype: DType, n: usize) -> Result<()> {
     no_grad(|| rule.step([tensors], &Rate::new(0.1)))
 }
 
-/// As many as there is room for.
+/// Makes tensors until one is refused; of small ones, only about a hundred.
 fn creation(dtype: DType, n: usize) -> Result<()> {
     let mut all = Vec::new();
     while let Some(next) = unless_refused(ones(dtype, &[n]))? {

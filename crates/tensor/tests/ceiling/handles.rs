@@ -1,4 +1,4 @@
-//! What tensors take beside their elements.
+//! The memory that tensors take besides their elements.
 
 use pagelock_tensor::{Result, Tensor};
 
@@ -14,10 +14,10 @@ pub(super) const CASES: &[Body] = &[
     ("tensors of all lengths", tensors_of_all_lengths),
 ];
 
-/// So many of the smallest handles do not fit.
+/// So many handles do not fit: with 64 bytes each, they take twice the limit.
 const TOO_MANY: usize = 2 * LIMIT / 64;
 
-/// As many as there is room for.
+/// Makes values until one is refused.
 fn until_refused<T>(make: impl Fn(usize) -> Result<T>) -> Vec<T> {
     let mut all = Vec::new();
     loop {
@@ -38,7 +38,7 @@ fn tiny_tensors() -> Result<()> {
     Ok(())
 }
 
-/// Memory that many small tensors had serves a large one.
+/// A large tensor can reuse the memory of many small tensors that were dropped.
 fn tiny_tensors_that_are_gone() -> Result<()> {
     for _ in 0..2 {
         drop(until_refused(|_| Tensor::scalar(1.0)));
@@ -59,7 +59,7 @@ fn a_graph() -> Result<()> {
     panic!("{TOO_MANY} nodes were not refused")
 }
 
-/// Views have no memory of their own, only nodes.
+/// Views own no elements, but their nodes take memory.
 fn a_graph_of_views() -> Result<()> {
     let mut last = Tensor::scalar(1.0)?.set_requires_grad(true);
     for _ in 0..TOO_MANY {
@@ -81,17 +81,17 @@ fn parameters() -> Result<()> {
     Ok(())
 }
 
-/// What is copied on the way counts too.
+/// Intermediate copies count too.
 fn nested_vectors() -> Result<()> {
     assert!(unless_refused(Tensor::new(vec![vec![1.0_f32; 1 << 10]; 1 << 8]))?.is_some());
     for _ in 0..3 {
-        // The vectors are the program's own.
+        // The vectors are memory of the program, which is not counted.
         unless_refused(Tensor::new(vec![vec![1.0_f32; 1 << 10]; 6 << 10]))?;
     }
     Ok(())
 }
 
-/// Each fits by itself, and the pool keeps what the ones before had.
+/// Each tensor fits by itself, although the pool keeps the memory of earlier ones.
 fn tensors_of_all_lengths() -> Result<()> {
     for round in 0..3 {
         for i in 0..200 {

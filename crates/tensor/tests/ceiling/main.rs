@@ -1,8 +1,8 @@
-//! What the process takes of the machine's memory stays under `$PAGELOCK_HOST_LIMIT`, whatever the program asks for.
+//! The resident memory of a process stays under `$PAGELOCK_HOST_LIMIT`, whatever the program asks for.
 //!
-//! Every case is a process of its own with a limit of 64 MiB. It runs an operation on small tensors, which has to succeed,
-//! then on tensors that do not all fit. The operation either succeeds or is refused by the budget, and the most that was
-//! ever resident is the limit and 32 MiB above what the process had at its start, at most.
+//! Every case is a process of its own with a limit of 64 MiB. It runs an operation on small tensors, which has to
+//! succeed, then on tensors that do not all fit. The operation either succeeds or is refused by the budget, and the
+//! peak resident memory is at most the limit and 32 MiB above that at the start.
 #![cfg(target_os = "linux")]
 
 #[path = "../common/mod.rs"]
@@ -19,13 +19,13 @@ use pagelock_tensor::{Error, Result};
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
-/// For the code of the process, its stacks, what the allocator keeps, and buffers of fixed length.
+/// For the code of the process, its stacks, memory that the allocator keeps, and buffers of fixed length.
 const ALLOWANCE: usize = 32 * MIB;
 
-/// Set in a process that runs a case; its value is the case's name.
+/// The environment variable that is set in a process that runs a case, to the case's name.
 const CASE: &str = "PAGELOCK_TEST_CASE";
 
-/// A case without anything that it remembers.
+/// The name and the body of a case that captures nothing.
 type Body = (&'static str, fn() -> Result<()>);
 
 /// A name, and what the process does.
@@ -68,7 +68,7 @@ fn no_operation_takes_more_memory_than_the_limit() {
     assert!(failures.is_empty(), "{} cases:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What the child process said, if the case failed.
+/// Runs a case in a child process. The error is what that process printed.
 fn in_a_process(case: &str) -> std::result::Result<(), String> {
     let this_program = std::env::current_exe().unwrap();
     let output = Command::new(this_program)
@@ -93,19 +93,19 @@ fn run(name: &str) {
     assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
 }
 
-/// Bytes in RAM, now or at most.
+/// Resident memory in bytes: `VmRSS:` is the current value, `VmHWM:` the peak.
 fn resident(what: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
 }
 
-/// Whether the budget refused, in the words in which it refuses tensors.
+/// Whether the error is a refusal by the host budget, as its text says.
 fn is_refusal(error: &Error) -> bool {
     error.is_out_of_memory() && error.to_string().contains(": budget `host` has ")
 }
 
-/// The result, or what stands for it where the budget refused.
+/// The result, or `None` if the budget refused.
 fn unless_refused<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -1,4 +1,4 @@
-//! Page-locked memory is under the limit like any other, and what is kept of it serves other tensors.
+//! Page-locked memory counts against the limit like any other, and what its pool keeps can be used for other tensors.
 
 use pagelock_cuda::{Pinned, software::Config};
 use pagelock_tensor::{Device, Result, Tensor, TensorMap};
@@ -20,7 +20,7 @@ fn software() -> (pagelock_cuda::Device, Device) {
     (device, tensors)
 }
 
-/// Page-locked copies of a mebibyte, until there is no room for another.
+/// Makes page-locked copies of 1 MiB until one is refused.
 fn pinned_until_refused(device: &Device) -> Result<Vec<Tensor>> {
     let x = Tensor::ones([MIB / 4])?;
     let mut all = Vec::new();
@@ -74,7 +74,7 @@ fn pinned_memory() -> Result<()> {
     Ok(())
 }
 
-/// Ordinary tensors get what the pool of page-locked memory keeps, again and again.
+/// Ordinary tensors get the memory that the pool of page-locked memory keeps, every time.
 fn pinned_memory_that_is_gone() -> Result<()> {
     let (_, device) = software();
     for _ in 0..3 {
@@ -84,7 +84,7 @@ fn pinned_memory_that_is_gone() -> Result<()> {
     Ok(())
 }
 
-/// The other way round.
+/// Page-locked tensors get the memory that the pool of ordinary memory keeps.
 fn ordinary_memory_that_is_gone() -> Result<()> {
     let (_, device) = software();
     for _ in 0..3 {
@@ -97,11 +97,11 @@ fn ordinary_memory_that_is_gone() -> Result<()> {
     Ok(())
 }
 
-/// What staged copies go through is given back when tensors need it.
+/// The staging buffers of copies are freed when tensors need their memory.
 fn uploads_and_downloads() -> Result<()> {
     let (device, there) = software();
     for n in [4, 1 << 10, MIB, 4 * MIB] {
-        // few: the device's memory is this process's
+        // few bytes, since the memory of the software device is this process's
         let x = Tensor::ones([n / 4])?;
         let sent = x.to(&there)?;
         assert_eq!(sent.to(&Device::Cpu)?.len(), n / 4);

@@ -13,7 +13,7 @@ pub(crate) fn devices() -> Vec<Device> {
     [Device::Cpu].into_iter().chain(gpu().map(|gpu| gpu.clone())).collect()
 }
 
-/// A GPU that tests use together, or that one has alone.
+/// The GPU, which tests share or one test has alone.
 pub(crate) struct Gpu<Use> {
     device: Device,
     _use: Use,
@@ -27,10 +27,11 @@ impl<Use> Deref for Gpu<Use> {
     }
 }
 
-/// What an operation notes on a GPU for the host to find is found by whoever looks first.
+/// An error that a kernel leaves on the GPU is reported to whichever host thread reads first, so a test that causes
+/// one must be alone.
 static USE: RwLock<()> = RwLock::new(());
 
-/// The GPU, together with other tests; none after saying so, an error if there has to be one.
+/// The GPU, shared with other tests. Without one, prints why and returns `None`; panics if `REQUIRE_GPU` is 1.
 pub(crate) fn gpu() -> Option<Gpu<RwLockReadGuard<'static, ()>>> {
     found().map(|device| Gpu { device, _use: USE.read().unwrap_or_else(PoisonError::into_inner) })
 }
@@ -53,13 +54,13 @@ fn found() -> Option<Device> {
     }
 }
 
-/// A device made of software, which copies and fills but runs no kernels.
+/// A software device, which copies and fills but runs no kernels.
 pub(crate) fn software() -> Device {
     let device = pagelock_cuda::Device::software(Config::default()).unwrap();
     Device::try_from(&device).unwrap()
 }
 
-/// A device that compiles kernels for a Hopper GPU, and then does nothing; none where there is no compiler.
+/// A device that compiles kernels for a Hopper GPU but does not run them. `None` if there is no compiler.
 pub(crate) fn compiler() -> Option<Device> {
     if let Err(missing) = pagelock_cuda::compiler_version() {
         eprintln!("SKIPPED: {missing}");
@@ -70,7 +71,7 @@ pub(crate) fn compiler() -> Option<Device> {
     Some(Device::try_from(&device).unwrap())
 }
 
-/// Kinds whose elements are read as `f64`, which holds all of them but large integers exactly.
+/// Kinds whose elements can be read as `f64`, which is exact for all but large integers.
 pub(crate) trait Values: Kind + Sized {
     fn values(tensor: &Tensor<Self>) -> Result<Vec<f64>>;
 }
@@ -105,7 +106,7 @@ pub(crate) fn numbers_of(x: &AnyTensor) -> Result<Vec<f64>> {
 pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
 pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 
-/// All precisions of the kind that `dtype` is of.
+/// All precisions of `dtype`'s kind.
 pub(crate) fn same_kind(dtype: DType) -> &'static [DType] {
     match dtype {
         DType::Bool => &[DType::Bool],
@@ -120,7 +121,7 @@ pub(crate) fn reversed<K: Kind>(x: &Tensor<K>) -> Result<Tensor<K>> {
     (0..x.rank() as isize / 2).try_fold(x.clone(), |x, dim| x.transpose(dim, last - dim))
 }
 
-/// Floats as a tensor of another precision, of any kind.
+/// Converts floats to a precision of any kind.
 pub(crate) fn converted<K: Kind>(x: &Tensor, dtype: DType) -> Tensor<K> {
     let convert = || -> Result<AnyTensor> {
         Ok(match dtype {

@@ -1,12 +1,12 @@
-//! A GPU against the CPU beside the samples of the table (`table.rs`): casts of extreme numbers, functions within few units in
-//! the last place, copies and reductions of many shapes and sizes.
+//! A GPU against the CPU, in addition to the samples of the table (`table.rs`): casts of extreme numbers, functions
+//! within few units in the last place, copies and reductions of many shapes and sizes.
 
 use half::{bf16, f16};
 use pagelock_tensor::{AnyTensor, DType, Device, Element, Float, Generator, Int, Kind, Numeric, Result, Tensor};
 
 use crate::common::{INTS, Values, converted, gpu, numbers_of, same_kind};
 
-/// Ways in which `[6, 4, 8]` can lie in memory, made of `[6, 4, 16]`.
+/// The number of memory layouts in which [`lay`] makes `[6, 4, 8]` from `[6, 4, 16]`.
 const N_LAYOUTS: usize = 6;
 
 fn lay<K: Kind>(x: &Tensor<K>, how: usize) -> Result<Tensor<K>> {
@@ -20,7 +20,7 @@ fn lay<K: Kind>(x: &Tensor<K>, how: usize) -> Result<Tensor<K>> {
     }
 }
 
-/// Numbers of all signs and several magnitudes, whole ones among them.
+/// Numbers of both signs and several magnitudes, some of them whole.
 fn numbers(seed: u64) -> Tensor {
     let generator = Generator::new(seed);
     let value = |i: usize| match i % 5 {
@@ -31,7 +31,7 @@ fn numbers(seed: u64) -> Tensor {
     Tensor::from_vec((0..6 * 4 * 16).map(value).collect(), [6, 4, 16]).unwrap()
 }
 
-/// A function of a tensor computed on both devices, however it lies in memory, and compared.
+/// Computes a function of a tensor on both devices, in each memory layout, and compares the results.
 struct Check<'a> {
     gpu: &'a Device,
     bound: f64,
@@ -52,7 +52,8 @@ pub(crate) fn same<K: Values>(cpu: &Tensor<K>, gpu: &Tensor<K>, bound: f64, name
     difference(&cpu.into(), &gpu.into(), bound).unwrap_or_else(|why| panic!("{name}: {why}"));
 }
 
-/// Where two results differ by more than `bound · max(1, |the CPU's|)`, or in shape or dtype.
+/// The first element at which two results differ by more than `bound · max(1, |CPU's|)`, or how their shapes or
+/// dtypes differ.
 pub(crate) fn difference(cpu: &AnyTensor, gpu: &AnyTensor, bound: f64) -> Result<(), String> {
     if (cpu.dims(), cpu.dtype()) != (gpu.dims(), gpu.dtype()) {
         let [cpu, gpu] = [cpu, gpu].map(|x| format!("{} {:?}", x.dtype(), x.dims()));

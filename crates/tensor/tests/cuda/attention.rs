@@ -1,4 +1,4 @@
-//! Attention by one kernel: against the operations that say what it computes, in `f64`.
+//! Attention in one kernel, compared with the operations that define it in `f64`.
 
 use std::sync::RwLockReadGuard;
 
@@ -34,7 +34,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// What it is, in words of other operations.
+/// Attention written as other operations.
 fn written_out(x: &[Tensor], is_causal: bool, scale: f64) -> Result<Tensor> {
     let scores = x[0].matmul(&x[1].transpose(-2, -1)?)?.mul_scalar(scale)?;
     let [queries, keys] = [x[0].dims()[2], x[1].dims()[2]];
@@ -48,7 +48,7 @@ fn fused(x: &[Tensor], is_causal: bool, scale: f64) -> Result<Tensor> {
     Ok(x[0].fused_attention(&x[1], &x[2], is_causal, scale)?.expect("the GPU has the kernel"))
 }
 
-/// The result and the gradients of all inputs, in the order of the inputs, of the sum of the result's squares.
+/// The result, and the gradients of the sum of its squares with respect to all inputs, in the order of the inputs.
 fn with_gradients(inputs: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) -> Result<Vec<Tensor>> {
     let inputs: Vec<_> = inputs.iter().map(|x| x.detach().set_requires_grad(true)).collect();
     let out = f(&inputs)?;
@@ -56,13 +56,13 @@ fn with_gradients(inputs: &[Tensor], f: impl Fn(&[Tensor]) -> Result<Tensor>) ->
     Ok([out.detach()].into_iter().chain(inputs.iter().filter_map(Tensor::grad)).collect())
 }
 
-/// Numbers of a case, around 0 and mostly within 1.
+/// The inputs of a case: numbers around 0, mostly between −1 and 1.
 fn numbers(case: &Case, dtype: DType) -> Vec<Tensor> {
     let small = |(sizes, seed): (&[usize; 4], u64)| random(dtype, sizes, seed).mul_scalar(0.25).unwrap();
     case.sizes.iter().zip(1..).map(small).collect()
 }
 
-/// A Hopper GPU with a cuDNN that has the kernel, and whether that takes any number of keys.
+/// A Hopper GPU with a cuDNN that has the kernel, and whether the kernel takes any number of keys.
 fn capable() -> Option<(Gpu<RwLockReadGuard<'static, ()>>, bool)> {
     let gpu = gpu().filter(has_libraries)?;
     let takes = |words: usize| {
@@ -94,7 +94,7 @@ fn one_kernel_computes_what_is_written_out_with_the_same_bits_each_time() {
                 with_kernels(Kernels::Library, || with_gradients(x, |x| fused(x, is_causal, scale))).unwrap()
             };
             let (found, again, of_words) = (run(&there), run(&there), run(&apart));
-            // The second time in scratch memory that has the sums of the first.
+            // The second run gets scratch memory that still has the sums of the first.
             let in_any_order = with_deterministic_algorithms(false, || {
                 run(&there);
                 run(&there)

@@ -1,4 +1,5 @@
-//! What a GPU computes of halves in `f32` without converting them first, against the CPU, which converts.
+//! Operations that a GPU computes in `f32` from halves without converting them first, compared with the CPU, which
+//! converts.
 
 use pagelock_tensor::{DType, Device, Generator, Half, Reduction, Result, Tensor, autocast};
 
@@ -7,7 +8,7 @@ use crate::common::{compiler, gpu};
 use crate::networks::{agree, largest, random};
 
 const HALVES: [(Half, DType); 2] = [(Half::BF16, DType::BF16), (Half::F16, DType::F16)];
-/// Rows that threads keep in part of a warp, in a block, and not at all.
+/// Lengths of rows that part of a warp keeps in registers, that a block keeps, and that are too long to be kept.
 const LENGTHS: [usize; 3] = [6, 1000, 40_000];
 
 /// A value in `f32` and the gradient of an input in half precision, under autocast.

@@ -1,4 +1,4 @@
-//! Steps that are captured for a graph: on the CPU, where they are called each time, and on a GPU.
+//! Captured steps: on the CPU, which calls the closure each time, and on a GPU, which launches a graph.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,7 +9,7 @@ use pagelock_tensor::{
 
 use crate::common::{devices, gpu, gpu_alone};
 
-/// A network with what an optimizer keeps.
+/// A network, and the state of its optimizer.
 struct Training {
     parameters: Vec<Tensor>,
     momenta: Vec<Tensor>,
@@ -27,7 +27,7 @@ impl Training {
         Ok(Training { parameters, momenta })
     }
 
-    /// One step of gradient descent; its loss.
+    /// One step of gradient descent. Returns its loss.
     fn step(&self, x: &Tensor, labels: &Tensor<Int>) -> Result<Tensor> {
         let p = &self.parameters;
         let halving = Conv2dOptions::new().stride(2).padding(1);
@@ -51,7 +51,7 @@ impl Training {
     }
 }
 
-/// A batch on the host; the last one of each round is smaller.
+/// A batch on the host; every fifth batch is smaller.
 fn batch(i: u64) -> (Tensor, Tensor<Int>) {
     let n = if i % 5 == 4 { 3 } else { 8 };
     let x = Tensor::randn_with([n, 1, 16, 16], &Generator::new(100 + i)).unwrap();
@@ -218,7 +218,7 @@ fn a_step_that_panics_or_fails_can_be_run_again() {
     assert_eq!(sum.to_vec::<f32>().unwrap(), [6.0; 2]);
 }
 
-/// Alone, since others draw from the default generator too.
+/// Has the GPU alone, since other tests draw from the default generator too.
 #[test]
 fn random_numbers_go_on_from_call_to_call() {
     let Some(gpu) = gpu_alone() else { return };

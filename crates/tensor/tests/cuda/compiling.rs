@@ -1,4 +1,5 @@
-//! Every kernel compiles: all of them for some element types, some for all. A text may differ between floats and halves.
+//! Every kernel compiles: all kernels for some element types, some kernels for all. The source of a kernel may differ
+//! between floats and halves.
 
 use pagelock_tensor::optimizer_steps::{
     AdadeltaRule, AdagradRule, AdamRule, AdamaxRule, AsgdRule, AverageRule, LionRule, NAdamRule, RAdamRule, Rate,
@@ -11,7 +12,7 @@ use pagelock_tensor::{
 
 use crate::common::{compiler, ones, same_kind};
 
-/// Something of everything; the results mean nothing.
+/// A few operations on ones, whose results mean nothing.
 fn some<K: Kind>(device: &Device, dtype: DType) -> Result<Tensor<K>> {
     let x = ones::<K>(device, dtype, &[4, 6])?;
     x.add(&x.t()?.contiguous()?.t()?)?.to_float()?;
@@ -19,7 +20,7 @@ fn some<K: Kind>(device: &Device, dtype: DType) -> Result<Tensor<K>> {
     ones(device, dtype, &[4, 6])
 }
 
-/// What all element types have.
+/// Operations that all element types have.
 fn all<K: Kind>(device: &Device, dtype: DType) -> Result<()> {
     let (x, y) = (ones::<K>(device, dtype, &[4, 6])?, ones::<K>(device, dtype, &[6])?.zeros_like()?);
     x.add(&x)?;
@@ -86,7 +87,7 @@ where
     x.add_scaled_(&x, 1)
 }
 
-/// What networks are made of, forth and back.
+/// The operations of networks, forward and backward.
 fn networks(device: &Device, dtype: DType) -> Result<()> {
     let on = || Tensor::on(device).of(dtype);
     let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
@@ -101,7 +102,7 @@ fn networks(device: &Device, dtype: DType) -> Result<()> {
     let losses = variable(&[8, 3])?.cross_entropy(&labels, Reduction::None)?;
     variable(&[2, 640, 64])?.linear(&variable(&[640, 64])?, Some(&variable(&[640])?))?.sum(..)?.backward()?;
     losses.add(&variable(&[8, 3])?.softmax(-1)?.nll_loss(&labels, Reduction::None)?)?.sum(..)?.backward()?;
-    // Planes too large to be kept, and many results.
+    // Planes too large for shared memory, and many output channels.
     variable(&[1, 1, 300, 300])?.conv2d(&variable(&[2, 1, 3, 3])?, None, geometry)?.sum(..)?.backward()?;
     let wide = variable(&[1, 200, 4, 4])?.conv2d(&variable(&[200, 200, 3, 3])?, None, geometry)?;
     wide.log_softmax(1)?.sum(..)?.backward()?;
@@ -109,7 +110,8 @@ fn networks(device: &Device, dtype: DType) -> Result<()> {
     normalizations(device, dtype)
 }
 
-/// Rows that are kept and rows that are not, channels in planes and in rows, with and without what there may be.
+/// Normalizations of rows that fit in registers and rows that do not, of channels in planes and in rows, with and
+/// without weight and bias.
 fn normalizations(device: &Device, dtype: DType) -> Result<()> {
     let on = || Tensor::on(device).of(dtype);
     let variable = |shape: &[usize]| Ok::<_, pagelock_tensor::Error>(on().rand(shape)?.set_requires_grad(true));
@@ -153,7 +155,7 @@ fn recurrent(device: &Device, dtype: DType) -> Result<()> {
     Ok(())
 }
 
-/// Steps of optimizers, of halves beside their masters too; clipped gradients.
+/// Steps of optimizers, also of halves with `f32` masters, and clipping of gradients.
 fn optimizer_steps(device: &Device, dtype: DType) -> Result<()> {
     let some = || Tensor::on(device).of(dtype).ones([4, 6]);
     steps(some()?, None, some()?)?;

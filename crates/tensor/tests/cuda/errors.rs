@@ -1,4 +1,4 @@
-//! What is refused, with which words.
+//! Refused calls, and the texts of their errors.
 
 use pagelock_cuda::software::{Config, Machine};
 use pagelock_memory::ByteSize;

@@ -1,4 +1,5 @@
-//! Products and convolutions by NVIDIA's libraries, where there are any: against the CPU, and how exact they are.
+//! Products and convolutions by NVIDIA's libraries, if they are installed: compared with the CPU, and how exact they
+//! are.
 
 use pagelock_tensor::{
     CapturedStep, Conv2dOptions, DType, Device, Error, Float32MatmulPrecision as Precision, Half, Kernels, Result,
@@ -9,7 +10,7 @@ use crate::agreement::same;
 use crate::common::{Gpu, devices, gpu, gpu_alone, software};
 use crate::networks::{agree, largest, random};
 
-/// Whether the GPU has both libraries, after saying what is missing.
+/// Whether the GPU has both libraries. Prints what is missing.
 pub(crate) fn has_libraries<Use>(gpu: &Gpu<Use>) -> bool {
     let Device::Cuda(cuda) = &**gpu else { unreachable!("it is a GPU") };
     let libraries = cuda.libraries();
@@ -29,7 +30,7 @@ fn products_by_a_library_agree() {
             [&[5], &[5, 3]],
             [&[1, 1], &[1, 1]],
             [&[2, 70, 9], &[9, 67]],
-            [&[4, 1, 50, 70], &[1, 3, 70, 20]], // batches that no one distance leads to
+            [&[4, 1, 50, 70], &[1, 3, 70, 20]], // batches without a common stride
             [&[3, 8, 40], &[3, 40, 16]],
         ];
         for [a, b] in shapes {
@@ -158,7 +159,7 @@ fn a_measured_algorithm_agrees_and_is_chosen_again() {
     });
 }
 
-/// How far two results are apart, as a share of the largest number.
+/// The largest difference of two results, relative to the largest number.
 fn apart(one: &Tensor, other: &Tensor) -> f64 {
     let far = |(a, b): (f32, f32)| f64::from((a - b).abs());
     let most =

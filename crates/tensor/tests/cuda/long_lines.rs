@@ -1,4 +1,4 @@
-//! Lines so long that a device takes them in parts, or all their elements at once, against the CPU.
+//! Lines so long that a GPU splits them into parts, or processes all their elements at once, compared with the CPU.
 
 use pagelock_tensor::{DType, Device, Error, Int, Kind, Result, ScatterReduce, Tensor};
 
@@ -11,7 +11,7 @@ fn integers(dims: &[usize]) -> Result<Tensor<Int>> {
     Tensor::from_vec((0..n).map(|i| i.wrapping_mul(2_654_435_761) % 1009 - 504).collect(), dims)
 }
 
-/// Of `n` places, of which some come often and some never.
+/// Indices below `n`, some of which occur often and some never.
 fn places(dims: &[usize], n: i64) -> Result<Tensor<Int>> {
     integers(dims)?.mul_scalar(77)?.remainder_scalar(n)
 }
@@ -56,7 +56,8 @@ fn the_last_of_several_elements_stays() -> Result<()> {
             let ([scattered, copied], [scattered_there, copied_there]) = (on(&Device::Cpu)?, on(gpu)?);
             same(&scattered, &scattered_there, &format!("scatter of {dims:?}"))?;
             same(&copied, &copied_there, &format!("index_copy of {dims:?}"))?;
-            let [here, there] = [Device::Cpu, gpu.clone()].map(|device| written(&x, dim, &of_entries, &source, &device));
+            let [here, there] =
+                [Device::Cpu, gpu.clone()].map(|device| written(&x, dim, &of_entries, &source, &device));
             same(&here?, &there?, &format!("put_ into {dims:?}"))?;
         }
         Ok(())
@@ -68,7 +69,7 @@ fn the_last_of_several_elements_stays() -> Result<()> {
     of(&gpu, |x| x.gt_scalar(3))
 }
 
-/// The entries of a copy on a device, written in place.
+/// A copy of `x` on a device, after entries of it were written in place.
 fn written<K: Kind>(x: &Tensor<K>, dim: usize, at: &Tensor<Int>, source: &Tensor<K>, on: &Device) -> Result<Tensor<K>> {
     let (x, at, source) = (x.to(on)?.deep_clone()?, &at.to(on)?, &source.to(on)?);
     match dim {

@@ -1,9 +1,9 @@
 //! Tensors on devices.
 //!
-//! `transfers.rs`, `maps.rs` and `errors.rs` run on a device made of software; `compiling.rs` compiles what a GPU would run;
-//! `table.rs`, `agreement.rs`, `networks.rs`, `products.rs`, `recurrent.rs`, `sorting.rs` and
-//! `long_lines.rs` compare a GPU with the CPU, where there is one, and `captured.rs` steps that are
-//! captured with steps that are not; `autocast.rs` has halves beside `f32`; `libraries.rs` and `attention.rs` have NVIDIA's libraries in place of this project's kernels.
+//! `transfers.rs`, `maps.rs` and `errors.rs` run on a software device; `compiling.rs` compiles what a GPU would run.
+//! `table.rs`, `agreement.rs`, `networks.rs`, `products.rs`, `recurrent.rs`, `sorting.rs` and `long_lines.rs` compare
+//! a GPU, if there is one, with the CPU. `captured.rs` compares captured steps with eager ones, `autocast.rs` tests
+//! halves with `f32`, and `libraries.rs` and `attention.rs` use NVIDIA's libraries instead of this project's kernels.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -24,7 +24,7 @@ mod sorting;
 mod table;
 mod transfers;
 
-/// What `cargo xtask test-gpu` relies on: with `REQUIRE_GPU=1` a missing GPU is a failure.
+/// `cargo xtask test-gpu` relies on this: with `REQUIRE_GPU=1`, a missing GPU is a failure.
 #[test]
 fn there_is_a_gpu() {
     common::gpu();

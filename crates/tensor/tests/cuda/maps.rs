@@ -1,4 +1,4 @@
-//! Maps of tensors on their way between host and devices, on a device made of software and on a GPU.
+//! Maps of tensors that are copied between host and devices: a software device, and a GPU if there is one.
 
 use pagelock_cuda::driver::Call;
 use pagelock_cuda::software::{Config, Fault, Machine};
@@ -7,12 +7,12 @@ use proptest::prelude::*;
 
 use crate::common::{Values, devices, software};
 
-/// Software devices too: they copy.
+/// All devices, and a software device, which can copy too.
 fn all_devices() -> Vec<Device> {
     devices().into_iter().chain([software()]).collect()
 }
 
-/// Tensors of several types and lengths, dense and not, two of which share a storage.
+/// Tensors of several types and lengths, contiguous and not, some of which share a storage.
 fn mixed() -> TensorMap {
     let mut map = TensorMap::new([4]).unwrap();
     let rows = Tensor::arange(0.0, 400.0, 1.0).unwrap().reshape([4, 100]).unwrap();
@@ -28,7 +28,7 @@ fn mixed() -> TensorMap {
     map
 }
 
-/// Everything that a map shows.
+/// The path, precision, shape and values of each tensor of a map.
 fn shown(map: &TensorMap) -> Vec<(String, DType, Vec<usize>, Vec<f64>)> {
     let values = |tensor: &AnyTensor| match tensor.dtype() {
         DType::Bool => Bool::values(&tensor.bool()?),
@@ -141,7 +141,7 @@ fn a_list_of_tensors_moves_as_one() {
     }
 }
 
-/// Of as many as share an allocation, and of some more.
+/// Tries as many tensors as share an allocation, and more.
 #[test]
 fn tensors_that_move_as_one_are_laid_out_as_before() {
     let device = software();
@@ -158,7 +158,7 @@ fn tensors_that_move_as_one_are_laid_out_as_before() {
     }
 }
 
-/// So many that they are packed, whatever a machine's model says.
+/// So many small tensors that they are packed, whatever the cost model of the machine says.
 fn many_small() -> Vec<Tensor> {
     (0..500).map(|i| Tensor::full([1_000], i as f32).unwrap()).collect()
 }

@@ -1,4 +1,5 @@
-//! What networks are made of, on a GPU against the CPU: products, convolutions, pooling, indices, losses, random numbers.
+//! The operations of networks on a GPU, compared with the CPU: products, convolutions, pooling, indices, losses,
+//! random numbers.
 
 use pagelock_tensor::autograd::Backward;
 use pagelock_tensor::{
@@ -9,18 +10,18 @@ use pagelock_tensor::{
 use crate::agreement::same;
 use crate::common::{FLOATS, INTS, Values, converted, gpu, gpu_alone};
 
-/// Values that are the same on both devices.
+/// Random numbers that are the same for each device.
 pub(crate) fn random(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     random_of(dtype, shape, seed)
 }
 
-/// The same of any kind.
+/// [`random`] for any kind.
 fn random_of<K: Kind>(dtype: DType, shape: &[usize], seed: u64) -> Tensor<K> {
     converted(&Tensor::randn_with(shape, &Generator::new(seed)).unwrap().mul_scalar(2.0).unwrap(), dtype)
 }
 
-/// What `f` makes of tensors, and the gradients of all of them, on both devices, within `bound`; on the GPU twice, with
-/// the same bits.
+/// Checks that the result of `f` and the gradients of all inputs agree on both devices within `bound`, and that a
+/// second run on the GPU has the same bits.
 pub(crate) fn agree(
     gpu: &Device,
     dtype: DType,
@@ -46,13 +47,13 @@ pub(crate) fn agree(
     }
 }
 
-/// The largest magnitude, at least 1: what sums of numbers of both signs are rounded by does not shrink with them.
+/// The largest magnitude, at least 1: if terms of a sum cancel, its rounding error does not shrink with it.
 pub(crate) fn largest(x: &Tensor) -> f64 {
     x.to_vec::<f64>().unwrap().into_iter().fold(1.0, |largest, x| largest.max(x.abs()))
 }
 
-/// Calls a function for each float type, with a bound for sums of some hundred products of numbers around 2, as a share
-/// of the largest.
+/// Calls a function for each float type, with a bound for sums of some hundred products of numbers around 2, relative
+/// to the largest number.
 macro_rules! for_floats {
     ($gpu:expr, $function:ident) => {
         $function($gpu, DType::F32, 2e-5);
@@ -108,8 +109,8 @@ fn convolutions_agree_in_every_geometry() {
             (&[2, 2, 4, 4], &[4, 1, 2, 2], plain.stride(5).padding(3).dilation(3).groups(2)),
             (&[1, 1, 30, 30], &[1, 1, 20, 21], Conv2dOptions { padding: [5, 4], ..plain }),
             (&[5, 8, 6, 6], &[8, 1, 3, 3], Conv2dOptions { dilation: [2, 3], ..plain.stride(4).padding(4).groups(8) }),
-            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // planes that are not kept
-            (&[1, 2, 9, 9], &[2, 2, 3, 3], plain.stride(6).padding(4)), // more phases than are kept
+            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // planes too large for shared memory
+            (&[1, 2, 9, 9], &[2, 2, 3, 3], plain.stride(6).padding(4)), // more phases than `correlate_staged` takes
         ];
         for (image, weight, geometry) in cases {
             let name = format!("conv2d of {image:?} with {weight:?}, {geometry:?}");
@@ -137,7 +138,7 @@ fn a_convolution_with_relu_is_one_after_the_other() {
             (&[3, 6, 12, 12], &[7, 6, 5, 5], plain),
             (&[5, 3, 9, 11], &[5, 3, 3, 2], Conv2dOptions { stride: [2, 1], padding: [1, 0], ..plain }),
             (&[1, 2, 4, 5], &[3, 2, 1, 4], Conv2dOptions { stride: [3, 4], padding: [0, 3], ..plain }),
-            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // not small
+            (&[2, 1, 160, 150], &[2, 1, 3, 3], halving), // too large for `small.cu`
         ];
         for (image, weight, geometry) in cases {
             let on = |fused: bool, of_image: bool| -> Result<Vec<Tensor>> {
@@ -183,7 +184,7 @@ fn pooling_agrees() {
         }
     }
     let Some(gpu) = gpu() else { return };
-    // Overlapping windows: many gradients meet in one pixel, in the same order.
+    // Where windows overlap, many gradients are added in one pixel, in the same order on both devices.
     for_floats!(&gpu, of);
 }
 
@@ -215,7 +216,8 @@ fn softmax_and_losses_agree() {
     for_floats!(&gpu, of);
 }
 
-/// Its gradient was made along with it, if it is of a small batch; that of one in the middle is made later.
+/// A GPU computes the gradient of a small batch along with the loss, for a backward that begins at the loss. In the
+/// middle of a graph, the gradient is computed later.
 #[test]
 fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
@@ -235,7 +237,7 @@ fn a_loss_that_backward_begins_with_has_the_gradient_of_one_in_the_middle() {
                 let first = x.grad().unwrap();
                 let kept = first.mul_scalar(1.0)?;
                 x.zero_grad();
-                first.zero_()?; // whoever has a gradient may change it
+                first.zero_()?; // the owner of a gradient may change it
                 loss.backward()?;
                 Ok([loss.detach(), kept, x.grad().unwrap()])
             };
@@ -293,8 +295,8 @@ fn indexing_agrees_and_adds_up_in_the_same_order() {
         }
         long_entries(gpu, dtype);
     }
-    /// Entries of whole packs, of packs and a part of a warp's, of none, and behind an address that packs do not divide; many of
-    /// them for one place, and lines whose sums are in shared memory.
+    /// Entries of whole packs, of packs for part of a warp, without packs, and at addresses that are not aligned to
+    /// packs. Many entries are added to one place, and some lines have their sums in shared memory.
     fn long_entries(gpu: &Device, dtype: DType) {
         let indices = |shape: &[usize], size: usize| {
             let numbers: Vec<i64> = (0..shape.iter().product::<usize>()).map(|i| (i * i * 7 % size) as i64).collect();
@@ -367,7 +369,7 @@ fn random_numbers_and_what_dropout_keeps_have_the_same_bits() {
     FLOATS.iter().for_each(|&dtype| of(&gpu, dtype));
 }
 
-/// 100 steps of the walkthrough's convolutional network, with numbers in place of pictures.
+/// 100 steps of the walkthrough's convolutional network, on random numbers instead of images.
 #[test]
 fn a_network_learns_the_same() {
     let Some(gpu) = gpu() else { return };
@@ -395,7 +397,8 @@ fn a_network_learns_the_same() {
     }
 }
 
-/// Rows of a part of a warp, of a warp, of many, that are kept and that are not, and those that packs do not divide.
+/// Rows for part of a warp, for a warp and for several warps, rows that fit in registers and rows that do not, and
+/// rows that are not whole packs.
 #[test]
 fn layer_norms_and_softmaxes_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
@@ -404,7 +407,7 @@ fn layer_norms_and_softmaxes_agree() {
             agree(gpu, dtype, bound, &format!("softmax {shape:?}"), &[&shape], |x| x[0].softmax(1));
             agree(gpu, dtype, bound, &format!("log_softmax {shape:?}"), &[&shape], |x| x[0].log_softmax(1));
             if n == 1 {
-                continue; // a row of one is 0, whatever it is
+                continue; // a normalized row of one number is always 0
             }
             let name = format!("layer_norm {shape:?}");
             agree(gpu, dtype, bound, &name, &[&shape, &[n], &[n]], |x| {
@@ -421,7 +424,8 @@ fn layer_norms_and_softmaxes_agree() {
         agree(gpu, dtype, bound, "layer_norm of many rows", &[&[5000, 40], &[40], &[40]], |x| {
             x[0].layer_norm(40, Some(&x[1]), Some(&x[2]), 1e-5)
         });
-        // The gradient of the weight alone, of which a block has several rows one after another.
+        // A block sums the gradient of the weight over several rows. In the second case, only the weight has a
+        // gradient.
         for n in [40, 300] {
             agree(gpu, dtype, bound, "rms_norm of many rows", &[&[5000, n], &[n]], |x| {
                 x[0].rms_norm(n, Some(&x[1]), None)
@@ -436,7 +440,7 @@ fn layer_norms_and_softmaxes_agree() {
     for_floats!(&gpu, of);
 }
 
-/// Planes and rows of channels, alone in a block and many of them, and those that packs do not divide.
+/// Statistics of each precision, with inputs of each precision.
 #[test]
 fn running_statistics_of_any_precision_move_as_on_the_cpu() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
@@ -468,7 +472,7 @@ fn right_answers_are_counted_as_on_the_cpu() -> Result<()> {
         // Rounded, so that many scores are equal; some are NaN.
         let scores = random(DType::F32, &[n, classes], 3).round()?;
         let scores = scores.where_cond(&scores.lt_scalar(4.0)?, &scores.full_like(f64::NAN)?)?.to_dtype(dtype)?;
-        let labels = Tensor::arange(0, n as i64, 1)?.remainder_scalar(classes as i64 + 1)?; // one is no class
+        let labels = Tensor::arange(0, n as i64, 1)?.remainder_scalar(classes as i64 + 1)?; // one label is no class
         let found = |device: &Device| -> Result<[i64; 2]> {
             let (correct, total) = (Tensor::on(device).full((), 5)?, Tensor::on(device).full([1], 7)?);
             let (scores, labels) = (scores.to(device)?, labels.to(device)?);
@@ -483,6 +487,7 @@ fn right_answers_are_counted_as_on_the_cpu() -> Result<()> {
     Ok(())
 }
 
+/// Planes and rows of channels, one or many channels in a block, and channels that are not whole packs.
 #[test]
 fn batch_norms_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
@@ -500,7 +505,7 @@ fn batch_norms_agree() {
                         true => x[0].permute([0, 2, 3, 1])?.contiguous()?.permute([0, 3, 1, 2])?,
                         false => x[0].clone(),
                     };
-                    // Without relu, which is not continuous where results are near 0.
+                    // Without relu, whose gradient jumps where results are near 0.
                     let y = image.batch_norm(Some([&mean, &variance]), Some(&x[1]), Some(&x[2]), options)?;
                     y.add(&mean.add(&variance)?.mean(..)?)
                 };
@@ -511,7 +516,7 @@ fn batch_norms_agree() {
                 }
             }
         }
-        // With statistics that leave signs as they are: relu's gradient is not continuous where results are 0.
+        // With statistics that keep signs, since relu's gradient jumps where results are 0.
         agree(gpu, dtype, bound, "batch_norm_relu", &[&[4, 3, 8, 8]], |x| {
             let zeros = x[0].detach().sum([0, 2, 3])?.zeros_like()?;
             let options = BatchNormOptions { training: false, ..Default::default() };

@@ -1,4 +1,5 @@
-//! Products whose k is shared by groups of threads, and gradients that come together from several paths, against the CPU.
+//! Products whose inner dimension is shared by groups of threads, and gradients that are added from several paths,
+//! compared with the CPU.
 
 use pagelock_tensor::{DType, Device, Kernels, Result, Tensor, with_kernels};
 
@@ -11,7 +12,7 @@ fn products_with_a_shared_k_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
         let shapes: [[&[usize]; 2]; 8] = [
             [&[64, 256], &[256, 1024]],
-            [&[100, 259], &[259, 131]], // rows that packs do not begin at
+            [&[100, 259], &[259, 131]], // rows that are not aligned to packs
             [&[128, 130], &[130, 100]],
             [&[300, 64], &[64, 130]],
             [&[301, 63], &[63, 33]],
@@ -86,7 +87,7 @@ fn gradients_from_several_paths_agree() {
     }
 }
 
-/// The gradients of a second walk are added to those of the first, those of all leaves in few launches.
+/// The gradients of a second backward pass are added to those of the first, for all leaves in few launches.
 #[test]
 fn gradients_of_two_walks_are_added() {
     let Some(gpu) = gpu() else { return };

@@ -1,4 +1,5 @@
-//! Recurrent layers on a GPU and on the CPU, of sizes that a GPU computes in one launch and of such that it computes step by step.
+//! Recurrent layers on a GPU, compared with the CPU: sizes that a GPU computes in one launch, and sizes that it
+//! computes step by step.
 
 use pagelock_tensor::autograd::{Backward, grad};
 use pagelock_tensor::{
@@ -23,7 +24,7 @@ struct Layer {
 const COLUMNS: usize = 3;
 
 impl Layer {
-    /// The inputs: x, weights, biases, first states.
+    /// The inputs: x, weights, biases, initial states.
     fn inputs(&self) -> Result<Vec<Tensor>> {
         let Layer { hidden, batch, steps, .. } = *self;
         let width = self.kind.gates() * hidden;
@@ -118,7 +119,7 @@ fn relative_error(exact: &Tensor, found: &Tensor) -> Result<f64> {
     found.sub(exact)?.abs()?.div(&exact.abs()?.clamp_min(1.0)?)?.max(..)?.item()
 }
 
-/// Steps of these sizes are one kernel each, with the product, if factors may be rounded to TF32 or are halves.
+/// A step of these sizes, with its product, is one kernel if factors may be rounded to TF32 or are halves.
 #[test]
 fn steps_with_their_products_agree() {
     use Recurrence::{Gru, Lstm, Relu, Tanh};

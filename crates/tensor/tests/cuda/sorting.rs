@@ -1,5 +1,5 @@
-//! Orders on a GPU and on the CPU: lines that one block sorts and longer ones, near each other and apart, with equal elements and such that
-//! are no numbers.
+//! Sorting on a GPU, compared with the CPU: lines that one block sorts and longer ones, contiguous and strided, with
+//! equal elements and NaN.
 
 use pagelock_tensor::{DType, Device, Int, Result, Tensor};
 
@@ -7,7 +7,7 @@ use crate::common::gpu;
 
 const SIZES: [usize; 10] = [1, 2, 255, 257, 1000, 4097, 8192, 8193, 20_000, 70_000];
 
-/// Few different values, so that many are equal; every 97th is infinite, no number or a zero with a sign.
+/// Few different values, so that many are equal. Every 97th is NaN, infinite, a zero with a sign, or tiny.
 fn floats(dims: &[usize], dtype: DType) -> Result<Tensor> {
     let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, -f32::NAN, 6e-8, -6e-8];
     let values: Vec<f32> = (0..dims.iter().product())
@@ -55,8 +55,8 @@ fn orders_are_those_of_the_cpu() -> Result<()> {
     Ok(())
 }
 
-/// Lines of one value, of few and of none but the last digits in common: what is looked for is told apart by its place alone, by its
-/// first digit, or by its last ones.
+/// Lines of one, of three and of up to 300 distinct values, which share their leading digits. Equal elements are told
+/// apart by their position alone.
 #[test]
 fn the_first_few_of_equal_elements_are_those_in_front() -> Result<()> {
     let Some(device) = gpu() else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! Every operation of the table on a GPU and on the CPU, however its inputs lie in memory: values and gradients.
+//! Every operation of the table on a GPU, compared with the CPU, in several memory layouts of its inputs: values and
+//! gradients.
 //!
 //! Where each result is rounded once, or only moved, both devices have the same bits.
 
@@ -9,13 +10,13 @@ use pagelock_tensor::{AnyTensor, DType, Device, Kind, Result, Tensor};
 use crate::agreement::difference;
 use crate::common::{gpu, reversed};
 
-/// How an input lies in memory.
+/// The memory layout of an input.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
     AsGiven,
     ColumnMajor,
     WithGaps,
-    /// One element behind an aligned address, in longer rows.
+    /// One element after an aligned address, in longer rows.
     Shifted,
 }
 
@@ -43,7 +44,7 @@ impl Layout {
     }
 }
 
-/// What was compared, and what was not the same.
+/// How much was compared, and what differed.
 #[derive(Default)]
 struct Report {
     cases: usize,
@@ -60,7 +61,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// How many gradients were compared.
+    /// Compares the results. Returns how many gradients were compared.
     fn check(&self, gpu: &Device) -> Result<usize, String> {
         let [(value, grads), (on_gpu, grads_on_gpu)] = [&Device::Cpu, gpu].map(|device| self.results(device));
         let [value, on_gpu] = [value, on_gpu].map(|result| result.map_err(|error| error.to_string()));
@@ -104,7 +105,7 @@ impl Report {
     fn check(&mut self, gpu: &Device, operation: &Operation, sample: &Sample, dtypes: &[DType]) {
         let turns = LAYOUTS.len() * if sample.inputs.len() > 1 { 2 } else { 1 };
         for (&dtype, turn) in dtypes.iter().flat_map(|dtype| (0..turns).map(move |turn| (dtype, turn))) {
-            // First all inputs alike, then each another way.
+            // First all inputs have the same layout, then each has another one.
             let layout = |input: usize| LAYOUTS[(turn + input * (turn / LAYOUTS.len())) % LAYOUTS.len()];
             let layouts = [0, 1, 2].map(layout);
             self.cases += 1;

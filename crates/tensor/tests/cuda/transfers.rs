@@ -1,11 +1,11 @@
-//! Tensors on their way between host and devices, on a device that does everything as late as it may.
+//! Copies of tensors between host and devices: a software device that runs its work late, and a GPU if there is one.
 
 use pagelock_cuda::software::{Config, Execution};
 use pagelock_tensor::{Bool, CopyStream, DType, Device, Float, Int, Result, Tensor};
 
 use crate::common::{FLOATS, INTS, Values, devices, ones, software};
 
-/// Software devices too: they copy.
+/// All devices, and a software device, which can copy too.
 fn all_devices() -> Vec<Device> {
     devices().into_iter().chain([software()]).collect()
 }

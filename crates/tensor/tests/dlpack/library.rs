@@ -1,7 +1,7 @@
-//! [`Dlpack`] as functions of C, for `numpy_and_torch.py`, which loads this library with `ctypes`.
+//! [`Dlpack`] as C functions for `numpy_and_torch.py`, which loads this library with `ctypes`.
 //!
-//! A tensor is a pointer that [`pagelock_free`] gives back. A function that fails returns null, and [`pagelock_error`] says why. All run on one
-//! thread.
+//! A tensor is a pointer that [`pagelock_free`] frees. A function that fails returns null, and [`pagelock_error`]
+//! returns the error. All calls are made on one thread.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_void};
@@ -29,13 +29,13 @@ fn not_null(pointer: *mut c_void) -> Result<NonNull<c_void>> {
     NonNull::new(pointer).ok_or_else(|| Error::Argument("the pointer is null".to_owned()))
 }
 
-/// Why the last function returned null; valid until the next one does.
+/// The error of the last call that failed. The text is valid until another call fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagelock_error() -> *const c_char {
     ERROR.with_borrow(|text| text.as_ptr())
 }
 
-/// A struct of another library.
+/// Wraps a struct of another library.
 ///
 /// # Safety
 /// As [`Dlpack::from_raw`].
@@ -49,10 +49,11 @@ unsafe fn given(pointer: NonNull<c_void>, is_versioned: bool) -> Dlpack {
     }
 }
 
-/// A tensor with the elements of a struct, copied or shared; the struct's deleter is called when they are not needed any more.
+/// A tensor with the elements of a struct, copied or shared. The struct's deleter is called when they are no longer
+/// needed.
 ///
 /// # Safety
-/// As [`Dlpack::from_raw`], and as [`Dlpack::into_shared_tensor`] if they are shared.
+/// As [`Dlpack::from_raw`], and as [`Dlpack::into_shared_tensor`] if the elements are shared.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagelock_take(pointer: *mut c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
     let taken = not_null(pointer).and_then(|pointer| {
@@ -70,7 +71,8 @@ pub unsafe extern "C" fn pagelock_take(pointer: *mut c_void, is_versioned: bool,
 /// A struct with the elements of a tensor, copied or shared.
 ///
 /// # Safety
-/// The tensor is one of these functions', and not freed; as [`Dlpack::sharing`] if the elements are shared.
+/// One of these functions returned the tensor, and it is not freed. If the elements are shared, as
+/// [`Dlpack::sharing`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagelock_give(tensor: *const c_void, is_versioned: bool, is_shared: bool) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -95,10 +97,10 @@ pub unsafe extern "C" fn pagelock_refuse(pointer: *mut c_void, is_versioned: boo
     drop(not_null(pointer).map(|pointer| unsafe { given(pointer, is_versioned) }));
 }
 
-/// A view with the first dimension at the end, or expanded to five in front.
+/// A view with the first dimension moved to the end, or with a new first dimension that is expanded to five.
 ///
 /// # Safety
-/// The tensor is one of these functions', and not freed.
+/// One of these functions returned the tensor, and it is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagelock_view(tensor: *const c_void, is_expanded: bool) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -109,17 +111,17 @@ pub unsafe extern "C" fn pagelock_view(tensor: *const c_void, is_expanded: bool)
     or_null(view, |view| boxed(view.into()))
 }
 
-/// Gives a tensor back.
+/// Frees a tensor.
 ///
 /// # Safety
-/// The tensor is one of these functions', and not freed.
+/// One of these functions returned the tensor, and it is not freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pagelock_free(tensor: *mut c_void) {
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(tensor.cast::<AnyTensor>()) });
 }
 
-/// Bytes of tensors on the host.
+/// The bytes of tensors on the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn pagelock_used() -> u64 {
     default_host().stats().live_bytes as u64

@@ -1,4 +1,4 @@
-//! Every operation with a budget that has nothing left.
+//! Every operation under a budget that has nothing left.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use pagelock_tensor::{BatchNormOptions, DType, Device, Error, Generator, Result,
 
 use super::{alone, zeros};
 
-/// No more bytes until this is dropped: idle ones are given back, and the budget ends where it is.
+/// Refuses every allocation until this is dropped: frees idle memory, and sets the limit of the budget to 0.
 struct Exhausted(ByteSize);
 
 impl Exhausted {
     fn now() -> Exhausted {
         default_host().trim();
         let before = host_budget().limit();
-        // Nothing, not what is used now: threads of other tests may end meanwhile and give back what they kept.
+        // 0, not what is used now: threads of other tests may end meanwhile and free the memory that they kept.
         host_budget().set_limit(ByteSize(0));
         Exhausted(before)
     }
@@ -27,7 +27,7 @@ impl Drop for Exhausted {
     }
 }
 
-/// What the refusal says of an allocation by `op` of so many elements of `float32`, rounded up to a size of the pool.
+/// Checks that `attempt` is refused by the budget with an error that begins with `start`, and leaves no bytes behind.
 #[track_caller]
 fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     let before = ledger().live_bytes();
@@ -40,14 +40,15 @@ fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
     let end = text.split_once(&budget).and_then(|(_, end)| end.strip_suffix(knob));
     let end = end.unwrap_or_else(|| panic!("{text}\nbut expected at the end: {budget}{knob}"));
-    // What other tests of this process may hold: handles of their tensors, and scratch of threads that are ending. The last
-    // is a block of such scratch, given back while this was refused: the budget alone knows it, by who asked for it first.
+    // Other tests of this process may hold handles of tensors, and scratch memory of threads that are ending. The 208
+    // B are a block of such scratch memory that was freed while this was refused: only the budget knows it, under the
+    // name of its first holder.
     let holders = end.strip_prefix("largest holders: ").map_or(end, |holders| holders.trim_end_matches("; "));
     let is_theirs = |holder: &str| {
         ["`handles` 256 KiB", "`activations` 208 B"].contains(&holder) || holder.starts_with("`scratch` ")
     };
     assert!(holders.is_empty() || holders.split(", ").all(is_theirs), "{text}");
-    // Threads of other tests may end meanwhile and give back what they kept.
+    // Threads of other tests may end meanwhile and free the memory that they kept.
     assert!(ledger().live_bytes() <= before, "bytes are left after: {text}");
 }
 
@@ -106,7 +107,7 @@ fn every_operation_is_refused_or_needs_no_memory() {
                     assert!(is_refusal, "{what}: {text}");
                     refused.insert(operation.name);
                 }
-                // Threads of other tests may end meanwhile and give back what they kept.
+                // Threads of other tests may end meanwhile and free the memory that they kept.
                 assert!(ledger().live_bytes() <= before, "bytes are left after {what}");
             }
         }
@@ -138,7 +139,7 @@ fn in_place_changes_are_refused_before_anything_is_changed() -> Result<()> {
     Ok(())
 }
 
-/// Room for so many more bytes.
+/// Limits the budget to `bytes` more than are in use.
 fn leave(bytes: u64) -> Exhausted {
     let exhausted = Exhausted::now();
     host_budget().set_limit(ByteSize(host_budget().used().0 + bytes));
@@ -158,7 +159,7 @@ fn backward_that_runs_out_of_memory_changes_no_gradient() -> Result<()> {
         let outcome = graph.backward();
         drop((graph, limited));
         let gradients = leaves.iter().map(|leaf| leaf.grad().unwrap().to_vec::<f32>()).collect::<Result<Vec<_>>>()?;
-        // Threads of other tests may end meanwhile and give back what they kept.
+        // Threads of other tests may end meanwhile and free the memory that they kept.
         assert!(ledger().live_bytes() <= before, "with room for {room} blocks");
         match outcome {
             Ok(()) => {
@@ -193,14 +194,14 @@ fn a_training_step_that_was_refused_can_be_repeated_with_more_room() -> Result<(
     };
     assert!(matches!(refused, Err(Error::Memory { .. })), "{refused:?}");
     assert_eq!(w.to_vec::<f32>()?, [1.0; 8]);
-    // A thread of another test may end meanwhile and free what it kept.
+    // A thread of another test may end meanwhile and free the memory that it kept.
     assert!(ledger().live_bytes() <= before, "bytes are left");
     step()?;
     assert_eq!(w.to_vec::<f32>()?, [1.0f32 - 0.1 * 4.0; 8]);
     Ok(())
 }
 
-/// Tries with ever more memory until nothing is refused; `state` must be the same after each refusal.
+/// Calls `attempt` with a growing limit until it succeeds; `state` must be the same after each refusal.
 fn refusals_change_nothing<S: PartialEq + std::fmt::Debug>(
     state: impl Fn() -> S,
     attempt: impl Fn() -> Result<Tensor>,

@@ -1,7 +1,7 @@
-//! What is refused, in which words, and that nothing is left behind.
+//! Refused calls: the texts of their errors, and that they leave nothing behind.
 //!
-//! [`refuses`] pins an error's text and checks that the bytes in use are what they were before. The ledger is the
-//! process's, so every test holds the lock of [`alone`].
+//! [`refuses`] checks an error's text, and that the bytes in use are what they were before. The ledger is global to
+//! the process, so every test holds the lock of [`alone`].
 
 mod autograd;
 mod budget;
@@ -31,7 +31,7 @@ fn refuses<R>(attempt: impl FnOnce() -> Result<R>, text: &str) {
     };
     assert_eq!(error.to_string(), text);
     drop(error);
-    // Threads of other tests may end meanwhile and give back what they kept.
+    // Threads of other tests may end meanwhile and free the memory that they kept.
     assert!(ledger().live_bytes() <= before, "bytes are left after: {text}");
 }
 

@@ -1,4 +1,4 @@
-//! Numbers of golden files, and how ours are compared with them.
+//! The numbers of golden files, and how ours are compared with them.
 
 use half::{bf16, f16};
 use pagelock_operations::{Bound, Operation};
@@ -8,16 +8,17 @@ use safetensors::tensor::TensorView;
 
 use super::common::numbers_of;
 
-/// How many halves of a unit in the last place, or of PyTorch's error, a special sample may be off: `c` in `golden.rs`.
+/// `c` of `golden.rs`: how many halves of a unit in the last place a special sample may be off, or how many times
+/// PyTorch's error.
 ///
-/// On a GPU `exp`, `log`, `sin` and so on of `float32` are CUDA's, whose documented maximum error (CUDA C++ Programming
-/// Guide, "Mathematical Functions", single precision) is in whole units beside the correctly rounded result, which is itself
-/// half a unit off at most. Half types compute in `float32` and round, so that they keep the bound of the CPU, and so does
-/// `float64`.
+/// On a GPU, `exp`, `log`, `sin` and so on of `float32` are CUDA's. Their documented maximum error (CUDA C++
+/// Programming Guide, "Mathematical Functions", single precision) counts whole units from the correctly rounded
+/// result, which is itself off by up to half a unit. Half types are computed in `float32` and rounded, so they keep
+/// the bound of the CPU, and so does `float64`.
 pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f64 {
     let ours = match operation.name {
         _ if operation.together.is_some() => 4.0,
-        // Its derivative is 0 near -1.28: there the rounding of the sigmoid counts several times, in PyTorch's too.
+        // Its derivative is 0 near -1.28, where the rounding error of the sigmoid is multiplied, in PyTorch too.
         "silu" => 4.0,
         _ => 2.0,
     };
@@ -27,15 +28,15 @@ pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f
         "exp" | "tanh" | "sin" | "cos" | "asin" | "acos" | "atan" | "exp2" | "log10" | "erf" => 2.0,
         "sinh" | "cosh" | "asinh" | "atanh" | "atan2" => 3.0,
         "pow" | "pow_tensor" | "tan" | "acosh" | "erfc" => 4.0,
-        // An exponential inside of a logarithm, and erfc times a number.
+        // An exponential inside a logarithm, and erfc times a number.
         "softplus" | "log_sigmoid" => 3.0,
         "gelu" => 5.0,
-        // An exponential or a quotient inside of a logarithm; several of them.
+        // An exponential or a quotient inside a logarithm; `logcumsumexp` has several.
         "logaddexp" | "xlogy" | "logit" => 3.0,
         "logcumsumexp" => 6.0,
         // 1 / (1 + exp(−x)): the sum and the quotient add half a unit each.
         "sigmoid" | "silu" => 3.0,
-        // A sum of exponentials has the relative error of its terms, beside that of the sum.
+        // A sum of exponentials has the relative error of its terms, and that of the summation.
         "softmax" | "log_softmax" | "cross_entropy" => return ours + 2.0 * 2.0,
         _ => return ours,
     };
@@ -53,7 +54,7 @@ fn format(dtype: DType) -> [i32; 2] {
     }
 }
 
-/// The distance between numbers of this size.
+/// The distance between neighboring numbers of this size.
 fn ulp(dtype: DType, size: f64) -> f64 {
     let [fraction, least] = format(dtype);
     (size.abs().log2().floor().max(least.into()) - f64::from(fraction)).exp2()
@@ -69,7 +70,7 @@ fn rounded_to(dtype: DType, number: f64) -> f64 {
     }
 }
 
-/// Numbers of any element type as `f64`, which holds all of them exactly.
+/// Numbers of any element type as `f64`, which is exact for all but large integers.
 pub(super) struct Numbers {
     pub(super) dtype: &'static str,
     pub(super) dims: Vec<usize>,
@@ -106,9 +107,9 @@ impl Numbers {
 }
 
 impl Numbers {
-    /// Against PyTorch's numbers, and those of the same inputs in `f64`: `units` times PyTorch's error is allowed, and as many
-    /// halves of a unit in the last place. Of numbers that are computed `together`, those of a row (1) or a column (0), the
-    /// largest error and the largest number count.
+    /// Compares with PyTorch's numbers, and with those of the same inputs in `f64`. The error may be `units` times
+    /// PyTorch's, or as many halves of a unit in the last place if that is more. For numbers that are computed
+    /// `together`, in a row (1) or a column (0), the largest error and the largest number of the row or column count.
     pub(super) fn compare_in_units(
         &self,
         dtype: DType,
@@ -151,7 +152,8 @@ fn is_as_good(dtype: DType, ours: f64, theirs: f64, exact: f64, (with_sign, allo
         return true;
     }
     if dtype == DType::F64 {
-        // PyTorch's own numbers, so that their error is not known, nor what they would be if nothing had overflowed.
+        // The expected numbers are PyTorch's own, so neither their error is known, nor what they would be without
+        // overflow.
         let error = (ours - theirs).abs() / theirs.abs().max(1.0);
         return error <= Bound::Rounded.relative(dtype)
             || ours.is_finite() && (theirs.is_infinite() || theirs.is_nan() && !with_sign);

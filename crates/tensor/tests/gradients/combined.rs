@@ -1,4 +1,4 @@
-//! Derivatives of operations on each other's results, and where not every input has a gradient.
+//! Derivatives of composed operations, and of operations where not every input has a gradient.
 
 use pagelock_tensor::{BatchNormOptions, Conv2dOptions, Generator, Pool2dOptions, Result, Tensor};
 

@@ -1,4 +1,4 @@
-//! `func`: against `torch.func` (`golden/func.py` has the same functions), and what it refuses.
+//! `func`: compared with `torch.func` (`golden/func.py` has the same functions), and its refusals.
 
 use pagelock_tensor::{DType, Int, Result, Tensor, func, no_grad};
 use serde_json::Value;
@@ -82,7 +82,7 @@ fn products_and_jacobians_are_those_of_pytorch() -> Result<()> {
     let (value, pullback) = func::vjp(layer, &x())?;
     let v = numbers(&[4], 9);
     check("vjp", &[&value, &pullback.call(&v)?]);
-    check("vjp", &[&value, &pullback.call(&v)?]); // any number of times
+    check("vjp", &[&value, &pullback.call(&v)?]); // may be called any number of times
     let (value, along) = func::jvp(layer, &x(), &u())?;
     check("jvp", &[&value, &along]);
     let (value, along) = func::jvp(pair, &(x(), y()), &(u(), x()))?;

@@ -1,9 +1,9 @@
 //! Every derivative of the table of operations against central differences in `f64`, away from kinks.
 //!
-//! `checked` runs an operation on inputs that are contiguous, permuted in memory, and with gaps between their elements;
-//! `checked_twice` also checks the derivative of the derivative. Both run on the CPU and on a GPU, where there is one.
-//! `combined.rs` has what the table does not: operations of each other's results, and inputs without gradients; `func.rs`
-//! has derivatives of functions.
+//! `checked` runs an operation on inputs that are contiguous, permuted in memory, and with gaps between their
+//! elements; `checked_twice` also checks the derivative of the derivative. Both run on the CPU, and on a GPU if there
+//! is one. `combined.rs` tests what the table lacks: composed operations, and inputs without gradients. `func.rs`
+//! tests derivatives of functions.
 
 mod combined;
 #[path = "../common/mod.rs"]
@@ -16,7 +16,7 @@ use pagelock_tensor::{AnyTensor, DType, Device, Error, Result, Tensor};
 
 use self::common::reversed;
 
-/// Derivatives of one group of entries, so that the groups run at the same time.
+/// A test for each group of entries, so that the groups run at the same time.
 macro_rules! groups {
     ($($group:ident)+) => { $(
         #[test]
@@ -52,11 +52,11 @@ fn the_groups_have_every_operation_with_a_derivative() {
     assert_eq!(checked, table().iter().filter(differentiable).count());
 }
 
-/// All samples of which a derivative exists: those of given numbers are there because they are at kinks.
+/// Checks all samples that have a derivative. Samples of given numbers are left out, since they are at kinks.
 fn check(operation: &Operation) {
     for sample in &operation.samples {
         let at_a_kink = sample.inputs.iter().any(|input| matches!(input.fill, Fill::Values(_)));
-        // Central differences of each of many numbers take long, and tell nothing more.
+        // Central differences of many numbers take long, and find nothing more.
         let many = sample.inputs.iter().any(|input| input.shape.iter().product::<usize>() > 150);
         let rounds = sample.args["to"].as_str().is_some_and(|to| to != "float64");
         if !at_a_kink && !many && !rounds && operation.has_gradients(sample, DType::F64) {
@@ -73,7 +73,7 @@ fn check(operation: &Operation) {
     }
 }
 
-/// The operation on views of these bases.
+/// Calls the operation on views of these bases.
 fn call(operation: &Operation, sample: &Sample, bases: &[Tensor]) -> Result<Tensor> {
     let device = bases[0].device();
     let mut inputs = Inputs { dtype: DType::F64, device: device.clone(), values: Vec::new(), indices: Vec::new() };
@@ -87,7 +87,7 @@ fn call(operation: &Operation, sample: &Sample, bases: &[Tensor]) -> Result<Tens
     operation.call(&inputs, &sample.args)?.float()
 }
 
-/// Numbers between 0.2 and 1.8, no two of them closer than a few thousandths: far from kinks and from each other.
+/// Numbers between 0.2 and 1.8, at least a few thousandths apart and far from kinks.
 fn positive(shape: &[usize], seed: usize) -> Tensor {
     let n_values = shape.iter().product();
     let golden = 0.618_033_988_749_895;
@@ -95,14 +95,14 @@ fn positive(shape: &[usize], seed: usize) -> Tensor {
     Tensor::from_vec((0..n_values).map(value).collect(), shape).unwrap()
 }
 
-/// The same with both signs.
+/// [`positive`] with both signs.
 fn signed(shape: &[usize], seed: usize) -> Tensor {
     let values = positive(shape, seed).to_vec::<f64>().unwrap();
     let values = values.iter().enumerate().map(|(i, x)| if (i * 7 + seed) % 5 < 2 { -x } else { *x }).collect();
     Tensor::from_vec(values, shape).unwrap()
 }
 
-/// How an input lies in memory.
+/// The memory layout of an input.
 #[derive(Debug, Clone, Copy)]
 enum Stored {
     RowMajor,
@@ -111,7 +111,7 @@ enum Stored {
 }
 
 impl Stored {
-    /// A contiguous tensor that [`Stored::load`] makes `x` of.
+    /// A contiguous tensor from which [`Stored::load`] makes `x` again.
     fn store(self, x: &Tensor) -> Result<Tensor> {
         match self {
             Stored::RowMajor => Ok(x.clone()),
@@ -189,7 +189,7 @@ fn a_function_that_does_not_depend_on_an_input_has_a_derivative_of_zero() {
     gradcheck(|x| x[0].sign(), &[&x], Tolerance::default()).unwrap();
 }
 
-/// x³ with a derivative that is right but forgets where it comes from.
+/// x³ with a correct derivative that is detached from the graph, so that the second derivative is wrong.
 struct Cube;
 
 impl Function for Cube {

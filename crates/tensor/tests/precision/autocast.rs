@@ -1,4 +1,5 @@
-//! Autocast: products and convolutions in half precision, what loses bits in `f32`, everything else as its operands are.
+//! Autocast: products and convolutions in half precision, operations that lose bits in `f32`, all others in the
+//! precision of their operands.
 
 use half::bf16;
 use pagelock_tensor::{
@@ -49,7 +50,7 @@ fn f32_weights_of_half_products_get_f32_gradients() -> Result<()> {
         })?;
         assert_eq!(loss.dtype(), DType::F32);
         loss.backward()?;
-        // By hand: all in half precision, since the gradient that arrives is half, then as f32.
+        // By hand: everything in half precision, since the incoming gradient is half, then converted to f32.
         let ones = Tensor::of(dtype).ones([4, 3])?;
         equal(&w.grad().unwrap(), &ones.t()?.matmul(&x.to_dtype(dtype)?)?.to_dtype(DType::F32)?);
         assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [4.0; 3]);
@@ -139,7 +140,7 @@ fn a_weight_that_is_changed_within_the_scope_is_rounded_again() -> Result<()> {
         equal(&x.matmul(&w)?, &before);
         pagelock_tensor::no_grad(|| w.mul_scalar_(2.0))?;
         equal(&x.matmul(&w)?, &(before * 2.0)?);
-        // One that is dropped may leave its memory to another.
+        // The memory of a dropped weight may be reused by another, which must be rounded anew.
         for i in 0..20_u8 {
             let w = Tensor::full([6, 3], f64::from(i))?.set_requires_grad(true);
             assert_eq!(Tensor::ones([1, 6])?.matmul(&w)?.to_vec::<f32>()?, [6.0 * f32::from(i); 3]);

@@ -1,5 +1,5 @@
-//! Kinds are types, precisions are values: what tensors are made with, how they are read and converted, what two
-//! precisions give, and what autocast computes in which. Values named PyTorch's are those of PyTorch 2.15.
+//! Kinds are types, and precisions are values: how tensors are made, read and converted, what two precisions give,
+//! and which precision autocast chooses. Values that are called PyTorch's are those of PyTorch 2.15.
 
 #[path = "../common/mod.rs"]
 mod common;

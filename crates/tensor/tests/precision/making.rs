@@ -115,7 +115,8 @@ fn numbers_are_rounded_once_to_the_precision_that_they_are_given() -> Result<()>
     assert_eq!(Tensor::of(DType::F64).full(1, third)?.item::<f64>()?, third);
     assert_eq!(Tensor::new([third])?.item::<f64>()?, f64::from(third as f32));
     assert_eq!(Tensor::of(DType::F16).new([third])?.item::<f16>()?, f16::from_f64(third));
-    // Just above the middle of two bf16 numbers: by way of f32 it would be the middle, and round to the even one.
+    // Just above the midpoint of two bf16 numbers. Converted by way of f32, it would become the midpoint, and round
+    // to even.
     let above = 1.0 + 2f64.powi(-8) + 2f64.powi(-40);
     assert_eq!(Tensor::of(DType::BF16).from_slice(&[above], 1)?.item::<f64>()?, 1.0 + 2f64.powi(-7));
     let x = Tensor::from_slice(&[above], 1)?;
@@ -232,7 +233,7 @@ fn kinds_are_converted_by_name() -> Result<()> {
 
 #[test]
 fn whole_numbers_of_any_size_side_by_side_are_rounded_once() -> Result<()> {
-    // Near ties of both half types, those of a stretch all small, or one of them large.
+    // Numbers near ties of both half types, which are all small, or one of which is large.
     let ties = (0..4_000).map(|i: i32| i * 97 % 70_000 + (i % 3 - 1));
     for large in [None, Some(3_003), Some(0)] {
         let numbers: Vec<i32> = ties

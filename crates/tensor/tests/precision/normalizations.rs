@@ -1,4 +1,4 @@
-//! Normalizations of half precision beside weights, biases and running statistics of `f32`.
+//! Normalizations of half precision with weights, biases and running statistics in `f32`.
 
 use pagelock_tensor::{BatchNormOptions, DType, Device, Generator, Result, Tensor};
 
@@ -11,7 +11,7 @@ fn random(device: &Device, dtype: DType, shape: &[usize], seed: u64) -> Result<T
     Tensor::randn_with(shape, &Generator::new(seed))?.to_dtype(dtype)?.to(device)
 }
 
-/// Equal but for `bound`, relative to the largest number.
+/// Checks that two tensors are equal within `bound`, relative to the largest number.
 #[track_caller]
 fn close(what: &str, found: &Tensor, expected: &Tensor, bound: f64) {
     let [found, expected] = [found, expected].map(|x| x.to_vec::<f64>().unwrap());
@@ -22,7 +22,7 @@ fn close(what: &str, found: &Tensor, expected: &Tensor, bound: f64) {
     }
 }
 
-/// What a normalization gives, and what it makes of `x`, weight and bias.
+/// The result of a normalization, and the gradients of `x`, weight and bias.
 struct Found {
     y: Tensor,
     grads: Vec<Tensor>,
@@ -35,7 +35,8 @@ fn found(inputs: &[Tensor], upstream: &Tensor, f: &dyn Fn(&[Tensor]) -> Result<T
     Ok(Found { y: y.detach(), grads: inputs.iter().map(|x| x.grad().unwrap()).collect() })
 }
 
-/// `f` of a half `x` beside `f32` parameters gives what it gives of `x` as `f32`, rounded; gradients of parameters are `f32`.
+/// Checks that `f` of a half `x` and `f32` parameters is the rounded result for `x` in `f32`, and that gradients of
+/// parameters are `f32`.
 fn agrees(name: &str, (dtype, unit): (DType, f64), inputs: &[Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) {
     let device = inputs[0].device();
     let upstream = random(&device, dtype, inputs[0].shape(), 9).unwrap();
@@ -115,7 +116,7 @@ fn running_statistics_of_half_numbers_are_f32_and_move_as_those_of_f32_numbers()
     Ok(())
 }
 
-/// Their sum overflows, their mean does not.
+/// The sum of the numbers overflows, but their mean does not.
 #[test]
 fn channels_of_the_largest_numbers_have_a_finite_mean_on_a_gpu() -> Result<()> {
     let Some(device) = gpu() else { return Ok(()) };
@@ -131,7 +132,7 @@ fn channels_of_the_largest_numbers_have_a_finite_mean_on_a_gpu() -> Result<()> {
                 let (expected, means) = (x.to_vec::<f64>()?[0], running[0].to_vec::<f64>()?);
                 let as_expected = |mean: f64| if has_mean { mean == expected } else { mean.is_finite() };
                 assert!(means.iter().all(|&mean| as_expected(mean)), "{shape:?} of {dtype}: {means:?}");
-                // PyTorch's: a variance that overflows divides everything to 0.
+                // As in PyTorch, a variance that overflows makes all results 0.
                 assert!(y.to_vec::<f64>()?.iter().all(|&y| y == 0.0), "{shape:?} of {dtype}");
             }
         }

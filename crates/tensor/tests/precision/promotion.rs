@@ -52,7 +52,7 @@ fn gradients_go_back_through_conversions_to_the_precision_they_came_from() -> Re
         let grad = x.grad().unwrap();
         assert_eq!((grad.dtype(), grad.to_vec::<f64>()?), (from, vec![3.0, -4.0]), "{from} to {to}");
     }
-    // Rounded where it goes into the narrower type, and nowhere else.
+    // The gradient is rounded where it is converted to the narrower type, and nowhere else.
     let x = tenths(DType::F32)?.set_requires_grad(true);
     (x.to_dtype(DType::BF16)?.to_dtype(DType::F32)? * Tensor::new([0.7, 0.9])?)?.sum(..)?.backward()?;
     assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [0.7, 0.9].map(|x| bf16::from_f64(x).to_f32()));

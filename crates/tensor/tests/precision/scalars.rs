@@ -1,16 +1,16 @@
-//! Plain numbers beside tensors.
+//! Operations of tensors and plain numbers.
 
 use half::{bf16, f16};
 use pagelock_tensor::{DType, Result, Tensor, no_grad};
 
 use crate::common::FLOATS;
 
-/// Numbers of several magnitudes, most of which no half type holds.
+/// Numbers of several magnitudes, most of which no half type represents exactly.
 fn numbers() -> Vec<f64> {
     (1..400).map(|i| f64::from(i) * 0.173 * if i % 3 == 0 { -1.0 } else { 1.0 }).collect()
 }
 
-/// `ours` of the numbers in half precision against `expected` of each, computed in `f32` and rounded once.
+/// Checks that `ours` of numbers in half precision is `expected` of each number, computed in `f32` and rounded once.
 fn rounded_once(ours: impl Fn(&Tensor) -> Result<Tensor>, expected: impl Fn(f32) -> f32) -> Result<()> {
     let x = Tensor::from_vec(numbers(), 399)?;
     let (h, b) = (x.to_dtype(DType::F16)?, x.to_dtype(DType::BF16)?);
@@ -53,7 +53,7 @@ fn pytorch_has_the_same_products_with_a_number() -> Result<()> {
     assert_eq!((&x * 0.1)?.to_vec::<f64>()?, [0.010009765625, 0.330078125, -0.76953125, 100.0]);
     assert_eq!((&x + 0.1)?.to_vec::<f64>()?, [0.2001953125, 3.390625, -7.59375, 1000.0]);
     assert_eq!((&x / 3)?.to_vec::<f64>()?, [0.033447265625, 1.1015625, -2.5625, 334.0]);
-    // 0.1 in half precision is another number, and its products round otherwise.
+    // 0.1 in half precision is another number, whose products are rounded differently.
     let (x, tenth) = (Tensor::of(DType::BF16).new(numbers())?, Tensor::of(DType::BF16).full((), 0.1)?);
     assert_ne!((&x * 0.1)?.to_vec::<f64>()?, (&x * &tenth)?.to_vec::<f64>()?);
     Ok(())

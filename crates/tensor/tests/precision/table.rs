@@ -1,11 +1,11 @@
-//! What operations of the table do with two precisions, and under autocast.
+//! How the operations of the table treat two precisions, and which precision they have under autocast.
 
 use pagelock_operations::{Autocast, Inputs, Mixed, Operation, Sample, table};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Half, Result, autocast, autograd, no_autocast};
 
 use crate::common::{FLOATS, INTS, numbers_of};
 
-/// The operations of this kind that take floats, with a sample in which several inputs have numbers.
+/// The operations that treat two precisions in this way, each with a sample of several inputs.
 fn operations(mixed: Mixed) -> Vec<(Operation, Sample)> {
     let several = |sample: &&Sample| sample.inputs.len() > 1;
     let found = table().into_iter().filter(|operation| operation.mixed == mixed).map(|operation| {
@@ -37,7 +37,7 @@ fn pairs(operation: &Operation) -> Vec<(DType, DType)> {
     all.filter(|(left, right)| left != right).collect()
 }
 
-/// The precision that holds the values of both: PyTorch's table.
+/// The precision to which PyTorch promotes the two, which holds the values of both.
 fn promoted(left: DType, right: DType) -> DType {
     use DType::{BF16, F16, F32, F64, I32, I64};
     match (left, right) {

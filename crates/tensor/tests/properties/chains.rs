@@ -1,13 +1,13 @@
-//! Random chains of views, of a tensor and of its model at once.
+//! Random chains of views, applied to a tensor and to its model.
 //!
-//! The elements are their own positions in the base, so a model also says which elements of the base a view shows.
+//! Each element is its own position in the base, so a model also says which elements of the base a view shows.
 
 use pagelock_tensor::{Device, Int, Tensor};
 use proptest::prelude::*;
 
 use super::model::Model;
 
-/// One view: what kind, and numbers from which its arguments are made so that they fit.
+/// One view: its kind, and numbers from which fitting arguments are made.
 pub(crate) type Step = (u8, u8, u8, u8);
 
 pub(crate) fn chain() -> impl Strategy<Value = Vec<Step>> {
@@ -19,7 +19,8 @@ pub(crate) struct Chain {
     pub(crate) model: Model<i64>,
 }
 
-/// A tensor of a shape on a device and its model, stored in the order that a chain of transpositions leaves.
+/// A tensor of this shape on a device, and its model. The tensor is stored in the order of a base that `steps`
+/// transpose.
 pub(crate) fn viewed(device: &Device, shape: &[usize], steps: &[Step]) -> (Tensor<Int>, Model<i64>) {
     let rank = shape.len();
     let steps = if rank == 0 { &[] } else { steps };
@@ -66,7 +67,7 @@ impl Chain {
         }
     }
 
-    /// A dimension counted from the start or, for odd numbers, from the end.
+    /// The dimension counted from the start or, if `odd` is odd, from the end.
     fn named(&self, dim: usize, odd: usize) -> isize {
         if odd.is_multiple_of(2) { dim as isize } else { dim as isize - self.model.shape.len() as isize }
     }
@@ -87,7 +88,7 @@ impl Chain {
         });
     }
 
-    /// Rotated by `by`, and from the end to the start if `back` is odd.
+    /// Rotates the dimensions by `by`, and reverses them if `back` is odd.
     fn permute(&mut self, by: usize, back: usize) {
         let rank = self.model.shape.len();
         let mut order: Vec<usize> = (0..rank).map(|dim| (dim + by) % rank).collect();
@@ -116,7 +117,7 @@ impl Chain {
         let size = self.model.shape[dim];
         let (start, step) = (start % (size + 2), step % 4 + 1);
         let tensor = self.tensor.slice(self.named(dim, start), start as isize.., step).unwrap();
-        let start = start.min(size); // as in Python, bounds beyond the end are cut
+        let start = start.min(size); // as in Python, bounds beyond the end are clipped
         self.cut(tensor, dim, start, (size - start).div_ceil(step), step);
     }
 
@@ -168,7 +169,7 @@ impl Chain {
         self.set(tensor.unwrap(), &shape, |index| [&index[..dim], &index[dim + 1..]].concat());
     }
 
-    /// All sizes of 1 become `to`, and a new dimension of size 2 comes in front where there is room.
+    /// Expands all sizes of 1 to `to % 4`, and adds a first dimension of size 2 if the rank is below 4.
     fn expand(&mut self, to: usize) {
         let mut shape: Vec<usize> =
             self.model.shape.iter().map(|&size| if size == 1 { to % 4 } else { size }).collect();
@@ -190,7 +191,7 @@ impl Chain {
         self.reshaped(tensor, shape);
     }
 
-    /// One dimension as two, one of which is inferred.
+    /// Splits a dimension into two, one of which is inferred.
     fn split(&mut self, dim: usize, inner: usize) {
         let size = self.model.shape[dim];
         let inner = inner % 3 + 1;
@@ -205,7 +206,7 @@ impl Chain {
         self.reshaped(tensor, shape);
     }
 
-    /// As a row or a column.
+    /// Reshapes to a vector or a column.
     fn reshape_all(&mut self, column: usize) {
         let len = self.model.data.len();
         let shape = if column.is_multiple_of(2) { vec![len] } else { vec![len, 1] };

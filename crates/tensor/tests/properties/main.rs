@@ -1,9 +1,10 @@
 //! Random views, broadcasts, reductions and selections against index arithmetic on a `Vec`.
 //!
-//! All of it holds on the CPU and on a GPU, where there is one: whole numbers exactly, means and variances within 1e-9,
-//! normalizations within 1e-9 of what `f64` gives by definition.
+//! Everything is checked on the CPU, and on a GPU if there is one: whole numbers exactly, means and variances within
+//! 1e-9, normalizations within 1e-9 of their definition in `f64`.
 //!
-//! `model.rs` is a tensor as a beginner would write it; `chains.rs` makes random chains of views of both.
+//! `model.rs` is a tensor as a beginner would write it; `chains.rs` applies random chains of views to a tensor and
+//! its model.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +18,7 @@ use proptest::prelude::*;
 use chains::{Chain, chain, viewed};
 use model::Model;
 
-/// Whether a tensor is what the model says, however it is read.
+/// Checks that a tensor equals the model, read directly and through a contiguous copy.
 fn same<T: Element>(tensor: &Tensor<T::Kind>, model: &Model<T>) -> Result<(), TestCaseError> {
     prop_assert_eq!(tensor.dtype(), T::DTYPE);
     prop_assert_eq!(tensor.dims(), &model.shape[..]);
@@ -259,7 +260,7 @@ fn matrix_products_sum_over_the_inner_size() {
     }
 }
 
-/// Numbers with fractions that repeat no pattern of a warp or a pack.
+/// Numbers with fractions, which repeat with a period that fits neither a warp nor a pack.
 fn fractions(model: &Model<i64>) -> Model<f64> {
     model.map(|x| ((x * 37) % 101) as f64 / 8.0 - 5.0)
 }

@@ -9,7 +9,7 @@ pub(crate) struct Model<T> {
 }
 
 impl<T: Copy> Model<T> {
-    /// Every element from its index.
+    /// Makes every element from its index.
     pub(crate) fn build(shape: &[usize], mut element: impl FnMut(&[usize]) -> T) -> Model<T> {
         Model { shape: shape.to_vec(), data: indices(shape).iter().map(|index| element(index)).collect() }
     }
@@ -22,7 +22,8 @@ impl<T: Copy> Model<T> {
         Model { shape: self.shape.clone(), data: self.data.iter().map(|&x| f(x)).collect() }
     }
 
-    /// A tensor of these elements that lies where and as `like` does, as far as reading can tell: with its strides.
+    /// A tensor of these elements on the device of `like`. If `like` is not contiguous, the first and last dimensions
+    /// are swapped in memory.
     pub(crate) fn onto<K: Kind>(&self, like: &Tensor<K>) -> Tensor<T::Kind>
     where
         T: Element,
@@ -34,7 +35,7 @@ impl<T: Copy> Model<T> {
         }
     }
 
-    /// With broadcasting; `None` if the shapes do not fit.
+    /// Combines two models with broadcasting; `None` if their shapes do not broadcast.
     pub(crate) fn zip<U: Copy, V: Copy>(&self, other: &Model<U>, f: impl Fn(T, U) -> V) -> Option<Model<V>> {
         let rank = self.shape.len().max(other.shape.len());
         let size = |shape: &[usize], dim: usize| (dim + shape.len()).checked_sub(rank).map_or(1, |dim| shape[dim]);
@@ -52,7 +53,7 @@ impl<T: Copy> Model<T> {
         Some(Model::build(&shape?, element))
     }
 
-    /// Each group of elements that differ only along `axes`, folded in row-major order.
+    /// Folds each group of elements whose indices differ only along `axes`, in row-major order.
     pub(crate) fn reduce<U: Copy>(&self, axes: &[usize], keepdim: bool, fold: impl Fn(&[T]) -> U) -> Model<U> {
         let kept: Vec<usize> =
             self.shape.iter().enumerate().map(|(dim, &size)| if axes.contains(&dim) { 1 } else { size }).collect();
@@ -68,7 +69,7 @@ impl<T: Copy> Model<T> {
         Model { shape: shape.collect(), data: result.data }
     }
 
-    /// A new dimension along which everything repeats.
+    /// Adds a dimension along which everything repeats.
     pub(crate) fn repeat_along(&self, dim: usize, count: usize) -> Model<T> {
         let mut shape = self.shape.clone();
         shape.insert(dim, count);

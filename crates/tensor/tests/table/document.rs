@@ -1,6 +1,6 @@
-//! `docs/operations.md` is what the table of operations says.
+//! `docs/operations.md` lists what the table of operations says.
 //!
-//! After a change of the table: `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-tensor --test table`.
+//! After a change of the table, run `PAGELOCK_WRITE_DOCS=1 cargo test -p pagelock-tensor --test table`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -28,7 +28,7 @@ compared in each run of the tests. [Modules](modules.md) have a table of their o
 |---|---|---|---|---|---|---|---|---|
 ";
 
-/// Operations whose results are floats, and have no gradient all the same.
+/// Operations whose results are floats without a gradient, and why.
 const NO_GRADIENT: &[(&str, &str)] = &[
     ("to_float", "no: integers and truth values have none"),
     ("floor_divide", "no: the result changes in steps"),
@@ -42,7 +42,7 @@ const NO_GRADIENT: &[(&str, &str)] = &[
     ("batch_norm_running", "no: statistics are not recorded"),
 ];
 
-/// Operations of floats that are not tried with special numbers.
+/// Operations of floats without special numbers, and why.
 const NO_SPECIAL: &[(&str, &str)] = &[
     ("dropout", "random numbers: `tests/random.rs`"),
     ("histc", "bounds are finite numbers"),
@@ -110,7 +110,7 @@ fn reason(of: &[(&'static str, &'static str)], operation: &Operation) -> Option<
     of.iter().find(|(name, _)| *name == operation.name).map(|(_, why)| *why)
 }
 
-/// What its first sample gives.
+/// The precision of the first sample's result.
 fn result_dtype(operation: &Operation) -> Option<DType> {
     let sample = operation.samples.first()?;
     let dtype = operation.dtypes_of(sample).first().copied()?;
