@@ -260,11 +260,14 @@ impl CsvTable {
     fn fill<E: Element + FromStr>(&self, columns: &[usize], out: &mut [E]) -> Result<()> {
         let fill = self.fill.map(|fill| fill.to_string());
         self.each_cell(columns, LONGEST_FIELD, &mut |field, at| {
-            let text = match &fill {
-                Some(fill) if self.is_missing(field.text) => Some(fill.as_str()),
-                _ => field.text,
-            };
-            out[at] = number(text).map_err(|problem| self.wrong_cell(field, &problem))?;
+            let filled = fill.as_deref().filter(|_| self.is_missing(field.text));
+            out[at] = number(filled.or(field.text)).map_err(|problem| match filled {
+                Some(fill) => {
+                    let problem = format!("is missing, and {fill} is not a number of type {}", E::DTYPE);
+                    self.wrong_cell(field, &format!("{problem}; give `fill_missing` one"))
+                }
+                None => self.wrong_cell(field, &problem),
+            })?;
             Ok(())
         })
     }

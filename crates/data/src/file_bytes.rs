@@ -89,6 +89,9 @@ impl FileBytes {
 impl io::Read for Reader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n_bytes = self.bytes.len.saturating_sub(self.at).min(out.len() as u64) as usize;
+        if n_bytes == 0 {
+            return Ok(0); // also behind the end
+        }
         self.bytes.read_exact_at(&mut out[..n_bytes], self.at)?;
         self.at += n_bytes as u64;
         Ok(n_bytes)

@@ -84,7 +84,9 @@ impl ImageFolder {
         let subfolders: Vec<PathBuf> = entries(folder)?.into_iter().filter(|path| path.is_dir()).collect();
         let mut files = Vec::new();
         for (class, subfolder) in (0..).zip(&subfolders) {
-            files.extend(entries(subfolder)?.into_iter().filter_map(|path| Picture::of(path, class)));
+            for path in entries(subfolder)? {
+                files.extend(Picture::of(path, class)?);
+            }
         }
         if files.is_empty() {
             let problem =
@@ -129,13 +131,13 @@ impl Dataset for ImageFolder {
 
 impl Picture {
     /// `None` if the extension is not that of a picture, or the path is not a file.
-    fn of(path: PathBuf, class: i64) -> Option<Self> {
+    fn of(path: PathBuf, class: i64) -> Result<Option<Self>> {
         let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         if !["png", "jpg", "jpeg"].contains(&&*extension) {
-            return None;
+            return Ok(None);
         }
-        let len_bytes = fs::metadata(&path).ok().filter(|metadata| metadata.is_file())?.len();
-        Some(Self { path, class, len_bytes })
+        let metadata = fs::metadata(&path).map_err(|source| Error::io("read the metadata of", &path, source))?;
+        Ok(metadata.is_file().then(|| Self { path, class, len_bytes: metadata.len() }))
     }
 
     /// Adds everything but the path of the folder to `hash`.

@@ -36,8 +36,12 @@ pub fn random_split_fractions<D: Dataset, const N: usize>(
     check_fractions(&fractions)?;
     let dataset = dataset.into();
     let n_samples = dataset.len();
-    let mut lens = fractions.map(|fraction| floor_of(fraction, n_samples));
-    let n_left = n_samples.saturating_sub(lens.iter().sum());
+    let mut n_left = n_samples; // fractions that add up to a little more than 1 give no more than there are
+    let mut lens = fractions.map(|fraction| {
+        let len = floor_of(fraction, n_samples).min(n_left);
+        n_left -= len;
+        len
+    });
     (0..n_left).for_each(|at| lens[at % N] += 1);
     random_split(dataset, lens, generator)
 }

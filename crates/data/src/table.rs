@@ -297,9 +297,10 @@ impl Standardize {
             sum / n.max(1) as f64
         };
         let mean: Vec<f64> = (0..n_columns).map(|at| mean_of(at, &|value| value)).collect();
-        let std = (0..n_columns).map(|at| match mean_of(at, &|value| (value - mean[at]).powi(2)).sqrt() {
-            0.0 => 1.0,
-            std => std,
+        let std = (0..n_columns).map(|at| {
+            let std = mean_of(at, &|value| (value - mean[at]).powi(2)).sqrt();
+            // Of a constant column, only rounding is left.
+            if std <= 10.0 * f64::EPSILON * mean[at].abs() { 1.0 } else { std }
         });
         let std = std.collect();
         Ok(Self { mean, std })

@@ -8,7 +8,7 @@ use pagelock_data::{
     BucketSampler, ConcatDataset, DataLoader, Dataset, Error, LoaderState, Result, StackDataset, Subset,
     SubsetRandomSampler, TensorDataset,
 };
-use pagelock_memory::{Budget, ByteSize};
+use pagelock_memory::{Budget, ByteSize, Trim};
 use pagelock_tensor::{Element, Tensor};
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn points(n: usize) -> TensorDataset<Tensor> {
     TensorDataset::new(Tensor::from_vec(values, [n, 2]).unwrap()).unwrap()
 }
 
-/// Samples that do what `get` says.
+/// Samples `0..n`, each of which is what the function returns for its index.
 struct Samples<F>(usize, F);
 
 impl<F: Fn(usize) -> Result<i64> + Send + Sync + 'static> Dataset for Samples<F> {
@@ -38,12 +38,12 @@ fn epoch<E: Element>(loader: &DataLoader<Tensor<E::Kind>>) -> Vec<Result<Vec<E>,
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 
-/// A batch, or the text of an error without who it happened to: that is another with other workers.
+/// A batch, or the text of an error without the name of the worker, which differs from run to run.
 fn whoever<T>(batch: Result<T, String>) -> Result<T, String> {
     batch.map_err(|text| text.split_once(" could ").map_or(text.clone(), |(_, rest)| format!("somebody could {rest}")))
 }
 
-/// Holds up whoever comes, until it is opened.
+/// Blocks every thread that passes, until it is opened.
 #[derive(Default)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -373,5 +373,63 @@ fn datasets_of_datasets_and_their_orders_are_the_same_for_any_number_of_workers_
             epochs[1].iter().flat_map(|batch| batch[batch.len() / 2..].iter().step_by(2).copied()).collect();
         seen.sort_by(f32::total_cmp);
         assert!(seen.into_iter().eq((0..37).map(|i| i as f32)), "every sample once");
+    }
+}
+
+/// Samples of 16 KiB. All but the first block in the epoch in which a test says so, until the budget refuses memory.
+struct Blocking {
+    is_blocking: Mutex<bool>,
+    changed: Condvar,
+    n_blocked: AtomicUsize,
+}
+
+impl Dataset for Blocking {
+    type Sample = Tensor;
+
+    fn len(&self) -> usize {
+        6
+    }
+
+    fn get(&self, index: usize) -> Result<Tensor> {
+        if index > 0 && *self.is_blocking.lock().unwrap() {
+            self.n_blocked.fetch_add(1, Ordering::SeqCst);
+            drop(self.changed.wait_while(self.is_blocking.lock().unwrap(), |is_blocking| *is_blocking).unwrap());
+        }
+        Ok(Tensor::full([1 << 12], index as f32)?)
+    }
+}
+
+/// Ends the blocking when the budget asks for memory, if the epoch that blocks was left.
+struct Unblocks(Arc<Blocking>, AtomicUsize);
+
+impl Trim for Unblocks {
+    fn trim(&self) -> usize {
+        if self.1.load(Ordering::SeqCst) > 0 {
+            *self.0.is_blocking.lock().unwrap() = false;
+            self.0.changed.notify_all();
+        }
+        0
+    }
+}
+
+#[test]
+fn an_epoch_waits_for_the_memory_of_one_that_was_left_early() {
+    let dataset = Arc::new(Blocking { is_blocking: Mutex::new(true), changed: Condvar::new(), n_blocked: 0.into() });
+    let budget = Budget::new("loader", ByteSize::kib(20)); // one batch
+    let unblocks = Arc::new(Unblocks(dataset.clone(), AtomicUsize::new(0)));
+    let pool: Arc<dyn Trim> = unblocks.clone();
+    budget.add_pool(Arc::downgrade(&pool));
+    let loader = DataLoader::new(dataset.clone()).num_workers(2).persistent_workers(true).prefetch_budget(budget);
+
+    let mut left = loader.iter();
+    left.next().unwrap().unwrap();
+    while dataset.n_blocked.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    drop(left);
+    unblocks.1.store(1, Ordering::SeqCst);
+
+    for (i, batch) in loader.iter().enumerate() {
+        assert_eq!(batch.unwrap().select(1, 0).unwrap().to_vec::<f32>().unwrap(), [i as f32]);
     }
 }

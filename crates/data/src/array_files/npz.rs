@@ -111,7 +111,7 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<Fi
 /// A compressed member, unpacked into memory; else what is wrong with it.
 fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
-    if len > (member.compressed_size() + 1).saturating_mul(MOST_PACKED) {
+    if len > member.compressed_size().saturating_add(1).saturating_mul(MOST_PACKED) {
         return Err(format!("claims to be {len} bytes").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;

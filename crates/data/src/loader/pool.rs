@@ -67,6 +67,7 @@ struct State {
     n_pending: usize,               // entries that are `Pending`
     program_waits: Option<Instant>, // since when the program has been waiting on `ready`
     n_idle: usize,                  // workers that wait on `work`
+    n_jobs: usize,                  // workers that have a job, whether or not it still has an entry
     /// A worker waits for the budget; no worker starts a later batch until it has memory.
     is_reserving: bool,
     /// The first entry has no page-locked memory: workers that wait for some give up their batches.
@@ -148,7 +149,10 @@ impl WorkerPool {
         })?;
         state.n_starting += 1;
         match state.workers.get_mut(number) {
-            Some(replaced) => *replaced = progress, // the pool does not wait for the replaced thread
+            Some(replaced) => {
+                *replaced = progress; // the pool does not wait for the replaced thread
+                state.n_jobs -= 1;
+            }
             None => {
                 state.workers.push(progress);
                 state.n_running += 1;
@@ -345,6 +349,7 @@ impl Shared {
             let finished = Finished { batch, made: maker.made(result), reserved };
             let unwanted = self.finish(worker, position, finished, batch_bytes);
             drop_quietly((unwanted, readers)); // without the lock
+            self.end_job(worker);
         }
         Ok(())
     }
@@ -362,26 +367,40 @@ impl Shared {
     /// Waits for the next batch to make, and for the memory for it; `None` if the worker is to end.
     fn take(&self, worker: &Worker) -> Option<Job> {
         let mut state = lock(&self.state);
-        let index = loop {
+        loop {
             if state.is_over || !state.is_at_work(worker) {
                 return None;
             }
-            if let Some(index) = self.pick(&mut state, worker.number) {
-                break index;
+            let Some(index) = self.pick(&mut state, worker.number) else {
+                let start = Instant::now();
+                let is_full = state.positions.peek().is_some();
+                state = self.wait_for_work(state);
+                if is_full {
+                    state.wait_for_program += start.elapsed();
+                }
+                continue;
+            };
+            let position = state.entries[index].position;
+            state.entries[index].state = EntryState::Making { worker: worker.number };
+            state.n_pending -= 1;
+            state.n_jobs += 1;
+            let (readers, room) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
+            if let Some(reserved) = self.reserve(state, worker) {
+                return Some(Job { position, readers, room, reserved });
             }
-            let start = Instant::now();
-            let is_full = state.positions.peek().is_some();
-            state = self.wait_for_work(state);
-            if is_full {
-                state.wait_for_program += start.elapsed();
-            }
-        };
-        let position = state.entries[index].position;
-        state.entries[index].state = EntryState::Making { worker: worker.number };
-        state.n_pending -= 1;
-        let (readers, room) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
-        let reserved = self.reserve(state, worker);
-        Some(Job { position, readers, room, reserved })
+            drop_quietly((readers, room)); // the batch is no longer needed
+            self.end_job(worker);
+            state = lock(&self.state);
+        }
+    }
+
+    /// Notes that a worker has no job any more, and holds no memory of one.
+    fn end_job(&self, worker: &Worker) {
+        let mut state = lock(&self.state);
+        state.n_jobs -= usize::from(state.is_at_work(worker)); // a replaced worker does not count
+        if state.is_reserving {
+            self.work.notify_all(); // a worker may wait for this memory
+        }
     }
 
     fn wait_for_work<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
@@ -411,22 +430,24 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Reserves memory for a batch like those before. While a worker waits here, no worker starts a later batch.
+    /// Reserves memory for a batch like those before; `None` if the batch is no longer needed. While a worker waits
+    /// here, no worker starts a later batch.
     fn reserve(
         &self,
         mut state: MutexGuard<'_, State>,
         worker: &Worker,
-    ) -> Result<Option<Reservation>, pagelock_memory::Error> {
-        let Some(budget) = &self.recipe.settings.budget else { return Ok(None) };
+    ) -> Option<Result<Option<Reservation>, pagelock_memory::Error>> {
+        let Some(budget) = &self.recipe.settings.budget else { return Some(Ok(None)) };
         let start = Instant::now();
         state.is_reserving = true;
         let reserved = loop {
             match budget.reserve(state.batch_bytes) {
-                Ok(reserved) => break Ok(Some(reserved)),
-                _ if state.index_of(worker).is_none() => break Ok(None), // the batch is no longer needed
-                // The program will take the batches ahead of this one, which frees their memory.
-                Err(_) if state.in_memory() > 1 => state = self.wait_for_work(state),
-                Err(refused) => break Err(refused),
+                Ok(reserved) => break Some(Ok(Some(reserved))),
+                _ if state.index_of(worker).is_none() => break None,
+                // The program will take the batches ahead of this one, and other workers will drop the batches of an
+                // epoch that was left early. Both free memory.
+                Err(_) if state.in_memory() > 1 || state.n_jobs > 1 => state = self.wait_for_work(state),
+                Err(refused) => break Some(Err(refused)),
             }
         };
         state.is_reserving = false;

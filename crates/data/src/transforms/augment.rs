@@ -8,7 +8,7 @@ use super::crop::{Window, for_pictures};
 use super::image::{Pixel, Planes, with_pixels};
 use super::policies::{CHANGES, Strengths, sign};
 use super::resize::Interpolation;
-use super::{below, between};
+use super::{below, between, check_ratio};
 use crate::Result;
 
 for_pictures! { RandAugment RandomErasing }
@@ -97,6 +97,7 @@ impl Default for RandomErasing {
 impl RandomErasing {
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let planes = Planes::of("random_erasing", image.shape())?;
+        check_ratio("random_erasing", &self.ratio)?;
         if random.next_f64() >= self.p {
             return Ok(image);
         }

@@ -40,6 +40,14 @@ pub struct Window {
     pub width: usize,
 }
 
+impl Window {
+    /// Whether it is inside the picture.
+    pub(super) fn is_within(&self, planes: Planes) -> bool {
+        let ends_within = |start: usize, len: usize, size: usize| start.checked_add(len).is_some_and(|end| end <= size);
+        ends_within(self.top, self.height, planes.height) && ends_within(self.left, self.width, planes.width)
+    }
+}
+
 /// How the border around a picture is filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PaddingMode {
@@ -108,8 +116,7 @@ fn view(
 pub(super) fn crop(image: &AnyTensor, window: Window) -> Result<AnyTensor> {
     let planes = Planes::of("crop", image.shape())?;
     let Window { top, left, height, width } = window;
-    let ends_within = |start: usize, len: usize, size: usize| start.checked_add(len).is_some_and(|end| end <= size);
-    if !ends_within(top, height, planes.height) || !ends_within(left, width, planes.width) {
+    if !window.is_within(planes) {
         return Err(wrong_shape(
             "crop",
             image.shape(),

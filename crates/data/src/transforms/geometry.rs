@@ -72,7 +72,12 @@ pub(super) fn affine(
     fill: Option<f64>,
 ) -> Result<AnyTensor> {
     let planes = Planes::of("affine", image.shape())?;
-    placed("affine", image, affine.inverse(planes), [planes.height, planes.width], (interpolation, fill))
+    let matrix = affine.inverse(planes);
+    if !matrix.iter().all(|entry| entry.is_finite()) {
+        let text = format!("affine: {affine:?} has no inverse; give finite numbers, and a scale that is not 0");
+        return Err(TensorError::Argument(text).into());
+    }
+    placed("affine", image, matrix, [planes.height, planes.width], (interpolation, fill))
 }
 
 /// Rotates counterclockwise by `angle` degrees.
@@ -84,6 +89,9 @@ pub(super) fn rotate(
     fill: Option<f64>,
 ) -> Result<AnyTensor> {
     let planes = Planes::of("rotate", image.shape())?;
+    if !angle.is_finite() {
+        return Err(TensorError::Argument(format!("rotate: the angle is {angle}; give a finite one")).into());
+    }
     let matrix = Affine { angle: -angle, ..Affine::default() }.inverse(planes);
     let size = if expand { expanded(matrix, planes) } else { [planes.height, planes.width] };
     placed("rotate", image, matrix, size, (interpolation, fill))

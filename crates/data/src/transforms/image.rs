@@ -35,7 +35,9 @@ impl Planes {
 
     /// The same channels in another size, and a reservation for such a picture while it is made.
     pub(super) fn resized(&self, op: &'static str, [height, width]: [usize; 2]) -> Result<(Self, HeapReservation)> {
-        let n = [self.channels, height, width, size_of::<f32>()].into_iter().try_fold(1_usize, usize::checked_mul);
+        // Sizes of 0 hide no others: lists are made for each row and column.
+        let sizes = [self.channels.max(1), height.max(1), width.max(1), size_of::<f32>()];
+        let n = sizes.into_iter().try_fold(1_usize, usize::checked_mul);
         let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
             let text = format!("{op}: an image of {height} x {width} is larger than any memory; make it smaller");
             Error::from(TensorError::Argument(text))

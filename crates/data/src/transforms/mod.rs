@@ -31,7 +31,7 @@ mod resize;
 #[cfg(test)]
 mod tests;
 
-use std::ops::{Div, Sub};
+use std::ops::{Div, RangeInclusive, Sub};
 
 use pagelock_tensor::{DType, Error as TensorError, Generator, Int, Shape, Tensor};
 
@@ -257,6 +257,16 @@ fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
 /// A random number from `low` to `high`.
 fn between(random: &Generator, low: f64, high: f64) -> f64 {
     low + random.next_f64() * (high - low)
+}
+
+/// An error unless all ratios of width and height in the range are above 0 and finite.
+fn check_ratio(op: &'static str, ratio: &RangeInclusive<f64>) -> Result<()> {
+    let (least, most) = (*ratio.start(), *ratio.end());
+    if 0.0 < least && least <= most && most.is_finite() {
+        return Ok(());
+    }
+    let text = format!("{op}: the ratio is from {least} to {most}; give a range of finite numbers above 0");
+    Err(TensorError::Argument(text).into())
 }
 
 /// A random number below `n`, which is not zero.

@@ -10,7 +10,7 @@ use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
 use super::crop::{Window, for_pictures};
 use super::image::{Pixel, Planes, moved, with_pixels};
-use super::{below, between};
+use super::{below, between, check_ratio};
 use crate::elements::for_each_pair;
 use crate::{Error, Result};
 
@@ -119,9 +119,7 @@ pub(super) fn resized_crop(
 ) -> Result<AnyTensor> {
     let planes = Planes::of("resize", image.shape())?;
     let Window { top, left, height, width } = window;
-    let ends_within = |start: usize, len: usize, size: usize| start.checked_add(len).is_some_and(|end| end <= size);
-    let is_within = ends_within(top, height, planes.height) && ends_within(left, width, planes.width);
-    if !is_within || [height, width, size[0], size[1]].contains(&0) {
+    if !window.is_within(planes) || [height, width, size[0], size[1]].contains(&0) {
         let (shape, [to_height, to_width]) = (image.shape(), size);
         let text = format!(
             "resize: {window:?} of {shape} cannot become {to_height} x {to_width}; give sizes of at least 1 within the image"
@@ -302,6 +300,7 @@ impl RandomResizedCrop {
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let planes = Planes::of("random_resized_crop", image.shape())?;
+        check_ratio("random_resized_crop", &self.ratio)?;
         resized_crop(&image, self.window(planes, random), self.size, self.interpolation, self.antialias)
     }
 
