@@ -1,1 +1,1 @@
-//! Nothing: this crate is its `Cargo.toml`, which names features of other crates. README.md says why.
+//! This crate has no code: its `Cargo.toml` enables features of other crates. README.md says why.

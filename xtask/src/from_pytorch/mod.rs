@@ -1,9 +1,9 @@
-//! `cargo xtask from-pytorch`: writes `docs/from-pytorch.md`, in which every public name of PyTorch has its place.
+//! `cargo xtask from-pytorch`: writes `docs/from-pytorch.md`, which lists every public name of PyTorch.
 //!
-//! `docs/pytorch/names.txt` has PyTorch's names, by section; `rows.txt` there says how they are written here, or why they are
-//! not here. A name without a line in `rows.txt` has to be a public name of ours (`ours.rs` finds those in the sources).
-//! `cargo xtask tidy` complains of names without a place, of rows with names of ours that do not exist, and of a document that
-//! is not what this writes.
+//! `docs/pytorch/names.txt` has PyTorch's names by section. `rows.txt` there says how they are written in Pagelock,
+//! or why Pagelock does not have them. A name without a line in `rows.txt` has to be a public name of Pagelock
+//! (`ours.rs` finds those in the sources). `cargo xtask tidy` reports names that are in neither, rows with names of
+//! Pagelock that do not exist, and a document that differs from what this command writes.
 
 mod ours;
 mod rows;
@@ -26,12 +26,12 @@ const ROWS: &str = "docs/pytorch/rows.txt";
 
 const HEAD: &str = "# From PyTorch
 
-<!-- Made by `cargo xtask from-pytorch` of docs/pytorch/names.txt and docs/pytorch/rows.txt. -->
+<!-- Made by `cargo xtask from-pytorch` from docs/pytorch/names.txt and docs/pytorch/rows.txt. -->
 
-Where each public name of PyTorch is. Fallible calls return a `Result`, whose `?` is left out here. Arguments that have defaults
-in Python are given, or set by a method of the same name: `Dropout::new(0.5)`, `Sgd::new(parameters, 0.1).momentum(0.9)`. What
-changes a tensor in place has PyTorch's underscore (`add_`, `mul_`, `clamp_`), is never recorded, and stands in `no_grad` where the
-tensor requires grad; for the others there is `x.copy_(&y)`.
+This page lists every public name of PyTorch and its equivalent here. Fallible calls return a `Result`, whose `?` is left out.
+Arguments with defaults in Python are passed explicitly, or set by a method of the same name: `Dropout::new(0.5)`,
+`Sgd::new(parameters, 0.1).momentum(0.9)`. Methods that change a tensor in place end in `_`, as in PyTorch (`add_`, `mul_`, `clamp_`).
+They are never recorded, so they need `no_grad` if the tensor requires a gradient. Where there is no such method, use `x.copy_(&y)`.
 ";
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
@@ -42,18 +42,18 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     complaints.iter().for_each(|complaint| println!("{complaint}"));
     match complaints.len() {
         0 => Ok(()),
-        n => bail!("{n} name(s) have no place, listed above"),
+        n => bail!("from-pytorch has {n} complaint(s), listed above"),
     }
 }
 
-/// What is missing or wrong in the document and what it is made of.
+/// Complaints about the document and the two files that it is made from.
 pub(crate) fn check(files: &[TextFile]) -> Vec<Complaint> {
     if text_of(files, NAMES).is_empty() {
         return Vec::new();
     }
     let (document, mut complaints) = made(files);
     if document != text_of(files, DOCUMENT) {
-        complaints.push(format!("{DOCUMENT}: is not what the code makes; run `cargo xtask from-pytorch`"));
+        complaints.push(format!("{DOCUMENT}: is out of date; run `cargo xtask from-pytorch`"));
     }
     complaints
 }
@@ -62,7 +62,7 @@ fn text_of<'a>(files: &'a [TextFile], path: &str) -> &'a str {
     files.iter().find(|file| file.path == path).map_or("", |file| &file.text)
 }
 
-/// The document, and what is wrong with it.
+/// Makes the document, and complaints about the two files that it is made from.
 fn made(files: &[TextFile]) -> (String, Vec<Complaint>) {
     let ours = Ours::new(files);
     let (sections, mut complaints) = sections(text_of(files, NAMES), text_of(files, ROWS));
@@ -79,22 +79,22 @@ fn check_section(section: &Section, ours: &Ours) -> Vec<Complaint> {
     for Row { line, names, entry } in &section.rows {
         for name in names {
             if !section.names.contains(name) {
-                complaints.push(format!("{ROWS}:{line}: `{name}` is no name in {title}; remove it"));
+                complaints.push(format!("{ROWS}:{line}: `{name}` is not a name of {title}; remove it"));
             }
             if !seen.insert(name) {
-                complaints.push(format!("{ROWS}:{line}: `{name}` has a line already; remove it from one"));
+                complaints.push(format!("{ROWS}:{line}: `{name}` is also in another row; remove it from one of them"));
             }
         }
         if let Entry::Written { here, note, .. } = entry {
             let code = note.split('`').skip(1).step_by(2).chain([here.as_str()]);
             let missing = code.flat_map(ours::called).filter(|name| !ours.has(name));
-            complaints
-                .extend(missing.map(|name| format!("{ROWS}:{line}: `{name}` is no public name here; mend the row")));
+            let complain = |name| format!("{ROWS}:{line}: `{name}` is not a public name of Pagelock; correct the row");
+            complaints.extend(missing.map(complain));
         }
     }
     let without = section.names.iter().filter(|name| !seen.contains(name) && !ours.has_in(title, name));
-    complaints
-        .extend(without.map(|name| format!("{ROWS}: `{name}` of {title} is neither here nor in a line; add one")));
+    let complain = |name| format!("{ROWS}: `{name}` of {title} is not in Pagelock and has no row; add one");
+    complaints.extend(without.map(complain));
     complaints
 }
 
@@ -130,7 +130,7 @@ fn write_section(document: &mut String, section: &Section, ours: &Ours) {
     }
 }
 
-/// What is written in PyTorch, and the names that this does not show.
+/// The code in PyTorch, and those of `names` that it does not show.
 fn torch_cell(names: &[String], torch: &str) -> String {
     let shown: BTreeSet<&str> = torch.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let others: Vec<&String> = names.iter().filter(|name| !shown.contains(name.as_str())).collect();
@@ -188,11 +188,11 @@ mod tests {
         assert_eq!(
             complaints,
             [
-                "docs/pytorch/rows.txt:2: `exp` has a line already; remove it from one",
-                "docs/pytorch/rows.txt:2: `cos` is no name in torch and torch.Tensor; remove it",
-                "docs/pytorch/rows.txt:2: `Tensor` is no public name here; mend the row",
-                "docs/pytorch/rows.txt:2: `expo` is no public name here; mend the row",
-                "docs/pytorch/rows.txt: `sin` of torch and torch.Tensor is neither here nor in a line; add one",
+                "docs/pytorch/rows.txt:2: `exp` is also in another row; remove it from one of them",
+                "docs/pytorch/rows.txt:2: `cos` is not a name of torch and torch.Tensor; remove it",
+                "docs/pytorch/rows.txt:2: `Tensor` is not a public name of Pagelock; correct the row",
+                "docs/pytorch/rows.txt:2: `expo` is not a public name of Pagelock; correct the row",
+                "docs/pytorch/rows.txt: `sin` of torch and torch.Tensor is not in Pagelock and has no row; add one",
             ]
         );
     }

@@ -13,11 +13,11 @@ use crate::{images, layers, pytorch, recurrent};
 
 const HEAD: &str = "# Modules
 
-<!-- Made by the test `the_document_is_what_the_golden_cases_say` of pagelock-nn; CONTRIBUTING.md says how it is written anew. -->
+<!-- Made by the test `the_document_is_what_the_golden_cases_say` of pagelock-nn; CONTRIBUTING.md says how to regenerate it. -->
 
-Every layer and loss of `pagelock_nn`, and what of it is compared with PyTorch in each run of the tests. Like [operations](operations.md),
-of which they consist, all of them run on the CPU and on GPUs and are compared on both, in `f64` and `f32`. `to_dtype` and autocast
-bring the half types, which the tests of operations compare.
+Every layer and loss of `pagelock_nn`, and what the tests compare with PyTorch in each run. They consist of [operations](operations.md).
+All of them run on the CPU and on GPUs, and are compared on both, in `f64` and `f32`. `to_dtype` and autocast convert to the half
+types, which the tests of operations compare.
 
 - **golden**: how many calls are compared, each with the module's state, output and printed form.
 - **gradient**: of all inputs and parameters. **second gradient**: that of the sum of squares of the first input's gradient.

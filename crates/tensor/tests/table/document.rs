@@ -13,13 +13,13 @@ use crate::names;
 
 const HEAD: &str = "# Operations
 
-<!-- Made by the test `the_document_is_what_the_table_says` of pagelock-tensor; CONTRIBUTING.md says how it is written anew. -->
+<!-- Made by the test `the_document_is_what_the_table_says` of pagelock-tensor; CONTRIBUTING.md says how to regenerate it. -->
 
-Every operation of tensors, by PyTorch's name, as the table of operations has it (`crates/tensor/operations`), and what is
-compared in each run of the tests. [Modules](modules.md) have a table of their own.
+Every operation of tensors in the table of operations (`crates/tensor/operations`), by PyTorch's name, and what the tests compare
+in each run. [Modules](modules.md) have a table of their own.
 
-- **CUDA**: the operation has a kernel, or consists of operations that have one, and gives what the CPU gives.
-- **types**: the precisions it takes: floats are `f16`, `bf16`, `f32` and `f64`, integers `u8`, `i32` and `i64`.
+- **CUDA**: the operation has a kernel, or consists of operations that have one, and its results agree with the CPU's.
+- **types**: the precisions that it takes: floats are `f16`, `bf16`, `f32` and `f64`, integers `u8`, `i32` and `i64`.
 - **gradient** and **second gradient**: compared with central differences and with PyTorch's.
 - **golden**: how many calls are compared with PyTorch's results, each in several precisions.
 - **special**: how many of them have NaN, infinities, signed zeros, subnormal, largest and smallest numbers.
