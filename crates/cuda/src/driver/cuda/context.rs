@@ -207,17 +207,6 @@ impl From<End> for MemcpyEnd {
     }
 }
 
-/// Copies from or to host memory in one call. If the driver refuses because the range crosses from one registration
-/// to another, copies each registration's part in a call of its own.
-fn in_parts(host: usize, len_bytes: usize, copy: impl Fn(Range<usize>) -> Result<()>) -> Result<()> {
-    match copy(0..len_bytes) {
-        Err(Failure { status: Status::INVALID_VALUE, .. }) => {
-            registered::parts(host, len_bytes).into_iter().try_for_each(copy)
-        }
-        other => other,
-    }
-}
-
 /// Binds the context, calls a function of the table, and checks its status.
 macro_rules! call {
     ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
@@ -362,7 +351,7 @@ unsafe impl Driver for PrimaryContext {
             let (to, from) = (to.offset(part.start), from.wrapping_add(part.start));
             call!(self, CopyToDevice, copy_to_device(to.0, from.cast(), part.len(), pointer(stream.0)))
         };
-        in_parts(from.addr(), len, copy)
+        registered::in_parts(from.addr(), len, copy)
     }
 
     unsafe fn copy_to_host(&self, stream: StreamHandle, to: *mut u8, from: Address, len: usize) -> Result<()> {
@@ -370,7 +359,7 @@ unsafe impl Driver for PrimaryContext {
             let (to, from) = (to.wrapping_add(part.start), from.offset(part.start));
             call!(self, CopyToHost, copy_to_host(to.cast(), from.0, part.len(), pointer(stream.0)))
         };
-        in_parts(to.addr(), len, copy)
+        registered::in_parts(to.addr(), len, copy)
     }
 
     unsafe fn copy_on_device(&self, stream: StreamHandle, to: Address, from: Address, len: usize) -> Result<()> {

@@ -10,6 +10,8 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use crate::driver::{Failure, Result, Status};
+
 /// Start and length of each registered range. Registrations are portable, so there is one list for all devices.
 static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
@@ -21,9 +23,18 @@ pub(super) fn forget(start: NonNull<u8>) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&start.addr().get());
 }
 
+/// Copies from or to host memory in one call. If the driver refuses because the range crosses from one registration
+/// to another, copies each registration's part in a call of its own.
+pub(super) fn in_parts(host: usize, len_bytes: usize, copy: impl Fn(Range<usize>) -> Result<()>) -> Result<()> {
+    match copy(0..len_bytes) {
+        Err(Failure { status: Status::INVALID_VALUE, .. }) => parts(host, len_bytes).into_iter().try_for_each(copy),
+        other => other,
+    }
+}
+
 /// Splits the `len_bytes` bytes from `start` on into parts that are each inside one registration or outside all.
 /// Returns their offsets.
-pub(super) fn parts(start: usize, len_bytes: usize) -> Vec<Range<usize>> {
+fn parts(start: usize, len_bytes: usize) -> Vec<Range<usize>> {
     cut(&REGISTERED.lock().unwrap_or_else(PoisonError::into_inner), start, len_bytes)
 }
 
