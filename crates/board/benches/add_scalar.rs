@@ -1,9 +1,9 @@
-//! What a call of `add_scalar` costs the thread that makes it, beside PyTorch's.
+//! What a call of `add_scalar` costs the calling thread, compared with PyTorch's.
 //!
 //! ```sh
 //! PYTHON=path/to/python/with/torch cargo bench -p pagelock-board --bench add_scalar
 //! ```
-//! Prints nanoseconds for each call, the least and the most of five runs; with `--json`, the least, as one object.
+//! Prints nanoseconds per call: the least and the most of five runs. With `--json`, prints the least as a JSON object.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Nanoseconds for each call of PyTorch's.
+/// Nanoseconds per call of PyTorch's `add_scalar`.
 fn torch(python: &OsStr) -> f64 {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/torch_board.py");
     let output = Command::new(python).arg(script).args(["time", &CALLS_OF_TORCH.to_string()]).output();
@@ -48,7 +48,7 @@ fn torch(python: &OsStr) -> f64 {
     last.parse().unwrap_or_else(|_| panic!("no time came back: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// Nanoseconds for each call.
+/// Nanoseconds per call of our `add_scalar`.
 fn ours() -> Result<f64> {
     let folder = std::env::temp_dir().join(format!("pagelock-add-scalar-{}", std::process::id()));
     let writer = SummaryWriter::new(&folder)?;

@@ -1,4 +1,4 @@
-//! What the writer takes: numbers with a shape, of slices, vectors, arrays or tensors.
+//! The values that the writer takes: numbers with a shape, from slices, vectors, arrays or tensors.
 
 use std::borrow::Cow;
 
@@ -25,8 +25,8 @@ pub struct Array<'a> {
     pub(crate) values: Values<'a>,
 }
 
-/// What can stand in an [`Array`]: `u8`, `i64`, `f32`, `f64`. Pictures of `u8` are bytes from 0 to 255, all others from
-/// 0 to 1.
+/// The element types of an [`Array`]: `u8`, `i64`, `f32`, `f64`. Values of a picture go from 0 to 255 if they are `u8`,
+/// otherwise from 0 to 1.
 pub trait Number: sealed::Number {}
 
 pub(crate) use sealed::Values;
@@ -34,7 +34,7 @@ pub(crate) use sealed::Values;
 mod sealed {
     use std::borrow::Cow;
 
-    /// The numbers of an [`Array`], in the precision that they have.
+    /// The numbers of an [`Array`], in their original precision.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Values<'a> {
         U8(Cow<'a, [u8]>),
@@ -78,10 +78,10 @@ impl Number for f32 {}
 impl Number for f64 {}
 
 impl<'a> Array<'a> {
-    /// The values with a shape.
+    /// An array of `values` with a shape.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if their number is not the product of the shape.
+    /// [`Error::Argument`](crate::Error::Argument) if the number of values is not the product of the shape.
     pub fn new<T: Number>(values: &'a [T], shape: impl Into<Vec<usize>>) -> Result<Self> {
         Self::of(T::values(Cow::Borrowed(values)), shape.into())
     }
@@ -121,11 +121,11 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The values as bytes of a picture: those of `u8` as they are, others times 255, cut to 0 and 255.
+    /// The values as bytes of a picture: `u8` unchanged, others times 255 and clamped to 0..=255.
     pub(crate) fn to_bytes(&self) -> Cow<'_, [u8]> {
         match &self.values {
             Values::U8(values) => Cow::Borrowed(values),
-            _ => self.to_f32().iter().map(|&value| (value * 255.0) as u8).collect(), // `as` cuts, and NaN is 0
+            _ => self.to_f32().iter().map(|&value| (value * 255.0) as u8).collect(), // `as` saturates; NaN is 0
         }
     }
 }
@@ -141,13 +141,13 @@ impl Values<'_> {
     }
 }
 
-/// What has the values and the shape of an [`Array`]: arrays, slices and vectors of numbers, and with the feature
-/// `tensors` the tensors of `pagelock-tensor`, on any device.
+/// Types that can be read as an [`Array`]: arrays, slices and vectors of numbers, and with the feature `tensors` the
+/// tensors of `pagelock-tensor`, on any device.
 pub trait ToArray {
-    /// The values, copied where they are elsewhere or of another type.
+    /// The values: borrowed from arrays, slices and vectors, copied from tensors.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     fn to_array(&self) -> Result<Array<'_>>;
 }
 
@@ -181,12 +181,12 @@ impl<T: Number, const N: usize> ToArray for [T; N] {
     }
 }
 
-/// What is one number: Rust's, and with the feature `tensors` tensors with one element.
+/// Types that can be read as one number: Rust's numbers, and with the feature `tensors` tensors with one element.
 pub trait ToScalar {
     /// The number.
     ///
     /// # Errors
-    /// That of the tensor, if it has more than one element or cannot be read.
+    /// The tensor's error, if it has more than one element or cannot be read.
     fn to_scalar(&self) -> Result<f64>;
 }
 

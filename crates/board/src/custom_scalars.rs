@@ -1,4 +1,4 @@
-//! Charts of several curves, in a layout of the user's.
+//! Charts of several curves, in a layout that the user chooses.
 
 use prost::Message;
 
@@ -7,7 +7,7 @@ use crate::proto::{self, Category, ChartContent, Layout, Margin, MarginSeries, M
 use crate::step::Step;
 use crate::writer::{SummaryWriter, strings};
 
-/// A chart of curves that [`SummaryWriter::add_scalar`] adds.
+/// A chart whose curves come from [`SummaryWriter::add_scalar`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chart(proto::Chart);
 
@@ -18,7 +18,7 @@ impl Chart {
         Self(proto::Chart { title: title.into(), content: Some(content) })
     }
 
-    /// A curve between two others, which bound a band around it: the tags of the value, the lower and the upper one.
+    /// A curve inside a band. The tags are those of the curve itself, of the band's lower bound and of its upper bound.
     pub fn margin(title: impl Into<String>, [value, lower, upper]: [&str; 3]) -> Self {
         let [value, lower, upper] = [value, lower, upper].map(str::to_owned);
         let content = ChartContent::Margin(Margin { series: vec![MarginSeries { value, lower, upper }] });
@@ -27,11 +27,11 @@ impl Chart {
 }
 
 impl SummaryWriter {
-    /// Says which charts the page "Custom Scalars" has: categories, each with its charts. TensorBoard uses one layout
-    /// of a run.
+    /// Sets the charts of TensorBoard's page "Custom Scalars": categories, each with its charts. TensorBoard uses one
+    /// layout per run.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no chart, or one has no curve;
+    /// [`Error::Argument`](crate::Error::Argument) if the layout or a category is empty, or a chart has no curve;
     /// [`Error::Write`](crate::Error::Write).
     ///
     /// # Examples

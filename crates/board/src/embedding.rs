@@ -1,10 +1,10 @@
-//! Embeddings: files that the projector reads beside the event files.
+//! Embeddings: files beside the event files, which TensorBoard's projector reads.
 //!
 //! ```text
-//! log_dir/projector_config.pbtxt           which embeddings there are; grows by one with each call
-//! log_dir/STEP/TAG/tensors.tsv             a row for each point, in the folder of the step (five digits) and the tag
-//! log_dir/STEP/TAG/metadata.tsv            its label or its columns
-//! log_dir/STEP/TAG/sprite.png              all pictures, in rows
+//! log_dir/projector_config.pbtxt           the list of embeddings; each call adds or replaces an entry
+//! log_dir/STEP/TAG/tensors.tsv             one row per point; STEP has five digits
+//! log_dir/STEP/TAG/metadata.tsv            the label or the columns of each point
+//! log_dir/STEP/TAG/sprite.png              a grid of all pictures
 //! ```
 //! Each file is replaced as a whole. The embeddings of an earlier run in the same folder stay.
 
@@ -20,23 +20,23 @@ use crate::image::{Pixels, arrange, png};
 use crate::step::Step;
 use crate::writer::{SummaryWriter, check_tag};
 
-/// The most pixels along a side of a sprite that the projector takes.
+/// The longest side of a sprite that the projector accepts, in pixels.
 const MAX_SPRITE: usize = 8192;
 
-/// Points in many dimensions, with what is known of each, for [`SummaryWriter::add_embedding`].
+/// Points in many dimensions, with optional labels and pictures, for [`SummaryWriter::add_embedding`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Embedding<'a> {
     points: Array<'a>,
-    /// The names of the columns, if there are several, and the rows.
+    /// The names of the columns (none for labels), and the rows.
     metadata: Option<(Vec<String>, Vec<Vec<String>>)>,
     images: Option<Array<'a>>,
 }
 
 impl<'a> Embedding<'a> {
-    /// Points: an array of the shape `[points, dimensions]`.
+    /// An embedding of the points in an array of the shape `[points, dimensions]`.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     pub fn new(points: &'a (impl ToArray + ?Sized)) -> Result<Self> {
         Ok(Self { points: points.to_array()?, metadata: None, images: None })
     }
@@ -47,7 +47,7 @@ impl<'a> Embedding<'a> {
         self
     }
 
-    /// Several columns: their names, and a row for each point. PyTorch's `metadata_header`.
+    /// Several columns of metadata: their names (PyTorch's `metadata_header`), and a row for each point.
     pub fn columns<R: IntoIterator<Item: ToString>>(
         mut self,
         names: impl IntoIterator<Item = impl ToString>,
@@ -61,7 +61,7 @@ impl<'a> Embedding<'a> {
     /// A picture for each point: an array of the shape `[points, channels, height, width]`.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     pub fn images(mut self, images: &'a (impl ToArray + ?Sized)) -> Result<Self> {
         self.images = Some(images.to_array()?);
         Ok(self)
@@ -69,12 +69,12 @@ impl<'a> Embedding<'a> {
 }
 
 impl SummaryWriter {
-    /// Adds points to the projector. The files are there when the call returns; no worker thread is used.
+    /// Adds points to the projector. The call writes the files itself, without the worker thread.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the tag is empty, the points have another shape than `[points, dimensions]`, there is not
-    /// one label, row or picture for each, a cell has a tab or line break, or the pictures need more than 8192 pixels
-    /// along a side; [`Error::Create`] if a file cannot be replaced.
+    /// [`Error::Argument`] if the tag is empty, the shape of the points is not `[points, dimensions]`, the number of
+    /// labels, rows or pictures is not that of the points, a cell has a tab or line break, or a side of the sprite
+    /// would be longer than 8192 pixels; [`Error::Create`] if a file cannot be replaced.
     ///
     /// # Examples
     /// ```
@@ -119,7 +119,7 @@ impl SummaryWriter {
         self.add_to_projector(&field(2, "tensor_name", &format!("{tag}:{step:05}")), &entry)
     }
 
-    /// Adds an entry to the configuration, or puts it in the place of the one with that name.
+    /// Appends an entry to the configuration, and removes an earlier entry with the same name.
     fn add_to_projector(&self, name: &str, entry: &str) -> Result<()> {
         let _alone = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.log_dir().join("projector_config.pbtxt");
@@ -143,7 +143,7 @@ fn replace(path: &Path, contents: &[u8]) -> Result<()> {
     pagelock_files::replace(path, contents).map_err(create(path))
 }
 
-/// A row for each point.
+/// The text of `tensors.tsv`.
 fn tensors(points: &Array<'_>, dimensions: usize) -> String {
     let mut text = String::new();
     for row in points.to_f32().chunks_exact(dimensions) {
@@ -176,7 +176,7 @@ fn metadata(tag: &str, n: usize, (names, rows): &(Vec<String>, Vec<Vec<String>>)
     Ok(text)
 }
 
-/// The width and the height of a picture, and all of them in one PNG.
+/// The width and height of one picture, and a PNG of all pictures.
 fn sprite(tag: &str, n: usize, images: &Array<'_>) -> Result<(usize, usize, Vec<u8>)> {
     let shape = images.shape();
     let [n_images, channels @ (1 | 3), height, width] = *shape else {
@@ -194,11 +194,11 @@ fn sprite(tag: &str, n: usize, images: &Array<'_>) -> Result<(usize, usize, Vec<
     let dims = [(n, channels * pixels), (height, width), (width, 1), (channels, pixels)];
     let Pixels { bytes, channels, width: filled, height: _ } = arrange(&images.to_bytes(), dims, columns)?;
     let mut square = Pixels { width: filled, height: sprite_height, channels, bytes };
-    square.bytes.resize(filled * sprite_height * channels, 0); // as many rows as columns, as PyTorch makes it
+    square.bytes.resize(filled * sprite_height * channels, 0); // as many rows as columns, like PyTorch
     Ok((width, height, png(&square)?))
 }
 
-/// The tag as a folder.
+/// The tag, escaped as the name of a folder.
 fn folder_name(tag: &str) -> String {
     match tag {
         "." => "%2e".to_owned(),
@@ -207,7 +207,7 @@ fn folder_name(tag: &str) -> String {
     }
 }
 
-/// A line of a protocol buffer as text.
+/// A string field in the text format of protocol buffers.
 fn field(indent: usize, name: &str, text: &str) -> String {
     let mut line = format!("{:indent$}{name}: \"", "");
     for letter in text.chars() {

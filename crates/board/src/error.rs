@@ -1,36 +1,36 @@
-//! The crate's errors: what is wrong, with which numbers, and what to do.
+//! The crate's errors. Each says what is wrong, with numbers, and what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What everything fallible here returns.
+/// The result of every fallible call of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something in this crate did not work.
+/// Why a call failed.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Something that was asked for cannot be: an empty tag or histogram, a shape that is no picture. The text says
-    /// which. Nothing was written.
+    /// An argument is invalid, such as an empty tag or a shape that no picture has. The text says which. Nothing was
+    /// written.
     #[error("{0}")]
     Argument(String),
 
     /// A file or folder of the log, or the worker thread, could not be made.
     #[error("cannot make `{}`: {error}", path.display())]
     Create {
-        /// What could not be made.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 
-    /// The worker thread could not write to an event file, during this call or before it. The file ends with a whole
-    /// event. What earlier calls queued stays queued, and the next call tries again; this call has queued nothing.
-    #[error("cannot write `{}`: {error}; what was queued stays queued, and the next call tries again", path.display())]
+    /// The worker thread could not write to an event file, during this call or earlier. The file is readable up to its
+    /// last whole event. Events of earlier calls stay queued and are tried again; this call has queued nothing.
+    #[error("cannot write `{}`: {error}; queued events stay queued, and the next call tries again", path.display())]
     Write {
         /// The event file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 
@@ -40,14 +40,14 @@ pub enum Error {
     Tensor(#[from] pagelock_tensor::Error),
 }
 
-/// What `main` prints: the message.
+/// The message, since `main` prints errors with `Debug`.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }
 
-/// What could not be made at `path`.
+/// An [`Error::Create`] for `path`.
 pub(crate) fn create(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Create { path: path.to_owned(), error }
 }

@@ -1,7 +1,6 @@
 //! [`Figure`]: a picture that `plotters` draws on.
 //!
-//! It draws text itself, with fonts that are part of the program, so that a figure has the same pixels on every
-//! machine.
+//! Text is drawn with fonts that are compiled into the program, so a figure has the same pixels on every machine.
 
 use embedded_graphics::Drawable;
 use embedded_graphics::geometry::{OriginDimensions, Point, Size};
@@ -20,7 +19,7 @@ use crate::image::Pixels;
 use crate::step::Step;
 use crate::writer::SummaryWriter;
 
-/// The most pixels along a side.
+/// The longest side, in pixels.
 const MAX_SIDE: u32 = 16_384;
 
 const FONTS: [&MonoFont<'_>; 9] =
@@ -28,8 +27,8 @@ const FONTS: [&MonoFont<'_>; 9] =
 
 /// A white picture that `plotters` draws on, for [`SummaryWriter::add_figure`].
 ///
-/// Text is drawn in the font that is nearest in size, of those between 6 and 20 pixels, in the letters of ISO 8859-1;
-/// larger text is drawn with larger pixels.
+/// Text is drawn with the bitmap font nearest in size, from 6 to 20 pixels high; larger text is scaled up. The fonts
+/// have the characters of ISO 8859-1.
 ///
 /// # Examples
 /// ```
@@ -60,16 +59,16 @@ impl Figure {
     /// A white figure, `width` pixels wide and `height` high.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if a side has no pixel, or more than 16,384.
+    /// [`Error::Argument`](crate::Error::Argument) if the width or height is 0 or above 16,384.
     pub fn new(width: u32, height: u32) -> Result<Self> {
         let sides = 1..=MAX_SIDE;
         let fits = sides.contains(&width) && sides.contains(&height);
-        ensure!(fits, "a figure of {width} × {height} pixels cannot be; a side has 1 to {MAX_SIDE}");
+        ensure!(fits, "a figure cannot have {width} × {height} pixels; each side has 1 to {MAX_SIDE}");
         let (width, height) = (width as usize, height as usize);
         Ok(Self(Pixels { width, height, channels: 3, bytes: vec![255; width * height * 3] }))
     }
 
-    /// What `plotters` draws with: `figure.backend().into_drawing_area()`.
+    /// The drawing backend for `plotters`: `figure.backend().into_drawing_area()`.
     pub fn backend(&mut self) -> FigureBackend<'_> {
         FigureBackend(self)
     }
@@ -94,7 +93,7 @@ impl Figure {
 }
 
 impl SummaryWriter {
-    /// Adds a figure, which is shown among the pictures.
+    /// Adds a figure, which TensorBoard shows among the pictures.
     ///
     /// # Errors
     /// As [`add_scalar`](Self::add_scalar).
@@ -103,7 +102,7 @@ impl SummaryWriter {
     }
 }
 
-/// What `plotters` draws a [`Figure`] with.
+/// The backend with which `plotters` draws on a [`Figure`].
 #[derive(Debug)]
 pub struct FigureBackend<'a>(&'a mut Figure);
 
@@ -161,7 +160,7 @@ impl DrawingBackend for FigureBackend<'_> {
     }
 }
 
-/// A place beside the anchor of a text, after the text was turned around it.
+/// An offset from the anchor of a text, after the text is rotated around the anchor.
 fn turned(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
     match transform {
         FontTransform::None => (x, y),
@@ -171,7 +170,7 @@ fn turned(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
     }
 }
 
-/// A font, and how many pixels each of its pixels has along a side.
+/// A font, each of whose pixels is drawn as `scale` × `scale` pixels.
 struct Letters {
     font: &'static MonoFont<'static>,
     scale: u32,
@@ -192,7 +191,7 @@ impl Letters {
         (text.chars().count() as u32 * width * self.scale, height * self.scale)
     }
 
-    /// Gives each pixel of the text, from its left upper corner.
+    /// Calls `pixel` with each pixel of the text, relative to its upper left corner.
     fn draw(&self, text: &str, mut pixel: impl FnMut(i32, i32)) {
         let scale = self.scale as i32;
         let mut canvas = Canvas(|x: i32, y: i32| {
@@ -206,7 +205,7 @@ impl Letters {
     }
 }
 
-/// Gives what is drawn on it to a function.
+/// Calls a function with each pixel that is drawn.
 struct Canvas<F>(F);
 
 impl<F> OriginDimensions for Canvas<F> {

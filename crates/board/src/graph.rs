@@ -10,13 +10,13 @@ use crate::proto::{Attribute, AttributeValue, GraphDef, NodeDef, Shapes, TensorS
 use crate::step::Step;
 use crate::writer::SummaryWriter;
 
-/// The version of the format that PyTorch names.
+/// The version of the format, as in PyTorch's files.
 const PRODUCER: i32 = 22;
 
 /// A node of a graph: an operation, a parameter, an input or an output.
 ///
-/// `/` in a name groups nodes: TensorBoard draws `net/conv1/weight` and `net/conv1/convolution` as one box `conv1`
-/// inside `net`, which opens.
+/// `/` in a name groups nodes: TensorBoard draws `net/conv1/weight` and `net/conv1/convolution` as one expandable box
+/// `conv1` inside the box `net`.
 ///
 /// # Examples
 /// ```
@@ -50,32 +50,33 @@ impl GraphNode {
         Self { name, op, inputs: Vec::new(), shape: None, attributes: String::new(), device: String::new() }
     }
 
-    /// The name of a node whose result this one uses.
+    /// Adds an input: the name of a node whose result this node uses.
     pub fn input(mut self, name: impl Into<String>) -> Self {
         self.inputs.push(name.into());
         self
     }
 
-    /// The shape of the result, which stands at the edges that lead to its users.
+    /// The shape of the result, which TensorBoard shows at the edges to its users.
     pub fn shape(mut self, shape: impl Into<Vec<usize>>) -> Self {
         self.shape = Some(shape.into());
         self
     }
 
-    /// What else there is to say, such as settings of the operation.
+    /// Further information, such as settings of the operation.
     pub fn attributes(mut self, text: impl Into<String>) -> Self {
         self.attributes = text.into();
         self
     }
 
-    /// Where the node is computed.
+    /// The device that computes the node.
     pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = name.into();
         self
     }
 }
 
-/// A graph of nodes: slices and vectors of [`GraphNode`]s, and graphs that `pagelock-tensor` recorded (feature `tensors`).
+/// Types that can be read as a graph: slices and vectors of [`GraphNode`]s, and with the feature `tensors` graphs that
+/// `pagelock-tensor` recorded.
 pub trait ToGraph {
     /// The nodes.
     fn to_graph(&self) -> Cow<'_, [GraphNode]>;
@@ -100,11 +101,11 @@ impl ToGraph for Vec<GraphNode> {
 }
 
 impl SummaryWriter {
-    /// Adds the graph of a model. TensorBoard shows the last one of a run.
+    /// Adds the graph of a model. TensorBoard shows the last graph of a run.
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) if there is no node, a name or kind is empty, two nodes have one
-    /// name, or an input is the name of no node; [`Error::Write`](crate::Error::Write).
+    /// [`Error::Argument`](crate::Error::Argument) if there is no node, a name or `op` is empty, two nodes have the
+    /// same name, or an input names no node; [`Error::Write`](crate::Error::Write).
     pub fn add_graph(&self, graph: &(impl ToGraph + ?Sized)) -> Result<()> {
         self.add_nodes(&graph.to_graph())
     }
@@ -131,7 +132,7 @@ fn check(nodes: &[GraphNode]) -> Result<()> {
         let missing = inputs.iter().find(|input| !names.contains(input.as_str()));
         ensure!(
             missing.is_none(),
-            "the input `{}` of `{name}` is no node of the graph",
+            "the input `{}` of `{name}` is not a node of the graph",
             missing.map_or("", |name| name)
         );
     }

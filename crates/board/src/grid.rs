@@ -1,4 +1,4 @@
-//! [`make_grid`]: many pictures as one, as `torchvision.utils.make_grid` makes it.
+//! [`make_grid`]: arranges pictures as one, like `torchvision.utils.make_grid`.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use crate::error::{Result, ensure, refuse};
 /// How [`make_grid`] arranges pictures; the names and the defaults are torchvision's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GridOptions {
-    /// Pictures in each row; 8.
+    /// Pictures in each row; 8 by default.
     pub nrow: usize,
-    /// Pixels between pictures and around them; 2.
+    /// Pixels between pictures and around them; 2 by default.
     pub padding: usize,
-    /// Whether values are shifted and scaled to between 0 and 1.
+    /// Whether values are shifted and scaled to the range from 0 to 1.
     pub normalize: bool,
-    /// Which values become 0 and 1; without, the least and the largest. What is beyond is cut.
+    /// The values that become 0 and 1; by default the least and the largest. Values outside are clamped.
     pub value_range: Option<(f64, f64)>,
-    /// Whether the least and the largest value are those of each picture, not of all.
+    /// Whether each picture is normalized by its own least and largest value, instead of those of all pictures.
     pub scale_each: bool,
-    /// What is between pictures; 0.
+    /// The value of the pixels between pictures; 0 by default.
     pub pad_value: f64,
 }
 
@@ -31,12 +31,13 @@ impl Default for GridOptions {
 /// Makes one picture of the shape `[channels, height, width]` out of pictures of the shape `[pictures, channels,
 /// height, width]`.
 ///
-/// Gray pictures get three channels. `[height, width]` and `[channels, height, width]` are one picture, and a single
-/// picture is returned as it is, without padding.
+/// Gray pictures get three channels. An array of the shape `[height, width]` or `[channels, height, width]` is a single
+/// picture. A single picture gets no padding.
 ///
 /// # Errors
-/// [`Error::Argument`](crate::Error::Argument) if the shape is another one or has no pixel, or bytes are to be
-/// normalized; that of the tensor, if it cannot be read.
+/// [`Error::Argument`](crate::Error::Argument) if the array has another shape or no pixel, `nrow` is 0,
+/// `value_range` is reversed, bytes are to be normalized, or the grid is too big; the tensor's error, if it cannot be
+/// read.
 ///
 /// # Examples
 /// ```
@@ -57,12 +58,12 @@ pub fn make_grid(images: &(impl ToArray + ?Sized), options: GridOptions) -> Resu
         [channels, height, width] => [1, channels, height, width],
         [n, channels, height, width] => [n, channels, height, width],
         _ => {
-            refuse!("the shape {shape:?} is not that of pictures, [pictures, channels, height, width]");
+            refuse!("pictures have the shape {shape:?}, not [pictures, channels, height, width]");
         }
     };
     ensure!(
         images.len() > 0 && options.nrow > 0,
-        "pictures of the shape {shape:?} in rows of {} have no pixel",
+        "pictures of the shape {shape:?} in rows of {} have no pixels",
         options.nrow
     );
     let form = Form { n, channels, height, width };
@@ -86,7 +87,7 @@ pub fn make_grid(images: &(impl ToArray + ?Sized), options: GridOptions) -> Resu
 fn normalize(values: &mut [f32], image_len: usize, options: &GridOptions) -> Result<()> {
     if let Some((low, high)) = options.value_range {
         let is_range = low <= high;
-        ensure!(is_range, "the range of values ends at {high}, below its begin {low}");
+        ensure!(is_range, "the range of values ends at {high}, below its start {low}");
     }
     let part = if options.scale_each { image_len } else { values.len() };
     for part in values.chunks_mut(part) {
@@ -100,7 +101,7 @@ fn normalize(values: &mut [f32], image_len: usize, options: &GridOptions) -> Res
     Ok(())
 }
 
-/// Sizes of the pictures.
+/// The number and the size of the pictures.
 struct Form {
     n: usize,
     channels: usize,
@@ -122,7 +123,10 @@ impl Form {
         let (Some((grid_height, grid_width)), Some(len)) = (sides, len) else {
             refuse!("a grid of {n} pictures with a padding of {padding} is too big");
         };
-        let mut grid = vec![pad; len];
+        let mut grid = Vec::new();
+        let has_memory = grid.try_reserve_exact(len).is_ok();
+        ensure!(has_memory, "there is no memory for a grid of {n} pictures with a padding of {padding}");
+        grid.resize(len, pad);
         for (image, channel) in (0..n).flat_map(|image| (0..shown).map(move |channel| (image, channel))) {
             let from = (image * channels + channel.min(channels - 1)) * height * width;
             let top = image / columns * (height + padding) + padding;

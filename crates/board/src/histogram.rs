@@ -1,8 +1,8 @@
-//! Histograms: how often values lie in each bucket.
+//! Histograms: how many values lie in each bucket.
 //!
-//! As NumPy counts: a bucket has its lower edge and not its upper one, but for the last, which has both. As PyTorch
-//! writes: empty buckets before the first and after the last full one are left out, but for one before them, whose
-//! limit is the first lower edge.
+//! Values are counted as in NumPy: a bucket contains its lower edge but not its upper edge, except for the last bucket,
+//! which contains both. Buckets are written as in PyTorch: empty buckets at both ends are left out, except for one at
+//! the front, whose limit is the lower edge of the first bucket with values.
 
 use crate::array::ToArray;
 use crate::error::{Result, ensure, refuse};
@@ -10,25 +10,25 @@ use crate::proto::{Content, Histogram, Value};
 use crate::step::Step;
 use crate::writer::SummaryWriter;
 
-/// The most buckets that are chosen by number.
+/// The largest number in [`Bins::Equal`].
 const MAX_BINS: usize = 1 << 20;
 
-/// Where the buckets of a histogram lie.
+/// The buckets of a histogram.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
 pub enum Bins {
-    /// TensorFlow's: each edge is 1.1 times the one before, from 1e-12 to 1e20, the same below zero, and zero. Values
-    /// beyond are in no bucket.
+    /// TensorFlow's edges: from 1e-12 to 1e20, each 1.1 times the one before; the same with a minus sign; and zero.
+    /// Values beyond the edges are not counted.
     #[default]
     TensorFlow,
     /// This many bins of equal width between the least and the largest value.
     Equal(usize),
-    /// Between these, which rise.
+    /// Buckets between these edges, which must increase.
     Edges(Vec<f64>),
 }
 
 impl SummaryWriter {
-    /// Adds how the values are distributed.
+    /// Adds a histogram of the values.
     ///
     /// # Errors
     /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is no value, or none
@@ -53,7 +53,8 @@ impl SummaryWriter {
     /// [`add_histogram`](Self::add_histogram) with other buckets.
     ///
     /// # Errors
-    /// As that; also if the edges do not rise, or the number of buckets is 0 or more than 2^20.
+    /// As [`add_histogram`](Self::add_histogram); also if the edges do not increase, or [`Bins::Equal`] has 0 or more
+    /// than 2^20 buckets or is used for values that are not finite.
     pub fn add_histogram_in(
         &self,
         tag: &str,
@@ -68,7 +69,7 @@ impl SummaryWriter {
 }
 
 fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
-    ensure!(!values.is_empty(), "the histogram `{tag}` has no value");
+    ensure!(!values.is_empty(), "the histogram `{tag}` has no values");
     let (min, max) = (extreme(values, f64::min), extreme(values, f64::max));
     let edges = match bins {
         Bins::TensorFlow => tensorflow_edges(),
@@ -76,7 +77,7 @@ fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
         Bins::Edges(edges) => edges.clone(),
     };
     let do_rise = edges.len() >= 2 && edges.is_sorted_by(|a, b| a < b);
-    ensure!(do_rise, "the histogram `{tag}` needs two or more edges that rise");
+    ensure!(do_rise, "the histogram `{tag}` needs two or more edges in increasing order");
 
     let counts = count(values, &edges);
     let first = counts.iter().position(|&count| count > 0.0);
@@ -92,7 +93,7 @@ fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
     Ok(Histogram { min, max, num: values.len() as f64, sum, sum_squares, bucket_limit, bucket })
 }
 
-/// The least or largest value; NaN, if there is one.
+/// The least or largest value; NaN if any value is NaN.
 fn extreme(values: &[f64], of: fn(f64, f64) -> f64) -> f64 {
     let of = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { of(a, b) };
     values.iter().copied().reduce(of).unwrap_or(f64::NAN)
@@ -105,11 +106,11 @@ fn tensorflow_edges() -> Vec<f64> {
     below.into_iter().chain([0.0]).chain(above()).collect()
 }
 
-/// As NumPy's `linspace`; values that are all the same get a width of 1.
+/// Edges as NumPy's `linspace` gives them. If all values are equal, the range around them has a width of 1.
 fn equal_edges(tag: &str, n: usize, min: f64, max: f64) -> Result<Vec<f64>> {
     ensure!((1..=MAX_BINS).contains(&n), "the histogram `{tag}` cannot have {n} buckets, only 1 to {MAX_BINS}");
     let is_finite = min.is_finite() && max.is_finite();
-    ensure!(is_finite, "the values of the histogram `{tag}` lie between {min} and {max}; give edges for such values");
+    ensure!(is_finite, "the values of the histogram `{tag}` are not all finite ({min} to {max}); give edges for them");
     let (low, high) = if min == max { (min - 0.5, max + 0.5) } else { (min, max) };
     let step = (high - low) / n as f64;
     Ok((0..n).map(|at| at as f64 * step + low).chain([high]).collect())
@@ -128,7 +129,7 @@ fn count(values: &[f64], edges: &[f64]) -> Vec<f64> {
     counts
 }
 
-/// A sum with errors that grow with the logarithm of the number of values.
+/// A sum whose rounding error grows with the logarithm of the number of values.
 fn pairwise_sum(values: &[f64], of: &impl Fn(f64) -> f64) -> f64 {
     if values.len() <= 64 {
         return values.iter().map(|&value| of(value)).sum();

@@ -1,4 +1,4 @@
-//! Settings of runs, compared.
+//! Hyperparameters and metrics of runs, which TensorBoard compares.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::proto::{
 use crate::step::{Step, now};
 use crate::writer::{SummaryWriter, check_tag, scalar};
 
-/// `Status`: the run ended well.
+/// TensorBoard's `Status` of a run that succeeded.
 const SUCCESS: i32 = 1;
 
 /// The value of a setting.
@@ -30,7 +30,7 @@ impl HParam {
     fn kind(&self) -> &'static str {
         match self {
             HParam::Number(_) => "a number",
-            HParam::Text(_) => "a text",
+            HParam::Text(_) => "a string",
             HParam::Bool(_) => "true or false",
         }
     }
@@ -78,7 +78,7 @@ impl From<bool> for HParam {
     }
 }
 
-/// The settings of a run and what came of them, for [`SummaryWriter::add_hparams`].
+/// The settings of a run and the resulting metrics, for [`SummaryWriter::add_hparams`].
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HParams {
     settings: Vec<(String, HParam, Vec<HParam>)>,
@@ -109,13 +109,13 @@ impl HParams {
         self
     }
 
-    /// A metric of the run. Its tag should not be one that [`add_scalar`](SummaryWriter::add_scalar) is used with.
+    /// A metric of the run. Its tag should differ from those of [`add_scalar`](SummaryWriter::add_scalar).
     pub fn metric(mut self, tag: impl Into<String>, value: f64) -> Self {
         self.metrics.push((tag.into(), value));
         self
     }
 
-    /// The folder of the run, inside the writer's; by default it is named after the time.
+    /// The name of the run's folder inside the writer's folder; by default the time.
     pub fn run_name(mut self, name: impl Into<String>) -> Self {
         self.run_name = Some(name.into());
         self
@@ -123,13 +123,13 @@ impl HParams {
 }
 
 impl SummaryWriter {
-    /// Adds a run with its settings and metrics, to be compared with others. The run is a folder below that of the
-    /// writer.
+    /// Adds a run with its settings and metrics, which TensorBoard compares with other runs. The run is a folder inside
+    /// the writer's folder.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if a name is empty or there
-    /// twice, the values that a setting can have are of another type, or the name of the run leads elsewhere;
-    /// [`Error::Create`](crate::Error::Create) if its file cannot be made.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if a name is empty or used
+    /// twice, a setting's possible values are of another type than its value, or the name of the run leads out of the
+    /// writer's folder; [`Error::Create`](crate::Error::Create) if the run's file cannot be made.
     ///
     /// # Examples
     /// ```
@@ -148,7 +148,6 @@ impl SummaryWriter {
         check(hparams)?;
         let step = step.into().timed();
         let run_name = hparams.run_name.clone().unwrap_or_else(|| now().to_string());
-        let file = self.other_file(&run_name)?;
         let start = hparams.settings.iter().map(|(name, value, _)| (name.clone(), setting(value)));
         let data = [
             ("_hparams_/experiment", HParamsData::Experiment(experiment(hparams))),
@@ -158,14 +157,11 @@ impl SummaryWriter {
             ),
             ("_hparams_/session_end_info", HParamsData::SessionEnd(SessionEnd { status: SUCCESS })),
         ];
-        for (tag, data) in data {
-            let plugin = HParamsPlugin { data: Some(data) };
-            self.add_value(file, Value::of_plugin(tag, "hparams", &plugin, None), step)?;
-        }
-        for (tag, value) in &hparams.metrics {
-            self.add_value(file, scalar(tag, value.to_scalar()?), step)?;
-        }
-        Ok(())
+        let settings =
+            data.map(|(tag, data)| Value::of_plugin(tag, "hparams", &HParamsPlugin { data: Some(data) }, None));
+        let metrics = hparams.metrics.iter().map(|(tag, value)| Ok(scalar(tag, value.to_scalar()?)));
+        let values = settings.into_iter().map(Ok).chain(metrics).collect::<Result<Vec<_>>>()?;
+        self.add_each(&run_name, values, step)
     }
 }
 
@@ -173,11 +169,11 @@ fn check(hparams: &HParams) -> Result<()> {
     for (at, (name, value, all)) in hparams.settings.iter().enumerate() {
         ensure!(!name.is_empty(), "a setting has no name");
         let is_twice = hparams.settings[..at].iter().any(|(other, ..)| other == name);
-        ensure!(!is_twice, "the setting `{name}` is there twice");
+        ensure!(!is_twice, "the setting `{name}` is given twice");
         let other = all.iter().map(HParam::kind).find(|kind| *kind != value.kind());
         ensure!(
             other.is_none(),
-            "the setting `{name}` is {}, and cannot be {}",
+            "the setting `{name}` is {}, but one of its possible values is {}",
             value.kind(),
             other.unwrap_or_default()
         );

@@ -9,7 +9,7 @@ use crate::writer::SummaryWriter;
 /// Columns of the grid that [`SummaryWriter::add_images`] makes.
 const COLUMNS: usize = 8;
 
-/// The most pixels along a side; what is larger, browsers do not show.
+/// The longest side, in pixels; browsers do not show larger pictures.
 const MAX_SIDE: usize = 65_535;
 
 /// Rows of pixels, each of `channels` bytes.
@@ -17,18 +17,18 @@ const MAX_SIDE: usize = 65_535;
 pub(crate) struct Pixels {
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// 1: gray, 2: gray and alpha, 3: red, green, blue, 4: those and alpha.
+    /// 1: gray; 2: gray and alpha; 3: red, green and blue; 4: red, green, blue and alpha.
     pub(crate) channels: usize,
     pub(crate) bytes: Vec<u8>,
 }
 
 impl SummaryWriter {
     /// Adds a picture of the shape `[channels, height, width]`. Bytes (`u8`) go from 0 to 255, other numbers from 0 to
-    /// 1; what is beyond is cut.
+    /// 1; values outside are clamped.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if the shape is another one, is
-    /// empty, is larger than 65,535 pixels along a side, or has other than one to four channels.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if the shape has another
+    /// number of dimensions or no pixels, a side has more than 65,535 pixels, or there are not one to four channels.
     ///
     /// # Examples
     /// ```
@@ -46,11 +46,11 @@ impl SummaryWriter {
         self.add_image_as(tag, image, "CHW", step)
     }
 
-    /// Adds pictures of the shape `[pictures, channels, height, width]` as one, in rows of eight.
-    /// [`make_grid`](crate::make_grid) arranges them otherwise.
+    /// Adds pictures of the shape `[pictures, channels, height, width]` as one picture, in rows of
+    /// eight. [`make_grid`](crate::make_grid) offers other arrangements.
     ///
     /// # Errors
-    /// As [`add_image`](Self::add_image), with one or three channels.
+    /// As [`add_image`](Self::add_image); also if there are not one or three channels.
     pub fn add_images(&self, tag: &str, images: &(impl ToArray + ?Sized), step: impl Into<Step>) -> Result<()> {
         self.add_image_as(tag, images, "NCHW", step)
     }
@@ -59,8 +59,7 @@ impl SummaryWriter {
     /// `WH`, `NCHW`, `NHWC` and so on.
     ///
     /// # Errors
-    /// As [`add_image`](Self::add_image); also if `format` has other letters, or another number of them than the shape
-    /// has sizes.
+    /// As [`add_image`](Self::add_image); also if `format` has other letters, or not one letter for each dimension.
     pub fn add_image_as(
         &self,
         tag: &str,
@@ -91,28 +90,31 @@ pub(crate) fn pixels(array: &Array<'_>, format: &str) -> Result<Pixels> {
     let shape = &array.shape;
     ensure!(
         format.len() == wanted.len() && places.iter().all(Option::is_some),
-        "`{format}` is no format of pictures; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like"
+        "`{format}` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like"
     );
     ensure!(shape.len() == format.len(), "a picture of the shape {shape:?} is not `{format}`; name its format");
-    let strides: Vec<usize> = (0..shape.len()).map(|at| shape[at + 1..].iter().product()).collect();
+    let strides: Vec<usize> = (0..shape.len())
+        .map(|at| shape[at + 1..].iter().fold(1, |stride: usize, &size| stride.saturating_mul(size)))
+        .collect();
     let places = places.into_iter().flatten();
     let mut dims: Vec<(usize, usize)> = places.map(|place| (shape[place], strides[place])).collect();
-    dims.extend(std::iter::repeat_n((1, 0), usize::from(wanted == "HW"))); // its one channel
+    dims.extend(std::iter::repeat_n((1, 0), usize::from(wanted == "HW"))); // one channel
     dims.splice(..0, std::iter::repeat_n((1, 0), 4 - dims.len()));
-    let [n, height, width, channels] = dims[..] else { unreachable!("there are four dimensions now") };
+    let [n, height, width, channels] = dims[..] else { unreachable!("`dims` was filled up to four dimensions") };
     let channels_fit = if wanted == "NHWC" { [1, 3].contains(&channels.0) } else { (1..=4).contains(&channels.0) };
     ensure!(
         channels_fit,
-        "a picture of the shape {shape:?}, `{format}`, has {} channels; 1 or 3 are shown",
+        "a picture of the shape {shape:?}, `{format}`, has {} channels; only 1 or 3 can be shown",
         channels.0
     );
     arrange(&array.to_bytes(), [n, height, width, channels], COLUMNS)
 }
 
-/// Pictures side by side, in rows of at most `columns`; gray becomes color. Each dimension is a size and a stride.
+/// Arranges pictures in rows of at most `columns`; gray becomes color. `dims` has the size and the stride of each
+/// dimension: pictures, height, width, channels.
 pub(crate) fn arrange(bytes: &[u8], dims: [(usize, usize); 4], columns: usize) -> Result<Pixels> {
     let [n, height, width, channels] = dims.map(|dim| dim.0);
-    ensure!(n * height * width > 0, "{n} pictures of {height} × {width} pixels have no pixel");
+    ensure!(n * height * width > 0, "{n} pictures of {height} × {width} pixels have no pixels");
     let columns = columns.min(n);
     let mut pixels = Pixels {
         width: columns * width,
@@ -121,7 +123,7 @@ pub(crate) fn arrange(bytes: &[u8], dims: [(usize, usize); 4], columns: usize) -
         bytes: Vec::new(),
     };
     let (largest, w, h) = (MAX_SIDE, pixels.width, pixels.height);
-    ensure!(w.max(h) <= largest, "a picture of {w} × {h} pixels is too big: at most {largest} along a side are shown");
+    ensure!(w.max(h) <= largest, "a picture of {w} × {h} pixels is too big: a side has at most {largest}");
     pixels.bytes = vec![0; w * h * pixels.channels];
     let [image_stride, row_stride, column_stride, channel_stride] = dims.map(|dim| dim.1);
     for image in 0..n {

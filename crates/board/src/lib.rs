@@ -29,29 +29,29 @@
 //!   [`add_mesh`](SummaryWriter::add_mesh).
 //!
 //! # What is promised
-//! - A call costs what encoding its values costs, below a microsecond for a scalar; a worker thread writes. What waits
-//!   to be written is bounded.
+//! - A call only encodes its values, which takes less than a microsecond for a scalar; a worker thread writes them.
+//!   The queue between them is bounded.
 //! - Nothing is lost without an error: see [`SummaryWriter`].
 //! - A file that was cut off anywhere is readable up to its last whole event.
-//! - Bad input is an [`Error`], and writes nothing.
+//! - Bad input returns an [`Error`] and writes nothing.
 //!
 //! # Features
-//! - `tensors` (default): tensors of `pagelock-tensor` are taken as they are, from any device. Without it, this crate
-//!   builds in seconds and takes slices and [`Array`]s.
+//! - `tensors` (default): calls accept tensors of `pagelock-tensor`, on any device. Without it, this crate builds in
+//!   seconds and accepts slices and [`Array`]s.
 //! - `figures` (default): `Figure`, which `plotters` draws on.
-//! - `cuda-13000` (default): that of `pagelock-tensor`.
+//! - `cuda-13000` (default): the feature of `pagelock-tensor` with the same name.
 
 // # Reading order
-// 1. `writer.rs`: a folder of event files, and the simplest calls; `step.rs` and `names.rs` serve it.
-// 2. `queue.rs`: the worker thread, which begins with a diagram; `record.rs` and `proto.rs`: what it writes.
-// 3. `array.rs`: what calls take; `tensors.rs`: tensors.
+// 1. `writer.rs`: a folder of event files, and the simplest calls; `step.rs` and `names.rs` are its helpers.
+// 2. `queue.rs`, which begins with a diagram: the worker thread; `record.rs` and `proto.rs`: the file format.
+// 3. `array.rs`: the arguments of calls; `tensors.rs`: tensors as arguments.
 // 4. A file for each kind of value: `histogram.rs`, `image.rs`, `grid.rs`, `figure.rs`, `pr_curve.rs`, `embedding.rs`,
 //    `graph.rs`, `hparams.rs`, `custom_scalars.rs`, `mesh.rs`.
 
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
-extern crate self as pagelock_board; // the calls of tests are also made by a program outside
+extern crate self as pagelock_board; // `tests/calls.rs` is also part of `tests/tensorboard.rs`, outside the crate
 
 mod array;
 mod custom_scalars;

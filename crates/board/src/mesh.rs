@@ -6,8 +6,8 @@ use crate::proto::{FLOAT, MeshPlugin, Tensor, TensorShape, Value};
 use crate::step::Step;
 use crate::writer::{SummaryWriter, check_tag};
 
-/// Points in space, and how they are drawn, for [`SummaryWriter::add_mesh`]. All arrays have the shape `[meshes, points
-/// or faces, 3]`.
+/// Points in space, with optional colors and faces, for [`SummaryWriter::add_mesh`]. All arrays have the shape
+/// `[meshes, points or faces, 3]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mesh<'a> {
     vertices: Array<'a>,
@@ -17,10 +17,10 @@ pub struct Mesh<'a> {
 }
 
 impl<'a> Mesh<'a> {
-    /// Points with their coordinates.
+    /// Points without colors and faces, from their coordinates.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     pub fn new(vertices: &'a (impl ToArray + ?Sized)) -> Result<Self> {
         Ok(Self { vertices: vertices.to_array()?, colors: None, faces: None, config: "{}".to_owned() })
     }
@@ -28,16 +28,16 @@ impl<'a> Mesh<'a> {
     /// Red, green and blue of each point, from 0 to 255.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     pub fn colors(mut self, colors: &'a (impl ToArray + ?Sized)) -> Result<Self> {
         self.colors = Some(colors.to_array()?);
         Ok(self)
     }
 
-    /// Triangles: the numbers of their three points, from 0.
+    /// Triangles, each given by the indices of its three points.
     ///
     /// # Errors
-    /// That of the tensor, if it cannot be read.
+    /// The tensor's error, if it cannot be read.
     pub fn faces(mut self, faces: &'a (impl ToArray + ?Sized)) -> Result<Self> {
         self.faces = Some(faces.to_array()?);
         Ok(self)
@@ -51,11 +51,11 @@ impl<'a> Mesh<'a> {
 }
 
 impl SummaryWriter {
-    /// Adds meshes, or clouds of points where there are no faces.
+    /// Adds meshes, or point clouds if there are no faces.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if shapes do not fit or a face
-    /// names a point that there is not.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if shapes do not match or a
+    /// face has an index that no point has.
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ fn check(tag: &str, mesh: &Mesh<'_>) -> Result<()> {
         ensure!(fits, "the faces of `{tag}` have the shape {shape:?}, not [{n_meshes}, faces, 3]");
         let faces = faces.to_f64();
         let wrong = faces.iter().find(|&&point| point.fract() != 0.0 || !(0.0..n_points as f64).contains(&point));
-        ensure!(wrong.is_none(), "a face of `{tag}` names the point {}; there are {n_points}", wrong.unwrap_or(&0.0));
+        ensure!(wrong.is_none(), "a face of `{tag}` names point {}; there are only {n_points}", wrong.unwrap_or(&0.0));
     }
     Ok(())
 }

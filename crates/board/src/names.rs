@@ -1,8 +1,8 @@
 //! Names of folders and event files.
 //!
 //! TensorBoard reads the event files of a folder in the order of their names, and never goes back. So a name begins
-//! with the time, and that time is later than those of the files that are there: also for a run that is resumed in the
-//! same second, or after the clock was set back.
+//! with the time, and the time in a new name is later than those of all files in the folder, even if a run is resumed
+//! within the same second or after the clock was set back.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -30,10 +30,10 @@ pub(crate) fn new_event_file(folder: &Path, suffix: &str) -> Result<(File, PathB
     }
 }
 
-/// The latest time in the names of event files.
+/// The latest time in the names of the event files in `folder`.
 fn newest(folder: &Path) -> Option<u64> {
     let names = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    // Ten digits sort as their numbers; what has more is no file of a writer's.
+    // Ten digits sort as text in the order of the numbers. A writer's names never have more.
     names.filter_map(|name| name.strip_prefix(PREFIX)?.split('.').next()?.get(..10)?.parse().ok()).max()
 }
 
@@ -66,7 +66,7 @@ fn time_name(seconds: i64) -> String {
     format!("{}{:02}_{hour:02}-{minute:02}-{second:02}", MONTHS[month], day + 1)
 }
 
-/// The name of this machine, as it can stand in file names.
+/// The name of this machine, made safe for file names.
 fn host() -> String {
     let host = hostname::get().ok().and_then(|host| host.into_string().ok()).unwrap_or_default();
     let host = host.replace(['/', '\\', '\0'], "_");

@@ -6,19 +6,19 @@ use crate::proto::{FLOAT, PrCurvePlugin, Tensor, TensorShape, Value};
 use crate::step::Step;
 use crate::writer::SummaryWriter;
 
-/// TensorBoard's most, and what PyTorch uses unless told otherwise.
+/// TensorBoard's maximum, and PyTorch's default.
 const MAX_THRESHOLDS: usize = 127;
 
-/// The least count that precision and recall are divided by.
+/// The least divisor of precision and recall, to avoid a division by zero.
 const MINIMUM_COUNT: f64 = 1e-7;
 
 impl SummaryWriter {
-    /// Adds the precision and recall of answers at 127 thresholds. `labels` are 1 where the answer is yes, else 0;
-    /// `predictions` are the probabilities, from 0 to 1, that it is.
+    /// Adds the precision and recall of a binary classifier at 127 thresholds. `labels` are 1 for positives and 0 for
+    /// negatives; `predictions` are the predicted probabilities of a positive, from 0 to 1.
     ///
     /// # Errors
-    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there is nothing, there are
-    /// more of one than of the other, a label is neither 0 nor 1, or a prediction is not between 0 and 1.
+    /// As [`add_scalar`](Self::add_scalar); [`Error::Argument`](crate::Error::Argument) if there are no predictions,
+    /// their number is not that of the labels, a label is neither 0 nor 1, or a prediction is not between 0 and 1.
     ///
     /// # Examples
     /// ```
@@ -42,7 +42,7 @@ impl SummaryWriter {
     /// [`add_pr_curve`](Self::add_pr_curve) with another number of thresholds, from 2 to 127.
     ///
     /// # Errors
-    /// As that; also for any other number.
+    /// As [`add_pr_curve`](Self::add_pr_curve); also for any other number of thresholds.
     pub fn add_pr_curve_at(
         &self,
         tag: &str,
@@ -73,7 +73,7 @@ fn pr_curve(tag: &str, labels: &Array<'_>, predictions: &Array<'_>, n: usize) ->
         ensure!(label == 0.0 || label == 1.0, "a label of the curve `{tag}` is {label}, neither 0 nor 1");
         let bucket = (prediction * (n - 1) as f32).floor();
         ensure!(
-            (0.0..n as f32).contains(&bucket),
+            (0.0..=1.0).contains(&prediction),
             "a prediction of the curve `{tag}` is {prediction}, not between 0 and 1; use softmax or sigmoid"
         );
         positives[bucket as usize] += label;
@@ -89,7 +89,7 @@ fn pr_curve(tag: &str, labels: &Array<'_>, predictions: &Array<'_>, n: usize) ->
     Ok(Tensor { dtype: FLOAT, shape: Some(TensorShape::new(&[rows.len(), n])), floats, strings: Vec::new() })
 }
 
-/// For each place, the sum of what is there and after it.
+/// For each index, the sum of the values from there on.
 fn sums_from_the_end(values: &[f64]) -> Vec<f64> {
     let mut sums = values.to_vec();
     for at in (0..sums.len() - 1).rev() {

@@ -1,8 +1,6 @@
-//! The protocol buffers of TensorBoard, as far as they are written: field numbers and types are those of its `.proto`
-//! files.
+//! TensorBoard's protocol buffers, as far as they are written. Field numbers and types are those of its `.proto` files.
 //!
-//! `Event` is what a record holds. Plugins have messages of their own, which stand in [`PluginData::content`] or in a
-//! tensor.
+//! A record holds one [`Event`]. Messages of plugins are encoded in [`PluginData::content`] or in a tensor.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +35,7 @@ pub(crate) struct SessionLog {
     pub(crate) status: i32,
 }
 
-/// [`SessionLog::status`]: events of files before this one, from this step on, do not count.
+/// A [`SessionLog::status`]: TensorBoard ignores the events of earlier files from this step on.
 pub(crate) const SESSION_START: i32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
@@ -125,7 +123,7 @@ pub(crate) struct Tensor {
     pub(crate) strings: Vec<Vec<u8>>,
 }
 
-/// [`Tensor::dtype`].
+/// Values of [`Tensor::dtype`].
 pub(crate) const FLOAT: i32 = 1;
 pub(crate) const STRING: i32 = 7;
 
@@ -148,7 +146,7 @@ impl TensorShape {
 }
 
 impl Value {
-    /// A tensor that a plugin shows.
+    /// A value that a plugin shows: the plugin's message, and a tensor unless the message says all.
     pub(crate) fn of_plugin(
         tag: impl Into<String>,
         plugin: &str,
@@ -211,7 +209,7 @@ pub(crate) struct Shapes {
     pub(crate) shape: Vec<TensorShape>,
 }
 
-// What plugins have of their own.
+// Messages of plugins.
 
 /// The plugin `text` needs nothing but its name.
 #[derive(Clone, PartialEq, Message)]
@@ -237,7 +235,7 @@ pub(crate) struct MeshPlugin {
     pub(crate) components: u32,
 }
 
-/// The plugin `custom_scalars` has a layout in a tensor instead.
+/// The message of the plugin `custom_scalars`, which reads the layout from a tensor instead.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct Layout {
     #[prost(message, repeated, tag = "2")]

@@ -1,17 +1,17 @@
 //! The queue between the calls of a program and the worker thread that writes its event files.
 //!
 //! ```text
-//! program   append ── append ── … ── append (waits while the queue is full) ── flush (waits until it is written)
+//! program   append ── append ── … ── append (waits while the queue is full) ── flush (waits for the end)
 //! queue     bytes of each file, at most `limit_bytes` in all; those that the worker is writing count too
 //! worker    sleeps until `interval` is over, the queue is half full or a `flush` waits ── takes all records ── writes them
 //! ```
 //!
 //! Invariant: a file consists of whole records, in the order of the calls. Bytes leave the queue when they are in the
-//! file; where writing fails, the file is cut back to its last whole record, the bytes stay with the worker, and the
-//! error goes to the next call. The worker tries again only after a call has returned the error.
+//! file. If a write fails, the bytes stay with the worker and the next call returns the error. Only then does the
+//! worker try again; it first truncates the file to its last whole record.
 //!
-//! An `append` wakes the worker only when it makes the queue not empty or half full: waking a thread costs
-//! microseconds, appending a tenth of one.
+//! An `append` wakes the worker only if the queue was empty or becomes half full: waking a thread takes microseconds,
+//! appending a tenth of a microsecond.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -22,17 +22,20 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result, create};
 
-/// The memory that a file keeps for later bytes.
+/// The capacity that the worker's buffer of a file keeps after a write.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Where the bytes of one file go.
+/// The interval if the given one is beyond the clock.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The destination of the bytes of one file.
 pub(crate) trait Sink: Send {
     /// Adds all of the bytes, or none.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn path(&self) -> PathBuf;
 }
 
-/// A file of which the first `len` bytes are whole records.
+/// A file whose first `len` bytes are whole records.
 pub(crate) struct FileSink {
     pub(crate) file: File,
     pub(crate) path: PathBuf,
@@ -41,7 +44,7 @@ pub(crate) struct FileSink {
 
 impl Sink for FileSink {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.set_len(self.len)?; // without what a failed call left
+        self.file.set_len(self.len)?; // removes the remains of a failed call
         self.file.seek(SeekFrom::Start(self.len))?;
         self.file.write_all(bytes)?;
         self.len += bytes.len() as u64;
@@ -57,7 +60,7 @@ impl Sink for FileSink {
 #[derive(Clone, Copy)]
 pub(crate) struct FileId(usize);
 
-/// Bytes on their way to files. Dropping it writes what is left.
+/// Bytes on their way to files. Dropping the queue writes the rest.
 pub(crate) struct Queue {
     shared: Arc<Shared>,
     worker: Option<JoinHandle<()>>,
@@ -67,7 +70,7 @@ struct Shared {
     state: Mutex<State>,
     /// The worker waits here.
     work: Condvar,
-    /// Calls wait here for room, or for what they flush.
+    /// Calls wait here for space in the queue, or for the end of a flush.
     progress: Condvar,
     limit_bytes: usize,
     interval: Duration,
@@ -79,11 +82,11 @@ struct State {
     new_sinks: Vec<Box<dyn Sink>>,
     /// Bytes of each file that the worker has not taken yet.
     queued: Vec<Vec<u8>>,
-    /// Bytes that are in no file yet, with those that the worker has taken.
+    /// The number of bytes that are in no file yet, including those that the worker has taken.
     bytes: usize,
-    /// How many calls wait for room.
+    /// How many calls wait for space in the queue.
     waiting: usize,
-    /// How many flushes were asked for, and how many of them are done.
+    /// How many flushes were requested, and how many of them are done.
     asked: u64,
     done: u64,
     failure: Option<Error>,
@@ -91,7 +94,7 @@ struct State {
 }
 
 impl Queue {
-    /// Starts the worker. It writes at the latest `interval` after a call.
+    /// Starts the worker, which writes each record at the latest `interval` after it was queued.
     pub(crate) fn new(limit_bytes: usize, interval: Duration) -> Result<Self> {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -113,14 +116,24 @@ impl Queue {
         FileId(state.queued.len() - 1)
     }
 
-    /// Queues a record; waits while the queue is full. A record that is larger than the queue is taken when the queue
-    /// is empty.
+    /// Returns the worker's error, if there is one that no call has returned.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.shared.take_failure(&mut self.shared.lock())
+    }
+
+    /// Queues a record, and waits while the queue is full. An empty queue accepts a record of any size.
     pub(crate) fn append(&self, file: FileId, record: &[u8]) -> Result<()> {
+        self.append_all(&[(file, record)])
+    }
+
+    /// Queues all records or, on an error, none.
+    pub(crate) fn append_all(&self, records: &[(FileId, impl AsRef<[u8]>)]) -> Result<()> {
         let shared = &*self.shared;
+        let len_bytes: usize = records.iter().map(|(_, record)| record.as_ref().len()).sum();
         let mut state = shared.lock();
         loop {
             shared.take_failure(&mut state)?;
-            if state.bytes == 0 || state.bytes + record.len() <= shared.limit_bytes {
+            if state.bytes == 0 || state.bytes + len_bytes <= shared.limit_bytes {
                 break;
             }
             state.waiting += 1;
@@ -130,8 +143,10 @@ impl Queue {
         }
         let was_full = shared.is_half_full(&state);
         let was_empty = state.bytes == 0;
-        state.queued[file.0].extend_from_slice(record);
-        state.bytes += record.len();
+        for (file, record) in records {
+            state.queued[file.0].extend_from_slice(record.as_ref());
+        }
+        state.bytes += len_bytes;
         if was_empty || (!was_full && shared.is_half_full(&state)) {
             shared.work.notify_one();
         }
@@ -164,16 +179,16 @@ impl Drop for Queue {
     }
 }
 
-/// A file as the worker has it.
+/// The worker's view of a file.
 struct OpenFile {
     sink: Box<dyn Sink>,
-    /// What was taken out of the queue and is not in the file.
+    /// Bytes that were taken from the queue and are not in the file yet.
     bytes: Vec<u8>,
 }
 
-/// What the worker is to do.
+/// One pass of the worker.
 struct Round {
-    /// The flushes that are done when this round is.
+    /// How many flushes are done after this pass.
     flushes: u64,
     is_last: bool,
 }
@@ -187,7 +202,7 @@ impl Shared {
         state.bytes > self.limit_bytes / 2
     }
 
-    /// An error of the worker, which then tries again.
+    /// Returns the worker's error, if there is one, and wakes the worker to try again.
     fn take_failure(&self, state: &mut State) -> Result<()> {
         let Some(failure) = state.failure.take() else { return Ok(()) };
         self.work.notify_one();
@@ -228,7 +243,8 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            let left = deadline.get_or_insert(now + self.interval).saturating_duration_since(now);
+            let latest = || now.checked_add(self.interval).unwrap_or(now + DAY);
+            let left = deadline.get_or_insert_with(latest).saturating_duration_since(now);
             if left.is_zero() {
                 break;
             }
@@ -237,7 +253,7 @@ impl Shared {
         files.extend(state.new_sinks.drain(..).map(|sink| OpenFile { sink, bytes: Vec::new() }));
         for (file, queued) in files.iter_mut().zip(&mut state.queued) {
             match file.bytes.is_empty() {
-                true => std::mem::swap(&mut file.bytes, queued), // both keep their memory
+                true => std::mem::swap(&mut file.bytes, queued), // both buffers keep their capacity
                 false => file.bytes.append(queued),
             }
         }
@@ -249,7 +265,7 @@ fn wait<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State>
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many bytes were written, and the first error. A file that fails keeps no other from being written.
+/// Returns how many bytes were written, and the first error. A file that fails does not stop the others.
 fn write(files: &mut [OpenFile]) -> (usize, Result<()>) {
     let (mut written, mut result) = (0, Ok(()));
     for OpenFile { sink, bytes } in files.iter_mut().filter(|file| !file.bytes.is_empty()) {

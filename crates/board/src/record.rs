@@ -1,4 +1,4 @@
-//! Records, of which an event file consists: one for each event, with its length and two checksums.
+//! An event file is a sequence of records. Each record holds one event, its length and two checksums.
 //!
 //! ```text
 //! length: u64 │ masked CRC of length: u32 │ event: length bytes │ masked CRC of event: u32        all little-endian
@@ -15,13 +15,13 @@ use crate::proto::Event;
 const HEAD: usize = 12;
 const TAIL: usize = 4;
 
-/// The most bytes that a reader of protocol buffers takes.
+/// The largest message that readers of protocol buffers accept.
 const MAX_EVENT: usize = i32::MAX as usize;
 
 /// The event as a record.
 pub(crate) fn record(event: &Event) -> Result<Vec<u8>> {
     let len = event.encoded_len();
-    ensure!(len <= MAX_EVENT, "an event of {len} bytes is too big: protocol buffers end at {MAX_EVENT} bytes");
+    ensure!(len <= MAX_EVENT, "an event of {len} bytes is too big: protocol buffers allow {MAX_EVENT} bytes");
     let mut record = Vec::with_capacity(HEAD + len + TAIL);
     record.extend((len as u64).to_le_bytes());
     record.extend(masked_crc(&record).to_le_bytes());
@@ -31,7 +31,7 @@ pub(crate) fn record(event: &Event) -> Result<Vec<u8>> {
     Ok(record)
 }
 
-/// CRC-32C, changed so that the CRC of data with CRCs inside is as good.
+/// CRC-32C, masked because the CRC of data that contains its own CRC is a weak check.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -41,7 +41,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 pub(crate) fn events(mut file: &[u8]) -> Vec<Event> {
     let mut events = Vec::new();
     while let Some((event, rest)) = first_event(file) {
-        events.push(Event::decode(event).expect("the checksum is right"));
+        events.push(Event::decode(event).expect("the checksum matches"));
         file = rest;
     }
     events
@@ -53,7 +53,7 @@ fn first_event(file: &[u8]) -> Option<(&[u8], &[u8])> {
     checked(rest, usize::try_from(u64::from_le_bytes(length.try_into().ok()?)).ok()?)
 }
 
-/// Bytes before their CRC, and what follows; None where the file is cut off or damaged.
+/// The first `len` bytes, if the CRC behind them matches, and the rest. None if the file is cut off or damaged.
 #[cfg(test)]
 fn checked(bytes: &[u8], len: usize) -> Option<(&[u8], &[u8])> {
     let (checked, rest) = bytes.split_at_checked(len)?;

@@ -1,10 +1,10 @@
-//! When something was: the step of the training, and the time.
+//! The training step and the wall time of a value.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Result, ensure};
 
-/// The step of the training that a value belongs to, and when that was. Every integer is one, at the time of the call.
+/// The training step of a value, and its wall time. An integer is a step at the time of the call.
 ///
 /// # Examples
 /// ```
@@ -26,15 +26,15 @@ pub struct Step {
 }
 
 impl Step {
-    /// The same step at another time: seconds since 1970, as PyTorch's `walltime`.
+    /// The same step at another wall time, in seconds since 1970. PyTorch's `walltime`.
     pub fn at(self, wall_time: f64) -> Self {
         Self { wall_time: Some(wall_time), ..self }
     }
 
-    /// The step as files have it.
+    /// The step as event files store it.
     pub(crate) fn number(self) -> Result<i64> {
         let number = i64::try_from(self.number);
-        ensure!(number.is_ok(), "the step {} is too big: the last one is {}", self.number, i64::MAX);
+        ensure!(number.is_ok(), "the step {} is too big: the largest is {}", self.number, i64::MAX);
         Ok(number.unwrap_or_default())
     }
 
@@ -42,13 +42,13 @@ impl Step {
         self.wall_time.unwrap_or_else(now)
     }
 
-    /// The same step at a time that is chosen now, for several values.
+    /// The same step with its wall time fixed, so that several values share it.
     pub(crate) fn timed(self) -> Self {
         self.at(self.wall_time())
     }
 }
 
-/// Seconds since 1970; negative for a clock that stands before.
+/// Seconds since 1970; negative if the clock is set to an earlier date.
 pub(crate) fn now() -> f64 {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_secs_f64(),

@@ -29,7 +29,7 @@ impl ToArray for Tensor<Int> {
     }
 }
 
-/// 0 and 1.
+/// The values become 0 and 1.
 impl ToArray for Tensor<Bool> {
     fn to_array(&self) -> Result<Array<'_>> {
         let values: Vec<bool> = self.to_vec()?;
@@ -50,7 +50,7 @@ impl ToScalar for Tensor<Int> {
     }
 }
 
-/// A forward pass as `pagelock_tensor` recorded it; `record_graph` of `pagelock-nn` does so for a model.
+/// A forward pass that `pagelock_tensor` recorded; `record_graph` of `pagelock-nn` records that of a model.
 ///
 /// # Examples
 /// ```
@@ -73,7 +73,7 @@ impl ToGraph for RecordedGraph {
     }
 }
 
-/// One of the recorded nodes. Inputs and outputs of the program are `IO Node`s, as PyTorch has them.
+/// Converts a recorded node. Inputs and outputs of the graph are `IO Node`s, as in PyTorch.
 fn graph_node(node: &RecordedNode, all: &[RecordedNode]) -> GraphNode {
     let op = match node.source {
         NodeSource::Operation(op) => op,

@@ -1,5 +1,5 @@
-//! [`SummaryWriter`]: a folder of event files, and the calls that are about text and numbers. Pictures, curves, graphs
-//! and the like have files of their own, which add methods to it.
+//! [`SummaryWriter`]: a folder of event files, and the calls for text and numbers. The calls for pictures, curves,
+//! graphs and other values are in files of their own.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -20,19 +20,19 @@ use crate::step::{Step, now};
 /// The version of the format, in the first event of each file.
 const FILE_VERSION: &str = "brain.Event:2";
 
-/// TensorBoard asks for a tag in a URL of at most 64 KiB, where a byte may take three.
+/// TensorBoard requests a tag by a URL of at most 64 KiB, in which a byte of the tag may take three bytes.
 const MAX_TAG_BYTES: usize = 16 * 1024;
 
 /// Writes event files that TensorBoard shows, with the names of PyTorch's `torch.utils.tensorboard.SummaryWriter`.
 ///
 /// A call encodes its values and queues them; a worker thread writes them, at the latest after
-/// [`flush_interval`](WriterOptions::flush_interval). Nothing that was queued is lost: a full queue makes calls wait,
-/// and an error of the worker thread is returned by the next call, whichever it is, while what was queued is tried
-/// again. Dropping a writer writes what is left, but cannot say whether that worked: [`close`](Self::close) can.
+/// [`flush_interval`](WriterOptions::flush_interval). Nothing that was queued is lost: calls wait while the queue is
+/// full. If the worker thread cannot write, the next call of any kind returns its error, and the worker tries again.
+/// Dropping a writer writes the rest, but cannot return an error: [`close`](Self::close) can.
 ///
-/// A file is readable up to its last whole event, wherever it was cut off. A writer never continues a file: one that is
-/// opened in a folder with files makes another one, which TensorBoard reads after those;
-/// [`purge_step`](WriterOptions::purge_step) says from which step on theirs do not count.
+/// A file is readable up to its last whole event, wherever it was cut off. A writer never continues a file: in a folder
+/// with event files it makes a new one, which TensorBoard reads after the others. From
+/// [`purge_step`](WriterOptions::purge_step) on, TensorBoard ignores the events of the others.
 ///
 /// # Examples
 /// ```
@@ -52,7 +52,7 @@ pub struct SummaryWriter {
     log_dir: PathBuf,
     options: WriterOptions,
     pub(crate) main: FileId,
-    /// Files of [`SummaryWriter::add_scalars`], by their folder.
+    /// The files in subfolders, of `add_scalars` and `add_hparams`, by folder.
     others: Mutex<HashMap<PathBuf, FileId>>,
     /// Held while `projector_config.pbtxt` is read and replaced.
     pub(crate) projector: Mutex<()>,
@@ -71,41 +71,40 @@ pub struct WriterOptions {
 }
 
 impl WriterOptions {
-    /// The folder, which is made where there is none. Without, it is `runs/Nov23_19-10-44_host` with the time in UTC.
+    /// The folder, which is created if it does not exist. By default `runs/Nov23_19-10-44_host`, with the time in UTC.
     pub fn log_dir(mut self, folder: impl Into<PathBuf>) -> Self {
         self.log_dir = Some(folder.into());
         self
     }
 
-    /// What is added to the name of the folder if [`log_dir`](Self::log_dir) does not name one.
+    /// A suffix of the default folder's name, unused if [`log_dir`](Self::log_dir) is set.
     pub fn comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = comment.into();
         self
     }
 
-    /// For a training that continues in the folder of a run that got further than its checkpoint: TensorBoard hides
-    /// what earlier files have of this step and those after it. That holds for the files of
-    /// [`add_scalars`](SummaryWriter::add_scalars) too.
+    /// For a run that resumes from a checkpoint and repeats steps: TensorBoard hides the events that earlier files have
+    /// from this step on, also in the folders of [`add_scalars`](SummaryWriter::add_scalars).
     pub fn purge_step(mut self, step: impl Into<Step>) -> Self {
         self.purge_step = Some(step.into());
         self
     }
 
-    /// How many bytes may wait to be written before calls wait; 8 MiB unless set. PyTorch's `max_queue` counts events
+    /// How many bytes the queue may hold before calls wait; 8 MiB by default. PyTorch's `max_queue` counts events
     /// instead.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue_bytes = bytes;
         self
     }
 
-    /// How long an event may wait to be written, and so what a killed program loses; one second unless set. PyTorch's
-    /// `flush_secs`.
+    /// How long an event may stay queued; a killed program loses the events of this time. One second by default.
+    /// PyTorch's `flush_secs`.
     pub fn flush_interval(mut self, interval: Duration) -> Self {
         self.flush_interval = interval;
         self
     }
 
-    /// What is added to the name of each event file.
+    /// A suffix of the name of each event file.
     pub fn filename_suffix(mut self, suffix: impl Into<String>) -> Self {
         self.filename_suffix = suffix.into();
         self
@@ -115,7 +114,8 @@ impl WriterOptions {
     ///
     /// # Errors
     /// [`Error::Create`](crate::Error::Create) if the folder, the file or the worker thread cannot be made;
-    /// [`Error::Argument`](crate::Error::Argument) if the step or the suffix cannot be.
+    /// [`Error::Argument`](crate::Error::Argument) if [`purge_step`](Self::purge_step) is above `i64::MAX` or the
+    /// suffix has a character that file names cannot have.
     pub fn open(self) -> Result<SummaryWriter> {
         let suffix = &self.filename_suffix;
         ensure!(
@@ -134,16 +134,19 @@ impl WriterOptions {
 
 /// A new event file in `folder`, with its first events.
 fn open_file(queue: &Queue, folder: &Path, options: &WriterOptions) -> Result<FileId> {
+    let purge_step = options.purge_step.map(|step| step.number()).transpose()?;
+    queue.check()?; // before anything is created
     fs::create_dir_all(folder).map_err(create(folder))?;
     let (file, path) = names::new_event_file(folder, &options.filename_suffix)?;
     let file = queue.add_file(file_sink(file, path));
     let event = |step, what| record(&Event { wall_time: now(), step, what: Some(what) });
-    queue.append(file, &event(0, What::FileVersion(FILE_VERSION.to_owned()))?)?;
-    if let Some(step) = options.purge_step {
-        let step = step.number()?;
-        queue.append(file, &event(step, What::FileVersion(FILE_VERSION.to_owned()))?)?;
-        queue.append(file, &event(step, What::SessionLog(SessionLog { status: SESSION_START }))?)?;
+    let mut events = vec![event(0, What::FileVersion(FILE_VERSION.to_owned()))?];
+    if let Some(step) = purge_step {
+        events.push(event(step, What::FileVersion(FILE_VERSION.to_owned()))?);
+        events.push(event(step, What::SessionLog(SessionLog { status: SESSION_START }))?);
     }
+    let events: Vec<_> = events.into_iter().map(|event| (file, event)).collect();
+    queue.append_all(&events)?;
     Ok(file)
 }
 
@@ -152,7 +155,7 @@ fn file_sink(file: File, path: PathBuf) -> Box<FileSink> {
 }
 
 impl SummaryWriter {
-    /// Opens a writer for a folder, with the options that [`options`](Self::options) begins with.
+    /// Opens a writer for a folder, with the default [`options`](Self::options).
     ///
     /// # Errors
     /// As [`WriterOptions::open`].
@@ -160,7 +163,7 @@ impl SummaryWriter {
         Self::options().log_dir(log_dir).open()
     }
 
-    /// Everything that can be chosen.
+    /// The default options, to change some of them.
     ///
     /// # Examples
     /// ```
@@ -187,12 +190,13 @@ impl SummaryWriter {
         &self.log_dir
     }
 
-    /// Adds one number to the curve `tag`; `/` in tags groups curves. It is kept as `f32`, NaN and infinities too.
+    /// Adds one number to the curve `tag`; `/` in tags groups curves. It is stored as `f32`; NaN and infinities
+    /// are allowed.
     ///
     /// # Errors
-    /// As all calls: [`Error::Argument`](crate::Error::Argument) for an empty or overlong tag or a step above
-    /// `i64::MAX`; [`Error::Write`](crate::Error::Write) if the worker thread could not write. Here also that of a
-    /// tensor that is no single number or cannot be read.
+    /// Like all calls: [`Error::Argument`](crate::Error::Argument) if the tag is empty or longer than 16 KiB, or the
+    /// step is above `i64::MAX`; [`Error::Write`](crate::Error::Write) if the worker thread could not write. This call
+    /// also returns the error of a tensor that has not exactly one element or cannot be read.
     pub fn add_scalar(&self, tag: &str, value: impl ToScalar, step: impl Into<Step>) -> Result<()> {
         self.add_value(self.main, scalar(tag, value.to_scalar()?), step.into())
     }
@@ -215,13 +219,26 @@ impl SummaryWriter {
     pub fn add_scalars(&self, main_tag: &str, values: &[(&str, impl ToScalar)], step: impl Into<Step>) -> Result<()> {
         let step = step.into().timed();
         check_tag(main_tag)?;
+        let mut curves = Vec::new();
         for (name, value) in values {
             ensure!(!name.is_empty(), "a curve of `{main_tag}` has an empty name; name it");
+            let folder = format!("{}_{name}", main_tag.replace('/', "_"));
+            checked_folder(&folder)?;
             let value = scalar(main_tag, value.to_scalar()?);
-            let file = self.other_file(&format!("{}_{name}", main_tag.replace('/', "_")))?;
-            self.add_value(file, value, step)?;
+            curves.push((folder, event(step, What::Summary(Summary { value: vec![value] }))?));
         }
-        Ok(())
+        // Nothing is created or queued before all is checked.
+        let curves = curves.into_iter().map(|(folder, event)| Ok((self.other_file(&folder)?, event)));
+        self.queue.append_all(&curves.collect::<Result<Vec<_>>>()?)
+    }
+
+    /// Queues events with one value each for a file: all or, on an error, none.
+    pub(crate) fn add_each(&self, folder: &str, values: Vec<Value>, step: Step) -> Result<()> {
+        values.iter().try_for_each(|value| check_tag(&value.tag))?;
+        let events = values.into_iter().map(|value| event(step, What::Summary(Summary { value: vec![value] })));
+        let events = events.collect::<Result<Vec<_>>>()?;
+        let file = self.other_file(folder)?;
+        self.queue.append_all(&events.into_iter().map(|event| (file, event)).collect::<Vec<_>>())
     }
 
     /// Adds a text, which TensorBoard shows as Markdown.
@@ -235,7 +252,8 @@ impl SummaryWriter {
         self.add_value(self.main, value, step.into())
     }
 
-    /// Waits until everything that was queued is in the files, where other programs, and a crash of this one, find it.
+    /// Waits until everything that was queued is in the files. Other programs can read it then, and a crash of this
+    /// program does not lose it.
     ///
     /// # Errors
     /// [`Error::Write`](crate::Error::Write).
@@ -246,13 +264,13 @@ impl SummaryWriter {
     /// [`flush`](Self::flush), then ends the worker thread.
     ///
     /// # Errors
-    /// [`Error::Write`](crate::Error::Write). Records that are still queued are then tried once more, and lost if
-    /// that fails; to keep them, call `flush` until it succeeds.
+    /// [`Error::Write`](crate::Error::Write). The worker then tries once more to write what is queued, and loses it if
+    /// that fails. To keep it, call `flush` until it succeeds before `close`.
     pub fn close(self) -> Result<()> {
         self.flush()
     }
 
-    /// The file of a run in a folder below that of the writer, made at its first use.
+    /// The event file of a run in a folder inside the writer's folder, created at its first use.
     pub(crate) fn other_file(&self, folder: &str) -> Result<FileId> {
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.log_dir.join(checked_folder(folder)?);
@@ -275,9 +293,13 @@ impl SummaryWriter {
     }
 
     pub(crate) fn add_event(&self, file: FileId, step: Step, what: What) -> Result<()> {
-        let event = Event { wall_time: step.wall_time(), step: step.number()?, what: Some(what) };
-        self.queue.append(file, &record(&event)?)
+        self.queue.append(file, &event(step, what)?)
     }
+}
+
+/// The record of an event.
+fn event(step: Step, what: What) -> Result<Vec<u8>> {
+    record(&Event { wall_time: step.wall_time(), step: step.number()?, what: Some(what) })
 }
 
 impl std::fmt::Debug for SummaryWriter {
@@ -302,10 +324,10 @@ pub(crate) fn check_tag(tag: &str) -> Result<()> {
     Ok(())
 }
 
-/// A folder below another one, as a name says it.
+/// The folder that `name` names inside another folder.
 fn checked_folder(name: &str) -> Result<&Path> {
     let path = Path::new(name);
     let is_below = path.components().all(|part| matches!(part, Component::Normal(_)));
-    ensure!(is_below && !name.is_empty(), "`{name}` names no folder below that of the writer; leave out `..`");
+    ensure!(is_below && !name.is_empty(), "`{name}` is not a folder below the writer's; leave out `..`");
     Ok(path)
 }

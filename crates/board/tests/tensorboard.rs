@@ -1,7 +1,7 @@
-//! Our files beside PyTorch's, as TensorBoard reads and serves them: `tests/golden/torch_board.py` compares every
+//! TensorBoard reads and serves the same from our files as from PyTorch's: `tests/golden/torch_board.py` compares every
 //! value.
 //!
-//! Runs where `PAGELOCK_PYTHON` names a Python that has torch. What the crate's other tests compare with is in
+//! Runs only where `PAGELOCK_PYTHON` names a Python that has torch. The crate's other tests compare with the files in
 //! `tests/golden/torch`.
 
 #[path = "../src/tests/calls.rs"]

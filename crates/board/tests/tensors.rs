@@ -1,4 +1,4 @@
-//! Tensors are taken as the slices that they hold: both write the same.
+//! Tensors are accepted wherever slices are: both write the same bytes.
 
 #![cfg(feature = "tensors")]
 
@@ -16,7 +16,7 @@ fn at(step: i32) -> Step {
     Step::from(step).at(0.0)
 }
 
-/// What a writer writes after the first event, which has the time.
+/// The bytes that a writer writes after the first event, which contains the time.
 fn written(write: impl FnOnce(&SummaryWriter) -> Result<()>) -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let writer = SummaryWriter::new(folder.path()).unwrap();

@@ -1,12 +1,13 @@
-//! Decompositions with several results. Each is one operation whose result holds all of them, cut into views, so that one derivative
-//! sees the gradients of all.
+//! Decompositions with several results. Each is one operation whose output packs all results, and the results are views
+//! of it. So one derivative gets the gradients of all results.
 
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{Error, Result, Tensor, no_autocast};
 
 use crate::{MatrixNorm, Packed, check, check_square, host, mt};
 
-/// `decomposition! { Struct, name, what computes it, its gradient of the result and that of the result }`
+/// `decomposition! { Struct, name, forward function, gradient function }`; the gradient function gets the packed result
+/// and its gradient.
 macro_rules! decomposition {
     ($type:ty, $name:literal, $forward:path, $gradient:path) => {
         impl Function for $type {
@@ -28,12 +29,12 @@ macro_rules! decomposition {
     };
 }
 
-/// q and r with x = q · r: q has orthonormal columns, r is upper triangular with a diagonal that is not negative, which makes
-/// both unique (PyTorch's may differ in signs). Of `[…, n, m]` they are `[…, n, k]` and `[…, k, m]` with k the smaller of n and m.
-/// There is a gradient for n ≥ m.
+/// Returns q and r with x = q · r. The columns of q are orthonormal. r is upper triangular, and its diagonal is not
+/// negative (PyTorch's results may differ in signs). `[…, n, m]` gives `[…, n, k]` and `[…, k, m]`, where k is the
+/// smaller of n and m. There is a gradient only for n ≥ m.
 ///
 /// # Errors
-/// [`Error::Argument`] for fewer than two dimensions or half types; as [`solve`](super::solve).
+/// [`Error::Argument`] for fewer than two dimensions or half precision; as [`solve`](super::solve).
 pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let sizes = check("linalg::qr", x)?;
     let out = Qr(sizes).apply(&[x])?;
@@ -50,8 +51,8 @@ struct Qr(Packed);
 
 decomposition! { Qr, "linalg::qr", host::qr, qr_gradient }
 
-/// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transposed and halves the diagonal: as PyTorch has it, after
-/// Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
+/// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transpose and halves the diagonal. PyTorch uses
+/// the same formula; see Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
 fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     if n < m {
         let problem = format!("linalg::qr: there is no gradient for {n} rows and {m} columns; transpose, or use svd");
@@ -62,16 +63,18 @@ fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Resu
     let upper = grad_r.matmul(&mt(&r)?)?.sub(&mt(&q)?.matmul(&grad_q)?)?;
     let whole = upper.triu(0)?.add(&mt(&upper.triu(1)?)?)?;
     let left = grad_q.add(&q.matmul(&whole)?)?;
-    // y · r⁻ᵀ is the transposed of r⁻¹ · yᵀ.
+    // y · r⁻ᵀ is the transpose of r⁻¹ · yᵀ.
     mt(&crate::solve(&r, &mt(&left)?)?)
 }
 
-/// u, s and vᵀ with x = u · diag(s) · vᵀ: s holds the singular values, the largest first, u and v have orthonormal columns. Of
-/// `[…, n, m]` they are `[…, n, k]`, `[…, k]` and `[…, k, m]` with k the smaller of n and m: PyTorch's `full_matrices=False`. The signs
-/// of each pair of vectors are not determined. Gradients of u and v are finite for singular values that differ and are not 0.
+/// Returns u, s and vᵀ with x = u · diag(s) · vᵀ. s has the singular values, the largest first; the columns of u and v
+/// are orthonormal. `[…, n, m]` gives `[…, n, k]`, `[…, k]` and `[…, k, m]`, where k is the smaller of n and m, as
+/// with PyTorch's `full_matrices=False`. The sign of each pair of singular vectors is not determined. Gradients of u
+/// and v are finite only if the singular values differ and are not 0.
 ///
 /// # Errors
-/// [`Error::Argument`] for fewer than two dimensions, half types, or elements that are not finite; as [`solve`](super::solve).
+/// [`Error::Argument`] for fewer than two dimensions, half precision, or elements that are not finite; as
+/// [`solve`](super::solve).
 pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let sizes = check("linalg::svd", x)?;
     let [u, s, v] = sizes.of_svd(&Svd(sizes).apply(&[x])?)?;
@@ -90,26 +93,32 @@ struct Svd(Packed);
 
 decomposition! { Svd, "linalg::svd", host::svd, svd_gradient }
 
-/// As PyTorch has it: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², and what gu
-/// and gv have outside of u and v.
+/// PyTorch's formula: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², plus
+/// the parts of gu and gv that are orthogonal to u and v.
 fn svd_gradient(sizes: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let ([u, s, v], [grad_u, grad_s, grad_v]) = (sizes.of_svd(out)?, sizes.of_svd(grad)?);
     let (column, gaps) = (mt(&s)?, differences(&s.square()?)?);
-    let skew = |x: &Tensor| x.sub(&mt(x)?)?.div(&gaps);
+    let skew = |x: &Tensor| quotient(&x.sub(&mt(x)?)?, &gaps);
     let (in_u, in_v) = (mt(&u)?.matmul(&grad_u)?, mt(&v)?.matmul(&grad_v)?);
     let of_s = grad_s.squeeze(-2)?.diag_embed(0, -2, -1)?;
     let inner = skew(&in_u)?.mul(&s)?.add(&skew(&in_v)?.mul(&column)?)?.add(&of_s)?;
     let mut total = u.matmul(&inner)?.matmul(&mt(&v)?)?;
     if sizes.n > sizes.k {
-        total = total.add(&grad_u.sub(&u.matmul(&in_u)?)?.div(&s)?.matmul(&mt(&v)?)?)?;
+        total = total.add(&quotient(&grad_u.sub(&u.matmul(&in_u)?)?, &s)?.matmul(&mt(&v)?)?)?;
     }
     if sizes.m > sizes.k {
-        total = total.add(&u.matmul(&mt(&grad_v.sub(&v.matmul(&in_v)?)?.div(&s)?)?)?)?;
+        total = total.add(&u.matmul(&mt(&quotient(&grad_v.sub(&v.matmul(&in_v)?)?, &s)?)?)?)?;
     }
     Ok(total)
 }
 
-/// e_ij = row_j − row_i, and 1 on the diagonal, of rows `[…, 1, k]`.
+/// x / y, and 0 where x is 0: gradients of singular values alone are finite even if some of these are equal or 0.
+fn quotient(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let y = y.expand(x.shape())?.masked_fill(&x.eq_scalar(0.0)?, 1.0)?;
+    x.div(&y)
+}
+
+/// For rows `[…, 1, k]`: e_ij = row_j − row_i, and 1 on the diagonal.
 fn differences(row: &Tensor) -> Result<Tensor> {
     let ones = row.ones_like()?.squeeze(-2)?.diag_embed(0, -2, -1)?;
     row.sub(&mt(row)?)?.add(&ones)
@@ -123,11 +132,13 @@ pub fn svdvals(x: &Tensor) -> Result<Tensor> {
     svd(x).map(|(_, s, _)| s)
 }
 
-/// The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors, which are the columns. Only the lower triangle
-/// is read. The signs of eigenvectors are not determined. Gradients of eigenvectors are finite for eigenvalues that differ.
+/// The eigenvalues of symmetric matrices, the smallest first, and the eigenvectors as columns. Only the lower triangle
+/// is read. The signs of eigenvectors are not determined. Gradients of eigenvectors are finite only if the eigenvalues
+/// differ.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, half types, or elements that are not finite; as [`solve`](super::solve).
+/// [`Error::Argument`] for matrices that are not square, half precision, or elements that are not finite; as
+/// [`solve`](super::solve).
 pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let n = check_square("linalg::eigh", x)?;
     let [values, vectors] = two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
@@ -138,11 +149,11 @@ struct Eigh(usize);
 
 decomposition! { Eigh, "linalg::eigh", host::eigh, eigh_gradient }
 
-/// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as PyTorch has it.
+/// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as in PyTorch.
 fn eigh_gradient(n: usize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     let [values, vectors] = two(out.split_sizes(&[1, n], -2)?);
     let [grad_values, grad_vectors] = two(grad.split_sizes(&[1, n], -2)?);
-    let apart = mt(&vectors)?.matmul(&grad_vectors)?.div(&differences(&values)?)?;
+    let apart = quotient(&mt(&vectors)?.matmul(&grad_vectors)?, &differences(&values)?)?;
     let apart = apart.triu(1)?.add(&apart.tril(-1)?)?;
     let of_values = grad_values.squeeze(-2)?.diag_embed(0, -2, -1)?;
     vectors.matmul(&apart.add(&of_values)?)?.matmul(&mt(&vectors)?)
@@ -156,8 +167,8 @@ pub fn eigvalsh(x: &Tensor) -> Result<Tensor> {
     eigh(x).map(|(values, _)| values)
 }
 
-/// The pseudo-inverse: of `[…, n, m]` `[…, m, n]`. Singular values of at most `rtol` of the largest one count as 0; PyTorch's default is
-/// the larger of n and m times the distance from 1 to the next number.
+/// The pseudo-inverse: `[…, n, m]` gives `[…, m, n]`. Singular values of at most `rtol` times the largest one count as
+/// 0. PyTorch's default `rtol` is the larger of n and m times the machine epsilon.
 ///
 /// # Errors
 /// As [`svd`].
@@ -178,7 +189,7 @@ pub fn pinv(x: &Tensor, rtol: f64) -> Result<Tensor> {
 /// A norm of each matrix: `[…, n, m]` gives `[…]`.
 ///
 /// # Errors
-/// As [`svd`]; [`Error::Argument`] for an extreme of nothing.
+/// As [`svd`]; [`Error::Argument`] for the maximum of no elements.
 pub fn matrix_norm(x: &Tensor, norm: MatrixNorm) -> Result<Tensor> {
     check("linalg::matrix_norm", x)?;
     no_autocast(|| match norm {

@@ -1,7 +1,7 @@
 //! Decompositions of batches of matrices on the host, by `nalgebra`, in `f64` for every precision.
 //!
-//! `nalgebra` is compiled for one type, and results are rounded once. Matrices are copied to the host from wherever they are, and
-//! results back: a device is waited for.
+//! So `nalgebra` is compiled for one type only, and results are rounded once. Matrices on a device are copied to the
+//! host and results back, which waits for the device.
 
 use nalgebra::{Cholesky, DMatrix, LU, QR, SVD, SymmetricEigen};
 
@@ -11,22 +11,22 @@ use crate::Packed;
 
 type Matrix = DMatrix<f64>;
 
-/// Rounds of an iteration for each row, which none needs that converges.
+/// The most iterations per row; one that converges needs far fewer.
 const ROUNDS: usize = 1000;
 
-/// A result of that many rows and columns for every matrix of a batch.
+/// Calls `compute` for every matrix of a batch; each result has the given numbers of rows and columns.
 fn each(
     op: &'static str,
     x: &Tensor,
     [rows, columns]: [usize; 2],
     mut compute: impl FnMut(usize, Matrix) -> Result<Matrix>,
 ) -> Result<Tensor> {
-    let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: matrices were asked for") };
-    // The numbers, and some copies of a matrix, square ones of its longer side.
+    let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: x was checked to hold matrices") };
+    // All elements, and six copies of a matrix, each as a square of the longest side.
     let side = n.max(m).max(rows).max(columns);
     let held = side.saturating_mul(side).saturating_mul(6).saturating_add(x.len());
     let bytes = held.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
-    let _room = CountedHeap::granted(op, "matrices that are decomposed", bytes)?;
+    let _room = CountedHeap::granted(op, "the matrices to decompose", bytes)?;
     let numbers = x.detach().to_vec::<f64>()?;
     let mut done = Ok(());
     let shape = [batch, &[rows, columns]].concat();
@@ -69,10 +69,10 @@ pub(super) fn inverse(x: &Tensor) -> Result<Tensor> {
     each(op, x, square(x), |i, x| LU::new(x).try_inverse().map_or_else(|| refused(op, i, SINGULAR), Ok))
 }
 
-/// x in a · x = b, both with the same batch.
+/// Solves a · x = b for x; a and b have the same batch dimensions.
 pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let (op, [n, _], [_, columns]) = ("linalg::solve", square(a), square(b));
-    // Side by side, so that each has its right side.
+    // `each` takes one tensor, so put each b to the right of its a.
     let both = Tensor::cat(&[&a.detach(), &b.detach()], -1)?;
     each(op, &both, [n, columns], |i, both| {
         let (a, b) = (both.columns(0, n).into_owned(), both.columns(n, columns).into_owned());
@@ -80,21 +80,21 @@ pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// Sign and logarithm of the magnitude of determinants, side by side.
+/// The sign and the logarithm of the magnitude of each determinant, side by side.
 pub(super) fn log_determinant(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::slogdet";
     each(op, x, [1, 2], |_, x| {
         let lu = LU::new(x);
         let swaps: f64 = lu.p().determinant();
         let factors = lu.u().diagonal();
-        // The product of signs is 0 or NaN where one is.
+        // The sign is 0 or NaN if one factor is.
         let sign = factors.iter().fold(swaps, |sign, factor| if *factor == 0.0 { 0.0 } else { sign * factor.signum() });
         let logarithm = factors.iter().map(|factor| factor.abs().ln()).sum();
         Ok(Matrix::from_row_slice(1, 2, &[sign, logarithm]))
     })
 }
 
-/// The product of the diagonal, in the order of the elimination.
+/// The determinant of each matrix, from its LU decomposition.
 pub(super) fn determinant(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::det";
     each(op, x, [1, 1], |_, x| Ok(Matrix::from_element(1, 1, LU::new(x).determinant())))
@@ -106,7 +106,7 @@ pub(super) fn cholesky(x: &Tensor) -> Result<Tensor> {
     each(op, x, square(x), |i, x| Cholesky::new(x).map_or_else(|| refused(op, i, PROBLEM), |found| Ok(found.l())))
 }
 
-/// q above r, or, of wide matrices, beside it.
+/// q above r, or beside r for wide matrices.
 pub(super) fn qr(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
     let (op, is_tall) = ("linalg::qr", n >= m);
     each(op, x, if is_tall { [n + m, m] } else { [n, n + m] }, |_, x| {
@@ -132,7 +132,7 @@ pub(super) fn svd(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
         }
         let found = SVD::try_new(x, true, true, f64::EPSILON, ROUNDS * (n + m));
         let Some(SVD { u: Some(u), v_t: Some(v_t), singular_values }) = found else {
-            return refused(op, i, "has singular values that were not found; scale it");
+            return refused(op, i, "has singular values that did not converge; scale it");
         };
         out.view_mut((0, 0), (n, k)).copy_from(&u);
         out.view_mut((n, 0), (1, k)).copy_from(&singular_values.transpose());
@@ -141,7 +141,7 @@ pub(super) fn svd(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
     })
 }
 
-/// The eigenvalues as a row, in order, above the eigenvectors.
+/// The eigenvalues as a row, in ascending order, above the eigenvectors.
 pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
     let op = "linalg::eigh";
     each(op, x, [1 + n, n], |i, x| {
@@ -151,7 +151,7 @@ pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
             return Ok(out);
         }
         let Some(found) = SymmetricEigen::try_new(x, f64::EPSILON, ROUNDS * n) else {
-            return refused(op, i, "has eigenvalues that were not found; scale it");
+            return refused(op, i, "has eigenvalues that did not converge; scale it");
         };
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|&a, &b| found.eigenvalues[a].total_cmp(&found.eigenvalues[b]));

@@ -1,10 +1,11 @@
-//! Linear algebra beyond products, as `torch.linalg`: solving, inverses, determinants, decompositions, norms of matrices. A part of
-//! [Pagelock](https://github.com/pagelock/pagelock), as `pagelock::linalg` with its feature `linalg`.
+//! Linear algebra beyond products, like `torch.linalg`: solving, inverses, determinants, decompositions and norms of
+//! matrices. Part of [Pagelock](https://github.com/pagelock/pagelock), as `pagelock::linalg` with the feature `linalg`.
 //!
-//! All take batches: `[…, n, m]`, with any dimensions in front. They compute on the host, in `f64` for `float32` and `float64`, and
-//! round once; tensors on a device are copied to the host and results back, which waits for the device. Half types are refused:
-//! `x.to_dtype(DType::F32)`. Under [`autocast`](pagelock_tensor::autocast()) nothing changes. Derivatives are made of products, so they run
-//! where the tensors are and have derivatives themselves.
+//! All functions take batches `[…, n, m]`, with any number of leading dimensions. They compute on the host in `f64`,
+//! for `float32` and `float64`, and round once. Tensors on a device are copied to the host and results back, which
+//! waits for the device. Half precision is refused: convert with `x.to_dtype(DType::F32)`.
+//! [`autocast`](pagelock_tensor::autocast()) changes nothing. Derivatives are composed of tensor operations and of
+//! these functions, so they have derivatives themselves.
 //!
 //! ```
 //! # use pagelock_linalg as linalg;
@@ -16,14 +17,14 @@
 //! ```
 
 // # Reading order
-// `lib.rs`: what has one result, with its derivative; `decompositions.rs`: what has several; `host.rs`: what computes them.
+// `lib.rs`: functions with one result; `decompositions.rs`: functions with several; `host.rs`: the computation.
 
 #![forbid(unsafe_code)]
 
 mod decompositions;
 mod host;
 
-/// The tensors that are computed with.
+/// The crate of the tensors that these functions take.
 #[doc(no_inline)]
 pub use pagelock_tensor;
 
@@ -32,7 +33,7 @@ pub use decompositions::{eigh, eigvalsh, matrix_norm, pinv, qr, svd, svdvals};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Error, Result, Tensor, no_autocast};
 
-/// Rows and columns of a matrix, and the smaller of them.
+/// The numbers of rows and columns of a matrix, and the smaller of the two.
 #[derive(Clone, Copy)]
 struct Packed {
     n: usize,
@@ -40,7 +41,7 @@ struct Packed {
     k: usize,
 }
 
-/// What norm [`matrix_norm`] computes.
+/// The norm that [`matrix_norm`] computes, with PyTorch's `ord`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MatrixNorm {
@@ -48,55 +49,54 @@ pub enum MatrixNorm {
     Frobenius,
     /// The sum of the singular values: `'nuc'`.
     Nuclear,
-    /// The largest singular value: 2.
+    /// The largest singular value: `2`.
     Spectral,
-    /// The largest sum of magnitudes of a column: 1.
+    /// The largest sum of magnitudes in a column: `1`.
     Columns,
-    /// The largest sum of magnitudes of a row: ∞.
+    /// The largest sum of magnitudes in a row: `inf`.
     Rows,
 }
 
 fn check(op: &str, x: &Tensor) -> Result<Packed> {
     let dtype = x.dtype();
     if matches!(dtype, DType::F16 | DType::BF16) {
-        return Err(Error::Argument(format!("{op}: {dtype} is not computed in; convert it: x.to_dtype(DType::F32)")));
+        return Err(Error::Argument(format!("{op}: {dtype} is not supported; convert it: x.to_dtype(DType::F32)")));
     }
     match x.dims() {
         &[.., n, m] => Ok(Packed { n, m, k: n.min(m) }),
-        _ => {
-            Err(Error::Argument(format!("{op}: {} is no matrix; it must have two dimensions, unsqueeze it", x.shape())))
-        }
+        _ => Err(Error::Argument(format!("{op}: {} is not a matrix; unsqueeze it to two dimensions", x.shape()))),
     }
 }
 
 fn check_square(op: &str, x: &Tensor) -> Result<usize> {
     match check(op, x)? {
         Packed { n, m, .. } if n == m => Ok(n),
-        _ => Err(Error::Argument(format!("{op}: {} has not as many rows as columns; give square matrices", x.shape()))),
+        _ => Err(Error::Argument(format!("{op}: {} is not square; give square matrices", x.shape()))),
     }
 }
 
-/// Transposed: the last two dimensions exchanged.
+/// The transpose of each matrix.
 fn mt(x: &Tensor) -> Result<Tensor> {
     x.transpose(-2, -1)
 }
 
-/// x in `a` · x = `b`: `[…, n, n]` and `[…, n, k]` give `[…, n, k]`, and a vector (or a batch of vectors like `a`'s) `b` gives
-/// vectors. Batches broadcast.
+/// Solves `a` · x = `b` for x: `[…, n, n]` and `[…, n, k]` give `[…, n, k]`. `b` can also be a vector, or a batch of
+/// vectors with the batch dimensions of `a`; x then has vectors too. Batches broadcast.
 ///
 /// # Errors
-/// [`Error::Argument`] for shapes that do not fit, half types, two precisions, or a singular matrix; as [`Tensor::to`] for tensors
-/// on a device.
+/// [`Error::Argument`] for shapes that do not match, half precision, different precisions, or a singular matrix; for
+/// tensors on a device also as [`Tensor::to`].
 pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let n = check_square("linalg::solve", a)?;
     let is_vector = b.rank() == 1 || b.dims() == &a.dims()[..a.rank() - 1];
     let b = if is_vector { b.unsqueeze(-1)? } else { b.clone() };
     let &[.., rows, columns] = b.dims() else {
-        return Err(Error::Argument("linalg::solve: b is a number; give a vector or matrices".to_owned()));
+        return Err(Error::Argument("linalg::solve: b is a scalar; give a vector or matrices".to_owned()));
     };
     if rows != n || a.dtype() != b.dtype() {
         let [of_a, of_b] = [a, &b].map(|x| format!("{} {}", x.dtype(), x.shape()));
-        let problem = format!("linalg::solve: a is {of_a} and b is {of_b}; give one precision, and as many rows");
+        let problem =
+            format!("linalg::solve: a is {of_a} and b is {of_b}; give both one precision and the same number of rows");
         return Err(Error::Argument(problem));
     }
     let batch = common_batch(&a.dims()[..a.rank() - 2], &b.dims()[..b.rank() - 2])?;
@@ -105,7 +105,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if is_vector { found.squeeze(-1) } else { Ok(found) }
 }
 
-/// The batch of both, broadcast: sizes are aligned at the end, and are equal or 1.
+/// The broadcast batch dimensions: sizes are aligned at the end, and are equal or 1.
 fn common_batch(left: &[usize], right: &[usize]) -> Result<Vec<usize>> {
     let rank = left.len().max(right.len());
     let at = |sizes: &[usize], dim: usize| (dim + sizes.len()).checked_sub(rank).map_or(1, |dim| sizes[dim]);
@@ -134,7 +134,7 @@ impl Function for Solve {
         Ok(out)
     }
 
-    /// With x the result: a⁻ᵀ · g for b, and −that · xᵀ for a.
+    /// With the result x: the gradient of b is gb = a⁻ᵀ · g, and that of a is −gb · xᵀ.
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         no_autocast(|| {
             let of_b = Solve.apply(&[&mt(&context.saved(0)?)?, grad])?;
@@ -147,7 +147,7 @@ impl Function for Solve {
 /// The inverse of each matrix.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, or singular, or of half types; as [`solve`].
+/// [`Error::Argument`] for matrices that are not square, are singular, or have half precision; as [`solve`].
 pub fn inv(x: &Tensor) -> Result<Tensor> {
     check_square("linalg::inv", x)?;
     Inverse.apply(&[x])
@@ -174,10 +174,10 @@ impl Function for Inverse {
     }
 }
 
-/// The determinant of each matrix: `[…, n, n]` gives `[…]`. Where it is 0 there is no gradient, and an error says so.
+/// The determinant of each matrix: `[…, n, n]` gives `[…]`. If it is 0, there is no gradient: the backward pass fails.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, or of half types; as [`solve`].
+/// [`Error::Argument`] for matrices that are not square or have half precision; as [`solve`].
 pub fn det(x: &Tensor) -> Result<Tensor> {
     check_square("linalg::det", x)?;
     Determinant.apply(&[x])
@@ -205,8 +205,8 @@ impl Function for Determinant {
     }
 }
 
-/// The sign of the determinant and the logarithm of its magnitude, which does not overflow: 0 and −∞ for singular matrices. The
-/// sign has no gradient.
+/// Returns the sign of each determinant and the logarithm of its magnitude, which does not overflow. For singular
+/// matrices these are 0 and −∞. The sign has no gradient.
 ///
 /// # Errors
 /// As [`det`].
@@ -237,11 +237,12 @@ impl Function for LogDeterminant {
     }
 }
 
-/// The lower triangular l with x = l · lᵀ, of matrices that are symmetric and positive definite. Only the lower triangle is read;
-/// the gradient is symmetric.
+/// Returns the lower triangular l with x = l · lᵀ, for symmetric positive definite matrices. Only the lower triangle is
+/// read; the gradient is symmetric.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, not positive definite, or of half types; as [`solve`].
+/// [`Error::Argument`] for matrices that are not square, are not positive definite, or have half precision; as
+/// [`solve`].
 pub fn cholesky(x: &Tensor) -> Result<Tensor> {
     check_square("linalg::cholesky", x)?;
     CholeskyOf.apply(&[x])
@@ -260,7 +261,7 @@ impl Function for CholeskyOf {
         Ok(out)
     }
 
-    /// The symmetric part of l⁻ᵀ · Φ(lᵀ · g) · l⁻¹, where Φ is the lower triangle with half the diagonal
+    /// The symmetric part of l⁻ᵀ · Φ(lᵀ · g) · l⁻¹, where Φ takes the lower triangle and halves the diagonal
     /// (Murray, *Differentiation of the Cholesky decomposition*, 2016, <https://arxiv.org/abs/1602.07527>).
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         no_autocast(|| {

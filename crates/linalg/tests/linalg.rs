@@ -1,4 +1,4 @@
-//! Linear algebra against `torch.linalg` (`golden/make.py`), derivatives against differences, and what is refused.
+//! Linear algebra against `torch.linalg` (`golden/make.py`), derivatives against finite differences, and refusals.
 
 use pagelock_linalg::{self as linalg, MatrixNorm};
 use pagelock_tensor::autograd::{self, Backward, Tolerance, gradcheck, gradgradcheck};
@@ -9,7 +9,7 @@ const GOLDEN: &[u8] = include_bytes!("golden/linalg.safetensors");
 
 type Call = fn(&[Tensor]) -> Result<Tensor>;
 
-/// What `golden/make.py` calls by these names.
+/// The cases of `golden/make.py`, by name.
 const CASES: &[(&str, Call)] = &[
     ("solve", |x| linalg::solve(&x[0], &x[1])),
     ("solve_vector", |x| linalg::solve(&x[0], &x[1])),
@@ -107,9 +107,13 @@ fn results_and_gradients_are_those_of_pytorch() {
 
 #[test]
 fn on_a_gpu_too() {
-    match Device::best() {
-        Device::Cpu => eprintln!("SKIPPED: there is no GPU"),
-        gpu => compare(&gpu),
+    match Device::cuda(0) {
+        Ok(gpu) => compare(&gpu),
+        Err(missing) => {
+            let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
+            assert!(!required, "REQUIRE_GPU=1, but {missing}");
+            eprintln!("SKIPPED: {missing}");
+        }
     }
 }
 
@@ -149,6 +153,31 @@ fn decompositions_multiply_to_what_was_decomposed() -> Result<()> {
     Ok(())
 }
 
+/// As in PyTorch, if only values are differentiated.
+#[test]
+fn gradients_of_equal_values_and_of_zeros_are_finite() -> Result<()> {
+    let identity = || Ok::<_, pagelock_tensor::Error>(Tensor::of(DType::F64).eye(3)?.set_requires_grad(true));
+    let gradient = |x: &Tensor, y: Tensor| {
+        y.sum(..)?.backward()?;
+        x.grad().unwrap().to_vec::<f64>()
+    };
+    let expected: Vec<f64> = Tensor::of(DType::F64).eye(3)?.to_vec()?;
+    let x = identity()?;
+    assert_eq!(gradient(&x, linalg::svdvals(&x)?)?, expected);
+    let x = identity()?;
+    assert_eq!(gradient(&x, linalg::matrix_norm(&x, linalg::MatrixNorm::Nuclear)?)?, expected);
+    let x = identity()?;
+    assert_eq!(gradient(&x, linalg::eigvalsh(&x)?)?, expected);
+
+    let tall = Tensor::of(DType::F64).new([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])?.set_requires_grad(true);
+    let found = gradient(&tall, linalg::svdvals(&tall)?)?;
+    assert!(found.iter().all(|grad| grad.is_finite()) && found[0] == 1.0, "{found:?}");
+    let twice = Tensor::of(DType::F64).zeros([3, 3])?.set_requires_grad(true);
+    let found = gradient(&twice, linalg::pinv(&twice, 1e-12)?)?;
+    assert!(found.iter().all(|grad| grad.is_finite()), "{found:?}");
+    Ok(())
+}
+
 #[test]
 fn matrices_without_elements_have_results() -> Result<()> {
     let none = Tensor::zeros([2, 0, 0])?;
@@ -184,11 +213,11 @@ fn refused<R>(result: Result<R>, text: &str) {
 fn what_cannot_be_computed_is_refused_with_the_fix() {
     let (half, wide) = (Tensor::of(DType::F16).zeros([2, 2]).unwrap(), Tensor::zeros([2, 3]).unwrap());
     let (zeros, nan) = (Tensor::zeros([1, 2, 2]).unwrap(), Tensor::full([2, 2], f32::NAN).unwrap());
-    refused(linalg::inv(&half), "linalg::inv: float16 is not computed in; convert it: x.to_dtype(DType::F32)");
-    refused(linalg::inv(&wide), "linalg::inv: [2, 3] has not as many rows as columns; give square matrices");
+    refused(linalg::inv(&half), "linalg::inv: float16 is not supported; convert it: x.to_dtype(DType::F32)");
+    refused(linalg::inv(&wide), "linalg::inv: [2, 3] is not square; give square matrices");
     refused(
         linalg::svd(&wide.select(0, 0).unwrap()),
-        "linalg::svd: [3] is no matrix; it must have two dimensions, unsqueeze it",
+        "linalg::svd: [3] is not a matrix; unsqueeze it to two dimensions",
     );
     let singular = "matrix 0 of the batch is singular; use pinv, or add a small number to its diagonal";
     refused(linalg::inv(&zeros), &format!("linalg::inv: {singular}"));
@@ -202,7 +231,8 @@ fn what_cannot_be_computed_is_refused_with_the_fix() {
     refused(linalg::eigh(&nan), &format!("linalg::eigh: {infinite}"));
     refused(
         linalg::solve(&Tensor::zeros([2, 2]).unwrap(), &Tensor::zeros([3, 1]).unwrap()),
-        "linalg::solve: a is float32 [2, 2] and b is float32 [3, 1]; give one precision, and as many rows",
+        "linalg::solve: a is float32 [2, 2] and b is float32 [3, 1]; give both one precision and the same number \
+         of rows",
     );
     let wide = wide.set_requires_grad(true);
     let (q, _) = linalg::qr(&wide).unwrap();

@@ -1,4 +1,4 @@
-//! The layer that knows how much is in use, by whom, and reports it to the ledger.
+//! The layer that counts how much is in use and by whom, and reports it to the ledger.
 
 use std::{cell::Cell, fmt, ptr::NonNull, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// Counts the blocks of `R` that are in use, and shows them in the [`ledger`](crate::ledger()).
 ///
-/// Above a pool it counts what consumers hold; what the pool keeps idle is shown beside it. Cheap to clone: all
+/// Above a pool it counts the bytes in use; the pool's idle bytes are shown beside them. Cheap to clone: all
 /// clones count together.
 ///
 /// # Examples
@@ -34,7 +34,7 @@ pub struct Counted<R> {
 struct Shared<R> {
     name: String,
     resource: R,
-    counts: Mutex<Counts>, // guards all counters, so that what is read belongs together
+    counts: Mutex<Counts>, // guards all counters, so that they are read consistently
 }
 
 #[derive(Default)]
@@ -43,13 +43,13 @@ struct Counts {
     held: Tally,
 }
 
-/// What a [`Counted`] layer counted.
+/// The counters of a [`Counted`] layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Blocks in use.
     pub live_blocks: u64,
-    /// Bytes in use, as asked for.
+    /// Bytes in use, as requested.
     pub live_bytes: u64,
     /// The most bytes in use at once.
     pub peak_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Stats {
 }
 
 impl<R: Resource> Counted<R> {
-    /// Counts what `resource` hands out, under `name`.
+    /// Counts the blocks of `resource` under `name`.
     pub fn new(name: impl Into<String>, resource: R) -> Self {
         let shared = Arc::new(Shared { name: name.into(), resource, counts: Mutex::new(Counts::default()) });
         let weak = Arc::downgrade(&shared);
@@ -103,6 +103,7 @@ impl<R: Resource> Resource for Counted<R> {
     fn allocate(&self, len_bytes: usize) -> Result<CountedBlock<R>> {
         let block = self.shared.resource.allocate(len_bytes).map_err(|error| self.shared.name_holders(error))?;
         let holder = Holder::current();
+        let len_bytes = block.len_bytes(); // what is subtracted when the block is dropped
         self.shared.counts().add(holder, len_bytes as u64);
         TAKEN.set(TAKEN.get() + len_bytes as i64);
         Ok(CountedBlock { block, holder, shared: self.shared.clone() })
@@ -134,7 +135,7 @@ impl<R> Shared<R> {
         lock(&self.counts)
     }
 
-    /// A budget below a pool knows who made its memory; who holds it now is known here.
+    /// Names the current holders in an error: a budget below a pool only knows who allocated the memory first.
     fn name_holders(&self, error: Error) -> Error {
         match error {
             Error::OverBudget(mut refusal) => {
@@ -175,8 +176,8 @@ thread_local! {
     static TAKEN: Cell<i64> = const { Cell::new(0) };
 }
 
-/// The bytes of counted blocks that this thread took so far, less those of blocks that it dropped: the difference
-/// before and after some work says how much of its memory is still there.
+/// The bytes of counted blocks that this thread allocated so far, minus those of blocks that it dropped. The difference
+/// before and after some work is how much memory that work still holds.
 ///
 /// # Examples
 /// ```
@@ -242,7 +243,7 @@ pub struct ResourceEntry {
 }
 
 impl ResourceEntry {
-    /// Of the memory of a device; no part of the interface.
+    /// An entry for the memory of a device; not part of the public interface.
     #[doc(hidden)]
     pub fn of_device(name: String, live: u64, peak: u64, blocks: u64, held: &Tally, pool: PoolStats) -> Self {
         let stats = Stats { live_blocks: blocks, live_bytes: live, peak_bytes: peak, ..Stats::default() };
@@ -252,7 +253,7 @@ impl ResourceEntry {
 
 /// A counted resource of any type, or a device.
 pub trait Report: Send + Sync {
-    /// What it holds now.
+    /// Its counters now.
     fn entry(&self) -> ResourceEntry;
 }
 

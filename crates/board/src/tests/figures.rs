@@ -6,7 +6,7 @@ use super::{folder, read, writer};
 use crate::Figure;
 use crate::proto::{Content, What};
 
-/// The places of pixels that are not white.
+/// The positions of the pixels that are not white.
 fn drawn(figure: &Figure, width: usize) -> Vec<(usize, usize)> {
     let pixels = figure.bytes().chunks(3).enumerate().filter(|(_, pixel)| *pixel != [255, 255, 255]);
     pixels.map(|(at, _)| (at % width, at / width)).collect()
@@ -59,5 +59,5 @@ fn a_figure_is_written_as_a_picture_and_one_without_pixels_is_refused() {
     assert_eq!((image.width, image.height, image.colorspace), (30, 20, 3));
 
     let error = Figure::new(0, 20).unwrap_err();
-    assert_eq!(error.to_string(), "a figure of 0 × 20 pixels cannot be; a side has 1 to 16384");
+    assert_eq!(error.to_string(), "a figure cannot have 0 × 20 pixels; each side has 1 to 16384");
 }

@@ -82,7 +82,7 @@ fn a_resumed_run_hides_the_steps_that_it_does_again() {
         assert_eq!((begin[1].step, begin[2].step), (4, 4));
         assert_eq!(begin[2].what, Some(What::SessionLog(SessionLog { status: SESSION_START })));
     }
-    // As TensorBoard does: a start makes it forget what it has of that step and later ones.
+    // As in TensorBoard: a session start removes the events of its step and of later steps.
     let mut shown: Vec<(i64, f32)> = Vec::new();
     for event in read(&folder.path().join("loss_train")) {
         if matches!(event.what, Some(What::SessionLog(_))) {

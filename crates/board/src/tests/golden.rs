@@ -12,7 +12,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/torch").join(name)
 }
 
-/// Sizes, color type and bytes of pixels.
+/// The width, height, color type and pixels of a PNG.
 fn pixels(png: &[u8]) -> (u32, u32, png::ColorType, Vec<u8>) {
     let mut reader = png::Decoder::new(std::io::Cursor::new(png)).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
@@ -20,8 +20,8 @@ fn pixels(png: &[u8]) -> (u32, u32, png::ColorType, Vec<u8>) {
     (info.width, info.height, info.color_type, bytes)
 }
 
-/// Both events as they are compared: without times that PyTorch took from the clock, pictures as pixels, sums to twelve
-/// digits, and messages inside of messages, whose maps have no order, decoded.
+/// An event as text, to compare ours with PyTorch's: without times that PyTorch took from the clock, with pictures as
+/// pixels, sums to twelve digits, and nested messages decoded, since their maps have no order.
 fn normal(mut event: Event) -> String {
     if event.wall_time.fract() != 0.0 {
         event.wall_time = 0.0;

@@ -1,5 +1,5 @@
-//! Tests of files as TensorBoard reads them: against those of PyTorch (`golden.rs`), cut off, continued, and where
-//! writing fails.
+//! Tests that read files as TensorBoard does: compared with PyTorch's files (`golden.rs`), cut off, continued, and
+//! after failed writes.
 
 mod calls;
 #[cfg(feature = "figures")]
@@ -26,7 +26,7 @@ fn writer(folder: &TempDir) -> SummaryWriter {
     SummaryWriter::new(folder.path()).unwrap()
 }
 
-/// Options that never write before they are asked to.
+/// Options with a flush interval that no test reaches.
 fn options(folder: &TempDir) -> WriterOptions {
     SummaryWriter::options().log_dir(folder.path()).flush_interval(std::time::Duration::from_secs(100_000))
 }

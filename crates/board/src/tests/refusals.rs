@@ -1,4 +1,4 @@
-//! What cannot be written is an error with its numbers, and writes nothing.
+//! Invalid arguments return an error with numbers, and write nothing.
 
 use std::fs;
 
@@ -38,6 +38,10 @@ fn tags_and_steps() {
             refused(writer.add_scalars("", &[("train", 1.0)], 0)),
             refused(writer.add_scalars("loss", &[("", 1.0)], 0)),
             refused(writer.add_scalars("loss", &[("a/../../../b", 1.0)], 0)),
+            refused(writer.add_scalars("loss", &[("train", 1.0), ("", 2.0)], 0)),
+            refused(writer.add_scalars("loss", &[("train", 1.0)], u64::MAX)),
+            refused(writer.add_hparams(&HParams::new().metric("loss", 1.0).run_name("run"), u64::MAX)),
+            refused(writer.add_pr_curve_at("curve", &[1.0], &[1.25], 3, 0)),
         ]
     });
     assert_eq!(
@@ -45,11 +49,15 @@ fn tags_and_steps() {
         [
             "a tag is empty; name what is shown, such as \"loss/train\"",
             "a tag has 16385 bytes; TensorBoard takes at most 16384",
-            "the step 18446744073709551615 is too big: the last one is 9223372036854775807",
+            "the step 18446744073709551615 is too big: the largest is 9223372036854775807",
             "a tag is empty; name what is shown, such as \"loss/train\"",
             "a tag is empty; name what is shown, such as \"loss/train\"",
             "a curve of `loss` has an empty name; name it",
-            "`loss_a/../../../b` names no folder below that of the writer; leave out `..`",
+            "`loss_a/../../../b` is not a folder below the writer's; leave out `..`",
+            "a curve of `loss` has an empty name; name it",
+            "the step 18446744073709551615 is too big: the largest is 9223372036854775807",
+            "the step 18446744073709551615 is too big: the largest is 9223372036854775807",
+            "a prediction of the curve `curve` is 1.25, not between 0 and 1; use softmax or sigmoid",
         ]
     );
 }
@@ -70,11 +78,11 @@ fn histograms() {
     assert_eq!(
         texts,
         [
-            "the histogram `h` has no value",
+            "the histogram `h` has no values",
             "none of the 1 values of the histogram `h` lies between -9.920775621859783e19 and 9.920775621859783e19",
             "the histogram `h` cannot have 0 buckets, only 1 to 1048576",
-            "the values of the histogram `h` lie between 1 and inf; give edges for such values",
-            "the histogram `h` needs two or more edges that rise",
+            "the values of the histogram `h` are not all finite (1 to inf); give edges for them",
+            "the histogram `h` needs two or more edges in increasing order",
         ]
     );
 }
@@ -105,14 +113,14 @@ fn pictures() {
         texts,
         [
             "a picture of the shape [4, 5] is not `CHW`; name its format",
-            "a picture of the shape [5, 4, 5], `CHW`, has 5 channels; 1 or 3 are shown",
-            "1 pictures of 0 × 5 pixels have no pixel",
-            "a picture of 65536 × 1 pixels is too big: at most 65535 along a side are shown",
-            "a picture of the shape [2, 4, 5, 5], `NCHW`, has 4 channels; 1 or 3 are shown",
-            "`CHC` is no format of pictures; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
-            "`Ä` is no format of pictures; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
-            "the shape [7] is not that of pictures, [pictures, channels, height, width]",
-            "pictures of the shape [2, 3, 4, 5] in rows of 0 have no pixel",
+            "a picture of the shape [5, 4, 5], `CHW`, has 5 channels; only 1 or 3 can be shown",
+            "1 pictures of 0 × 5 pixels have no pixels",
+            "a picture of 65536 × 1 pixels is too big: a side has at most 65535",
+            "a picture of the shape [2, 4, 5, 5], `NCHW`, has 4 channels; only 1 or 3 can be shown",
+            "`CHC` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
+            "`Ä` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
+            "pictures have the shape [7], not [pictures, channels, height, width]",
+            "pictures of the shape [2, 3, 4, 5] in rows of 0 have no pixels",
             "bytes cannot be normalized; convert the pictures to f32",
             "a grid of 2 pictures with a padding of 9223372036854775807 is too big",
         ]
@@ -181,14 +189,14 @@ fn graphs_charts_settings_and_meshes() {
         [
             "the graph has no nodes",
             "two nodes of the graph have the name `a`",
-            "the input `b` of `a` is no node of the graph",
+            "the input `b` of `a` is not a node of the graph",
             "the layout has no categories",
             "the chart `none` has no curves",
-            "the setting `lr` is there twice",
-            "the setting `lr` is a number, and cannot be a text",
-            "`../other` names no folder below that of the writer; leave out `..`",
+            "the setting `lr` is given twice",
+            "the setting `lr` is a number, but one of its possible values is a string",
+            "`../other` is not a folder below the writer's; leave out `..`",
             "the vertices of `m` have the shape [1], not [meshes, points, 3]",
-            "a face of `m` names the point 2; there are 2",
+            "a face of `m` names point 2; there are only 2",
         ]
     );
 }

@@ -10,10 +10,10 @@ use std::time::Duration;
 use crate::Error;
 use crate::queue::{FileId, FileSink, Queue, Sink};
 
-/// Never, as far as a test is concerned.
+/// Longer than any test runs.
 const NEVER: Duration = Duration::from_secs(100_000);
 
-/// A file in memory, whose next writes fail, as many as the number says.
+/// A file in memory. The number says how many of the next writes fail.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<(usize, Vec<u8>)>>);
 
@@ -55,7 +55,7 @@ fn an_error_is_returned_once_and_nothing_is_lost() {
     disk.fail(1);
     queue.append(file, b"first ").unwrap();
     let error = queue.flush().unwrap_err();
-    let text = "cannot write `runs/events`: disk full; what was queued stays queued, and the next call tries again";
+    let text = "cannot write `runs/events`: disk full; queued events stay queued, and the next call tries again";
     assert_eq!(error.to_string(), text);
     queue.append(file, b"second").unwrap();
     queue.flush().unwrap();
@@ -85,7 +85,7 @@ fn a_disk_that_stays_full_makes_every_waiting_call_return() {
         queue.flush().unwrap_err();
     }
     disk.fail(0);
-    while queue.flush().is_err() {} // an error of before may still be there
+    while queue.flush().is_err() {} // an earlier error may still be pending
     assert_eq!(disk.bytes(), b"keptkept");
 }
 
@@ -132,6 +132,18 @@ fn what_waits_is_written_after_the_interval() {
 }
 
 #[test]
+fn an_interval_beyond_the_clock_is_one_like_others() {
+    let queue = Queue::new(1 << 20, Duration::MAX).unwrap();
+    let disk = Disk::default();
+    let file = queue.add_file(Box::new(disk.clone()));
+    queue.append(file, b"one").unwrap();
+    queue.flush().unwrap();
+    queue.append(file, b"two").unwrap();
+    queue.flush().unwrap();
+    assert_eq!(disk.bytes(), b"onetwo");
+}
+
+#[test]
 fn a_queue_without_room_passes_records_on_one_by_one() {
     let (queue, disk, file) = queue(0);
     (0..100).for_each(|_| queue.append(file, b"record").unwrap());
@@ -149,7 +161,7 @@ fn what_a_failed_write_left_in_the_file_is_cut_off() {
     sink.append(b"again").unwrap();
     assert_eq!(fs::read(&path).unwrap(), b"whole again");
 
-    let file = File::open(&path).unwrap(); // which cannot be written
+    let file = File::open(&path).unwrap(); // opened for reading only
     let mut sink = FileSink { file, path: path.clone(), len: 11 };
     sink.append(b"more").unwrap_err();
     assert_eq!((fs::read(&path).unwrap().as_slice(), sink.len), (&b"whole again"[..], 11));

@@ -1,6 +1,7 @@
-//! What `#[derive(PinMemory)]` generates: a `match` over the variants (a struct has one) that hands over each field.
+//! The code that `#[derive(PinMemory)]` generates: a `match` over the variants (a struct counts as one), which calls
+//! `PinMemory` for each field.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result};
@@ -9,7 +10,7 @@ use crate::paths;
 
 const UNION: &str = "`#[derive(PinMemory)]` works on structs and enums: a union does not know which of its fields is alive; use an enum";
 
-/// One variant: how to match it and make it again, and its fields.
+/// One variant: the path that matches and constructs it, and its fields.
 struct Variant<'a> {
     path: TokenStream,
     fields: Vec<Part<'a>>,
@@ -36,8 +37,12 @@ pub(crate) fn pin_memory(input: &DeriveInput) -> Result<TokenStream> {
     };
     let data = data_path(&input.attrs)?;
     let mut generics = input.generics.clone();
+    let pinned = variants.iter().flat_map(|variant| &variant.fields).filter(|part| !part.skip);
+    let pinned: Vec<TokenStream> = pinned.map(|part| part.field.ty.to_token_stream()).collect();
     for parameter in generics.type_params_mut() {
-        parameter.bounds.push(syn::parse_quote!(#data::PinMemory));
+        if pinned.iter().any(|ty| mentions(ty, &parameter.ident)) {
+            parameter.bounds.push(syn::parse_quote!(#data::PinMemory));
+        }
     }
     let (impl_generics, _, where_clause) = generics.split_for_impl();
     let (_, type_generics, _) = input.generics.split_for_impl();
@@ -55,6 +60,15 @@ pub(crate) fn pin_memory(input: &DeriveInput) -> Result<TokenStream> {
                 match *self { #(#is_pinned)* }
             }
         }
+    })
+}
+
+/// Whether a type mentions a type parameter.
+fn mentions(ty: &TokenStream, parameter: &Ident) -> bool {
+    ty.clone().into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *parameter,
+        TokenTree::Group(group) => mentions(&group.stream(), parameter),
+        _ => false,
     })
 }
 
@@ -84,7 +98,8 @@ impl Variant<'_> {
     }
 }
 
-/// A function of a field's type, spanned to that type, so that a field that cannot be pinned is underlined itself.
+/// The path of a function for a field's type. It has the span of that type, so that the error for a field that cannot
+/// be pinned points at the field.
 fn call(data: &Path, field: &Field, function: &str) -> TokenStream {
     let (ty, function) = (&field.ty, format_ident!("{function}", span = field.ty.span()));
     quote_spanned!(ty.span()=> <#ty as #data::PinMemory>::#function)

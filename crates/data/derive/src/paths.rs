@@ -1,4 +1,4 @@
-//! Where `pagelock_data` is for the crate that derives: a dependency of its own, or `pagelock::data`.
+//! The path of `pagelock_data` in the crate that uses the derive: a dependency of its own, or `pagelock::data`.
 
 use syn::{Path, parse_quote};
 
@@ -6,21 +6,25 @@ use syn::{Path, parse_quote};
 pub(crate) fn data() -> Path {
     let manifest = std::env::var("CARGO_MANIFEST_DIR").ok();
     let text = manifest.and_then(|folder| std::fs::read_to_string(format!("{folder}/Cargo.toml")).ok());
-    match text.is_some_and(|text| names(&text, "pagelock") && !names(&text, "pagelock-data")) {
+    match text.is_some_and(|text| names(&text, "pagelock", true) && !names(&text, "pagelock-data", false)) {
         true => parse_quote!(::pagelock::data),
         false => parse_quote!(::pagelock_data),
     }
 }
 
-/// Whether a manifest depends on a package, or is that package's. A manifest that renames it says so with
-/// `#[pin(crate = ..)]`, so reading lines is enough.
-fn names(manifest: &str, package: &str) -> bool {
+/// Whether a manifest depends on a package, or is that package's own. `with_dev`: also only for tests and examples.
+/// Reading lines is enough: a crate that renames the package uses `#[pin(crate = ..)]`.
+fn names(manifest: &str, package: &str, with_dev: bool) -> bool {
+    let mut is_dev = false;
     manifest.lines().map(str::trim).any(|line| {
+        if line.starts_with('[') {
+            is_dev = line.contains("dev-dependencies") || line.contains("build-dependencies");
+        }
         let table = line.trim_start_matches('[').trim_end_matches(']');
         let key = table.rsplit("dependencies.").next().unwrap_or(table);
         let key = key.split(['=', '.', ' ']).next().unwrap_or(key).trim_matches('"');
         let own = line.strip_prefix("name").map_or("", |rest| rest.trim_matches([' ', '=', '"']));
-        key == package || (own == package && package != "pagelock")
+        (with_dev || !is_dev) && (key == package || (own == package && package != "pagelock"))
     })
 }
 
@@ -37,14 +41,21 @@ mod tests {
             "[target.'cfg(unix)'.dependencies.pagelock-data]\nversion = \"0.1\"",
             "[package]\nname = \"pagelock-data\"",
         ] {
-            assert!(names(manifest, "pagelock-data"), "{manifest}");
-            assert!(!names(manifest, "pagelock"), "{manifest}");
+            assert!(names(manifest, "pagelock-data", false), "{manifest}");
+            assert!(!names(manifest, "pagelock", true), "{manifest}");
         }
     }
 
     #[test]
     fn a_package_with_a_longer_name_is_another_one() {
-        assert!(!names("[dependencies]\npagelock-data-derive = \"0.1\"", "pagelock-data"));
-        assert!(names("[dependencies]\npagelock = { path = \"..\" }", "pagelock"));
+        assert!(!names("[dependencies]\npagelock-data-derive = \"0.1\"", "pagelock-data", true));
+        assert!(names("[dependencies]\npagelock = { path = \"..\" }", "pagelock", false));
+    }
+
+    #[test]
+    fn a_dependency_of_tests_alone_is_none_of_the_library() {
+        let manifest = "[dependencies]\npagelock = \"0.1\"\n[dev-dependencies]\npagelock-data = \"0.1\"";
+        assert!(names(manifest, "pagelock", false) && !names(manifest, "pagelock-data", false));
+        assert!(names(manifest, "pagelock-data", true));
     }
 }

@@ -1,19 +1,19 @@
-//! What may be written in `#[module(..)]`, on a struct and on a field.
+//! Parses `#[module(..)]` on a struct and on a field.
 
 use proc_macro2::Span;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, LitStr, Path, Result};
 
-/// What the struct's own attributes say.
+/// The attributes of a struct.
 #[derive(Default)]
 pub(crate) struct Container {
     pub(crate) krate: Option<Path>,
     pub(crate) no_display: bool,
-    /// The function that writes what stands between the parentheses in print.
+    /// The function that returns the text between the parentheses when the module is printed.
     pub(crate) details: Option<Path>,
 }
 
-/// What a field's attributes say.
+/// The attributes of a field.
 #[derive(Default)]
 pub(crate) struct Field {
     pub(crate) skip: bool,
@@ -67,7 +67,7 @@ fn each(attributes: &[Attribute], mut take: impl FnMut(ParseNestedMeta<'_>) -> R
     ours.try_for_each(|attribute| attribute.parse_nested_meta(&mut take))
 }
 
-/// A name is one step of a dotted path, so it has no dot of its own.
+/// Checks a name: it is one part of a dotted path, so it cannot contain a dot.
 fn checked(name: &LitStr) -> Result<String> {
     let text = name.value();
     if text.is_empty() || text.contains('.') {

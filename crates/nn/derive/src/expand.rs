@@ -1,4 +1,4 @@
-//! What `#[derive(Module)]` generates: one `visit` that hands over each field, and `Display`.
+//! The code that `#[derive(Module)]` generates: `visit` and `visit_mut`, which visit each field, and `Display`.
 
 use crate::attributes::{Container, Field};
 use crate::paths;
@@ -70,7 +70,7 @@ fn reject_equal_names(children: &[Child]) -> Result<()> {
     Ok(())
 }
 
-/// The struct's generics, and `Module` for every field type that mentions a type parameter.
+/// The struct's generics, with the bound `Module` on every field type that mentions a type parameter.
 fn bounded(generics: &Generics, children: &[Child], nn: &Path) -> Generics {
     let mut generics = generics.clone();
     let parameters: Vec<Ident> = generics.type_params().map(|parameter| parameter.ident.clone()).collect();
@@ -110,7 +110,7 @@ fn implementation(
     let (_, type_generics, _) = input.generics.split_for_impl();
     let visitor = format_ident!("visitor", span = Span::mixed_site());
     let visits = children.iter().map(|Child { access, name, ty, .. }| {
-        // Spanned to the type, so that a field that is no module is underlined itself.
+        // With the span of the type, so that the error for a field that is no module points at the field.
         quote_spanned! { ty.span() => #nn::Visitor::child(#visitor, #name, &self.#access); }
     });
     let visits_mut = children.iter().map(|Child { access, ty, .. }| {

@@ -1,9 +1,9 @@
-//! `#[derive(Module)]`: teaches a struct to show its parameters, buffers and modes, field by field.
+//! `#[derive(Module)]`: visits the parameters, buffers and modes of a struct, field by field.
 //!
-//! Used through `pagelock_nn::Module`, where its documentation with examples is. Reading order: [`derive_module`],
-//! then `attributes.rs` (what may be written in `#[module(..)]`), then `expand.rs` (what is generated).
+//! Used through `pagelock_nn::Module`, which has the documentation with examples. Reading order: [`derive_module`],
+//! then `attributes.rs` (the contents of `#[module(..)]`), then `expand.rs` (the generated code).
 //!
-//! Promise: whatever is wrong is said at the place in the user's code where it is wrong, with what to write instead.
+//! Every error points at the mistake in the user's code and says what to write instead.
 
 mod attributes;
 mod expand;
@@ -15,10 +15,11 @@ use proc_macro::TokenStream;
 ///
 /// Each field is visited under its own name, so `conv1: Conv2d` gives the parameters `conv1.weight` and `conv1.bias`.
 ///
-/// - on a field: `#[module(skip)]` leaves it out, `#[module(rename = "name")]` visits it under another name;
-/// - on the struct: `#[module(details = function)]` names a `fn(&Self) -> String` that writes what stands between the
-///   parentheses in print, `#[module(no_display)]` leaves `Display` to you, and `#[module(crate = path::to::nn)]` says where
-///   `pagelock_nn` is when it is neither a dependency nor in `pagelock`.
+/// - on a field: `#[module(skip)]` leaves the field out, `#[module(rename = "name")]` visits it under another name;
+/// - on the struct: `#[module(details = function)]` names a `fn(&Self) -> String` that returns the text between the
+///   parentheses when the module is printed, `#[module(no_display)]` leaves `Display` to you, and
+///   `#[module(crate = path::to::nn)]` gives the path of `pagelock_nn`, for crates that depend neither on it nor on
+///   `pagelock`.
 #[proc_macro_derive(Module, attributes(module))]
 pub fn derive_module(input: TokenStream) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

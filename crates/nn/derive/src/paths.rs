@@ -1,4 +1,4 @@
-//! Where `pagelock_nn` is for the crate that derives: a dependency of its own, or `pagelock::nn`.
+//! The path of `pagelock_nn` in the crate that uses the derive: a dependency of its own, or `pagelock::nn`.
 
 use syn::{Path, parse_quote};
 
@@ -12,22 +12,24 @@ pub(crate) fn nn() -> Path {
     parse_quote!(::pagelock_nn)
 }
 
-/// Whether a manifest names `pagelock`, but not `pagelock-nn`.
-///
-/// Reading lines is enough: a manifest that renames either crate says so with `#[module(crate = ..)]`.
 fn only_through_pagelock(manifest: &str) -> bool {
-    let mut whole = false;
-    for line in manifest.lines().map(str::trim) {
-        let key = line.trim_start_matches('[').trim_end_matches(']');
-        let key = key.split("dependencies.").last().unwrap_or(key);
-        let key = key.split(['=', '.', ' ']).next().unwrap_or(key).trim_matches('"');
-        let package = line.strip_prefix("name").map_or("", |rest| rest.trim_matches([' ', '=', '"']));
-        if key == "pagelock-nn" || package == "pagelock-nn" {
-            return false;
+    names(manifest, "pagelock", true) && !names(manifest, "pagelock-nn", false)
+}
+
+/// Whether a manifest depends on a package, or is that package's own. `with_dev`: also only for tests and examples.
+/// Reading lines is enough: a crate that renames the package uses `#[module(crate = ..)]`.
+fn names(manifest: &str, package: &str, with_dev: bool) -> bool {
+    let mut is_dev = false;
+    manifest.lines().map(str::trim).any(|line| {
+        if line.starts_with('[') {
+            is_dev = line.contains("dev-dependencies") || line.contains("build-dependencies");
         }
-        whole |= key == "pagelock";
-    }
-    whole
+        let table = line.trim_start_matches('[').trim_end_matches(']');
+        let key = table.rsplit("dependencies.").next().unwrap_or(table);
+        let key = key.split(['=', '.', ' ']).next().unwrap_or(key).trim_matches('"');
+        let own = line.strip_prefix("name").map_or("", |rest| rest.trim_matches([' ', '=', '"']));
+        (with_dev || !is_dev) && (key == package || (own == package && package != "pagelock"))
+    })
 }
 
 #[cfg(test)]
@@ -52,5 +54,13 @@ mod tests {
     #[test]
     fn a_manifest_with_neither_uses_the_usual_name() {
         assert!(!only_through_pagelock("[dependencies]\nnn = { package = \"pagelock-nn\", version = \"0.1\" }"));
+    }
+
+    #[test]
+    fn a_dependency_of_tests_alone_is_none_of_the_library() {
+        assert!(only_through_pagelock("[dependencies]\npagelock = \"0.1\"\n[dev-dependencies]\npagelock-nn = \"0.1\""));
+        assert!(!only_through_pagelock(
+            "[dev-dependencies]\npagelock = \"0.1\"\n[dependencies]\npagelock-nn = \"0.1\""
+        ));
     }
 }
