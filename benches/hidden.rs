@@ -1,8 +1,8 @@
-//! Whether a loader hides its transfers: a step that takes one and a half times as long as its batch takes to the GPU.
+//! Tests whether a loader hides its transfers behind steps that take 1.5 times as long as the transfer of a batch.
 //!
-//! Asserts that an epoch takes at most 1.03 times the longer of computing alone and copying alone, by the GPU's own clock,
-//! and writes a trace of one epoch for chrome://tracing or <https://ui.perfetto.dev>. Without a GPU it says so and does
-//! nothing.
+//! Asserts that an epoch takes at most 1.03 times as long as computing alone or copying alone, whichever is longer,
+//! by the GPU's own clock. Writes a trace of one epoch for chrome://tracing or <https://ui.perfetto.dev>. Without a
+//! GPU it prints that and exits.
 //!
 //! ```text
 //! cargo bench --bench hidden -- [--mib 64] [--batches 200] [--work matmul] [--trace hidden.json]
@@ -18,7 +18,7 @@ use pagelock::data::DeviceLoader;
 use pagelock::prelude::*;
 use pagelock::tensor::{CopyStream, CudaDevice};
 
-/// Times an epoch whose transfers should not be seen
+/// Times an epoch whose transfers should be hidden behind computing
 #[derive(Parser)]
 struct Args {
     /// How large a batch is
@@ -33,7 +33,7 @@ struct Args {
     /// Where to write the trace of one epoch
     #[arg(long)]
     trace: Option<PathBuf>,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -43,11 +43,12 @@ struct Args {
 enum Kind {
     /// Multiplies matrices
     Matmul,
-    /// Reads and writes 16 MiB again and again, and so shares the GPU's memory with the copies
+    /// Reads and writes 16 MiB again and again, and so competes with the copies for the GPU's memory bandwidth
     Tanh,
 }
 
-/// Numbers of batches: what is loaded is the same few page-locked tensors, since making batches is not the subject.
+/// The samples are batch numbers. `collate` turns each into one of a few page-locked tensors, since making batches is
+/// not what is measured.
 struct Numbers(usize);
 
 impl Dataset for Numbers {
@@ -87,7 +88,7 @@ fn main() -> Result<()> {
     let held = sources.clone();
     let collate = move |numbers: Vec<usize>| Ok(held[numbers[0] % held.len()].clone());
     let loader = DataLoader::with_collate(Numbers(args.batches), collate).num_workers(2).to(&device)?;
-    timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?)))?; // the first one allocates
+    timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?)))?; // the first epoch allocates
     let epoch = least(5, || timed(cuda, || loader.iter().try_for_each(|batch| work.run(&batch?))))?;
     let ratio = epoch.as_secs_f64() / compute.max(copies).as_secs_f64();
 
@@ -99,7 +100,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How long one batch takes to the device when nothing else happens.
+/// The time of one batch's transfer to the device while nothing else runs.
 fn copying_alone(device: &Device, sources: &[Tensor], n_batches: usize) -> Result<Duration> {
     let copies = CopyStream::new(device)?;
     let stream = copies.stream().context("a GPU has streams")?;
@@ -113,7 +114,8 @@ fn copying_alone(device: &Device, sources: &[Tensor], n_batches: usize) -> Resul
     Ok(least(3, run)? / n_batches as u32)
 }
 
-/// How long computing takes while the same copies go on, and neither waits for the other: what both cost each other.
+/// The time of computing while the same copies run and neither waits for the other. It shows how much copies slow
+/// down computing.
 fn beside_free_copies(
     device: &Device,
     cuda: &CudaDevice,
@@ -132,7 +134,7 @@ fn upload_all(copies: &CopyStream, sources: &[Tensor], n_batches: usize) -> Resu
     Ok((0..n_batches).try_for_each(|i| copies.upload(&sources[i % sources.len()]).map(drop))?)
 }
 
-/// One more epoch, with the times of each copy and each step.
+/// Runs one more epoch and prints the times of each copy and each step.
 fn trace(loader: DeviceLoader<Tensor>, cuda: &CudaDevice, work: &Work, file: Option<PathBuf>) -> Result<()> {
     let timeline = Timeline::new();
     let loader = loader.timeline(&timeline);
@@ -164,7 +166,7 @@ fn shared(copy: &Span, steps: &[&Span]) -> Duration {
     steps.iter().map(|step| step.end.min(copy.end).saturating_sub(step.start.max(copy.start))).sum()
 }
 
-/// Something for the device to do.
+/// An operation that is repeated to keep the device busy.
 struct Work {
     kind: Kind,
     x: Tensor,
@@ -173,7 +175,7 @@ struct Work {
 }
 
 impl Work {
-    /// Work that takes about so long.
+    /// Creates work that takes about `wanted`.
     fn lasting(wanted: Duration, kind: Kind, device: &Device, cuda: &CudaDevice) -> Result<Work> {
         let on = Tensor::on(device);
         let (x, other) = match kind {
@@ -187,7 +189,7 @@ impl Work {
         Ok(Work { times, ..probe })
     }
 
-    /// Begins with the batch, so that it cannot begin before the batch is there.
+    /// The first operation reads the batch, so no work starts before the batch has arrived.
     fn run(&self, batch: &Tensor) -> Result<()> {
         let mut x = (&self.x * &batch.reshape([-1])?.narrow(0, 0, 1)?)?;
         for _ in 1..self.times {
@@ -200,7 +202,7 @@ impl Work {
     }
 }
 
-/// How long the device was at what `work` queued, from the first to the last of it.
+/// The device's time from the first to the last operation that `work` queues.
 fn timed(cuda: &CudaDevice, work: impl FnOnce() -> Result<()>) -> Result<Duration> {
     cuda.stream().synchronize()?;
     let start = cuda.stream().record_timed()?;
@@ -209,7 +211,7 @@ fn timed(cuda: &CudaDevice, work: impl FnOnce() -> Result<()>) -> Result<Duratio
     Ok(end.elapsed_since(&start)?)
 }
 
-/// The least of some runs.
+/// The shortest time of `runs` runs.
 fn least(runs: usize, mut run: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     let mut times = (0..runs).map(|_| run());
     let first = times.next().context("at least one run")??;

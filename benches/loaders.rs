@@ -1,5 +1,5 @@
-//! Shuffled batches of MNIST-shaped samples from a loader that does nothing else: our half of `compare_torch.py
-//! loaders`.
+//! Times how fast a loader makes shuffled batches of MNIST-shaped samples when nothing uses them: our half of
+//! `compare_torch.py loaders`.
 //!
 //! ```text
 //! cargo bench --bench loaders -- [--workers 0 1 2] [--seconds N] [--pin] [--json]
@@ -18,41 +18,41 @@ use pagelock::prelude::*;
 const N_SAMPLES: usize = 50_000;
 const BATCH_SIZE: usize = 64;
 
-/// Times loaders with some numbers of workers
+/// Times loaders with several numbers of workers
 #[derive(Parser)]
 struct Args {
     /// Numbers of workers
     #[arg(long, num_args = 1.., default_values_t = [0, 1, 2, 4, 8])]
     workers: Vec<usize>,
-    /// How long to load with each
+    /// Seconds of loading for each number of workers
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// In page-locked memory
+    /// Put batches in page-locked memory
     #[arg(long)]
     pin: bool,
-    /// Instead: large batches, many ahead, within a budget and without one
+    /// Instead prefetch many large batches, with and without a memory budget
     #[arg(long)]
     budget: bool,
-    /// Also say where the time went
+    /// Also print where the time went
     #[arg(long)]
     report: bool,
     /// One JSON object instead of the table
     #[arg(long)]
     json: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    set_num_threads(1); // workers are the threads here
+    set_num_threads(1); // the workers alone run in parallel here
     if args.budget {
         return within_a_budget(&args);
     }
     let images = Tensor::rand([N_SAMPLES, 784])?;
     let dataset = TensorDataset::new((images, Tensor::full(N_SAMPLES, 0)?))?;
-    let mut samples_per_second = BTreeMap::new();
+    let mut samples_per_second = BTreeMap::new(); // by number of workers
     for &n_workers in &args.workers {
         let loader = DataLoader::new(dataset.clone()).batch_size(BATCH_SIZE).shuffle(0).num_workers(n_workers);
         let loader = loader.prefetch_factor(8).persistent_workers(true).pin_memory(args.pin);
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
         if args.report {
             println!("{report}\n");
         }
-        samples_per_second.insert(format!("{n_workers}"), epochs);
+        samples_per_second.insert(n_workers, epochs);
     }
     if args.json {
         let report = serde_json::json!({ "program": "Pagelock", "page_locked": args.pin, "samples_per_second": samples_per_second });
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Samples per second in each epoch after the first, at least three.
+/// Samples per second of each epoch after the first, of which there are at least three.
 fn run(loader: DataLoader<(Tensor, Tensor<Int>)>, seconds: f64) -> Result<(Vec<f64>, LoaderReport)> {
     let mut epochs = Vec::new();
     let start = Instant::now();
@@ -90,7 +90,7 @@ fn run(loader: DataLoader<(Tensor, Tensor<Int>)>, seconds: f64) -> Result<(Vec<f
     Ok((epochs.split_off(1), loader.report()))
 }
 
-/// Samples of a mebibyte, made when they are asked for.
+/// Samples of 1 MiB, made on demand.
 struct Mebibytes;
 
 impl Dataset for Mebibytes {
@@ -105,8 +105,8 @@ impl Dataset for Mebibytes {
     }
 }
 
-/// Batches of 16 MiB, 256 of them wanted ahead: how fast they come, by how much they may take together. The rounds of
-/// both take turns.
+/// Times loading batches of 16 MiB that are prefetched at least 256 ahead, with and without a budget. The rounds of
+/// both alternate.
 fn within_a_budget(args: &Args) -> Result<()> {
     let n_workers = args.workers.iter().copied().find(|&n| n > 0).unwrap_or(2);
     let limits = [None, Some(ByteSize::mib(256))];
@@ -114,14 +114,14 @@ fn within_a_budget(args: &Args) -> Result<()> {
     for _round in 0..5 {
         for (best, limit) in best.iter_mut().zip(limits) {
             let loader = DataLoader::new(Mebibytes).batch_size(16).num_workers(n_workers);
-            let loader = loader.prefetch_factor(256 / n_workers);
+            let loader = loader.prefetch_factor(256_usize.div_ceil(n_workers));
             let loader = match limit {
                 Some(limit) => loader.prefetch_budget(Budget::new("ahead", limit)),
                 None => loader,
             };
             let start = Instant::now();
             for batch in &loader {
-                // A program that looks at every byte.
+                // Simulates a program that reads every byte.
                 let most: u8 = batch?.max(..)?.item()?;
                 black_box(most);
             }

@@ -1,10 +1,10 @@
-//! Epochs of the tutorial's two models on MNIST, fed by the loader: our half of `compare_torch.py epochs`.
+//! Times epochs of the tutorial's two models on MNIST, fed by the loader: our half of `compare_torch.py epochs`.
 //!
 //! ```text
 //! cargo bench --bench mnist_epoch -- [--data DIR] [--model cnn|logistic] [--threads N] [--epochs N] [--json]
 //! cargo bench --bench mnist_epoch -- --device cuda [--way eager|captured|resident|logged|everything] ...
 //! ```
-//! Without MNIST the generated digits are trained on: same work, another loss.
+//! Without MNIST it trains on generated digits: the same amount of work, but another loss.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -49,7 +49,7 @@ struct Args {
     /// One JSON object instead of the table
     #[arg(long)]
     json: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -61,25 +61,25 @@ enum Kind {
     Cnn,
 }
 
-/// How a GPU is fed. In all ways data are in host memory when the program begins, and are shuffled by the host.
+/// How a GPU is fed. In every way the data start in host memory and are shuffled by the host.
 #[derive(Clone, Copy, PartialEq, ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Way {
-    /// Bytes from page-locked batches, one operation after another
+    /// Page-locked batches of bytes, one operation after another
     Eager,
     /// The same batches, one launch for each step
     Captured,
-    /// All bytes go to the GPU at the beginning of each epoch, and each step picks its batch there
+    /// All bytes are copied to the GPU at the beginning of each epoch, and each step gathers its batch there
     Resident,
-    /// The batches, and nothing done with them: what the loader alone takes
+    /// The batches are loaded and not used, which times the loader alone
     Loaded,
-    /// One launch for each step, of which two figures are written for TensorBoard
+    /// One launch for each step, and two figures of each step are written for TensorBoard
     Logged,
     /// One launch for each step, with clipping, groups of parameters, a schedule, a moving average of the weights and the accuracy
     Everything,
 }
 
-/// What `compare_torch.py` reads.
+/// The results of one run, as `compare_torch.py` reads them.
 #[derive(serde::Serialize)]
 struct Run {
     model: Kind,
@@ -97,7 +97,7 @@ fn main() -> Result<()> {
     let args = Args::parse();
     set_num_threads(args.threads);
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
-    // Reading the digits and waking a GPU take as long as each other.
+    // Reading the digits and initializing a GPU take about the same time, so they run in parallel.
     let (digits, device) = rayon::join(|| mnist.open_or_generate(0), || args.device.parse::<Device>());
     let (digits, device) = (digits?, device?);
 
@@ -154,7 +154,7 @@ fn train(args: &Args, kind: Kind, digits: &DigitSet, started: SystemTime) -> Res
     Ok(Run { model: kind, way: None, threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
 }
 
-/// [`train`] on a GPU. An epoch ends when the GPU is done with it.
+/// Like [`train`], on a GPU. An epoch ends when the GPU has finished it.
 fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSet, started: SystemTime) -> Result<Run> {
     manual_seed(0);
     let mut training = Training::new(kind, way, device, args.epochs * digits.train.len().div_ceil(64))?;
@@ -202,7 +202,7 @@ fn train_on(device: &Device, args: &Args, kind: Kind, way: Way, digits: &DigitSe
     Ok(Run { model: kind, way: Some(way), threads, train_seconds, seconds_to_first_step, val_loss, val_accuracy })
 }
 
-/// What a step on a GPU works on.
+/// The state of training on a GPU.
 struct Training {
     kind: Kind,
     model: Sequential,
@@ -212,7 +212,7 @@ struct Training {
     step: u64,
 }
 
-/// What a training script does beside the descent.
+/// What a typical training script adds to a step.
 struct Extras {
     schedule: LrScheduler<OneCycleLr>,
     averaged: AveragedModel<Sequential>,
@@ -271,7 +271,7 @@ impl Training {
     }
 }
 
-/// The numbers from 0 on.
+/// A dataset whose samples are their own indices.
 struct Indices(usize);
 
 impl Dataset for Indices {
@@ -303,7 +303,7 @@ impl Kind {
         Ok((model, opt))
     }
 
-    /// Pixels as the model takes them, in [0, 1).
+    /// Pixels in [0, 1), in the shape that the model takes.
     fn images(self, pixels: &Tensor<Int>) -> pagelock::tensor::Result<Tensor> {
         let images = pixels.scaled(1.0 / 256.0)?;
         match self {
@@ -331,7 +331,7 @@ fn tutorial_cnn() -> Result<Sequential> {
     )))
 }
 
-/// Images are bytes in memory, and become floats a batch at a time.
+/// Images stay bytes in memory, and each batch is converted to floats.
 fn loaders(kind: Kind, digits: &DigitSet) -> (Batches, Batches) {
     let (train_dl, valid_dl) = get_data(digits.train.clone(), digits.valid.clone(), 64);
     match kind {
@@ -358,7 +358,7 @@ fn validate(model: &Sequential, batches: &Batches) -> Result<(f64, f64)> {
     })
 }
 
-/// When the caller started this process, as it says in nanoseconds since 1970; now, if it does not say.
+/// When the caller started this process: `BENCH_STARTED_NS`, in nanoseconds since 1970. Without it, now.
 fn process_start() -> SystemTime {
     let told = std::env::var("BENCH_STARTED_NS").ok().and_then(|text| text.parse().ok());
     told.map_or_else(SystemTime::now, |ns| SystemTime::UNIX_EPOCH + Duration::from_nanos(ns))

@@ -1,15 +1,16 @@
-//! Every operation of the table, in every precision, forward and backward, beside PyTorch in the same run.
+//! Times every operation of the table in every precision, forward and backward, beside PyTorch in the same run.
 //!
 //! ```text
 //! PYTHON=path/to/python/with/torch cargo bench --bench ops -- [--only NAME] [--quick] [--json FILE] [--device cuda]
 //! ```
 //!
-//! A child process, `torch_ops.py`, computes the same expressions of the same inputs. Both sides take turns, and the
-//! least time of a call counts. A row above the limit is measured again before it counts as slow: at once, as often as
-//! [`AGAIN`] says, and after all others, as often as `--later` says. Most such rows are noise, and some noise lasts for
-//! seconds, or as long as another machine on the same host uses its caches. On a busy machine only `--threads 1` compares, because PyTorch's threads wait for each other's time slices.
+//! A child process, `torch_ops.py`, computes the same expressions on the same inputs. Both sides take turns, and the
+//! shortest time of a call counts. A row above the limit is measured again before it counts as slow: up to [`AGAIN`]
+//! times at once, and up to `--later` times after all other rows. Most such rows are noise. Some noise lasts for
+//! seconds, or for as long as another machine on the same host uses its caches. On a busy machine only `--threads 1`
+//! gives comparable times, because PyTorch's threads wait for each other's time slices.
 
-// Not as a crate: examples would be compiled with it, too.
+// Included by path, because a dev-dependency would also be compiled for the examples.
 #[allow(dead_code, unreachable_pub, unused_imports, reason = "tests use the rest")]
 #[path = "../crates/tensor/operations/src/lib.rs"]
 mod operations;
@@ -33,7 +34,7 @@ use serde::Serialize;
 use self::operations::{Derivative, Operation, Sample, table};
 use self::torch::Torch;
 
-/// Calls for which a GPU is waited for once.
+/// The number of calls per synchronization with a GPU.
 const QUEUED: u32 = 5;
 /// Further rounds for a slow row.
 const AGAIN: usize = 4;
@@ -43,25 +44,25 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Times every operation beside PyTorch
 #[derive(Parser)]
 struct Args {
-    /// Operations whose names contain one of these, with commas between; with `=` before it, the one of this name
+    /// Operations whose names contain one of these texts, separated by commas; `=NAME` selects the operation NAME
     #[arg(long, default_value = "")]
     only: String,
-    /// One precision of each kind, the first sample of each operation
+    /// Only f32, bf16, i64 and bool, and only the first sample of each operation
     #[arg(long)]
     quick: bool,
     /// `cpu` or `cuda`
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Precisions with these names, with commas between; without, all
+    /// Only precisions with these names, separated by commas
     #[arg(long, value_delimiter = ',')]
     dtypes: Vec<String>,
-    /// How often rows that are slow yet are measured after all others
+    /// How often rows that are still slow are measured again after all others
     #[arg(long, default_value_t = 8)]
     later: usize,
     /// Threads of both sides
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// Numbers in the inputs, about; without, 2²⁰, on a GPU 2²⁴
+    /// Approximate number of elements of the inputs; by default 2²⁰, on a GPU 2²⁴
     #[arg(long)]
     size: Option<usize>,
     /// A row is slow if it takes more than this multiple of PyTorch's time
@@ -73,13 +74,13 @@ struct Args {
     /// Turns of each side
     #[arg(long, default_value_t = 4)]
     turns: usize,
-    /// An interpreter with PyTorch; without, `$PYTHON`
+    /// Python interpreter that has PyTorch; by default `$PYTHON`
     #[arg(long)]
     python: Option<PathBuf>,
-    /// Writes all rows to this file
+    /// Write all rows to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -93,11 +94,11 @@ struct Case {
     device: Device,
 }
 
-/// Milliseconds of a call, the least ones so far.
+/// The shortest times of a call so far, in milliseconds.
 #[derive(Clone, Copy)]
 struct Times {
     ours: f64,
-    /// None where PyTorch cannot do it.
+    /// `None` if PyTorch does not support the case.
     torch: Option<f64>,
 }
 
@@ -121,7 +122,7 @@ fn main() -> Result<()> {
     let python = args.python.clone().or_else(|| std::env::var_os("PYTHON").map(PathBuf::from));
     let device: Device = args.device.parse()?;
     if !device.is_cpu() {
-        set_float32_matmul_precision(Float32MatmulPrecision::High); // as PyTorch's convolutions are
+        set_float32_matmul_precision(Float32MatmulPrecision::High); // the default of PyTorch's convolutions
     }
     let mut torch = Torch::start(&python.unwrap_or_else(|| "python3".into()), args.threads, &device)?;
     let (mut measured, mut failed) = (Vec::new(), 0);
@@ -156,7 +157,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// All that are asked for.
+/// All cases that the arguments select.
 fn cases(args: &Args, device: &Device) -> Vec<Case> {
     let mut cases = Vec::new();
     let size = args.size.unwrap_or(if device.is_cpu() { 1 << 20 } else { 1 << 24 });
@@ -192,7 +193,7 @@ fn wanted(operation: &Operation, only: &str) -> bool {
 }
 
 impl Case {
-    /// Both sides in turns.
+    /// Measures both sides in turns.
     fn measure(&self, args: &Args, torch: &mut Torch) -> Result<Times> {
         self.in_turns(args, torch)
             .with_context(|| format!("{} {} {}", self.operation.name, self.sample.title(), self.dtype))
@@ -233,7 +234,7 @@ impl Times {
         self.ratio().is_some_and(|ratio| ratio > limit)
     }
 
-    /// The less of both, of each side.
+    /// The shorter time of each side.
     fn least(self, other: Times) -> Times {
         let torch = self.torch.into_iter().chain(other.torch).reduce(f64::min);
         Times { ours: self.ours.min(other.ours), torch }
@@ -249,7 +250,7 @@ fn forward(operation: &Rc<Operation>, sample: &Sample, dtype: DType, device: &De
     }))
 }
 
-/// The gradients of all inputs, of a graph that is walked again and again.
+/// Computes the gradients of all inputs. All calls use the same graph.
 fn backward(operation: &Operation, sample: &Sample, dtype: DType, device: &Device) -> Result<Call> {
     let mut inputs = sample.make(dtype, device)?;
     let of: Vec<Tensor> =
@@ -265,7 +266,8 @@ fn backward(operation: &Operation, sample: &Sample, dtype: DType, device: &Devic
     }))
 }
 
-/// Milliseconds of the fastest call within about so long a time, on a GPU of some calls; at least three times.
+/// Milliseconds of the fastest of at least three calls, which are repeated for about `time`. On a GPU, [`QUEUED`]
+/// calls count as one, and their mean is taken.
 fn least(call: &Call, device: &Device, time: Duration) -> Result<f64> {
     call()?;
     device.synchronize()?;
@@ -283,7 +285,7 @@ fn least(call: &Call, device: &Device, time: Duration) -> Result<f64> {
     Ok(1e3 * least.as_secs_f64())
 }
 
-/// The slowest rows first; those above the limit are marked.
+/// Prints the slowest rows first, and marks those above the limit.
 fn print(rows: &mut [Row], limit: f64) {
     rows.sort_by(|a, b| b.ratio.unwrap_or(0.0).total_cmp(&a.ratio.unwrap_or(0.0)));
     println!(

@@ -1,13 +1,13 @@
-//! Recurrent layers, forward and backward: on the CPU, and on a GPU where there is one, by NVIDIA's library and by our products,
-//! each step queued anew and captured.
+//! Times recurrent layers, forward and backward, on the CPU and on a GPU if there is one. On a GPU it times the
+//! kernels of `--kernels`, with each step launched eagerly and captured.
 //!
 //! ```text
 //! cargo bench --bench recurrent -- [--cpu-only] [--threads 2] [--json]
 //! python benches/torch_recurrent.py        # the same in PyTorch
 //! ```
 //!
-//! Milliseconds, the best of some rounds. Layers: LSTM, GRU and RNN of two layers; a cell in a loop of twenty steps (256 inputs and
-//! states, batch 64).
+//! Prints milliseconds, the best of six rounds. The rows are LSTM, GRU and RNN with two layers each, and their cells
+//! in a loop of twenty steps (256 inputs and states, batch 64).
 
 use std::time::Instant;
 
@@ -25,10 +25,10 @@ struct Args {
     /// Leave the CPU out
     #[arg(long)]
     gpu_only: bool,
-    /// On a GPU, whose kernels: `fastest`, `own`, or `library`, where every step is a product by cuBLASLt
+    /// Kernels on a GPU: `fastest`, `own`, or `library`, which computes every step with a product of cuBLASLt
     #[arg(long, value_delimiter = ',', default_value = "fastest,own")]
     kernels: Vec<String>,
-    /// Sequences on a GPU
+    /// Sequences in a batch, on a GPU
     #[arg(long, default_value_t = 64)]
     batch: usize,
     /// Sizes of states on a GPU
@@ -37,15 +37,15 @@ struct Args {
     /// Threads of the CPU
     #[arg(long, default_value_t = 2)]
     threads: usize,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// A layer's name, inputs and states, batch, steps.
+/// The name of a layer, the size of its inputs and states, the batch size, the number of steps.
 type Case = (&'static str, usize, usize, usize);
 
 struct Timed {
@@ -113,7 +113,7 @@ fn cell((kind, hidden, batch, steps): Case, dtype: DType, device: &Device) -> an
     }
 }
 
-/// The best of some rounds, in milliseconds.
+/// Milliseconds per call in the best of six rounds.
 fn milliseconds(device: &Device, timed: &Timed, calls: usize, captured: bool) -> anyhow::Result<f64> {
     let once = || -> Result<()> {
         (timed.step)()?;

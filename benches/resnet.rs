@@ -1,5 +1,5 @@
-//! A training step of a ResNet-18 for images of 32 × 32 pixels, with momentum, on batches of 512: what
-//! `torchvision.models.resnet18` is with a first convolution of 3 × 3 pixels and no pooling after it.
+//! Times a training step of a ResNet-18 with momentum on batches of 512 images of 32 × 32 pixels. The model is
+//! `torchvision.models.resnet18` with a first convolution of 3 × 3 pixels and no pooling after it.
 //!
 //! ```text
 //! cargo bench --bench resnet -- [--batch 512] [--steps 20] [--precision f32|mixed|bf16] [--channels-last]
@@ -16,19 +16,19 @@ use pagelock::prelude::*;
 /// Times a training step of a ResNet-18
 #[derive(Parser)]
 struct Args {
-    /// How many pictures a step sees
+    /// Pictures in a batch
     #[arg(long)]
     batch: Option<usize>,
-    /// How many steps are timed, behind three others
+    /// How many steps are timed, after three that are not
     #[arg(long)]
     steps: Option<usize>,
-    /// In which precision
+    /// Precision of weights and activations
     #[arg(long, value_enum, default_value_t = Precision::F32)]
     precision: Precision,
-    /// Weights, pictures, and what is made of them, with the channels of a pixel next to each other
+    /// Weights, pictures and activations in the channels-last layout
     #[arg(long)]
     channels_last: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -43,7 +43,7 @@ enum Precision {
     Bf16,
 }
 
-/// Two convolutions, and a way around them.
+/// Two convolutions with a residual connection.
 #[derive(Module)]
 struct BasicBlock {
     conv1: Conv2d,
@@ -132,7 +132,7 @@ fn main() -> Result<()> {
     for _ in 1..steps {
         last = step()?;
     }
-    let last: f64 = last.item()?; // waits for all of it
+    let last: f64 = last.item()?; // waits for all steps
     let ms = start.elapsed().as_secs_f64() * 1e3 / steps as f64;
     let precision = args.precision.to_possible_value();
     let precision = precision.as_ref().map_or("", |value| value.get_name());

@@ -1,13 +1,14 @@
-//! Operations beyond those of images on a GPU: what `benches/torch_wide.py` times in PyTorch, with the same names.
+//! Times operations beyond those of image models on a GPU. `benches/torch_wide.py` times the same rows in PyTorch.
 //!
 //! ```text
 //! cargo bench --bench wide -- [--only sort,topk] [--json]
 //! python benches/torch_wide.py        # the same in PyTorch
 //! ```
 //!
-//! Milliseconds, forward and with both passes, each the best of ten rounds. A round has as many calls as take about 10 ms, and one
-//! wait at the end. Before the first row the device works for a second, because an idle one runs slower. The row `copy` copies
-//! 8192 × 8192 numbers: the limit of what reads and writes as many bytes.
+//! Prints milliseconds of the forward pass and of both passes, each the best of ten rounds. A round queues about 10
+//! ms of calls and synchronizes once at the end. Before the first row the device works for a second, because an idle
+//! device runs slower. The row `copy` copies 8192 × 8192 numbers, which bounds the speed of operations that read and
+//! write as many bytes.
 
 use std::time::Instant;
 
@@ -24,13 +25,13 @@ use pagelock::tensor::{
 /// Times operations on a GPU
 #[derive(Parser)]
 struct Args {
-    /// Rows whose names begin so
+    /// Only rows whose names begin with one of these texts
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// One JSON object a line
+    /// Print one JSON object a line
     #[arg(long)]
     json: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -59,7 +60,7 @@ impl Bench {
         (0..10).try_fold(f64::INFINITY, |best, _| Ok(best.min(round(calls)?)))
     }
 
-    /// Keeps the device busy for a second: one that was idle runs slower at first.
+    /// Keeps the device busy for a second, because an idle device runs slower at first.
     fn warm_up(&self) -> anyhow::Result<()> {
         let x = Tensor::on(&self.device).randn([4096, 4096])?;
         let start = Instant::now();
@@ -86,7 +87,7 @@ impl Bench {
         Ok(())
     }
 
-    /// `f` alone, and with the gradients of `of`.
+    /// Times `f` alone, and `f` with the gradients of `of`.
     fn pair(&self, name: &str, of: &[&Tensor], f: &dyn Fn() -> Result<Tensor>) -> anyhow::Result<()> {
         if !self.wanted(name) {
             return Ok(());
@@ -185,7 +186,7 @@ fn tensors<'a>(input: Option<&'a Tensor>, parameters: &'a [Parameter]) -> Vec<&'
     input.into_iter().chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect()
 }
 
-/// Layers of two, 64 sequences of 128 steps.
+/// Recurrent networks of two layers, on 64 sequences of 128 steps.
 fn layers(bench: &Bench) -> anyhow::Result<()> {
     let options = RNNOptions::new().num_layers(2).batch_first(true);
     for (hidden, dtype) in [(1024, DType::F32), (1024, DType::BF16), (128, DType::F32)] {

@@ -1,6 +1,6 @@
-//! Gradients: a tape that records itself, second derivatives, and the mistakes that it refuses to make.
+//! Gradients: what is recorded, second derivatives, and errors in place of wrong gradients.
 //!
-//! Run with `cargo run --release --example autograd`. Read it down: each part prints what it shows.
+//! Run with `cargo run --release --example autograd`. Read it from top to bottom: each part prints what it shows.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -10,13 +10,13 @@ use clap::Parser;
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{Backward, Tolerance, grad, gradcheck};
 
-/// Gradients: a tape that records itself, second derivatives, and the mistakes that it refuses to make
+/// Gradients: what is recorded, second derivatives, and errors in place of wrong gradients
 #[derive(Parser)]
 struct Args {}
 
 fn main() -> Result<()> {
     let Args {} = common::arguments();
-    println!("1. What a leaf that requires a gradient goes through is recorded; backward() fills in its gradient.\n");
+    println!("1. Operations on a leaf that requires a gradient are recorded; backward() computes its gradient.\n");
     let x = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
     let y = x.pow(2.0)?.sum(..)?;
     y.backward()?;
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         println!("   derivative {order} of tanh at 0.5: {value:.6}");
     }
 
-    println!("\n3. Descent by hand: a line through noisy points, in ten lines.\n");
+    println!("\n3. Gradient descent by hand: fit a line to noisy points, in ten lines.\n");
     manual_seed(1);
     let input = Tensor::rand([200])?;
     let noise = (Tensor::randn([200])? * 0.05)?;
@@ -52,7 +52,7 @@ fn main() -> Result<()> {
         }
     }
 
-    println!("\n4. A tensor that backward needs and that was changed meanwhile is an error, not a wrong gradient.\n");
+    println!("\n4. If a tensor that backward() needs was changed, that is an error, not a wrong gradient.\n");
     let w = Tensor::new([1.0, 2.0])?.set_requires_grad(true);
     let hidden = w.exp()?;
     let loss = hidden.mul(&hidden)?.sum(..)?;

@@ -1,13 +1,14 @@
-//! Copy engines: what a GPU is, and how fast bytes get there and back by each strategy.
+//! Copy engines: the properties of a GPU, and how fast each strategy copies bytes to it and back.
 //!
-//! Run with `cargo run --release --example copy_engines`; `--json FILE` keeps the figures. Every figure is the median
-//! of several copies, until the bytes are there. Page-locked copies of large blocks are as fast as the link lets them;
-//! two copy engines use both of its directions at once. `overlap` shows copies beside kernels.
+//! Run with `cargo run --release --example copy_engines`; `--json FILE` saves the figures. Every figure is the median
+//! of several copies, each timed until its bytes have arrived. Page-locked copies of large blocks run at the speed of
+//! the link. Two copy engines use both directions of the link at once. The example `overlap` shows copies beside
+//! kernels.
 
 #[path = "common/mod.rs"]
 mod common;
 
-use std::{path::PathBuf, process::Command, thread, time::Instant};
+use std::{path::PathBuf, thread, time::Instant};
 
 use anyhow::Result;
 use clap::Parser;
@@ -18,13 +19,13 @@ use serde::Serialize;
 const MIB: usize = 1 << 20;
 const SIZES_MIB: [usize; 3] = [1, 16, 256];
 
-/// Shows what a GPU is, and how fast bytes get there and back
+/// Show the properties of a GPU, and how fast bytes are copied to it and back
 #[derive(Parser)]
 struct Args {
-    /// Also writes the figures into this file
+    /// Also write the figures to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measures a device made of software: it shows the table, and says nothing about a GPU
+    /// Measure a software device, whose figures say nothing about a GPU
     #[arg(long)]
     software: bool,
 }
@@ -39,7 +40,7 @@ struct Rates {
     both_at_once: f64,
 }
 
-/// Which way bytes go.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Up,
@@ -59,9 +60,9 @@ fn main() -> Result<()> {
         }
     };
     if args.software {
-        println!("This device is made of software; its figures say nothing about a GPU.");
+        println!("Measuring a software device; its figures say nothing about a GPU.");
     }
-    let link = if args.software { None } else { link() };
+    let link = if args.software { None } else { common::link() };
     describe(&device, link.as_deref());
     let mut figures = Vec::new();
     for mib in SIZES_MIB {
@@ -78,25 +79,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What the link between host and GPU can be, as `nvidia-smi` says, if it is there.
-fn link() -> Option<String> {
-    let fields = "--query-gpu=pcie.link.gen.max,pcie.link.width.max";
-    let answer = Command::new("nvidia-smi").args([fields, "--format=csv,noheader", "--id=0"]).output().ok()?;
-    let text = String::from_utf8(answer.stdout).ok().filter(|_| answer.status.success())?;
-    let (generation, lanes) = text.trim().split_once(", ")?;
-    Some(format!("PCI Express {generation}.0 x{lanes}"))
-}
-
 fn describe(device: &Device, link: Option<&str>) {
     let it = device.properties();
     let ((major, minor), (cuda_major, cuda_minor)) = (it.compute_capability, it.driver_version);
     println!("{}: compute capability {major}.{minor}, CUDA {cuda_major}.{cuda_minor}", it.name);
     println!("{} of memory, {} of second-level cache", it.memory, it.l2_cache);
     println!("{} multiprocessors, {} copy engines", it.multiprocessors, it.copy_engines);
-    println!("link: {}\n", link.unwrap_or("unknown, nvidia-smi does not say"));
+    println!("link: {}\n", link.unwrap_or("unknown (nvidia-smi does not report it)"));
 }
 
-/// Ordinary memory: several threads copy it through a small page-locked ring.
+/// Ordinary memory: several threads copy it through a small page-locked ring buffer.
 fn staged(device: &Device, mib: usize) -> Result<Rates> {
     let (forth, back) = (device.stream()?, device.stream()?);
     let (mut to, from) = (forth.zeros::<u8>(mib * MIB)?, back.zeros::<u8>(mib * MIB)?);
@@ -117,7 +109,7 @@ fn staged(device: &Device, mib: usize) -> Result<Rates> {
     })
 }
 
-/// Page-locked memory: the device copies it by itself.
+/// Page-locked memory: the device copies it directly.
 fn page_locked(device: &Device, mib: usize) -> Result<Rates> {
     let (forth, back) = (device.stream()?, device.stream()?);
     let (mut to, from) = (forth.zeros::<u8>(mib * MIB)?, back.zeros::<u8>(mib * MIB)?);

@@ -1,4 +1,5 @@
-//! A batch type of one's own, made by a collate wrapper, whose tensors are page-locked: the program of PyTorch's guide.
+//! A custom batch type with page-locked tensors, made by a collate wrapper: the example of "Memory Pinning" in the
+//! docs of PyTorch's `torch.utils.data`.
 //!
 //! `cargo run --example custom_batch`
 
@@ -21,7 +22,7 @@ fn collate_wrapper(batch: Vec<(Tensor, Tensor)>) -> Result<SimpleCustomBatch, pa
     Ok(SimpleCustomBatch { inp, tgt })
 }
 
-/// A batch type of one's own, made by a collate wrapper, whose tensors are page-locked
+/// A custom batch type with page-locked tensors, made by a collate wrapper
 #[derive(Parser)]
 struct Args {}
 

@@ -1,4 +1,4 @@
-//! A dataset of one's own in two functions, and three ways to load it. Needs no files.
+//! A custom dataset in two functions, loaded in default and in custom batches. Needs no files.
 //!
 //! `cargo run --example custom_dataset`
 
@@ -13,7 +13,7 @@ use pagelock_tensor::{Generator, Int, Tensor};
 
 const ARMS: usize = 3;
 
-/// Points on the arms of a spiral, computed when they are asked for; the label is the arm.
+/// Points on the arms of a spiral, computed on demand; the label is the arm.
 struct Spiral {
     points_per_arm: usize,
 }
@@ -33,7 +33,7 @@ impl Dataset for Spiral {
     }
 }
 
-/// A batch of one's own: the tensors, and how many points of each arm are in it.
+/// A custom batch: the tensors, and how many points of each arm are in it.
 struct Batch {
     points: Tensor,
     labels: Tensor<Int>,
@@ -47,7 +47,7 @@ fn collate(samples: Vec<([f32; 2], i64)>) -> Result<Batch> {
     Ok(Batch { points, labels, per_arm })
 }
 
-/// A dataset of one's own in two functions, and three ways to load it
+/// A custom dataset in two functions, loaded in default and in custom batches
 #[derive(Parser)]
 struct Args {}
 
@@ -64,7 +64,7 @@ fn main() -> Result<()> {
         }
     }
 
-    // A function makes any other batch.
+    // A collate function makes any other kind of batch.
     for batch in &DataLoader::with_collate(valid_ds, collate).batch_size(30) {
         let Batch { points, labels, per_arm } = batch?;
         println!("points {:?}, labels {:?}, per arm {per_arm:?}", points.dims(), labels.dims());

@@ -1,10 +1,10 @@
-//! Overlap: when a copy goes on while the GPU computes, and when it does not.
+//! Overlap: when a copy runs while the GPU computes, and when it does not.
 //!
-//! Run with `cargo run --release --example overlap`. It does the same rounds of copying and computing four times, from
-//! {pageable, page-locked} memory on {the same stream, a stream of its own}, as PyTorch's guide to page-locked memory
-//! does, and writes what happened when into `runs/overlap/*.json`, for chrome://tracing or <https://ui.perfetto.dev>.
-//! How much of the copies overlapped comes from the same events. Copies of ordinary memory are staged, so they overlap
-//! too.
+//! Run with `cargo run --release --example overlap`. It runs the same rounds of copying and computing four times,
+//! from {pageable, page-locked} memory on {the same stream, a stream of its own}, as PyTorch's guide to page-locked
+//! memory does. It writes a timeline of each to `runs/overlap/*.json`, for chrome://tracing or
+//! <https://ui.perfetto.dev>, and computes from the same events how much of the copies overlapped. Copies of ordinary
+//! memory are staged, so they overlap too.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -33,18 +33,18 @@ extern "C" __global__ void work(float* x, unsigned n, unsigned steps) {
 }
 "#;
 
-/// Shows when copies overlap with computing
+/// Show when copies overlap with computing
 #[derive(Parser)]
 struct Args {
-    /// Also writes the figures into this file
+    /// Also write the figures to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Uses a device made of software: it shows the traces, and says nothing about a GPU
+    /// Use a software device, whose traces say nothing about a GPU
     #[arg(long)]
     software: bool,
 }
 
-/// What the events of one trace say.
+/// The times in one trace.
 #[derive(Serialize)]
 struct Overlap {
     trace: String,
@@ -72,7 +72,7 @@ fn main() -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     if args.software {
-        println!("This device is made of software; its times say nothing about a GPU.");
+        println!("Measuring a software device; its times say nothing about a GPU.");
     }
     let folder = PathBuf::from("runs/overlap");
     common::make_folder(&folder)?;
@@ -96,7 +96,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The device, and what it is to compute.
+/// The device and its work.
 fn prepare(software: bool) -> cuda::Result<(Device, Work)> {
     if software {
         let execution = software::Execution::Threads(2);
@@ -104,7 +104,8 @@ fn prepare(software: bool) -> cuda::Result<(Device, Work)> {
     }
     let device = Device::cuda(0)?;
     let module = device.compile(&KernelSource::new("work.cu", WORK))?;
-    // SAFETY: the kernel takes these, and uses `n` elements of the buffer, which is required.
+    // SAFETY: the kernel has these parameters. It accesses `n` elements of the buffer, and `requires` below checks
+    // the length.
     let kernel = unsafe { module.kernel::<(Write<f32>, u32, u32)>("work") }?;
     Ok((device, Work::Kernel(kernel.requires("x has n elements", |(x, n, _)| x.len() == *n as usize))))
 }
@@ -122,7 +123,7 @@ impl Work {
     }
 }
 
-/// Queues the work, then a copy that has nothing to do with it, and waits for both; a few times.
+/// Queues the work and then an independent copy, and waits for both. Repeats this [`ROUNDS`] times.
 fn trace(device: &Device, work: &Work, page_locked: bool, own_stream: bool) -> cuda::Result<Timeline> {
     let computes = device.stream()?;
     let own = if own_stream { Some(device.stream()?) } else { None };
@@ -134,7 +135,7 @@ fn trace(device: &Device, work: &Work, page_locked: bool, own_stream: bool) -> c
 
     let timeline = Timeline::new();
     for round in 0..=ROUNDS {
-        // The first round warms up: it makes the ring of staged copies, for one.
+        // The first round warms up: it allocates the ring buffer of staged copies, for example.
         let timeline = if round == 0 { Timeline::new() } else { timeline.clone() };
         timeline.on_stream("compute", &computes, || work.queue(&computes, &mut numbers))??;
         timeline.on_host("copy", || match pinned.take() {
@@ -173,11 +174,11 @@ impl std::fmt::Display for Overlap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { trace, copying_ms, computing_ms, overlapped_ms } = self;
         write!(f, "{trace:<24} copying {copying_ms:7.2} ms, computing {computing_ms:7.2} ms, ")?;
-        write!(f, "{overlapped_ms:7.2} ms of it at once ({:.0} % of the copies)", 100.0 * overlapped_ms / copying_ms)
+        write!(f, "{overlapped_ms:7.2} ms overlapped ({:.0} % of the copies)", 100.0 * overlapped_ms / copying_ms)
     }
 }
 
-/// For how long both were going on.
+/// The time during which both ran.
 fn common(a: &Span, b: &Span) -> Duration {
     a.end.min(b.end).saturating_sub(a.start.max(b.start))
 }

@@ -24,7 +24,7 @@
 //! # }
 //! ```
 //!
-//! Each layer is a crate of its own, useful alone; here they are modules:
+//! Each layer is a crate that also works alone; here the crates are modules:
 //! - [`memory`]: budgets, pools, page-locked and memory-mapped bytes, and a [`ledger`](memory::ledger()) of who holds what.
 //! - [`cuda`]: streams, events, device memory and copies that cannot race, on a GPU or a software device.
 //! - [`tensor`]: n-dimensional arrays, operations and automatic differentiation.
@@ -34,11 +34,11 @@
 //! - `board`: event files for TensorBoard, with the names of PyTorch's `SummaryWriter`.
 //!
 //! # Features
-//! - `cuda-13000` (default): the bindings are those of CUDA 13.0. They load whatever driver there is when the program runs. For
-//!   other bindings switch it off and name one of cudarc's.
+//! - `cuda-13000` (default): bindings of CUDA 13.0. They load the installed driver when the program runs. For another
+//!   version, disable this feature and enable the one of the crate `cudarc` for that version.
 //! - `download` and `progress` (default): missing data files are fetched over HTTPS, with a progress bar on terminals.
 //! - `tensorboard` (default): the module `board`.
-//! - `linalg`: the module `linalg`. `nalgebra`, which computes it, takes about 15 seconds to compile.
+//! - `linalg`: the module `linalg`. It uses `nalgebra`, which takes about 15 seconds to compile.
 //! - `images`, `parquet`: folders of pictures, columns of Parquet files.
 //! - `ndarray`, `arrow`: arrays of `ndarray` and values of Arrow arrays as tensors, and back.
 //! - `tracing`: spans of the crate `tracing` (`tracing_spans`).
@@ -66,10 +66,11 @@ pub use pagelock_tensor as tensor;
 #[cfg(feature = "tracing")]
 pub use spans::tracing_spans;
 
-/// What most programs use, in one line: `use pagelock::prelude::*;`.
+/// The names that most programs use, in one line: `use pagelock::prelude::*;`.
 ///
-/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. `Result` is that of tensors and layers,
-/// `Result<Tensor>`; a program that meets other errors too names one that takes all: `Result<(), Box<dyn std::error::Error>>`.
+/// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. `Result` is that of tensors
+/// and layers, as in `Result<Tensor>`. A program with other errors too names a type for all of them:
+/// `Result<(), Box<dyn std::error::Error>>`.
 pub mod prelude {
     pub use pagelock_data::{
         DataLoader, Dataset, DigitSet, Digits, IterableDataset, Mnist, PinMemory, Stack, Subset, SyntheticDigits,

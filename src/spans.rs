@@ -1,4 +1,4 @@
-//! Spans of the crate `tracing`, made of what profiles record.
+//! Spans of the crate `tracing`, made of the activities that profiles record.
 
 use std::cell::RefCell;
 
@@ -6,18 +6,20 @@ use pagelock_tensor::profiler::{self, Category, Observed, Observer};
 use tracing::span::EnteredSpan;
 use tracing::{debug_span, trace_span};
 
-/// Makes spans of the crate `tracing` of what goes on, until the result is dropped: for a subscriber that shows them beside those
-/// of the rest of a program.
+/// Makes spans of the crate `tracing` for operations, modules and other activities until the result is dropped. A
+/// subscriber can show them beside the spans of the rest of a program.
 ///
-/// Their target is `pagelock`, and each has a field `name`: at level `TRACE` `operation` and `backward`, at `DEBUG` `module`
-/// (`layers.0 (Conv2d)`), `loader`, `optimizer` and `user` ([`record_function`](profiler::record_function)). Of levels that no
-/// subscriber wants no spans are made. Times are those of the host: a GPU works later, as [`profiler::profile`] shows. Operations
-/// inside an operation have spans of their own.
+/// Their target is `pagelock`. Spans of the level `TRACE` are `operation` and `backward`. Spans of the level `DEBUG`
+/// are `module`, `loader`, `optimizer` and `user` ([`record_function`](profiler::record_function)). Each span has a
+/// field `name`, such as `layers.0 (Conv2d)`. No spans are made for levels that no subscriber enables. Times are those
+/// of the host: a GPU works later, as [`profiler::profile`] shows. Operations inside an operation have spans of their
+/// own.
 ///
-/// Without this call, the feature costs nothing: an operation looks at one atomic number, as it does in any case.
+/// Without this call, the feature costs nothing: an operation loads one atomic number, as it does without the feature.
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are such spans already, or another [`Observer`] was given before.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if such spans are made already, or another [`Observer`] was
+/// given before.
 ///
 /// # Examples
 /// ```
@@ -36,18 +38,18 @@ struct Spans;
 
 /// One for each call of `begin`.
 struct Begun {
-    span: Option<EnteredSpan>, // none if nobody wanted it
+    span: Option<EnteredSpan>, // none if no subscriber enables it
     is_open: bool,
 }
 
 thread_local! {
-    /// What this thread is in, outermost first.
+    /// The activities that this thread is in, outermost first.
     static BEGUN: RefCell<Vec<Begun>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Observer for Spans {
     fn begin(&self, name: &str, category: Category) -> u64 {
-        // A span has a place in the source for its name; what differs from call to call is a field.
+        // A span's name is fixed in the source; what differs from call to call is a field.
         let span = match category {
             Category::Operation => trace_span!(target: "pagelock", "operation", name),
             Category::Backward => trace_span!(target: "pagelock", "backward", name),
@@ -88,7 +90,7 @@ mod tests {
     use super::tracing_spans;
     use crate::prelude::*;
 
-    /// Writes down spans up to a level as `>module (Linear)` and `<`.
+    /// Records spans up to a level: `module (Linear)` when one is made, `>` and `<` when it is entered and left.
     struct Notes {
         lines: &'static Mutex<Vec<String>>,
         ids: AtomicU64,
@@ -132,7 +134,7 @@ mod tests {
         fn event(&self, _: &Event<'_>) {}
     }
 
-    /// What a subscriber up to that level sees of a layer and a gradient.
+    /// The records of a subscriber with the level `most`, for a layer and its gradient.
     fn seen(most: Level) -> Vec<String> {
         let lines: &'static Mutex<Vec<String>> = Box::leak(Box::default());
         let model = Linear::new(3, 2).unwrap();
@@ -141,7 +143,7 @@ mod tests {
             let spans = tracing_spans().unwrap();
             model.forward(&Tensor::ones([1, 3]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
             drop(spans);
-            model.forward(&Tensor::ones([1, 3]).unwrap()).unwrap(); // nobody is told of this
+            model.forward(&Tensor::ones([1, 3]).unwrap()).unwrap(); // not reported any more
         });
         std::mem::take(&mut lines.lock().unwrap())
     }

@@ -1,8 +1,8 @@
-//! What must not compile, and what the compiler says instead: the programs in `crates/*/tests/ui`, each with the text that is
-//! expected beside it. Those in a folder `rustc-1.95` are worded by that compiler around our notes.
+//! Programs that must not compile: those in `crates/*/tests/ui`, each with a file of the expected compiler output
+//! beside it. Output in a folder `rustc-1.95` depends on the wording of that compiler.
 //!
 //! The programs are compiled against the libraries that this test was built with, so nothing is built for them.
-//! `BLESS=1 cargo test --test does_not_compile` writes the texts anew; read the difference before you commit it.
+//! `BLESS=1 cargo test --test does_not_compile` rewrites the expected output; read the diff before you commit it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// The crates with such programs; each sees itself and those below it.
+/// The crates with such programs.
 const CRATES: [&str; 4] = ["cuda", "tensor", "data", "nn"];
 
 #[test]
@@ -41,12 +41,12 @@ fn programs_that_must_not_compile_say_what_to_write() {
     assert!(complaints.is_empty(), "the compiler says something else than is expected:\n{complaints}");
 }
 
-/// The files of our libraries as they were built for the tests of the workspace.
+/// The paths of our libraries, as they were built for the tests of the workspace.
 fn libraries(root: &Path) -> BTreeMap<String, PathBuf> {
     let release: &[&str] = if cfg!(debug_assertions) { &[] } else { &["--release"] };
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--example", "tensors", "--message-format=json"]).args(release).current_dir(root);
-    // Build scripts that look at the variables that cargo sets for a test would run again.
+    // Cargo sets these variables for a test. If they were kept, build scripts that depend on them would run again.
     for (variable, _) in std::env::vars_os() {
         if ["CARGO_MANIFEST", "CARGO_PKG"].iter().any(|begin| variable.to_string_lossy().starts_with(begin)) {
             build.env_remove(variable);
@@ -65,7 +65,7 @@ fn libraries(root: &Path) -> BTreeMap<String, PathBuf> {
     ours.collect()
 }
 
-/// The programs in a folder and the folders in it, by name.
+/// The programs in a folder and its subfolders, sorted by name.
 fn programs(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -74,7 +74,7 @@ fn programs(folder: &Path) -> Vec<PathBuf> {
     found.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
 }
 
-/// What the compiler says of a program, which fails.
+/// The compiler's output for a program, which must not compile.
 fn said(root: &Path, program: &Path, libraries: &BTreeMap<String, PathBuf>) -> String {
     let tests = program.ancestors().find(|folder| folder.ends_with("tests")).unwrap();
     let package = tests.parent().unwrap();
@@ -95,8 +95,9 @@ fn said(root: &Path, program: &Path, libraries: &BTreeMap<String, PathBuf>) -> S
     stable(&text, root, &name.display().to_string())
 }
 
-/// The text without what changes with other programs and other lines of our sources: the folder of the project, lines of files
-/// other than the program, other types that a trait is implemented for, where long names of types were written, and the end.
+/// The text without the parts that depend on other programs and on lines of our sources: the folder of the project,
+/// line numbers in files other than the program, lists of other types that implement a trait, notes about files with
+/// long type names, and the closing summary.
 fn stable(text: &str, root: &Path, program: &str) -> String {
     let text = text.replace(&format!("{}/", root.display()), "");
     let ours = ["--> ", "::: "];
@@ -113,7 +114,7 @@ fn stable(text: &str, root: &Path, program: &str) -> String {
         } else if let Some(place) = ours.iter().find_map(|arrow| begin.strip_prefix(arrow)) {
             is_elsewhere = !place.starts_with(program);
             let place = if is_elsewhere { place.split(':').next().unwrap_or(place) } else { place };
-            let place = place.split_once("/library/").map_or(place, |(_, of_rust)| of_rust); // behind the compiler's commit
+            let place = place.split_once("/library/").map_or(place, |(_, of_rust)| of_rust); // behind the commit hash
             let _ = writeln!(out, "{} {place}", &line[..line.len() - begin.len() + 3]);
         } else if begin.starts_with("error: aborting due to") || begin.starts_with("error: could not compile") {
             break;

@@ -1,5 +1,5 @@
-//! The errors of all crates, as `main` prints them: `Debug` is the message, nothing is said twice along a chain of causes,
-//! nothing is lost, and strange values are readable.
+//! The errors of all crates, as `main` prints them: `Debug` is the message, a chain of causes repeats nothing and
+//! loses nothing, and messages with strange values are readable.
 
 use std::error::Error as StdError;
 use std::io;
@@ -31,7 +31,7 @@ fn any(error: impl StdError + Send + Sync + 'static) -> Any {
     error.into()
 }
 
-/// An error of each kind that has another one inside, of every crate.
+/// From every crate, an error of each kind that wraps another error.
 fn nested() -> Vec<Any> {
     let path = || PathBuf::from("a.bin");
     let told = || anyhow::Error::from(absent()).context("cannot read the index");
@@ -77,7 +77,7 @@ fn sample(source: data::Error) -> data::Error {
     data::Error::Sample { index: 5, shard: None, worker: Some(0), source: source.into() }
 }
 
-/// As `main` prints it, when it returns the error itself, and when it returns an `anyhow::Error`.
+/// The texts that `main` prints if it returns the error itself, and if it returns an `anyhow::Error`.
 fn printed(error: Any) -> (String, String) {
     let alone = format!("{error:?}");
     let chained = format!("{:?}", anyhow::Error::from_boxed(error));
@@ -132,7 +132,7 @@ impl data::Dataset for Nothing {
     }
 }
 
-/// Errors with values that nobody means: empty names, sizes without end, numbers of 300 digits, lengths of zero.
+/// Errors with values that nobody uses on purpose: empty names, huge sizes, numbers of 300 digits, lengths of zero.
 fn strange() -> Vec<Any> {
     let most = ByteSize::MAX;
     let everything = usize::MAX;

@@ -1,7 +1,7 @@
-//! The examples as somebody meets them: with arguments that are wrong, output that is closed, a folder that cannot be
-//! written, Ctrl-C, and variables that say nothing sensible.
+//! The examples under adverse conditions: wrong arguments, closed output, a folder that cannot be written, Ctrl-C,
+//! and environment variables without a sensible value.
 //!
-//! `cargo test` builds the examples before it runs this; `cargo build --examples` does when only this is run.
+//! `cargo test` builds the examples first. To run this test alone, run `cargo build --examples` before it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// All of them.
+/// All examples but [`TUTORIALS`].
 const EXAMPLES: [&str; 14] = [
     "autograd",
     "budgets",
@@ -29,7 +29,7 @@ const EXAMPLES: [&str; 14] = [
     "translate",
 ];
 
-/// PyTorch's tutorials and a model of each kind: they check what they promise, and have `--quick`.
+/// PyTorch's tutorials and a model of each kind. They check their own results, and have `--quick`.
 const TUTORIALS: [&str; 18] = [
     "basics_autograd",
     "basics_build_model",
@@ -51,7 +51,7 @@ const TUTORIALS: [&str; 18] = [
     "models_vae",
 ];
 
-/// A program that finds no data, no network and no GPU, in an empty folder.
+/// A program that runs in an empty folder, without data, network and GPU.
 struct Program {
     command: Command,
     folder: TempDir,
@@ -94,7 +94,7 @@ impl Program {
     }
 }
 
-/// How a program ended, and what it said.
+/// How a program ended, and what it printed.
 #[derive(Debug)]
 struct Said {
     code: Option<i32>,
@@ -123,7 +123,7 @@ impl Said {
     }
 }
 
-/// `mnist_cnn` for as short as it goes.
+/// `mnist_cnn` with settings that make it short.
 fn mnist_cnn(arguments: &[&str]) -> Program {
     Program::new("mnist_cnn", &[&["--epochs", "1", "--batch-size", "500", "--threads", "1"], arguments].concat())
 }
@@ -274,6 +274,35 @@ fn programs_about_language_learn_what_they_promise() {
     }
 }
 
+/// Writes names of languages into the folder `names` of a program.
+fn write_names(program: &Program, languages: &[(&str, &str)]) {
+    fs::create_dir(program.path("names")).unwrap();
+    for (language, names) in languages {
+        fs::write(program.path("names").join(format!("{language}.txt")), names).unwrap();
+    }
+}
+
+#[test]
+fn a_language_without_names_is_refused() {
+    for name in ["classify_names", "generate_names"] {
+        let program = Program::new(name, &["--quick", "--data=names"]);
+        write_names(&program, &[("Czech", "Novak\n"), ("Polish", "\n")]);
+        program.run().assert_refused(&["Polish.txt` has no names", "remove the file"]);
+    }
+}
+
+#[test]
+fn names_are_read_without_their_accents() {
+    let mut program = Program::new("classify_names", &["--quick", "--data=names", "--out=results"]);
+    write_names(&program, &[("French", "Éluard\nBe\u{301}la\n"), ("Polish", "Ślusarski\nŁoś\n")]);
+
+    program.command.output().unwrap(); // writes the names, and then learns too little from four of them
+
+    let written = |language: &str| fs::read_to_string(program.path("results/names").join(language)).unwrap();
+    assert_eq!(written("French.txt"), "Eluard\nBela\n");
+    assert_eq!(written("Polish.txt"), "Slusarski\nLos\n");
+}
+
 /// Sends Ctrl-C.
 fn interrupt(child: &Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
@@ -282,8 +311,8 @@ fn interrupt(child: &Child) {
 
 #[test]
 fn ctrl_c_saves_what_was_trained() {
-    let mut program =
-        Program::new("mnist_cnn", &["--epochs=1000000", "--batch-size=500", "--threads=1", "--out=results"]);
+    let arguments = ["--epochs=1000000", "--batch-size=500", "--threads=1", "--out=results", "--profile=profile"];
+    let mut program = Program::new("mnist_cnn", &arguments);
     let mut child = program.command.spawn().unwrap();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let mut seen = String::new();
@@ -297,6 +326,9 @@ fn ctrl_c_saves_what_was_trained() {
     assert!(said.stderr.contains("stopping after this batch"), "{said:?}");
     assert!(said.stdout.contains("stopped after ") && said.stdout.contains("are in results"), "{said:?}");
     assert_saved(&program.path("results"));
+    for file in ["trace.json", "memory.svg"] {
+        assert!(program.path("profile").join(file).is_file(), "there is no {file}");
+    }
 }
 
 #[test]
@@ -324,7 +356,7 @@ fn a_training_that_is_killed_again_and_again_ends_with_the_same_weights() {
     assert!(weights(&killed) == expected, "other weights");
 }
 
-/// The weights are whole, and the report says what there was.
+/// Checks that the weights can be loaded, and that the report lists the epochs that were trained.
 fn assert_saved(results: &Path) {
     let weights = pagelock::nn::load_safetensors(results.join("model.safetensors")).unwrap();
     assert!(!weights.is_empty());

@@ -1,14 +1,15 @@
-//! Training steps of GPT models: causal attention written out with products and a softmax, or by one function, `f32` weights
-//! under autocast to bfloat16, gradients clipped to a norm of 1, AdamW.
+//! Times training steps of GPT models. Causal attention is written out with matrix products and a softmax, or is one
+//! call (`--fused`). Weights are `f32` under autocast to bfloat16, gradients are clipped to a norm of 1, and the
+//! optimizer is AdamW.
 //!
 //! ```text
 //! python benches/torch_gpt.py [--fused] > torch.json      # the same models in PyTorch, eager and compiled
 //! cargo bench --bench gpt -- [--fused] [--torch torch.json] [--model character|gpt2|tiny] [--way eager|captured] [--json]
 //! ```
-//! On a GPU: nanoGPT's model of characters (10.7 million parameters) with 64 texts of 256 characters a step, and GPT-2
-//! (124 million) with 16 texts of 1024 tokens. Without a GPU: a tiny model, so that the program is tried everywhere.
-//! Each row is measured in a process of its own, so that its peak of memory is its own. All steps learn the same texts,
-//! so the loss has to fall.
+//! On a GPU: nanoGPT's character model (10.7 million parameters) with 64 texts of 256 characters a step, and GPT-2
+//! (124 million) with 16 texts of 1024 tokens. Without a GPU: a tiny model, so that the program runs on any machine.
+//! Each row is measured in a process of its own, so that its peak memory includes no other row's. All steps train on
+//! the same texts, so the loss has to fall.
 
 mod model;
 
@@ -26,31 +27,31 @@ use serde::{Deserialize, Serialize};
 
 use model::{Gpt, Sizes};
 
-/// What an H200 multiplies at most in bfloat16, by its datasheet.
+/// The peak bfloat16 FLOP/s of an H200, by its datasheet.
 const MOST_PER_SECOND: f64 = 989e12;
 
 /// Times training steps of GPT models
 #[derive(Parser)]
 struct Args {
-    /// Only this model
+    /// Measure only this model
     #[arg(long, value_enum)]
     model: Option<Name>,
-    /// Only this way
+    /// Measure only this way of running a step
     #[arg(long, value_enum)]
     way: Option<Way>,
-    /// What `torch_gpt.py` printed on this machine
+    /// File with the output of `torch_gpt.py` on this machine
     #[arg(long)]
     torch: Option<PathBuf>,
-    /// Attention by `scaled_dot_product_attention`
+    /// Compute attention with `scaled_dot_product_attention`
     #[arg(long)]
     fused: bool,
-    /// How many steps are timed
+    /// Number of steps that are timed
     #[arg(long)]
     steps: Option<usize>,
-    /// One JSON object instead of the table
+    /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -62,7 +63,7 @@ enum Name {
     Character,
     /// GPT-2 with 124 million parameters
     Gpt2,
-    /// For a CPU
+    /// A tiny model for a CPU
     Tiny,
 }
 
@@ -84,14 +85,14 @@ struct Row {
     parameters: usize,
     ms_per_step: f64,
     tokens_per_second: f64,
-    /// Of what an H200 could multiply in that time.
+    /// The share of an H200's peak FLOP/s.
     share_of_peak: f64,
-    /// The most that buffers of the GPU held at once, and what the pool took for them.
+    /// The peak memory of live GPU buffers.
     peak_gib: Option<f64>,
     reserved_gib: Option<f64>,
     first_loss: f64,
     last_loss: f64,
-    /// Of one eager step, by the GPU's clock, in milliseconds.
+    /// The milliseconds of each part of one eager step, by the GPU's clock.
     parts: Vec<(String, f64)>,
 }
 
@@ -116,7 +117,7 @@ fn main() -> Result<()> {
     print(&rows, &args)
 }
 
-/// [`measure`] in a process of its own.
+/// Runs [`measure`] in a child process.
 fn measure_apart(model: Name, way: Way, args: &Args) -> Result<Row> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--json", "--model", &argument(model), "--way", &argument(way)]);
@@ -129,8 +130,9 @@ fn measure_apart(model: Name, way: Way, args: &Args) -> Result<Row> {
     let output = command.output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{model:?}, {way:?}: {}: {said}", output.status);
-    let report: Report = serde_json::from_slice(&output.stdout).context("the process did not print its row")?;
-    report.rows.into_iter().next().context("the process printed no row")
+    let report: Report =
+        serde_json::from_slice(&output.stdout).context("the child process did not print a JSON report")?;
+    report.rows.into_iter().next().context("the report of the child process has no row")
 }
 
 /// A row of `torch_gpt.py`.
@@ -169,7 +171,7 @@ fn measure(name: Name, way: Way, args: &Args) -> Result<Row> {
     let mut trainer = Trainer::new(sizes, &device)?;
     let Timed { seconds, first_loss, last_loss } =
         trainer.time(way, (&tokens, &targets), warm, args.steps.unwrap_or(usual_steps).max(1))?;
-    ensure!(last_loss < first_loss, "nothing was learned: the loss went from {first_loss} to {last_loss}");
+    ensure!(last_loss < first_loss, "the model learned nothing: the loss went from {first_loss} to {last_loss}");
     let tokens_per_second = tokens.len() as f64 / seconds;
     let (peak_gib, reserved_gib) = memory(&device);
     Ok(Row {
@@ -195,7 +197,7 @@ fn memory(device: &Device) -> (Option<f64>, Option<f64>) {
     (Some(peak), Some(reserved))
 }
 
-/// A model and what trains it.
+/// A model and its optimizer.
 struct Trainer {
     device: Device,
     model: Gpt,
@@ -203,14 +205,14 @@ struct Trainer {
     opt: AdamW,
 }
 
-/// How long a step takes, the loss of the first step, and that of the last.
+/// Seconds per step, and the losses of the first and the last step.
 struct Timed {
     seconds: f64,
     first_loss: f64,
     last_loss: f64,
 }
 
-/// What a model reads, and what it should say.
+/// Input tokens and target tokens.
 type Texts<'a> = (&'a Tensor<Int>, &'a Tensor<Int>);
 
 impl Trainer {
@@ -221,7 +223,7 @@ impl Trainer {
         Ok(Self { device: device.clone(), model, parameters, opt })
     }
 
-    /// The mean of some steps, after `warm` others.
+    /// Times `steps` steps after `warm` untimed ones, and returns their mean.
     fn time(&mut self, way: Way, (tokens, targets): Texts<'_>, warm: usize, steps: usize) -> Result<Timed> {
         let device = self.device.clone();
         let mut captured = CapturedStep::new(&device);
@@ -245,7 +247,7 @@ impl Trainer {
         Ok(Timed { seconds, first_loss, last_loss: last.item()? })
     }
 
-    /// One step; `done` hears of each part's end.
+    /// Runs one step and calls `done` after each part.
     fn step(
         &mut self,
         (tokens, targets): Texts<'_>,
@@ -288,7 +290,7 @@ fn print(rows: &[Row], args: &Args) -> Result<()> {
     }
     println!(
         "{:<10} {:<9} {:>9} {:>10} {:>8} {:>10} {:>13}   loss",
-        "model", "way", "ms a step", "tokens/s", "of peak", "peak, GiB", "reserved, GiB"
+        "model", "way", "ms/step", "tokens/s", "of peak", "peak, GiB", "reserved, GiB"
     );
     let gib = |gib: Option<f64>| gib.map_or("-".to_owned(), |gib| format!("{gib:.2}"));
     for row in rows {
@@ -306,11 +308,11 @@ fn print(rows: &[Row], args: &Args) -> Result<()> {
     }
 }
 
-/// PyTorch's figures for the same models.
+/// Prints PyTorch's figures for the same models.
 fn print_theirs(rows: &[Row], path: &Path) -> Result<()> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let theirs: Vec<Theirs> =
-        serde_json::from_reader(file).with_context(|| format!("{} is not its JSON", path.display()))?;
+    let theirs: Vec<Theirs> = serde_json::from_reader(file)
+        .with_context(|| format!("{} is not the output of torch_gpt.py", path.display()))?;
     for Theirs { model, way, ms_per_step, peak_gib } in theirs {
         if rows.iter().any(|row| row.model == model) {
             let (model, nothing) = (argument(model), "");

@@ -1,11 +1,11 @@
-//! The model: GPT-2's layers, as `torch_gpt.py` has them.
+//! The model: GPT-2's layers, the same as in `torch_gpt.py`.
 
 use pagelock::nn::functional as F;
 use pagelock::nn::{Buffer, init};
 use pagelock::prelude::*;
 use pagelock::tensor::{Result, default_generator};
 
-/// What a model is made of.
+/// The hyperparameters of a model.
 #[derive(Clone, Copy)]
 pub(crate) struct Sizes {
     pub(crate) vocabulary: usize,
@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
     width: usize,
     has_bias: bool,
     dropout: f64,
-    /// Whether attention is one function.
+    /// Whether attention is one call of `scaled_dot_product_attention`.
     is_fused: bool,
 }
 
@@ -59,12 +59,12 @@ impl Sizes {
         }
     }
 
-    /// With attention as one function, or written out.
+    /// Chooses between fused attention and attention that is written out.
     pub(crate) fn fused(self, is_fused: bool) -> Self {
         Sizes { is_fused, ..self }
     }
 
-    /// Of forward and backward: six for each weight that is multiplied, and what attention takes.
+    /// Counts forward and backward: six for each weight of a product, plus those of attention.
     pub(crate) fn flops_per_token(&self) -> f64 {
         let weights = 12 * self.layers * self.width * self.width + self.vocabulary * self.width;
         (6 * weights + 12 * self.layers * self.width * self.context) as f64
@@ -102,12 +102,12 @@ impl Gpt {
         for block in &self.blocks {
             x = block.forward(&x, &self.mask)?;
         }
-        let scores = self.ln.forward(&x)?.linear(&self.te, None)?; // the head has the embedding's weight
+        let scores = self.ln.forward(&x)?.linear(&self.te, None)?; // the output head shares the embedding's weight
         scores.flatten(0, 1)?.cross_entropy(&targets.flatten(0, 1)?, Reduction::Mean)
     }
 }
 
-/// Attention and two layers, each around a residual.
+/// Attention and an MLP of two layers, each with a residual connection.
 #[derive(Module)]
 struct Block {
     ln1: LayerNorm,
@@ -165,7 +165,7 @@ impl Block {
     }
 }
 
-/// 0 where a token may look, and −∞ where it would see one that comes later.
+/// 0 where a token may attend, and −∞ for later tokens.
 fn causal_mask(context: usize) -> Result<Tensor> {
     Tensor::build([context, context], |out: &mut [f32]| {
         for (row, mask) in out.chunks_mut(context).enumerate() {

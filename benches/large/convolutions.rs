@@ -1,4 +1,4 @@
-//! The 3×3 convolutions of a ResNet on a batch of 256: the result, and the gradients of image and weight.
+//! The 3×3 convolutions of a ResNet on a batch of 256: the forward pass, and the gradients of image and weight.
 
 use anyhow::Result;
 use pagelock::tensor::autograd::Backward;
@@ -24,7 +24,7 @@ pub(crate) fn measure(table: &Table<'_>) -> Result<()> {
     Ok(())
 }
 
-/// `last`: with the channels of a pixel next to each other in memory.
+/// `last` selects the channels-last layout.
 fn convolution(
     table: &Table<'_>,
     (channels, side): (usize, usize),

@@ -1,4 +1,4 @@
-//! Products of square matrices of random numbers.
+//! Products of square matrices of random numbers, and a linear layer.
 
 use anyhow::Result;
 use pagelock::tensor::{DType, Device, Float32MatmulPrecision as Precision, Tensor, set_float32_matmul_precision};
@@ -28,7 +28,7 @@ fn square(table: &Table<'_>, n: usize, dtype: DType, name: &str, most_per_second
     })
 }
 
-/// A layer's product with a transposed weight and a bias, and a batch of products.
+/// A linear layer with a bias, and a batch of products.
 fn linear(table: &Table<'_>) -> Result<()> {
     let random = |shape: &[usize]| random(table.device, DType::BF16, shape);
     let (x, weight, bias) = (random(&[8192, 4096])?, random(&[4096, 4096])?, random(&[4096])?);

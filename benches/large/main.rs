@@ -1,12 +1,14 @@
-//! Large work on one GPU: matrix products and convolutions, beside PyTorch's times and what the device could do at most.
+//! Times large matrix products and convolutions on one GPU, beside PyTorch's times and the device's peak FLOP/s.
 //!
 //! ```text
 //! python benches/torch_large.py > torch.json
 //! cargo bench --bench large -- --torch torch.json
 //! cargo bench --bench large -- --limits      # from which sizes on libraries are faster than this project's kernels
 //! ```
-//! Algorithms of convolutions are the fastest, measured before, as with PyTorch's `cudnn.benchmark`; `--first` takes those
-//! that cuDNN proposes first, which is the default outside of this benchmark. Both programs time the same: some calls between two events of the device, the median of several rounds.
+//! Convolutions use the fastest algorithm, which is found by timing all of them beforehand, as with PyTorch's
+//! `cudnn.benchmark`. With `--first` they use the algorithm that cuDNN proposes first, which is the default outside
+//! of this benchmark. Both programs time in the same way: several calls between two events of the device, and the
+//! median of several rounds.
 
 mod convolutions;
 mod gemm;
@@ -24,19 +26,19 @@ use self::table::Table;
 /// Times large matrix products and convolutions on a GPU
 #[derive(Parser)]
 struct Args {
-    /// What `torch_large.py` printed on this machine
+    /// File with the output of `torch_large.py` on this machine
     #[arg(long)]
     torch: Option<PathBuf>,
-    /// Compare libraries with this project's own kernels over sizes instead
+    /// Instead compare libraries with this project's own kernels over sizes
     #[arg(long)]
     limits: bool,
     /// Take the algorithms that cuDNN proposes first, not the fastest
     #[arg(long)]
     first: bool,
-    /// Only rows that contain this
+    /// Only rows whose names contain this text
     #[arg(long, default_value = "")]
     only: String,
-    /// What `cargo bench` passes
+    /// `cargo bench` passes this
     #[arg(long, hide = true)]
     bench: bool,
 }

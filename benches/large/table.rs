@@ -10,14 +10,14 @@ use pagelock::tensor::Device;
 const ROUNDS: usize = 12;
 const CALLS: usize = 5;
 
-/// What a piece of work has to do, and so cannot be faster than.
+/// The amount of computation in a piece of work, which bounds its speed.
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
-    /// Floating-point operations, at the most that the device does in a second.
+    /// The number of floating-point operations, and the device's peak rate of them.
     Flops { count: f64, most_per_second: f64 },
 }
 
-/// What an H200 does at most in a second, by its datasheet; products and sums count as two.
+/// The peak FLOP/s of an H200, by its datasheet; a multiply-add counts as two.
 pub(crate) const F32: f64 = 67e12;
 pub(crate) const TF32: f64 = 494e12;
 pub(crate) const BF16: f64 = 989e12;
@@ -29,12 +29,13 @@ pub(crate) struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// `torch`: a file with one JSON object, names and milliseconds.
+    /// `torch` is a file with one JSON object that maps names to milliseconds.
     pub(crate) fn new(device: &'a Device, torch: Option<&Path>, only: String) -> Result<Table<'a>> {
         let torch = match torch {
             Some(path) => {
                 let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-                serde_json::from_reader(file).with_context(|| format!("{} is not its JSON", path.display()))?
+                serde_json::from_reader(file)
+                    .with_context(|| format!("{} is not the output of torch_large.py", path.display()))?
             }
             None => BTreeMap::new(),
         };
@@ -65,7 +66,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Milliseconds of one call: the median of rounds, by the device's clock.
+/// Milliseconds per call by the device's clock, the median over [`ROUNDS`] rounds.
 pub(crate) fn milliseconds(device: &Device, call: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let Device::Cuda(cuda) = device else { bail!("only GPUs are measured") };
     let mut rounds = Vec::new();

@@ -1,4 +1,4 @@
-//! [`Torch`]: the child process that computes the same with PyTorch.
+//! [`Torch`]: the child process that computes the same expressions with PyTorch.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::operations::{Operation, Sample};
 
-/// Answers one line of JSON with another.
+/// The child process. It answers each line of JSON with one line of JSON.
 pub(crate) struct Torch {
     child: Child,
     questions: ChildStdin,
@@ -31,12 +31,13 @@ impl Torch {
         writeln!(self.questions, "{question}")?;
         let mut answer = String::new();
         if self.answers.read_line(&mut answer)? == 0 {
-            bail!("the script of PyTorch's half ended; is PyTorch installed for the interpreter of --python?");
+            bail!("torch_ops.py ended early; is PyTorch installed for the interpreter of --python?");
         }
-        serde_json::from_str(&answer).with_context(|| format!("no answer: {answer}"))
+        serde_json::from_str(&answer)
+            .with_context(|| format!("torch_ops.py answered with something else than JSON: {answer}"))
     }
 
-    /// Makes the inputs; what PyTorch says if it cannot do it.
+    /// Makes the inputs in the child process. Returns PyTorch's message if it does not support the case.
     pub(crate) fn prepare(
         &mut self,
         operation: &Operation,
@@ -49,9 +50,9 @@ impl Torch {
         Ok(self.ask(&question)?["lacks"].as_str().map(str::to_owned))
     }
 
-    /// Milliseconds of the fastest call, of those that begin within `milliseconds`.
+    /// Milliseconds of the fastest call among those that start within `milliseconds`.
     pub(crate) fn least(&mut self, milliseconds: u64) -> Result<f64> {
-        self.ask(&json!({ "turn": milliseconds }))?["least"].as_f64().context("no time")
+        self.ask(&json!({ "turn": milliseconds }))?["least"].as_f64().context("torch_ops.py did not answer with a time")
     }
 }
 

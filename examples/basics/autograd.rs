@@ -1,8 +1,8 @@
 //! "Automatic Differentiation with torch.autograd" of PyTorch's "Learn the Basics", cell by cell.
 //!
 //! `cargo run --release --example basics_autograd` (the page:
-//! <https://docs.pytorch.org/tutorials/beginner/basics/autogradqs_tutorial.html>). What is different here, and higher
-//! derivatives, is in the example `autograd`.
+//! <https://docs.pytorch.org/tutorials/beginner/basics/autogradqs_tutorial.html>). The example `autograd` shows what
+//! differs from PyTorch, and higher derivatives.
 
 #[path = "../common/mod.rs"]
 mod common;

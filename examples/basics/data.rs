@@ -1,4 +1,4 @@
-//! "Datasets & DataLoaders" of PyTorch's "Learn the Basics", cell by cell, with a dataset of one's own that reads files.
+//! "Datasets & DataLoaders" of PyTorch's "Learn the Basics", cell by cell, with a custom dataset that reads files.
 //!
 //! `cargo run --release --example basics_data` (the page:
 //! <https://docs.pytorch.org/tutorials/beginner/basics/data_tutorial.html>)

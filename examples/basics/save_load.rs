@@ -1,8 +1,9 @@
-//! "Save and Load the Model" of PyTorch's "Learn the Basics": weights, for PyTorch too, and all that training needs.
+//! "Save and Load the Model" of PyTorch's "Learn the Basics": weights, also in PyTorch's format, and all that
+//! training needs.
 //!
 //! `cargo run --release --example basics_save_load` (the page:
-//! <https://docs.pytorch.org/tutorials/beginner/basics/saveloadrun_tutorial.html>). PyTorch downloads a VGG-16; here a small
-//! network of its kind gets random weights, as saving is the same.
+//! <https://docs.pytorch.org/tutorials/beginner/basics/saveloadrun_tutorial.html>). The page downloads a VGG-16. This
+//! example uses a small network of the same kind with random weights, since saving is the same.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -38,8 +39,8 @@ fn main() -> Result<()> {
         println!("{name}: {} tensors loaded, the answers are the same bits", weights.len());
     }
 
-    // Saving and loading models with shapes: PyTorch pickles the class. A program has its structs; what training needs
-    // beside weights, the optimizer and the random numbers, is a checkpoint.
+    // Saving and loading models with shapes: PyTorch pickles the class. In Rust the program defines the struct, and a
+    // checkpoint holds the weights, the optimizer's state and that of the random generator.
     let mut opt = Sgd::new(model.parameters(), 1e-3).momentum(0.9);
     let step = |model: &Sequential, opt: &mut Sgd| {
         model.forward(&images)?.pow(2.0)?.mean(..)?.backward()?;

@@ -1,8 +1,8 @@
 //! "Tensors" of PyTorch's "Learn the Basics", cell by cell.
 //!
 //! `cargo run --release --example basics_tensors` (the page:
-//! <https://docs.pytorch.org/tutorials/beginner/basics/tensorqs_tutorial.html>). What is different here, kinds of numbers that
-//! are types, errors, seeds, is in the example `tensors`.
+//! <https://docs.pytorch.org/tutorials/beginner/basics/tensorqs_tutorial.html>). The example `tensors` shows what
+//! differs from PyTorch: kinds of elements as types, errors, seeds.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let x_ones = x_data.ones_like()?; // retains the properties of x_data
     println!("Ones Tensor:\n {x_ones}\n"); // tensor([[1, 1],
     //         [1, 1]])
-    let x_rand = x_data.to_float()?.rand_like()?; // dtype=torch.float in PyTorch: here the kind is a type, so by name
+    let x_rand = x_data.to_float()?.rand_like()?; // in PyTorch dtype=torch.float; here the kind is a type
     println!("Random Tensor:\n {x_rand}\n");
 
     let shape = [2, 3];
@@ -76,7 +76,7 @@ fn main() -> Result<()> {
     println!("\nSingle-element tensors");
     let agg = tensor.sum(..)?;
     let agg_item: f32 = agg.item()?;
-    println!("{agg_item:.1} f32"); // 12.0 <class 'float'>, minus the column of zeros: 9.0
+    println!("{agg_item:.1} f32"); // 12.0 <class 'float'> on the page, whose tensor has four rows
     ensure!(agg_item == 9.0, "nine ones");
 
     println!("\nIn-place operations");
@@ -94,7 +94,7 @@ fn main() -> Result<()> {
     println!("n: {n:?}"); // n: [1. 1. 1. 1. 1.]
     t.add_scalar_(1)?;
     println!("t: {t}"); // t: tensor([2., 2., 2., 2., 2.])
-    // In PyTorch `n` has become 2 too. Here a Vec is a copy: no two owners change one memory.
+    // In PyTorch `n` is 2 now, too. Here a `Vec` is a copy, because two owners never share mutable memory.
     println!("n: {n:?}");
     ensure!(n == [1.0; 5] && t.to_vec::<f32>()? == [2.0; 5], "the Vec is a copy");
     Ok(())

@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     let options = Options::read("PyTorch's transforms: images become floats, labels become one-hot vectors")?;
     let (set, classes) = clothes::open(&options)?;
 
-    // transform=ToTensor(): the channels of these bytes come first already, so ToFloat
+    // transform=ToTensor(): these bytes are channels-first already, so ToFloat is enough
     let transform = ToFloat;
     // target_transform=Lambda(lambda y: torch.zeros(10).scatter_(0, torch.tensor(y), value=1))
     let target_transform = |y: &Tensor<Int>| y.one_hot(10)?.to_float();

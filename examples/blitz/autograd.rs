@@ -2,8 +2,8 @@
 //! frozen layers.
 //!
 //! `cargo run --release --example blitz_autograd` (the page:
-//! <https://docs.pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html>). PyTorch downloads a ResNet-18; here a small
-//! network with random weights stands in, as the steps are the same.
+//! <https://docs.pytorch.org/tutorials/beginner/blitz/autograd_tutorial.html>). The page downloads a ResNet-18. This
+//! example uses a small network with random weights, since the steps are the same.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     println!("Does `b` require gradients?: {}", b.requires_grad()); // True
     ensure!(!a.requires_grad() && b.requires_grad(), "what depends on z requires a gradient");
 
-    // Freeze all the parameters in the network, then put a new last layer, which is not frozen
+    // Freeze all the parameters in the network, then replace the last layer by a new one, which is not frozen
     model.requires_grad_(false);
     model.fc = Linear::new(32, 10)?.to(&device)?;
     let mut optimizer = Sgd::new(model.parameters(), 1e-2).momentum(0.9);

@@ -73,13 +73,14 @@ fn main() -> Result<()> {
         println!("Accuracy for class: {name:8} is {:.1} %", 100.0 * correct as f64 / total.max(1) as f64);
     }
     println!("cifar_net.safetensors, loss.svg and predictions.svg are in {}", out.display());
-    ensure!(accuracy > 20.0, "the network learned nothing: chance is right in 10 %, and it in {accuracy:.1} %");
+    ensure!(accuracy > 20.0, "the network learned nothing: its accuracy is {accuracy:.1} %, and chance gives 10 %");
     Ok(())
 }
 
 type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 
-/// transforms.Compose([ToTensor(), Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))]); the channels of CIFAR's files come first.
+/// transforms.Compose([ToTensor(), Normalize((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))]); CIFAR's files are channels-first
+/// already.
 fn loader(dataset: &photos::PhotoDataset, batch_size: usize) -> Batches {
     let transform = (ToFloat, Normalize { mean: [0.5; 3], std: [0.5; 3] });
     let normal = move |(image, label), random: &_| Ok((transform.apply(image, random)?, label));
@@ -120,7 +121,7 @@ impl Forward for Net {
     }
 }
 
-/// How many of each class are right, and how many there are.
+/// For each class, the number of correct predictions and the number of images.
 fn count(net: &Net, testloader: &Batches, device: &Device) -> Result<([usize; 10], [usize; 10])> {
     let (mut correct, mut total) = ([0; 10], [0; 10]);
     no_grad(|| {
@@ -136,7 +137,7 @@ fn count(net: &Net, testloader: &Batches, device: &Device) -> Result<([usize; 10
     })
 }
 
-/// The first test images, each with what it was taken for.
+/// Draws the first test images with their predicted classes.
 fn draw_predictions(net: &Net, set: &photos::Photos, device: &Device, path: &std::path::Path) -> Result<()> {
     let (images, labels) = loader(&set.test, 16).iter().next().context("there are test images")??;
     let predicted = no_grad(|| net.forward(&images.to(device)?)?.argmax(1))?.to_vec::<i64>()?;

@@ -1,8 +1,8 @@
-//! "Tensors" of PyTorch's "60 minute blitz": what it has beyond the same page of "Learn the Basics", and devices.
+//! "Tensors" of PyTorch's "60 minute blitz": the parts that "Learn the Basics" does not have, and devices.
 //!
 //! `cargo run --release --example blitz_tensors` (the page:
-//! <https://docs.pytorch.org/tutorials/beginner/blitz/tensor_tutorial.html>); making, joining and multiplying tensors is in
-//! `basics_tensors`.
+//! <https://docs.pytorch.org/tutorials/beginner/blitz/tensor_tutorial.html>). The example `basics_tensors` makes,
+//! joins and multiplies tensors.
 
 #[path = "../common/mod.rs"]
 mod common;

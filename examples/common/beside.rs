@@ -1,4 +1,4 @@
-//! One step of a model beside PyTorch's: from weights that a formula gives, its losses and gradients.
+//! Compares one training step of a model, from weights that a formula gives, with PyTorch's losses and gradients.
 //!
 //! `examples/models/reference.py` computes the same numbers with PyTorch, and writes them to `examples/models/golden.json`.
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const GOLDEN: &str = include_str!("../models/golden.json");
 
-/// How far a number may be from PyTorch's, relative to it.
+/// The largest relative difference from PyTorch's numbers that is allowed.
 const BOUND: f64 = 1e-4;
 
 /// Numbers from -1 to 1 that are the same here and in `reference.py`: each is a multiple of 2⁻²³.
@@ -21,7 +21,7 @@ pub(crate) fn numbers(shape: &[usize], stream: u64, device: &Device) -> Result<T
     Ok(Tensor::from_vec(values, Shape::new(shape)?)?.to(device)?)
 }
 
-/// Gives every parameter its numbers: matrices and kernels those of a usual start, scales about 1, and biases about 0.
+/// Fills every parameter: matrices and kernels as a usual initialization does, scales near 1, and biases near 0.
 pub(crate) fn fill(parameters: &[(String, Parameter)]) -> Result<()> {
     for (position, (name, parameter)) in parameters.iter().enumerate() {
         let numbers = numbers(parameter.dims(), position as u64, &parameter.device())?;
@@ -36,7 +36,7 @@ pub(crate) fn fill(parameters: &[(String, Parameter)]) -> Result<()> {
     Ok(())
 }
 
-/// Takes one step of `opt` down `loss`, and compares the losses before and after it and all gradients with PyTorch's.
+/// Takes one step of `opt` on `loss`, and compares the losses before and after it and all gradients with PyTorch's.
 pub(crate) fn one_step(
     model: &str,
     parameters: &[(String, Parameter)],
@@ -65,7 +65,7 @@ pub(crate) fn one_step(
     for (_, values) in gradients {
         norms.push(number(&values[0])?);
     }
-    let least = 1e-3 * norms.into_iter().fold(0.0, f64::max); // a gradient near zero is all rounding
+    let least = 1e-3 * norms.into_iter().fold(0.0, f64::max); // a gradient near zero is mostly rounding error
     for (name, parameter) in trained {
         let gradient = parameter.grad().with_context(|| format!("{name} has no gradient"))?;
         let [norm, dot] = [number(&gradients[name][0])?, number(&gradients[name][1])?];

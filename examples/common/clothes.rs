@@ -1,4 +1,4 @@
-//! Pictures of clothes: Fashion-MNIST where it is, else generated digits, which have the same form.
+//! Pictures of clothes: Fashion-MNIST if its files are there, else generated digits of the same shape.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ const CLOTHES: [&str; 10] =
     ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle Boot"];
 const DIGITS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
-/// How Fashion-MNIST's labels to test with begin; the files of MNIST have the same names.
+/// The first test labels of Fashion-MNIST. They tell it from MNIST, whose files have the same names.
 const FIRST_CLOTHES: [u8; 5] = [9, 2, 1, 1, 6];
 
-/// Pictures `[1, 28, 28]` with the names of their ten classes; prints what they are. Nothing is downloaded.
+/// Pictures `[1, 28, 28]` with the names of their ten classes. Prints which data set it is. Nothing is downloaded.
 pub(crate) fn open(options: &Options) -> Result<(DigitSet, [&'static str; 10])> {
     let generated = || {
         let (train, test) = (options.pick(3_072, 60_000), options.pick(512, 10_000));
@@ -31,7 +31,8 @@ pub(crate) fn open(options: &Options) -> Result<(DigitSet, [&'static str; 10])> 
     Ok((set, classes))
 }
 
-/// A folder that was named has Fashion-MNIST, or else `mnist`. Without one it is Fashion-MNIST where that is, or `otherwise`.
+/// Opens a given folder as Fashion-MNIST, or else as `mnist`. Without a folder, opens Fashion-MNIST if its files are
+/// there, else returns `otherwise()`.
 pub(crate) fn find(
     folder: Option<&Path>,
     mnist: Mnist,

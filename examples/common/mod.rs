@@ -1,5 +1,5 @@
-//! What the examples share: they read their arguments, refuse what they do not know, end without a panic when their output
-//! is closed, and find out before they work whether their results can be written.
+//! Code that the examples share: it reads and checks arguments, ends the program without a panic when its output is
+//! closed, checks before the work begins that results can be written, and asks for the link to the GPU.
 
 #![allow(dead_code)] // not every example uses all of it
 
@@ -10,17 +10,18 @@ pub(crate) mod pictures;
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use clap::Parser;
 
-/// The arguments, for a program whose output may be closed before it ends.
+/// Parses the arguments. The program may end quietly from then on if its output is closed.
 pub(crate) fn arguments<A: Parser>() -> A {
     end_quietly_when_output_closes();
     A::parse()
 }
 
-/// Makes `| head -1` end the program instead of a panic in `println!`, which is what Rust does with a closed output.
+/// Makes `| head -1` end the program quietly. Without this, `println!` panics when the output is closed.
 fn end_quietly_when_output_closes() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -32,7 +33,7 @@ fn end_quietly_when_output_closes() {
     }));
 }
 
-/// Makes the folder for results, and tries whether files can be written there.
+/// Creates the folder for results, and checks that files can be written there.
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)
         .with_context(|| format!("cannot make the folder `{}` for the results", folder.display()))?;
@@ -40,8 +41,17 @@ pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     probe.with_context(|| format!("cannot write into `{}`, where the results go", folder.display())).map(drop)
 }
 
-/// Tries whether the file can be written; what it holds stays.
+/// Checks that the file can be written, without changing its contents. Creates it if it does not exist.
 pub(crate) fn try_file(path: &Path) -> Result<()> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.with_context(|| format!("cannot write `{}`", path.display())).map(drop)
+}
+
+/// The fastest mode of the link between host and GPU, from `nvidia-smi` if it is installed.
+pub(crate) fn link() -> Option<String> {
+    let fields = "--query-gpu=pcie.link.gen.max,pcie.link.width.max";
+    let answer = Command::new("nvidia-smi").args([fields, "--format=csv,noheader", "--id=0"]).output().ok()?;
+    let text = String::from_utf8(answer.stdout).ok().filter(|_| answer.status.success())?;
+    let (generation, lanes) = text.trim().split_once(", ")?;
+    Some(format!("PCI Express {generation}.0 x{lanes}"))
 }

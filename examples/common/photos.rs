@@ -1,7 +1,8 @@
-//! Small color pictures of ten classes: CIFAR-10 where it is, else shapes and textures that are drawn.
+//! Small color pictures of ten classes: CIFAR-10 if its files are there, else drawn shapes and textures.
 //!
-//! A drawn picture is one class's shape, in a random color, place, size and angle, on a background of another color that
-//! changes from side to side, with noise. It is a function of the seed and its number, on every machine.
+//! A drawn picture shows the shape of its class in a random color, position, size and angle. The background is a
+//! gradient of another color, and everything has noise. A picture depends only on the seed and its number, and is the
+//! same on every machine.
 
 use anyhow::Result;
 use pagelock::data::{Cifar, CifarFiles};
@@ -16,7 +17,7 @@ const SHAPES: [&str; 10] =
 pub(crate) const SIDE: usize = 32;
 const AREA: usize = SIDE * SIDE;
 
-/// The random stream of the first picture to test with.
+/// The random stream of the first test picture.
 const TEST: u64 = 1 << 40;
 
 /// Pictures `[3, 32, 32]` of bytes and their labels.
@@ -28,7 +29,8 @@ pub(crate) struct Photos {
     pub(crate) classes: [&'static str; 10],
 }
 
-/// CIFAR-10, or at most as many drawn pictures as are asked for; prints what they are. Nothing is downloaded.
+/// CIFAR-10, or else `n_train` and `n_test` drawn pictures. With `--quick`, these numbers also limit CIFAR-10. Prints
+/// which pictures they are. Nothing is downloaded.
 pub(crate) fn open(options: &Options, n_train: usize, n_test: usize) -> Result<Photos> {
     let mut files = CifarFiles::cifar10().offline(true);
     if let Some(folder) = &options.data {
@@ -57,14 +59,15 @@ pub(crate) fn open(options: &Options, n_train: usize, n_test: usize) -> Result<P
     }
 }
 
-/// The first pictures of the set.
+/// The first `n` pictures of the set.
 fn whole(cifar: &Cifar, n: usize) -> Result<PhotoDataset> {
     let indices: Vec<usize> = (0..n).collect();
     let Some(tensors) = cifar.gather(&indices)? else { unreachable!("CIFAR gathers") };
     Ok(TensorDataset::new(tensors)?)
 }
 
-/// `n` pictures from number `first`: bytes `[n, 3, 32, 32]`, labels `[n]`, and where the shape is, `[n, 1, 32, 32]` of 0 or 1.
+/// `n` pictures from number `first`: bytes `[n, 3, 32, 32]`, labels `[n]`, and masks of the shapes, `[n, 1, 32, 32]`
+/// of 0 or 1.
 pub(crate) fn draw(seed: u64, first: u64, n: usize) -> Result<(Tensor<Int>, Tensor<Int>, Tensor)> {
     let generator = Generator::new(seed);
     let (mut images, mut masks, mut labels) = (vec![0u8; n * 3 * AREA], vec![0f32; n * AREA], vec![0i64; n]);
@@ -87,7 +90,7 @@ fn draw_one(class: i64, dice: &Generator, image: &mut [u8], mask: &mut [f32]) {
     // At least a third brighter or darker than the shape, in each channel.
     let ground = color.map(|value| if value < 0.5 { value + between(0.33, 0.5) } else { value - between(0.33, 0.5) });
     let (radius, center) = (between(8.0, 14.0), [between(13.0, 18.0), between(13.0, 18.0)]);
-    let turn = between(-0.25, 0.25); // the tangent of half of the angle
+    let turn = between(-0.25, 0.25); // the tangent of half the angle
     let norm = 1.0 + turn * turn;
     let (cos, sin) = ((1.0 - turn * turn) / norm, 2.0 * turn / norm);
     let slope = between(-0.15, 0.15);

@@ -17,7 +17,7 @@ impl Interrupt {
             if noted.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
-            // Nobody may be there to read it.
+            // The error is ignored, because standard error may be closed.
             let _ = writeln!(io::stderr(), "\nstopping after this batch, then saving; Ctrl-C again ends at once");
         };
         ctrlc::set_handler(note).context("cannot watch for Ctrl-C")?;

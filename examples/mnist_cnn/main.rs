@@ -1,8 +1,9 @@
 //! Trains a convolutional network on MNIST and reports how well and how fast.
 //!
 //! `cargo run --release --example mnist_cnn` works without arguments and without a network; `-- --help` lists the options.
-//! Results go to `runs/mnist_cnn`: `report.json`, `curves.svg`, `mistakes.svg`, the weights, and checkpoints: a run that was
-//! killed at any moment goes on with `--resume`, and ends with the same weights as one that was not.
+//! Results go to `runs/mnist_cnn`: `report.json`, `curves.svg`, `mistakes.svg`, the weights, and checkpoints. A run
+//! that was killed at any moment continues with `--resume`, and ends with the same weights as a run that was not
+//! killed.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -32,7 +33,8 @@ use report::{Epoch, Report};
 
 /// Train a convolutional network on MNIST
 ///
-/// Ctrl-C stops it after the batch that it is at: the weights and the report so far are saved, and the exit code is 130.
+/// Ctrl-C stops it after the current batch: the weights, the report and the profile so far are saved, and the exit code
+/// is 130.
 #[derive(Parser, serde::Serialize)]
 struct Args {
     /// Folder with the four MNIST files [default: $PAGELOCK_DATA/mnist, else the cache folder, downloaded once]
@@ -53,7 +55,7 @@ struct Args {
     /// Seed of weights and order; the same seed gives the same bits
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// Where to compute: cpu, cuda, cuda:1 [default: the first GPU, or the CPU where there is none]
+    /// Where to compute: cpu, cuda, cuda:1 [default: the first GPU, or the CPU if there is none]
     #[arg(long)]
     device: Option<String>,
     /// Threads to compute with [default: all cores]
@@ -65,11 +67,11 @@ struct Args {
     /// Folder for the results
     #[arg(long, default_value = "runs/mnist_cnn")]
     out: PathBuf,
-    /// Go on from the newest checkpoint in the folder for the results, if there is one; without this, training begins anew and
-    /// removes the checkpoints there
+    /// Continue from the newest checkpoint in the folder for the results, if there is one; without this, training
+    /// starts over and removes the checkpoints there
     #[arg(long)]
     resume: bool,
-    /// Steps from a checkpoint to the next; there is one after each epoch too
+    /// Steps between checkpoints; each epoch also ends with one
     #[arg(long, default_value_t = 500, value_parser = between(1, 1_000_000_000))]
     save_every: usize,
     /// Write losses and accuracy for TensorBoard, into the folder `tensorboard` beside the results
@@ -104,7 +106,7 @@ fn main() -> Result<ExitCode> {
     }
     manual_seed(args.seed);
 
-    // Reading the digits and waking a GPU take a tenth of a second each.
+    // Reading the digits and initializing a GPU take a tenth of a second each, so they run in parallel.
     let mnist = args.data.iter().fold(Mnist::new(), |mnist, folder| mnist.folder(folder));
     let (digits, device) = rayon::join(|| mnist.open_or_generate(args.seed), || args.device());
     let (digits, device) = (digits?, device?);
@@ -121,7 +123,7 @@ fn main() -> Result<ExitCode> {
     println!("{model}\n{} parameters, on {device}, threads: {}", model.num_parameters(), num_threads());
 
     let total_loss = Tensor::on(&device).zeros(())?;
-    let mut step = CapturedStep::new(&device); // on a GPU: recorded once, then launched as a whole
+    let mut step = CapturedStep::new(&device); // on a GPU: captured once, then launched as a graph
     let mut report = Report::new(&args, &digits, &device);
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::open(&args)?;
@@ -134,9 +136,9 @@ fn main() -> Result<ExitCode> {
             train_dl.resume(found.loader()?)?;
             report.load_epochs(&found)
         };
-        load().context("--resume needs the --arch, --batch-size, --seed and --data of the run that it goes on with")?;
+        load().context("--resume needs the same --arch, --batch-size, --seed and --data as the first run")?;
         if report.epochs.len() >= args.epochs {
-            println!("all {} epochs are done; a larger --epochs trains on", report.epochs.len());
+            println!("all {} epochs are done; raise --epochs to train longer", report.epochs.len());
         }
     }
     let everything = |opt: &Sgd, report: &Report<'_>| {
@@ -164,7 +166,7 @@ fn main() -> Result<ExitCode> {
                 anyhow::Ok(())
             })?;
 
-            // Reading the loss waits for the device, so not in every step.
+            // Reading the loss waits for the device, so it is not read in every step.
             progress.step += 1;
             if i % 100 == 0 {
                 let total: f64 = total_loss.item()?;
@@ -173,13 +175,14 @@ fn main() -> Result<ExitCode> {
                 progress.scalar("loss/train", loss)?;
                 report.first_step(start);
             }
-            let is_last = i + 1 == n_batches; // the checkpoint of the epoch follows
+            let is_last = i + 1 == n_batches; // the checkpoint at the end of the epoch follows
             if !is_last && (progress.step % args.save_every == 0 || interrupt.came()) {
                 progress.save(everything(&opt, &report)?)?;
             }
             if interrupt.came() && !is_last {
                 bar.finish_and_clear();
                 progress.close()?;
+                report::save_profile(profiler, args.profile.as_deref())?;
                 return stopped(&args, &report, &model, epoch);
             }
         }
@@ -204,13 +207,12 @@ fn main() -> Result<ExitCode> {
         progress.save(everything(&opt, &report)?.score(val_accuracy))?;
         if interrupt.came() {
             progress.close()?;
+            report::save_profile(profiler, args.profile.as_deref())?;
             return stopped(&args, &report, &model, epoch + 1);
         }
     }
     progress.close()?;
-    if let (Some(profiler), Some(folder)) = (profiler, &args.profile) {
-        report::save_profile(&profiler.stop()?, folder)?;
-    }
+    report::save_profile(profiler, args.profile.as_deref())?;
 
     let mut guesses = Vec::new();
     let (_, test_accuracy) =
@@ -228,23 +230,23 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Saves what there is after an interrupt.
+/// Saves the report and the weights after an interrupt.
 fn stopped(args: &Args, report: &Report, model: &Sequential, epochs: usize) -> Result<ExitCode> {
     report.save(&args.out.join("report.json"))?;
     save_safetensors(&model.state_dict(), args.out.join("model.safetensors"))?;
     let (whole, out) = (args.epochs, args.out.display());
     println!(
-        "stopped after {epochs} of {whole} epochs: model.safetensors and report.json are in {out}; --resume goes on"
+        "stopped after {epochs} of {whole} epochs: model.safetensors and report.json are in {out}; --resume continues"
     );
-    Ok(ExitCode::from(130)) // 128 and SIGINT's number, as shells have it
+    Ok(ExitCode::from(130)) // 128 + SIGINT, as in shells
 }
 
-/// Bytes as the networks take them: in [0, 1).
+/// Converts bytes to the networks' inputs, in [0, 1).
 fn pixels(bytes: &Tensor<Int>) -> Result<Tensor> {
     Ok(bytes.scaled(1.0 / 256.0)?)
 }
 
-/// The mean loss and the share of right answers; `look` sees the outputs and labels of every batch.
+/// The mean loss and the share of right answers; `look` is called with the outputs and labels of every batch.
 fn evaluate(
     model: &Sequential,
     device: &Device,

@@ -9,7 +9,7 @@ use pagelock::prelude::*;
 pub(crate) enum Arch {
     /// The network of "What is torch.nn really?": three convolutions, 3,930 parameters.
     Tutorial,
-    /// In the manner of LeNet-5 (LeCun et al., 1998), wider, with ReLU and dropout.
+    /// Like LeNet-5 (LeCun et al., 1998), but wider, with ReLU and dropout.
     Lenet,
 }
 
@@ -42,7 +42,8 @@ impl Arch {
         })
     }
 
-    /// The learning rate of each epoch: constant, as in the tutorial, or falling by the same factor to a twentieth.
+    /// The learning rate of each epoch. It is constant for the tutorial's network. For `Lenet` each epoch multiplies
+    /// it by the same factor, down to a twentieth.
     pub(crate) fn schedule(self, lr: Option<f64>, epochs: usize) -> impl Fn(usize) -> f64 {
         let (first, last_share): (f64, f64) = match self {
             Arch::Tutorial => (0.1, 1.0),

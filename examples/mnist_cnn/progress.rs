@@ -1,4 +1,4 @@
-//! How far the training is: checkpoints, and what TensorBoard shows.
+//! The progress of the training: checkpoints, and figures for TensorBoard.
 
 use anyhow::Result;
 use pagelock::board::SummaryWriter;
@@ -6,7 +6,7 @@ use pagelock::prelude::*;
 
 use crate::Args;
 
-/// Where the steps of a run are noted.
+/// Records the steps of a run.
 pub(crate) struct Progress {
     /// How many steps are done.
     pub(crate) step: usize,
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// At the newest checkpoint, or at the start: checkpoints of another run are removed then.
+    /// Starts at the newest checkpoint with `--resume`. Without it, removes all checkpoints and starts at step 0.
     pub(crate) fn open(args: &Args) -> Result<Self> {
         let mut checkpoints = Checkpoints::open(args.out.join("checkpoints"))?.keep_last(2).keep_best(1);
         if !args.resume {
@@ -25,12 +25,12 @@ impl Progress {
         let resumed = checkpoints.latest()?;
         let step = resumed.as_ref().map_or(0, |found| found.step() as usize);
         match &resumed {
-            Some(found) => println!("going on after step {step}, from {}", found.path().display()),
-            None if args.resume => println!("there is no checkpoint in {}: beginning anew", args.out.display()),
+            Some(found) => println!("resuming after step {step}, from {}", found.path().display()),
+            None if args.resume => println!("there is no checkpoint in {}: training starts over", args.out.display()),
             None => {}
         }
         let board = if args.tensorboard {
-            // What was noted after the checkpoint is noted again.
+            // Figures that were written after the checkpoint will be written again.
             let first = resumed.as_ref().map_or(0, |found| found.step() + 1);
             let options = SummaryWriter::options().log_dir(args.out.join("tensorboard"));
             Some(options.purge_step(first as i64).open()?)
@@ -40,23 +40,23 @@ impl Progress {
         Ok(Self { step, checkpoints, resumed, board })
     }
 
-    /// The checkpoint to go on from, once.
+    /// Takes the checkpoint to resume from.
     pub(crate) fn found(&mut self) -> Option<SavedCheckpoint> {
         self.resumed.take()
     }
 
-    /// Notes a figure of this step for TensorBoard.
+    /// Writes a figure of this step for TensorBoard.
     pub(crate) fn scalar(&self, tag: &str, value: f64) -> Result<()> {
         Ok(self.board.as_ref().map_or(Ok(()), |board| board.add_scalar(tag, value, self.step as i64))?)
     }
 
-    /// Saves a checkpoint while the training goes on, after the figures of the steps before it.
+    /// Saves a checkpoint in the background, after flushing TensorBoard's figures of the steps before it.
     pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Result<()> {
         self.board.as_ref().map_or(Ok(()), SummaryWriter::flush)?;
         Ok(self.checkpoints.save(self.step as u64, checkpoint)?)
     }
 
-    /// Waits until all is written; says where TensorBoard finds it.
+    /// Waits until everything is written, and prints the command that starts TensorBoard.
     pub(crate) fn close(&mut self) -> Result<()> {
         self.checkpoints.wait()?;
         let Some(board) = self.board.take() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What the run came to: printed as it goes, and saved as JSON.
+//! The results of the run, printed as it progresses and saved as JSON.
 
 use std::path::Path;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
 use pagelock::prelude::*;
-use pagelock::tensor::profiler::Profile;
+use pagelock::tensor::profiler::ActiveProfiler;
 use serde::{Deserialize, Serialize};
 
 use crate::Args;
@@ -30,19 +30,19 @@ pub(crate) struct Report<'a> {
     device: String,
     threads: usize,
     pub(crate) epochs: Vec<Epoch>,
-    test_accuracy: Option<f64>, // none if it was stopped before
+    test_accuracy: Option<f64>, // `None` if the run was stopped before its test
     seconds_to_first_step: Option<f64>,
     peak_memory_bytes: Option<u64>,
     #[serde(skip)]
-    has_head: bool, // of the table that is printed
+    has_head: bool, // whether the head of the table is printed
 }
 
-/// What the network said to one image of the test file.
+/// The network's answer to one test image.
 pub(crate) struct Guess {
     pub(crate) index: usize,
     pub(crate) label: usize,
     pub(crate) guess: usize,
-    /// The probability that it gave its guess.
+    /// The probability that the network gave its guess.
     pub(crate) confidence: f32,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Notes the time since `start` when it is called first.
+    /// Records the time since `start` on the first call.
     pub(crate) fn first_step(&mut self, start: Instant) {
         self.seconds_to_first_step.get_or_insert_with(|| start.elapsed().as_secs_f64());
     }
@@ -72,7 +72,7 @@ impl<'a> Report<'a> {
         Ok(checkpoint.value("epochs", serde_json::to_string(&self.epochs)?)?)
     }
 
-    /// Goes on after the epochs of a checkpoint.
+    /// Restores the epochs of a checkpoint.
     pub(crate) fn load_epochs(&mut self, found: &SavedCheckpoint) -> Result<()> {
         self.epochs = serde_json::from_str(&found.value::<String>("epochs")?)?;
         Ok(())
@@ -89,7 +89,7 @@ impl<'a> Report<'a> {
         pagelock_files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// A row of the table of epochs, under its head the first time.
+    /// Prints a row of the table of epochs, and the table's head before the first row.
     pub(crate) fn print_epoch(&mut self, epoch: usize, n_samples: usize) {
         if !self.has_head {
             self.has_head = true;
@@ -103,7 +103,7 @@ impl<'a> Report<'a> {
         );
     }
 
-    /// Which digits were taken for which.
+    /// Prints the confusion matrix.
     pub(crate) fn print_confusion(&self, guesses: &[Guess]) {
         let mut counts = [[0; 10]; 10];
         for Guess { label, guess, .. } in guesses {
@@ -117,11 +117,11 @@ impl<'a> Report<'a> {
             table.add_row(std::iter::once(label.to_string()).chain(cells));
         }
         table.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        println!("\ntest images by label and by what the network took them for:\n{table}");
+        println!("\nconfusion matrix of the test images, with a row for each label:\n{table}");
     }
 }
 
-/// Adds what the network said to a batch.
+/// Appends the network's answers to a batch.
 pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<Int>, guesses: &mut Vec<Guess>) -> Result<()> {
     let probabilities = out.softmax(1)?;
     let confidences: Vec<f32> = probabilities.max(1)?.to_vec()?;
@@ -132,15 +132,17 @@ pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<Int>, guesses: &mut Vec<
     Ok(())
 }
 
-/// The most memory that the process has held, where the system tells.
+/// The peak resident memory of the process, if the system tells it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Prints the table of a profile, and writes its trace and its picture of memory.
-pub(crate) fn save_profile(profile: &Profile, folder: &Path) -> Result<()> {
+/// Ends the profile, if there is one: prints its table, and writes its trace and its memory timeline to the folder.
+pub(crate) fn save_profile(profiler: Option<ActiveProfiler<'_>>, folder: Option<&Path>) -> Result<()> {
+    let (Some(profiler), Some(folder)) = (profiler, folder) else { return Ok(()) };
+    let profile = profiler.stop()?;
     crate::common::make_folder(folder)?;
     println!("\n{}", profile.key_averages().row_limit(30));
     profile.export_chrome_trace(folder.join("trace.json"))?;

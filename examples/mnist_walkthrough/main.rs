@@ -1,7 +1,7 @@
 //! "What is torch.nn really?" in Rust: the tutorial's stages in its order, each self-contained.
 //!
-//! Every stage prints what the tutorial prints, and beside it what PyTorch 2.15 printed for the same stage with seed 0
-//! (`reference.py` repeats that). The random numbers differ, so the figures agree in kind, not in digits.
+//! Every stage prints the tutorial's figures, and beside them what PyTorch 2.15 printed for the same stage with seed
+//! 0 (`reference.py` reproduces that). The random numbers differ, so the figures are similar but not equal.
 //!
 //! `cargo run --release --example mnist_walkthrough` (the tutorial: <https://docs.pytorch.org/tutorials/beginner/nn_tutorial.html>)
 
@@ -18,7 +18,7 @@ use pagelock::prelude::*;
 const BS: usize = 64; // batch size
 const EPOCHS: usize = 2;
 
-/// 50,000 images to train with and 10,000 to validate with; each is a row of 784 numbers from 0 to 1.
+/// 50,000 training images and 10,000 validation images; each is a row of 784 numbers from 0 to 1.
 struct Data {
     x_train: Tensor,
     y_train: Tensor<Int>,
@@ -63,7 +63,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Nothing but tensors: a linear model, softmax, loss and update written by hand. Then `F::cross_entropy` instead.
+/// Nothing but tensors: a linear model, softmax, loss and update written by hand. Then the same loss with
+/// `F::cross_entropy`.
 fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
     stage("Neural net from scratch (no nn)");
     manual_seed(42);
@@ -265,7 +266,7 @@ fn validation(Data { x_train, y_train, x_valid, y_valid }: &Data) -> Result<()> 
     Ok(())
 }
 
-/// All of the above, for any model, in three lines.
+/// Does all of the above for any model, in three lines.
 fn fit_and_get_data(data: &Data) -> Result<()> {
     stage("Create fit() and get_data()");
     let (train_dl, valid_dl) = loaders(data)?;
@@ -352,7 +353,7 @@ fn wrapped_loader(data: &Data) -> Result<()> {
     Ok(())
 }
 
-/// The same on a GPU, where there is one.
+/// Trains the same model on a GPU, if there is one.
 fn device(data: &Data) -> Result<()> {
     let device = Device::best();
     stage(&format!("Using your device ({device})"));
@@ -373,7 +374,7 @@ fn loaders(Data { x_train, y_train, x_valid, y_valid }: &Data) -> Result<(Batche
     Ok(get_data(train_ds, valid_ds, BS))
 }
 
-/// Consecutive batches, the last as small as it comes; slices, not copies.
+/// Consecutive batches as views, not copies. The last batch may be smaller.
 fn batches(x: &Tensor, y: &Tensor<Int>) -> Result<Vec<(Tensor, Tensor<Int>)>> {
     let slice = |i: usize| {
         let range = i as isize..(i + BS) as isize;

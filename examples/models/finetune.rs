@@ -1,5 +1,5 @@
-//! Fine-tuning: a network that knows five classes learns five others from few pictures, with its first layers frozen and
-//! another learning rate for its new head.
+//! Fine-tuning: a network that knows five classes learns five others from few pictures, with its first layer frozen
+//! and a larger learning rate for its new head.
 //!
 //! `cargo run --release --example models_finetune`
 
@@ -37,7 +37,7 @@ impl Net {
         Ok(Self { features, fc: Linear::new(128, 5)? })
     }
 
-    /// Freezes the first convolution, and lets the others learn slowly.
+    /// Freezes the first convolution, and trains the other features with a smaller learning rate than the head.
     fn prepared(mut self) -> (Self, Sgd) {
         self.freeze(|name| name.starts_with("features.0."));
         let rest: Vec<Parameter> = self.features.parameters().into_iter().filter(|p| p.requires_grad()).collect();
@@ -63,14 +63,14 @@ fn main() -> Result<()> {
     let new = shapes(options.seed, 1 << 32, few, true)?;
     let test = shapes(options.seed, 1 << 40, options.pick(600, 4_000), true)?;
 
-    // The network that somebody trained
+    // The pretrained network
     let net = Net::new()?.to(&device)?;
     let mut opt = Sgd::new(net.parameters(), 0.05).momentum(0.9);
     train(&net, &mut opt, &known, options.pick(6, 10), options.seed)?;
     let path = out.join("pretrained.safetensors");
     save_safetensors(&net.state_dict(), &path)?;
 
-    // Load what fits: a new head stays as it is
+    // Load the features only: the new head keeps its random weights
     let net = Net::new()?.to(&device)?;
     let weights = load_safetensors(&path)?.renamed(|name| name.starts_with("features.").then(|| name.to_owned()));
     let misfit = net.load_state_dict_partly(&weights)?;
@@ -83,7 +83,7 @@ fn main() -> Result<()> {
     ensure!(frozen(&net)? == before, "the frozen layer changed");
     let tuned = accuracy(&net, &test)?;
 
-    // The same few pictures, from random weights
+    // Train on the same few pictures, from random weights
     let scratch = Net::new()?.to(&device)?;
     let mut opt = Sgd::new(scratch.parameters(), 0.05).momentum(0.9);
     train(&scratch, &mut opt, &new, epochs, options.seed)?;
@@ -96,7 +96,8 @@ fn main() -> Result<()> {
 
 type Data = (Tensor, Tensor<Int>);
 
-/// Those of `n` drawn pictures that are of the first five classes, or of the others, whose labels are 0 to 4 too.
+/// Draws `n` pictures and keeps those of the first five classes, or of the other five. Labels are 0 to 4 in both
+/// cases.
 fn shapes(seed: u64, first: u64, n: usize, others: bool) -> Result<Data> {
     let (images, labels, _) = photos::draw(seed, first, n)?;
     let mask = if others { labels.ge_scalar(5)? } else { labels.lt_scalar(5)? };
@@ -126,7 +127,7 @@ fn train(net: &Net, opt: &mut Sgd, (images, labels): &Data, epochs: usize, seed:
     Ok(())
 }
 
-/// In percent.
+/// The accuracy in percent.
 fn accuracy(net: &Net, (images, labels): &Data) -> Result<f64> {
     let device = net.parameters()[0].device();
     let right =
@@ -134,7 +135,7 @@ fn accuracy(net: &Net, (images, labels): &Data) -> Result<f64> {
     Ok(100.0 * right.item::<f64>()?)
 }
 
-/// One step on eight pictures of numbers.
+/// Compares one step on eight pictures with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let net = Net::new()?.to(device)?;
     beside::fill(&net.named_parameters())?;

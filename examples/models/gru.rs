@@ -1,4 +1,4 @@
-//! A forecaster: a GRU (Cho et al., 2014) reads a series and says its next value, again and again.
+//! A forecaster: a GRU (Cho et al., 2014) reads a series and predicts its next value at every step.
 //!
 //! `cargo run --release --example models_gru`. The series are sums of two waves of random periods, with noise.
 
@@ -17,7 +17,7 @@ use pagelock::nn::optim::clip_grad_norm_;
 use pagelock::nn::{GRU, RNNOptions};
 use pagelock::prelude::*;
 
-/// Values of a series.
+/// The length of a series.
 const STEPS: usize = 60;
 
 #[derive(Module)]
@@ -32,13 +32,13 @@ impl Forecaster {
         Ok(Self { gru, out: Linear::new(hidden_size, 1)? })
     }
 
-    /// From values `[batch, steps, 1]` to what follows each.
+    /// Maps values `[batch, steps, 1]` to predictions of the next value after each.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (states, _) = self.gru.forward(x)?;
         Ok(self.out.forward(&states)?)
     }
 
-    /// What follows a series `[1, steps, 1]`: each value is read as if it had come true.
+    /// Continues a series `[1, steps, 1]` by `n` values. Each predicted value is the next input.
     fn continued(&self, series: &Tensor, n: usize) -> Result<Vec<f64>> {
         no_grad(|| {
             let (mut states, mut hidden) = self.gru.forward(series)?;
@@ -67,7 +67,7 @@ fn main() -> Result<()> {
 
     let model = Forecaster::new(32)?.to(&device)?;
     train(&model, &train_dl, options.pick(10, 20), &device)?;
-    // From the twentieth value on: before it, no one can know the periods
+    // The error counts from the twentieth value on, because earlier values do not determine the periods
     let late = |values: &Tensor| values.narrow(1, 20, STEPS - 20);
     let error = F::mse_loss(&late(&no_grad(|| model.forward(&x))?)?, &late(&y)?)?.item::<f64>()?;
     let repeated = F::mse_loss(&late(&x)?, &late(&y)?)?.item::<f64>()?;
@@ -88,7 +88,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// `n` series from number `first`, `[n, STEPS, 1]`, and the same a step later.
+/// `n` series from number `first`, `[n, STEPS, 1]`, and the same series one step later.
 fn series(seed: u64, first: u64, n: usize) -> Result<(Tensor, Tensor)> {
     let mut values = Vec::with_capacity(n * (STEPS + 1));
     for number in 0..n as u64 {
@@ -124,7 +124,7 @@ fn train(model: &Forecaster, train_dl: &DataLoader<(Tensor, Tensor)>, epochs: us
     Ok(())
 }
 
-/// One step on eight series of numbers.
+/// Compares one step on eight series with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let model = Forecaster::new(32)?.to(device)?;
     beside::fill(&model.named_parameters())?;

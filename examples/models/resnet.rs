@@ -16,7 +16,7 @@ use pagelock::nn::metrics::Accuracy;
 use pagelock::nn::optim::lr_scheduler::{LrScheduler, OneCycleLr};
 use pagelock::prelude::*;
 
-/// A convolution without bias: what follows shifts anyway.
+/// A convolution without bias, since batch normalization follows.
 fn conv3x3(from: usize, to: usize, stride: usize) -> Result<Conv2d> {
     Ok(Conv2d::new(from, to, 3)?.stride(stride).padding(1).without_bias())
 }
@@ -139,7 +139,7 @@ fn main() -> Result<()> {
 
 type Batches = DataLoader<(Tensor, Tensor<Int>)>;
 
-/// The means and deviations of CIFAR-10's channels.
+/// The means and standard deviations of CIFAR-10's channels.
 const NORMALIZE: Normalize<3> = Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] };
 
 fn loader<T>(dataset: &photos::PhotoDataset, transform: T, seed: u64) -> Batches
@@ -162,7 +162,7 @@ fn accuracy(model: &ResNet, test_dl: &Batches, device: &Device) -> Result<f64> {
     })
 }
 
-/// The first test pictures, each with what it was taken for.
+/// Draws the first test pictures with their predicted classes.
 fn draw(model: &ResNet, set: &photos::Photos, device: &Device, path: &std::path::Path) -> Result<()> {
     let (images, labels) = loader(&set.test, (ToFloat, NORMALIZE), 0)
         .batch_size(16)
@@ -178,7 +178,7 @@ fn draw(model: &ResNet, set: &photos::Photos, device: &Device, path: &std::path:
     pictures::grid(path, "predictions on test pictures", 8, &((images * 0.25)? + 0.47)?, &captions)
 }
 
-/// One step of a ResNet-8 on eight pictures of numbers.
+/// Compares one step of a ResNet-8 on eight pictures with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let model = ResNet::new(1)?.to(device)?;
     beside::fill(&model.named_parameters())?;

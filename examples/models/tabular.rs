@@ -1,4 +1,5 @@
-//! Regression on a table: a CSV file with numbers and categories, embeddings, normalization, and what a mean would do.
+//! Regression on a table: a CSV file with numbers and categories, embeddings, normalization, and a comparison with
+//! predicting the mean.
 //!
 //! `cargo run --release --example models_tabular`. It writes `flats.csv` itself: rents that follow a rule, with noise.
 
@@ -84,7 +85,7 @@ fn main() -> Result<()> {
 type FlatDataset = TensorDataset<(Tensor, Tensor<Int>, Tensor<Int>, Tensor)>;
 type Batches = DataLoader<(Tensor, Tensor<Int>, Tensor<Int>, Tensor)>;
 
-/// A table, ready for training: categories as codes, numbers and rents with mean 0 and deviation 1.
+/// A table, ready for training: categories as codes, numbers and rents with mean 0 and standard deviation 1.
 struct Flats {
     train: FlatDataset,
     test: FlatDataset,
@@ -94,7 +95,8 @@ struct Flats {
 }
 
 impl Flats {
-    /// The first four fifths are to train with; means and deviations are theirs.
+    /// The first four fifths of the rows are for training. Means and standard deviations are computed from them
+    /// alone.
     fn open(path: &Path) -> Result<Self> {
         let table = CsvTable::open(path)?;
         println!("{} has {} rows of {:?}", path.display(), table.n_rows(), table.names());
@@ -115,7 +117,7 @@ impl Flats {
     }
 }
 
-/// The loss of each epoch.
+/// Trains the model and returns the loss of each epoch.
 fn train(model: &Model, train_dl: &Batches, epochs: usize, device: &Device) -> Result<Vec<f64>> {
     let mut opt = AdamW::new(model.parameters(), 3e-3).weight_decay(1e-4);
     let mut losses = Vec::new();
@@ -138,7 +140,7 @@ fn train(model: &Model, train_dl: &Batches, epochs: usize, device: &Device) -> R
     Ok(losses)
 }
 
-/// The mean of squared and of absolute errors, in deviations.
+/// The mean squared error and the mean absolute error of normalized rents.
 fn assess(model: &Model, test_dl: &Batches, device: &Device) -> Result<(f64, f64)> {
     no_grad(|| {
         let (mut squares, mut errors) = (0.0, 0.0);
@@ -154,7 +156,7 @@ fn assess(model: &Model, test_dl: &Batches, device: &Device) -> Result<(f64, f64
     })
 }
 
-/// Rents by area, district, kind, floor and age, with a tenth of noise.
+/// Writes rents that depend on area, district, kind, floor and age, with up to 10 % of noise.
 fn write_table(path: &Path, n: usize, seed: u64) -> Result<()> {
     let dice = Generator::new(seed);
     let mut text = "area,floor,age,district,kind,rent\n".to_owned();
@@ -170,7 +172,7 @@ fn write_table(path: &Path, n: usize, seed: u64) -> Result<()> {
     Ok(fs::write(path, text)?)
 }
 
-/// One step on eight rows of numbers.
+/// Compares one step on eight rows with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let model = Model::new(12, 4)?.to(device)?;
     beside::fill(&model.named_parameters())?;

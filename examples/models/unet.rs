@@ -1,6 +1,6 @@
-//! A U-Net (Ronneberger et al., 2015) that says of each pixel whether it belongs to the shape in the picture.
+//! A U-Net (Ronneberger et al., 2015) that predicts for each pixel whether it belongs to the shape in the picture.
 //!
-//! `cargo run --release --example models_unet`. Transposed convolutions go up, as in the paper.
+//! `cargo run --release --example models_unet`. Transposed convolutions upsample, as in the paper.
 
 #[path = "../common/beside.rs"]
 mod beside;
@@ -106,7 +106,7 @@ fn main() -> Result<()> {
 
 type Batches = DataLoader<(Tensor<Int>, Tensor)>;
 
-/// Of the pixels that the model or the mask says are the shape's, the share that both say are.
+/// The intersection over union of predicted and true masks, over all test pictures.
 fn intersection_over_union(model: &UNet, test_dl: &Batches, device: &Device) -> Result<f64> {
     model.eval();
     no_grad(|| {
@@ -122,7 +122,7 @@ fn intersection_over_union(model: &UNet, test_dl: &Batches, device: &Device) -> 
     })
 }
 
-/// Pictures over their masks over what the model says.
+/// Draws pictures, their masks and the predicted masks, in three rows.
 fn draw(model: &UNet, test_dl: &Batches, device: &Device, path: &std::path::Path) -> Result<()> {
     let (images, masks) = test_dl.iter().next().context("there are test pictures")??;
     let (images, masks) = (images.narrow(0, 0, 8)?.scaled(1.0 / 255.0)?, masks.narrow(0, 0, 8)?);
@@ -134,7 +134,7 @@ fn draw(model: &UNet, test_dl: &Batches, device: &Device, path: &std::path::Path
     pictures::grid(path, "test pictures, their masks and what the network found", 8, &all, &names.collect::<Vec<_>>())
 }
 
-/// One step on two pictures of numbers.
+/// Compares one step on two pictures with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let model = UNet::new(4)?.to(device)?;
     beside::fill(&model.named_parameters())?;

@@ -23,7 +23,7 @@ struct Vae {
     fc4: Linear,
 }
 
-/// What `forward` gives, as PyTorch's tuple.
+/// The results of `forward`, which are a tuple in PyTorch.
 struct Output {
     recon: Tensor,
     mu: Tensor,
@@ -51,7 +51,7 @@ impl Vae {
         Ok(F::sigmoid(&self.fc4.forward(&h3)?)?)
     }
 
-    /// `eps` is `[batch, 20]` of normal numbers: PyTorch's `reparameterize` draws them.
+    /// `eps` is `[batch, 20]` of normally distributed numbers, which PyTorch's `reparameterize` draws itself.
     fn forward(&self, x: &Tensor, eps: &Tensor) -> Result<Output> {
         let (mu, logvar) = self.encode(&x.reshape([-1, 784])?)?;
         let std = (&logvar * 0.5)?.exp()?;
@@ -101,7 +101,7 @@ fn main() -> Result<()> {
         println!("====> Epoch: {epoch} Average loss: {:.4}", losses[epoch - 1]);
     }
 
-    // The first test images over their reconstructions, and images of random codes.
+    // Draw the first test images above their reconstructions, and images of random codes.
     let (data, _) = DataLoader::new(set.test).batch_size(8).iter().next().expect("there are test images")?;
     let (recon, sample) = no_grad(|| {
         let output = model.forward(&data.to(&device)?, &Tensor::on(&device).zeros([8, 20])?)?;
@@ -120,7 +120,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// One step on eight images of numbers.
+/// Compares one step on eight images with PyTorch's.
 fn beside_pytorch(device: &Device) -> Result<()> {
     let model = Vae::new()?.to(device)?;
     beside::fill(&model.named_parameters())?;

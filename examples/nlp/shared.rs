@@ -1,4 +1,4 @@
-//! What the programs after "NLP from scratch" share: names to learn from, and pictures.
+//! Code that the programs of "NLP from scratch" share: names to learn from, and pictures of attention and confusion.
 
 #![allow(dead_code)] // not every program uses all of it
 
@@ -8,41 +8,35 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use pagelock::prelude::*;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
 
-/// What names consist of; other characters are left out, and accents of letters too.
+/// The characters of names. Accents are removed, and other characters are left out.
 pub(crate) const LETTERS: &str = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ .,;'-";
 
-/// A letter without its accent.
-pub(crate) fn plain(letter: char) -> char {
-    const ACCENTS: [(&str, char); 14] = [
-        ("àáâãäåąă", 'a'),
-        ("çćč", 'c'),
-        ("èéêëęě", 'e'),
-        ("ìíîï", 'i'),
-        ("łľ", 'l'),
-        ("ñńň", 'n'),
-        ("òóôõöøő", 'o'),
-        ("ŕř", 'r'),
-        ("śšş", 's'),
-        ("ťţ", 't'),
-        ("ùúûüűů", 'u'),
-        ("ýÿ", 'y'),
-        ("źżž", 'z'),
-        ("ÁÀÂÄ", 'A'),
-    ];
-    let of = |(accented, to): &(&str, char)| accented.contains(letter).then_some(*to);
-    ACCENTS.iter().find_map(of).unwrap_or(letter)
+/// The characters of a text without their accents, as `unicodeToAscii` in the tutorials removes them. Unicode has no
+/// accent in `ł` and `ø`, so these are replaced here.
+pub(crate) fn plain(text: &str) -> impl Iterator<Item = char> {
+    let letters = text.nfd().filter(|&letter| !is_combining_mark(letter));
+    letters.map(|letter| match letter {
+        'ł' => 'l',
+        'Ł' => 'L',
+        'ø' => 'o',
+        'Ø' => 'O',
+        letter => letter,
+    })
 }
 
 /// Names by language.
 pub(crate) struct Names {
     pub(crate) languages: Vec<String>,
-    /// Each with the number of its language.
+    /// Each name with the index of its language.
     pub(crate) all: Vec<(String, usize)>,
 }
 
 impl Names {
-    /// Those of the files `LANGUAGE.txt` of a folder (or of `names` in it), a name a line; or made ones.
+    /// Reads the files `LANGUAGE.txt` of a folder, or of its subfolder `names`, with one name a line. Without a
+    /// folder, invents names.
     pub(crate) fn open(data: Option<&Path>, seed: u64) -> Result<Names> {
         let Some(folder) = data else {
             println!("data: names made by rules (seed {seed}); --data DIR reads the tutorial's");
@@ -58,10 +52,14 @@ impl Names {
         let mut names = Names { languages: Vec::new(), all: Vec::new() };
         for path in files {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
-            let of_file =
-                text.lines().map(|line| line.chars().map(plain).filter(|&letter| LETTERS.contains(letter)).collect());
-            let number = names.languages.len();
+            let of_file = text.lines().map(|line| plain(line).filter(|&letter| LETTERS.contains(letter)).collect());
+            let (number, n_before) = (names.languages.len(), names.all.len());
             names.all.extend(of_file.filter(|name: &String| !name.is_empty()).map(|name| (name, number)));
+            ensure!(
+                names.all.len() > n_before,
+                "`{}` has no names; write one a line, or remove the file",
+                path.display()
+            );
             names.languages.push(path.file_stem().unwrap_or_default().to_string_lossy().into_owned());
         }
         ensure!(names.languages.len() > 1, "`{}` has no files LANGUAGE.txt with names, one a line", folder.display());
@@ -98,7 +96,7 @@ impl Names {
     }
 }
 
-/// Of each language: beginnings, middles and ends.
+/// For each language: beginnings, middles and ends.
 const RULES: [(&str, [&str; 3]); 6] = [
     (
         "English",
@@ -142,38 +140,19 @@ const RULES: [(&str, [&str; 3]); 6] = [
     ),
 ];
 
-/// A number for each letter of a text, by its place in `letters`; `len` for what is not there.
+/// The index in `letters` of each character of a text, or the number of `letters` if it is not among them.
 pub(crate) fn numbers(text: &str, letters: &str) -> Vec<i64> {
     let place = |letter: char| letters.chars().position(|other| other == letter).unwrap_or(letters.chars().count());
     text.chars().map(|letter| place(letter) as i64).collect()
 }
 
-/// The mean of each piece of a list.
+/// Cuts a list into at most `pieces` pieces and returns the mean of each.
 pub(crate) fn means(all: &[f64], pieces: usize) -> Vec<f64> {
     let len = all.len().div_ceil(pieces).max(1);
     all.chunks(len).map(|piece| piece.iter().sum::<f64>() / piece.len() as f64).collect()
 }
 
-/// A curve as SVG.
-pub(crate) fn write_curve(path: &Path, title: &str, values: &[f64]) -> Result<()> {
-    let (width, height) = (600.0, 320.0);
-    let highest = values.iter().copied().fold(1e-9, f64::max);
-    let step = width / (values.len().max(2) - 1) as f64;
-    let points = values.iter().enumerate().fold(String::new(), |mut points, (i, value)| {
-        let _ = write!(points, "{:.1},{:.1} ", 50.0 + i as f64 * step, 40.0 + height * (1.0 - value / highest));
-        points
-    });
-    let text = format!(
-        "<svg xmlns='http://www.w3.org/2000/svg' width='680' height='400' font-family='sans-serif' font-size='13'>\
-         <rect width='680' height='400' fill='white'/><text x='340' y='24' text-anchor='middle'>{title}</text>\
-         <path d='M50 40V360H650' fill='none' stroke='black'/><text x='44' y='44' text-anchor='end'>{highest:.2}</text>\
-         <text x='44' y='364' text-anchor='end'>0</text>\
-         <polyline points='{points}' fill='none' stroke='#1f77b4' stroke-width='2'/></svg>\n"
-    );
-    fs::write(path, text).with_context(|| format!("cannot write `{}`", path.display()))
-}
-
-/// Shares from 0 to 1 as squares that are darker where they are larger, as SVG.
+/// Writes shares from 0 to 1 as SVG: squares that are darker for larger shares.
 pub(crate) fn write_squares(
     path: &Path,
     title: &str,

@@ -1,4 +1,4 @@
-//! What to do on this machine, in plain words, as its figures say.
+//! Advice for this machine in plain words, derived from its figures.
 
 use pagelock::prelude::ByteSize;
 
@@ -15,7 +15,7 @@ pub(crate) struct Advice {
     pub(crate) because: String,
 }
 
-/// All of it, the most general first.
+/// All advice, the most general first.
 pub(crate) fn advice(guide: &Guide) -> Vec<Advice> {
     let all = [pinning_first(guide), reuse(guide), together(guide), gather(&guide.factors), cores(&guide.factors)];
     all.into_iter().flatten().chain([streams(guide), flags(guide)]).collect()
@@ -39,14 +39,14 @@ fn pinning_first(guide: &Guide) -> Option<Advice> {
         Advice {
             what: "Write `x.to(&gpu)`, and do not page-lock a tensor only to copy it.".to_owned(),
             because: format!(
-                "For one large tensor {figures}: the bytes are copied twice on the way, one after the other, where \
-                 `to` does both at once."
+                "For one large tensor, {figures}. `pin_memory` and `to` copy the bytes one after the other; `to` alone \
+                 overlaps both copies."
             ),
         }
     } else {
         Advice {
             what: "Page-lock large tensors before they are copied.".to_owned(),
-            because: format!("For one of them {figures}."),
+            because: format!("For one large tensor, {figures}."),
         }
     })
 }
@@ -60,9 +60,9 @@ fn reuse(guide: &Guide) -> Option<Advice> {
     let saved_ms = direct - pinned;
     Some(if saved_ms <= 0.02 * direct {
         Advice {
-            what: "Page-lock nothing for the sake of speed alone.".to_owned(),
+            what: "Do not page-lock tensors for speed.".to_owned(),
             because: format!(
-                "A large tensor that is page-locked already arrives after {}, one that is not after {}.",
+                "Copying a large tensor takes {} if it is page-locked already, and {} if it is not.",
                 millis(pinned),
                 millis(direct)
             ),
@@ -70,13 +70,12 @@ fn reuse(guide: &Guide) -> Option<Advice> {
     } else {
         Advice {
             what: format!(
-                "Page-lock what is copied again and again: {:.0} times or more.",
+                "Page-lock a tensor that is copied {:.0} times or more.",
                 (lock_ms / saved_ms).ceil().max(2.0)
             ),
             because: format!(
-                "A large tensor that is page-locked already arrives after {} instead of {}; locking and unlocking \
-                 fresh memory of that size takes {}. The loader's `pin_memory` does this, with buffers that it uses \
-                 again.",
+                "Copying a large tensor takes {} instead of {} if it is page-locked already; locking and unlocking \
+                 new memory of that size takes {}. The loader's `pin_memory` reuses its page-locked buffers.",
                 millis(pinned),
                 millis(direct),
                 millis(lock_ms)
@@ -85,15 +84,15 @@ fn reuse(guide: &Guide) -> Option<Advice> {
     })
 }
 
-/// Whether many tensors are to move together.
+/// Whether to move many tensors in one call.
 fn together(guide: &Guide) -> Option<Advice> {
     let (apart, as_one) = (median(&guide.small, ONCE)?, median(&guide.small, AS_ONE)?);
     let (large_apart, map) = (median(&guide.large, ONCE)?, guide.map.fastest().time.median_ms);
     (as_one < apart).then(|| Advice {
-        what: "Move many tensors as one.".to_owned(),
+        what: "Move many tensors in one call.".to_owned(),
         because: format!(
-            "The small ones take {} one by one and {} as one, {:.0} times less; the large ones take {} and, as a map, \
-             {}.",
+            "The small tensors take {} one by one and {} in one call, {:.0} times less; the large ones take {} one by \
+             one and {} as a map.",
             millis(apart),
             millis(as_one),
             apart / as_one,
@@ -103,7 +102,7 @@ fn together(guide: &Guide) -> Option<Advice> {
     })
 }
 
-/// From which size copies are as fast as they get.
+/// From which size on copies reach half of the highest rate.
 fn gather(factors: &Factors) -> Option<Advice> {
     let rate = |size: &BySize| size.rate(size.pageable_ms);
     let best = factors.sizes.iter().map(rate).fold(0.0, f64::max);
@@ -112,8 +111,8 @@ fn gather(factors: &Factors) -> Option<Advice> {
     Some(Advice {
         what: format!("Copy at least {} at a time.", ByteSize(enough.bytes as u64)),
         because: format!(
-            "From there on a copy reaches more than half of the {best:.1} GB/s that the fastest reach, whereas one of \
-             {} takes {} all the same.",
+            "From that size on, a copy reaches more than half of the highest rate, {best:.1} GB/s. A copy of only {} \
+             takes {}.",
             ByteSize(least.bytes as u64),
             millis(least.pageable_ms)
         ),
@@ -128,17 +127,17 @@ fn cores(factors: &Factors) -> Option<Advice> {
     let alone = factors.cores.first()?;
     Some(Advice {
         what: match enough.threads {
-            0 => "Give copies no more than the calling thread.".to_owned(),
-            threads => format!("Leave {} cores to large copies of ordinary memory.", threads + 1),
+            0 => "Do not reserve cores for copies: the calling thread is enough.".to_owned(),
+            threads => format!("Reserve {} cores for large copies of ordinary memory.", threads + 1),
         },
         because: match enough.threads {
             0 => format!(
-                "It reaches {:.1} GB/s to the device and {:.1} from it, and helpers add nothing.",
+                "It alone reaches {:.1} GB/s to the device and {:.1} from it, and helping threads add nothing.",
                 alone.to_gpu, alone.from_gpu
             ),
             threads => format!(
-                "With {threads} helping threads they reach {:.1} GB/s to the device and {:.1} from it, without {:.1} \
-                 and {:.1}.",
+                "With {threads} helping threads, copies reach {:.1} GB/s to the device and {:.1} from it; without \
+                 them, {:.1} and {:.1}.",
                 enough.to_gpu, enough.from_gpu, alone.to_gpu, alone.from_gpu
             ),
         },
@@ -151,10 +150,10 @@ fn streams(guide: &Guide) -> Advice {
         own.map_or(0.0, |trace| 100.0 * trace.overlap())
     });
     Advice {
-        what: "Copy on a stream of its own what the next step needs.".to_owned(),
+        what: "Copy the data of the next step on a separate stream.".to_owned(),
         because: format!(
-            "There {pageable:.0} % of the time that copying and computing could share was shared for ordinary memory, \
-             {page_locked:.0} % for page-locked memory; on one stream none."
+            "There, copies and computing overlapped {pageable:.0} % of the possible time for ordinary memory, and \
+             {page_locked:.0} % for page-locked memory; on one stream, they never overlap."
         ),
     }
 }
@@ -162,10 +161,10 @@ fn streams(guide: &Guide) -> Advice {
 fn flags(guide: &Guide) -> Advice {
     let tries: usize = guide.races.tried.iter().map(|race| race.tries).sum();
     Advice {
-        what: "Set no flag, and call no `synchronize()` to be right.".to_owned(),
+        what: "Correctness needs no flag and no `synchronize()`.".to_owned(),
         because: format!(
-            "Copies go on in the background, and whoever touches their memory waits: {tries} tries to corrupt one \
-             corrupted none. `synchronize()` is for stopwatches."
+            "Copies run in the background, and every access to their memory waits: {tries} tries to corrupt a copy \
+             corrupted none. `synchronize()` is only needed to measure times."
         ),
     }
 }

@@ -1,9 +1,9 @@
-//! The pictures: bars, lanes and lines, each on a background of its own, so that any page can show them: a light one, and a
-//! dark one for whoever prefers that.
+//! The pictures: bars, lanes and lines. Each has a background of its own, so that any page can show it, and dark
+//! colors for readers who prefer a dark color scheme.
 
 use std::path::Path;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use pagelock::{
     cuda::{Span, Track},
     prelude::ByteSize,
@@ -14,18 +14,18 @@ use plotters::{
     style::text_anchor::{HPos, Pos, VPos},
 };
 
-use crate::{Guide, figures::Figure, report::millis, torch::Torch, traces::Trace};
+use crate::{Guide, common::pictures::cannot_draw, figures::Figure, report::millis, torch::Torch, traces::Trace};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 const INK: RGBColor = RGBColor(38, 44, 54);
 const FAINT: RGBColor = RGBColor(218, 222, 228);
 const OURS: RGBColor = RGBColor(31, 119, 180);
-const OURS_TOO: RGBColor = RGBColor(140, 186, 220); // page-locked before, or not the whole way
+const OURS_TOO: RGBColor = RGBColor(140, 186, 220); // page-locked beforehand, or only a part of the way
 const TORCH: RGBColor = RGBColor(238, 118, 60);
 const GREEN: RGBColor = RGBColor(44, 150, 80);
 const GREY: RGBColor = RGBColor(150, 156, 164);
-/// What else some colors are on a dark background.
+/// Colors and their replacements on a dark background.
 const DARK: [(RGBColor, RGBColor); 6] = [
     (WHITE, RGBColor(17, 22, 29)),
     (INK, RGBColor(228, 232, 238)),
@@ -35,7 +35,7 @@ const DARK: [(RGBColor, RGBColor); 6] = [
     (GREEN, RGBColor(65, 185, 107)),
 ];
 const WIDTH: i32 = 900;
-// Sizes of letters; plotters writes them four fifths as high.
+// Font sizes; plotters draws letters at four fifths of them.
 const TITLE: i32 = 22;
 const LARGE: i32 = 17;
 const SMALL: i32 = 15;
@@ -56,8 +56,12 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
         ("to the device", OURS, factors.cores.iter().map(|row| (row.threads as f64, row.to_gpu)).collect()),
         ("from the device", GREEN, factors.cores.iter().map(|row| (row.threads as f64, row.from_gpu)).collect()),
     ];
-    let axes =
-        Axes { title: "Copies of ordinary memory, by threads", x: "helping threads", y: "GB/s", scale: Scale::Linear };
+    let axes = Axes {
+        title: "Copies of ordinary memory, by number of threads",
+        x: "helping threads",
+        y: "GB/s",
+        scale: Scale::Linear,
+    };
     lines(&axes, &cores, &out.join("cores.svg"))?;
     let sizes = factors.sizes.iter();
     let by_size = [
@@ -81,7 +85,7 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
         ("Tensor::all_to", OURS, counts.map(|row| (row.count as f64, row.as_one_ms)).collect()),
     ];
     let axes = Axes {
-        title: "Time of the same bytes, by the number of tensors",
+        title: "Time to copy the same bytes, by number of tensors",
         x: "tensors",
         y: "ms",
         scale: Scale::LogBoth,
@@ -89,14 +93,14 @@ pub(crate) fn all(guide: &Guide, torch: Option<&Torch>, out: &Path) -> Result<()
     lines(&axes, &by_count, &out.join("counts.svg"))
 }
 
-/// Draws, and saves it with the colors for the dark.
+/// Draws a picture, adds its dark colors, and saves it.
 fn picture(path: &Path, height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<()> {
     let mut svg = String::new();
     {
         let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        root.fill(&WHITE).map_err(drawing)?;
+        root.fill(&WHITE).map_err(cannot_draw)?;
         draw(&root)?;
-        root.present().map_err(drawing)?;
+        root.present().map_err(cannot_draw)?;
     }
     let name = |RGBColor(red, green, blue)| format!("#{red:02X}{green:02X}{blue:02X}");
     let rules = DARK.map(|(light, dark)| {
@@ -110,14 +114,14 @@ fn picture(path: &Path, height: i32, draw: impl FnOnce(&Area<'_>) -> Result<()>)
 
 fn text(area: &Area<'_>, words: &str, at: (i32, i32), size: i32, side: HPos) -> Result<()> {
     let style = TextStyle::from(("sans-serif", size).into_font()).color(&INK).pos(Pos::new(side, VPos::Center));
-    area.draw(&Text::new(words.to_owned(), at, style)).map_err(drawing)
+    area.draw(&Text::new(words.to_owned(), at, style)).map_err(cannot_draw)
 }
 
 fn block(area: &Area<'_>, from: (i32, i32), to: (i32, i32), color: RGBColor) -> Result<()> {
-    area.draw(&Rectangle::new([from, to], color.filled())).map_err(drawing)
+    area.draw(&Rectangle::new([from, to], color.filled())).map_err(cannot_draw)
 }
 
-/// What the colors of a picture mean, in one row.
+/// Draws the meaning of a picture's colors, in one row.
 fn legend(area: &Area<'_>, y: i32, entries: &[(&str, RGBColor)]) -> Result<()> {
     let mut x = 24;
     for (name, color) in entries {
@@ -128,7 +132,7 @@ fn legend(area: &Area<'_>, y: i32, entries: &[(&str, RGBColor)]) -> Result<()> {
     Ok(())
 }
 
-/// A bar for each way, and PyTorch's below it.
+/// Draws a bar for each way, and PyTorch's below it.
 fn bars(title: &str, figure: &Figure, torch: Option<&Torch>, path: &Path) -> Result<()> {
     const LEFT: i32 = 330;
     const TOP: i32 = 84;
@@ -138,8 +142,9 @@ fn bars(title: &str, figure: &Figure, torch: Option<&Torch>, path: &Path) -> Res
     let row = if torch.is_some() { 46 } else { 34 };
     let height = TOP + row * figure.ways.len() as i32 + 20;
     let megabytes = (figure.bytes as f64 / 1e5).round() / 10.0;
-    let title = format!("{title}, {megabytes} MB: time until all is there, in ms");
-    let meanings = [("Pagelock, the whole way", OURS), ("Pagelock, a part of the way", OURS_TOO), ("PyTorch", TORCH)];
+    let title = format!("{title}, {megabytes} MB: time until the data is on the device, in ms");
+    let meanings =
+        [("Pagelock, from ordinary memory", OURS), ("Pagelock, a part of the work", OURS_TOO), ("PyTorch", TORCH)];
     let room = f64::from(WIDTH - LEFT - 110);
     picture(path, height, |root| {
         text(root, &title, (24, 26), TITLE, HPos::Left)?;
@@ -161,19 +166,18 @@ fn bars(title: &str, figure: &Figure, torch: Option<&Torch>, path: &Path) -> Res
     })
 }
 
-/// What the host, and each stream of the device, did when; a panel for each trace, all to one scale.
+/// Draws the timelines of the host, the copies and the computing: a panel for each trace, all at one scale.
 fn lanes(traces: &[Trace], path: &Path) -> Result<()> {
     const LEFT: i32 = 130;
     const LANE: i32 = 24;
     const PANEL: i32 = 5 * LANE + 4;
     let height = 74 + PANEL * traces.len() as i32 + 34;
-    let meanings =
-        [("computing", TORCH), ("copying", OURS), ("the host in a call", GREEN), ("the host waiting", FAINT)];
+    let meanings = [("computing", TORCH), ("copying", OURS), ("host in a call", GREEN), ("host waiting", FAINT)];
     let longest = traces.iter().map(|trace| trace.total_ms).fold(0.0, f64::max);
     let room = f64::from(WIDTH - LEFT - 24);
     let x = |ms: f64| LEFT + (ms / longest * room) as i32;
     picture(path, height, |root| {
-        text(root, "When a copy goes on while the device computes, in ms", (24, 24), TITLE, HPos::Left)?;
+        text(root, "When copies overlap with computing, in ms", (24, 24), TITLE, HPos::Left)?;
         legend(root, 52, &meanings)?;
         for ms in Scaled::over([longest].into_iter(), false).ticks().into_iter().filter(|&ms| ms <= longest) {
             block(root, (x(ms), height - 40), (x(ms) + 1, height - 34), INK)?;
@@ -181,7 +185,7 @@ fn lanes(traces: &[Trace], path: &Path) -> Result<()> {
         }
         for (i, trace) in traces.iter().enumerate() {
             let top = 74 + PANEL * i as i32;
-            let share = format!("{}: {:.0} % at once", trace.name(), 100.0 * trace.overlap());
+            let share = format!("{}: {:.0} % overlap", trace.name(), 100.0 * trace.overlap());
             text(root, &share, (24, top + 14), LARGE, HPos::Left)?;
             let start = trace.spans.iter().map(|span| span.start).min().unwrap_or_default();
             for (lane, name) in ["host", "copies", "computing"].iter().enumerate() {
@@ -225,7 +229,7 @@ struct Axes {
 #[derive(Clone, Copy, PartialEq)]
 enum Scale {
     Linear,
-    /// Of the first axis, in powers of two.
+    /// The x axis is logarithmic, and its values are bytes.
     LogBytes,
     LogBoth,
 }
@@ -233,7 +237,7 @@ enum Scale {
 /// A name, a color and points.
 type Series = (&'static str, RGBColor, Vec<(f64, f64)>);
 
-/// Lines with points; drawn by hand, so that the axes have few and round numbers.
+/// Draws lines with points. It does not use plotters' charts, so that the axes have few and round numbers.
 fn lines(axes: &Axes, series: &[Series], path: &Path) -> Result<()> {
     const LEFT: i32 = 76;
     const TOP: i32 = 84;
@@ -266,9 +270,9 @@ fn lines(axes: &Axes, series: &[Series], path: &Path) -> Result<()> {
         text(root, axes.x, ((LEFT + WIDTH - 40) / 2, HEIGHT - 18), SMALL, HPos::Center)?;
         for (_, color, points) in series {
             let places: Vec<_> = points.iter().map(at).collect();
-            root.draw(&PathElement::new(places.clone(), color.stroke_width(2))).map_err(drawing)?;
+            root.draw(&PathElement::new(places.clone(), color.stroke_width(2))).map_err(cannot_draw)?;
             for place in places {
-                root.draw(&Circle::new(place, 3, color.filled())).map_err(drawing)?;
+                root.draw(&Circle::new(place, 3, color.filled())).map_err(cannot_draw)?;
             }
         }
         Ok(())
@@ -292,7 +296,7 @@ impl Scaled {
         }
     }
 
-    /// From 0 to 1.
+    /// The position of a value on the axis, from 0 to 1.
     fn place(&self, value: f64) -> f64 {
         match self.is_log {
             true => (value / self.least).ln() / (self.most / self.least).ln(),
@@ -300,12 +304,12 @@ impl Scaled {
         }
     }
 
-    /// From the least on, each sixteen times the one before.
+    /// Marks from `least` on, each sixteen times the one before.
     fn bytes(&self) -> Vec<f64> {
         (0..).map(|i| self.least * 16_f64.powi(i)).take_while(|&bytes| bytes <= self.most).collect()
     }
 
-    /// Round numbers on the way.
+    /// Round numbers between `least` and `most`.
     fn ticks(&self) -> Vec<f64> {
         if self.is_log {
             let decades = (self.most / self.least).log10();
@@ -322,7 +326,7 @@ impl Scaled {
     }
 }
 
-/// As in `10 k`.
+/// Shortens a number, as in `10 k`.
 fn short(value: f64) -> String {
     match value {
         value if value >= 1e9 => format!("{} G", value / 1e9),
@@ -330,8 +334,4 @@ fn short(value: f64) -> String {
         value if value >= 1e3 => format!("{} k", value / 1e3),
         value => format!("{}", (value * 1e6).round() / 1e6),
     }
-}
-
-fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("cannot draw: {error}")
 }

@@ -1,4 +1,4 @@
-//! What the speed of copies depends on, factor by factor: cores, copy engines, how large tensors are and how many.
+//! What the speed of copies depends on, factor by factor: cores, copy engines, the size of tensors and their number.
 
 use std::thread;
 
@@ -43,11 +43,11 @@ pub(crate) struct BySize {
     pub(crate) bytes: usize,
     pub(crate) pageable_ms: f64,
     pub(crate) pin_first_ms: f64,
-    /// None: the budget has no room for it.
+    /// `None` if the budget of page-locked memory is too small for it.
     pub(crate) page_locked_ms: Option<f64>,
 }
 
-/// Milliseconds until the same bytes, cut into tensors, are on the device.
+/// Milliseconds until the same bytes, cut into `count` tensors, are on the device.
 #[derive(Serialize)]
 pub(crate) struct ByCount {
     pub(crate) count: usize,
@@ -82,7 +82,7 @@ fn cores(place: &Place) -> Result<Vec<Cores>> {
     Ok(cores)
 }
 
-/// Which way bytes go.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Up,

@@ -1,4 +1,4 @@
-//! The guide's four figures: the same tensors, moved in every way that its Python has, and in ours.
+//! The guide's four figures: the same tensors, moved in every way of its Python code, and in Pagelock's own ways.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ pub(crate) struct Figure {
     pub(crate) left_out: Vec<String>,
 }
 
-/// One of them, and how long it took.
+/// One way, and how long it took.
 #[derive(Serialize)]
 pub(crate) struct Way {
     pub(crate) name: &'static str,
-    /// Starts with the tensors in ordinary memory, ends with them on the device.
+    /// Whether it starts with the tensors in ordinary memory and ends with them on the device.
     pub(crate) is_whole: bool,
     pub(crate) time: Time,
-    /// What was page-locked for it, sources included.
+    /// The bytes that were page-locked for it, including sources.
     pub(crate) page_locked_bytes: u64,
     /// PyTorch's name of the same way, in the file of its figures.
     pub(crate) torch: Option<&'static str>,
@@ -56,7 +56,7 @@ impl Figure {
         fastest.unwrap_or_else(|| unreachable!("every figure starts with a way from ordinary memory"))
     }
 
-    /// That way.
+    /// The way with this name.
     pub(crate) fn way(&self, name: &str) -> Option<&Way> {
         self.ways.iter().find(|way| way.name == name)
     }
@@ -70,7 +70,7 @@ impl Figure {
     ) -> Result<()> {
         place.doing(name);
         place.gpu.synchronize()?;
-        place.cuda.release_staging(); // the ring, and what others left behind, are not this way's
+        place.cuda.release_staging(); // the ring buffer and blocks of earlier ways must not count for this one
         place.cuda.release_finished();
         place.cuda.page_locked().trim();
         let time = place.time(runs, work)?;
@@ -209,13 +209,13 @@ pub(crate) fn map(place: &Place) -> Result<Figure> {
     Ok(figure)
 }
 
-/// Has every core read other memory, so that its cache lets go of what the core wrote last.
+/// Makes every core read other memory, so that its cache evicts what the core wrote last.
 fn fill_the_caches() -> Result<()> {
     Tensor::full([32 << 20], 1.0)?.sum(..)?;
     Ok(())
 }
 
-/// Tensors that hold their numbers.
+/// `n` tensors, each filled with its index.
 fn numbered(n: usize, len: usize) -> Result<Vec<Tensor>> {
     (0..n).map(|i| Ok(Tensor::full([len], i as f32)?)).collect()
 }
@@ -254,7 +254,7 @@ fn pin_all(tensors: &[Tensor], gpu: &Device) -> Result<Vec<Tensor>> {
     tensors.iter().map(|tensor| Ok(tensor.pin_memory_for(gpu)?)).collect()
 }
 
-/// What arrived is what was sent: of some tensors, every element.
+/// Checks every element of about ten of the tensors that arrived.
 fn check(place: &Place, moved: &[Tensor], value: impl Fn(usize) -> f32) -> Result<()> {
     place.doing("checking what arrived");
     for i in (0..moved.len()).step_by(moved.len().div_ceil(10)) {
@@ -274,7 +274,7 @@ pub(crate) struct Phases {
     pub(crate) wait_ms: f64,
 }
 
-/// The calls that `to` makes for small tensors, each on a timeline; and those of a single call for all.
+/// Times the calls that `to` makes for each small tensor, and a single call for all of them.
 pub(crate) fn phases(place: &Place) -> Result<Vec<Phases>> {
     let (n, len) = (place.sizes.n_small, place.sizes.small_floats);
     let sources: Vec<Vec<f32>> = (0..n).map(|i| vec![i as f32; len]).collect();
@@ -305,7 +305,7 @@ pub(crate) fn phases(place: &Place) -> Result<Vec<Phases>> {
 }
 
 impl Phases {
-    /// The second run counts.
+    /// Times the second of two runs.
     fn of(way: &'static str, calls: usize, work: &mut dyn FnMut(&Timeline) -> Result<()>) -> Result<Self> {
         work(&Timeline::new())?;
         let timeline = Timeline::new();

@@ -1,6 +1,6 @@
-//! What page-locked memory is on this machine: its pages, its limits, and what locking costs.
+//! Page-locked memory on this machine: its pages, its limits, and the cost of locking.
 
-use std::{fs, process::Command, thread, time::Instant};
+use std::{fs, thread, time::Instant};
 
 use anyhow::Result;
 use pagelock::{
@@ -9,9 +9,9 @@ use pagelock::{
 };
 use serde::Serialize;
 
-use crate::place::Place;
+use crate::{common, place::Place};
 
-/// See the head of the file. What this system does not say is none.
+/// See the head of the file. A field is `None` if this system does not report it.
 #[derive(Serialize)]
 pub(crate) struct Machine {
     pub(crate) device: String,
@@ -30,7 +30,7 @@ pub(crate) struct Machine {
     pub(crate) locking: Vec<Locking>,
 }
 
-/// What page-locking so much takes.
+/// The time to page-lock and unlock `mib` MiB, and to take them from the pool again.
 #[derive(Serialize)]
 pub(crate) struct Locking {
     pub(crate) mib: usize,
@@ -53,37 +53,37 @@ pub(crate) fn look(place: &Place) -> Result<Machine> {
         memory: kib("/proc/meminfo", "MemTotal:"),
         memory_left: kib("/proc/meminfo", "MemAvailable:"),
         budget: format!("{} ({})", page_locked_budget().limit(), page_locked_ceiling().because),
-        staging: format!("{} in slots of {}; threads that help: {}", staging.ring, staging.slot, staging.threads),
-        link: if place.is_gpu { link() } else { None },
+        staging: format!("{} in slots of {}, with {} helping threads", staging.ring, staging.slot, staging.threads),
+        link: if place.is_gpu { common::link() } else { None },
         copy_engines: properties.copy_engines,
         locking: sizes.iter().map(|&mib| locking(place, mib)).collect::<Result<_>>()?,
     })
 }
 
-/// The rest of a file's first line that starts so.
+/// The rest of the first line in a file that begins with `start`.
 fn field(path: &str, start: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().find_map(|line| line.strip_prefix(start))?.trim().to_owned())
 }
 
-/// As [`field`], of lines such as `MemTotal:  1024 kB`.
+/// Like [`field`], for lines such as `MemTotal:  1024 kB`.
 fn kib(path: &str, start: &str) -> Option<String> {
     let kib: u64 = field(path, start)?.strip_suffix(" kB")?.parse().ok()?;
     Some(ByteSize::kib(kib).to_string())
 }
 
-/// As in `2 MiB, granted when asked for, as is done here`.
+/// For example, `2 MiB, used on request (Pagelock requests them)`.
 fn huge_pages() -> Option<String> {
     let folder = "/sys/kernel/mm/transparent_hugepage";
     let bytes: u64 = fs::read_to_string(format!("{folder}/hpage_pmd_size")).ok()?.trim().parse().ok()?;
     let modes = fs::read_to_string(format!("{folder}/enabled")).ok()?;
     let mode = modes.split_once('[')?.1.split_once(']')?.0.to_owned();
-    let granted = match &*mode {
-        "always" => "always",
-        "madvise" => "when asked for, as is done here",
-        _ => "never",
+    let used = match &*mode {
+        "always" => "always used",
+        "madvise" => "used on request (Pagelock requests them)",
+        _ => "never used",
     };
-    Some(format!("{}, granted {granted}", ByteSize(bytes)))
+    Some(format!("{}, {used}", ByteSize(bytes)))
 }
 
 /// `RLIMIT_MEMLOCK`: the soft limit.
@@ -91,15 +91,6 @@ fn lock_limit() -> Option<String> {
     let limits = field("/proc/self/limits", "Max locked memory")?;
     let soft = limits.split_whitespace().next()?;
     Some(soft.parse().map_or(soft.to_owned(), |bytes| ByteSize(bytes).to_string()))
-}
-
-/// What the link between host and GPU can be, as `nvidia-smi` says, if it is there.
-fn link() -> Option<String> {
-    let fields = "--query-gpu=pcie.link.gen.max,pcie.link.width.max";
-    let answer = Command::new("nvidia-smi").args([fields, "--format=csv,noheader", "--id=0"]).output().ok()?;
-    let text = String::from_utf8(answer.stdout).ok().filter(|_| answer.status.success())?;
-    let (generation, lanes) = text.trim().split_once(", ")?;
-    Some(format!("PCI Express {generation}.0 x{lanes}"))
 }
 
 fn locking(place: &Place, mib: usize) -> Result<Locking> {
@@ -110,7 +101,7 @@ fn locking(place: &Place, mib: usize) -> Result<Locking> {
         work()?;
         anyhow::Ok(start.elapsed().as_secs_f64() * 1e3)
     };
-    let mut take = || Ok(Uninit::<u8>::new(&place.cuda, mib << 20).map(drop)?); // dropped, it stays in the pool
+    let mut take = || Ok(Uninit::<u8>::new(&place.cuda, mib << 20).map(drop)?); // the drop leaves the block in the pool
     resource.trim();
     let (mut lock_ms, mut again_ms, mut unlock_ms) = (f64::MAX, f64::MAX, f64::MAX);
     for _ in 0..3 {

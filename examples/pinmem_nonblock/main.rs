@@ -1,13 +1,13 @@
 //! PyTorch's guide "on good usage of `non_blocking` and `pin_memory()`", measured on this machine.
 //!
-//! `cargo run --release --example pinmem_nonblock` goes through the guide section by section and leaves a report in
+//! `cargo run --release --example pinmem_nonblock` goes through the guide section by section and writes a report to
 //! `runs/pinmem`: `report.md` with its figures as SVG, four traces for <https://ui.perfetto.dev>, and every number in
-//! `figures.json`. With `--torch pinmem.json`, PyTorch's figures stand beside ours. Without a GPU it says so, and shows
-//! the same structure with a device made of software, in a few seconds.
+//! `figures.json`. With `--torch pinmem.json`, the report shows PyTorch's figures beside ours. Without a GPU it says
+//! so, and shows the same structure with a software device, in a few seconds.
 //!
-//! Read `figures.rs` first: it is what the guide's own code is. `traces.rs` shows overlap, `races.rs` what cannot go
-//! wrong, `factors.rs` what a machine's speed depends on, `advice.rs` what follows from it; `report.rs` and `draw.rs`
-//! write it down.
+//! Read `figures.rs` first: it has the guide's own code. `traces.rs` shows overlap, `races.rs` which races cannot
+//! happen, `factors.rs` what the speed of copies depends on, and `advice.rs` what follows from the figures.
+//! `report.rs` and `draw.rs` write the report.
 
 mod advice;
 #[path = "../common/mod.rs"]
@@ -32,16 +32,16 @@ use crate::{
     factors::Factors, figures::Figure, machine::Machine, place::Place, races::Races, torch::Torch, traces::Trace,
 };
 
-/// Measures, explains and draws how memory gets to a GPU
+/// Measure, explain and draw how memory gets to a GPU
 #[derive(Parser)]
 struct Args {
-    /// PyTorch's figures of the same machine, as its script writes them
+    /// File with PyTorch's figures on the same machine, as written by its script
     #[arg(long)]
     torch: Option<PathBuf>,
-    /// Uses a device made of software: it shows the guide's structure, and says nothing about a GPU
+    /// Use a software device: shows the structure of the guide, but its times say nothing about a GPU
     #[arg(long)]
     software: bool,
-    /// Forces one race instead, for `PAGELOCK_SANITIZE=1` to find
+    /// Force one race instead, for `PAGELOCK_SANITIZE=1` to find
     #[arg(long, hide = true)]
     race: bool,
     /// Folder for the results
@@ -49,7 +49,7 @@ struct Args {
     out: PathBuf,
 }
 
-/// All that was measured, in the guide's order.
+/// All measurements, in the guide's order.
 #[derive(Serialize)]
 struct Guide {
     machine: Machine,
@@ -65,12 +65,12 @@ struct Guide {
 
 fn main() -> Result<()> {
     let args: Args = common::arguments();
+    if args.race {
+        return races::force(&Place::find(args.software)?);
+    }
     common::make_folder(&args.out)?;
     let torch = args.torch.as_deref().map(Torch::read).transpose()?;
     let place = Place::find(args.software)?;
-    if args.race {
-        return races::force(&place);
-    }
     println!("{place}");
 
     let guide = Guide {
@@ -91,7 +91,7 @@ fn main() -> Result<()> {
     save(&args, "report.md", &report)?;
     save(&args, "figures.json", &format!("{:#}\n", serde_json::to_value(&guide)?))?;
     println!("{}", report::summary(&guide, torch.as_ref()));
-    println!("The guide is {}; its figures and traces lie beside it.", args.out.join("report.md").display());
+    println!("The report is {}; its figures and traces are beside it.", args.out.join("report.md").display());
     Ok(())
 }
 

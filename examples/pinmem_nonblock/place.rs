@@ -1,4 +1,4 @@
-//! Where the guide is measured: the device, how large everything is there, and a stopwatch.
+//! What the guide is measured with: the device, the sizes of everything, and a stopwatch.
 
 use std::{fmt, time::Instant};
 
@@ -23,7 +23,7 @@ pub(crate) struct Place {
     bar: ProgressBar,
 }
 
-/// How large everything is; on a GPU as in PyTorch's guide.
+/// The sizes of everything; on a GPU they are those of PyTorch's guide.
 pub(crate) struct Sizes {
     pub(crate) one_floats: usize,
     pub(crate) n_small: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Sizes {
     pub(crate) n_large: usize,
     pub(crate) large_floats: usize,
     pub(crate) traced_bytes: usize,
-    /// Of one copy, where only the rate counts.
+    /// The bytes of one copy when only its rate is measured.
     pub(crate) bulk_bytes: usize,
     pub(crate) few_runs: usize,
     pub(crate) many_runs: usize,
@@ -66,11 +66,11 @@ extern "C" __global__ void work(float* x, unsigned n, unsigned steps) {
 const N_SECTIONS: u64 = 9;
 
 impl Place {
-    /// The first GPU, or a device of software, if that is wanted or there is nothing else.
+    /// Finds the first GPU, or makes a software device if `software` is true or there is no GPU.
     pub(crate) fn find(software: bool) -> Result<Self> {
         let missing = match cuda::Device::cuda(0).and_then(|device| Ok((Work::kernel(&device)?, device))) {
             Ok((work, device)) if !software => return Self::new(device, work, Sizes::of_guide(), None),
-            Ok(_) => "as was asked for".to_owned(),
+            Ok(_) => "`--software` was given".to_owned(),
             Err(error) => error.to_string(),
         };
         let execution = software::Execution::Threads(2);
@@ -85,7 +85,7 @@ impl Place {
         Ok(Self { cuda, gpu, is_gpu, work, sizes, instead_of, bar })
     }
 
-    /// One section of the guide.
+    /// Measures one section of the guide.
     pub(crate) fn section<T>(&self, name: &'static str, measure: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         self.bar.set_prefix(name);
         let measured = measure(self);
@@ -94,7 +94,7 @@ impl Place {
         measured
     }
 
-    /// Says what is going on.
+    /// Shows the current step beside the progress bar.
     pub(crate) fn doing(&self, what: &str) {
         self.bar.set_message(what.to_owned());
         self.bar.tick();
@@ -104,7 +104,8 @@ impl Place {
         self.bar.finish_and_clear();
     }
 
-    /// Times `work` again and again. The device is idle before, and whatever `work` does not wait for is not counted.
+    /// Times `runs` runs of `work`. The device is idle before each. Device work that `work` does not wait for is not
+    /// counted.
     pub(crate) fn time<T>(&self, runs: usize, mut work: impl FnMut() -> Result<T>) -> Result<Time> {
         let mut millis = Vec::with_capacity(runs);
         for run in 0..runs + 2 {
@@ -120,7 +121,7 @@ impl Place {
         Ok(Time { median_ms: millis[runs / 2], least_ms: millis[0], most_ms: millis[runs - 1] })
     }
 
-    /// Why there is no GPU, if there is none.
+    /// Why a software device is used, if one is.
     pub(crate) fn instead_of(&self) -> Option<&str> {
         self.instead_of.as_deref()
     }
@@ -132,8 +133,8 @@ impl fmt::Display for Place {
             None => write!(f, "Measuring {}.", self.cuda.properties().name),
             Some(why) => write!(
                 f,
-                "This device is made of software ({why}): the structure is the guide's, sizes are smaller, and the \
-                 figures say nothing about a GPU."
+                "Measuring a software device ({why}): the structure is the guide's, sizes are smaller, and the times \
+                 say nothing about a GPU."
             ),
         }
     }
@@ -171,12 +172,13 @@ impl Sizes {
 impl Work {
     fn kernel(device: &cuda::Device) -> cuda::Result<Self> {
         let module = device.compile(&KernelSource::new("work.cu", WORK))?;
-        // SAFETY: the kernel takes these, and uses `n` elements of the buffer, which is required.
+        // SAFETY: the kernel has these parameters. It accesses `n` elements of the buffer, and `requires` below
+        // checks the length.
         let kernel = unsafe { module.kernel::<(Write<f32>, u32, u32)>("work") }?;
         Ok(Work::Kernel(kernel.requires("x has n elements", |(x, n, _)| x.len() == *n as usize)))
     }
 
-    /// Some milliseconds of work on a GPU.
+    /// Queues work that takes some milliseconds on a GPU.
     pub(crate) fn queue(&self, stream: &Stream, numbers: &mut DeviceBuffer<f32>) -> cuda::Result<()> {
         match self {
             Work::Kernel(kernel) => {

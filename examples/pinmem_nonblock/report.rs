@@ -1,4 +1,4 @@
-//! The report: the guide as Markdown, every number from this run.
+//! The report: the guide as Markdown, with every number from this run.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::{
     traces::Trace,
 };
 
-/// A figure of PyTorch's, and what it is called there.
+/// The figures, and how PyTorch's names of the same work begin.
 const SAME_WORK: [(&str, &[&str]); 4] = [
     ("one", &["one_1M.pageable_to", "one_1M.pin_then_to"]),
     ("small", &["small_1000x1000.to"]),
@@ -24,7 +24,7 @@ const SAME_WORK: [(&str, &[&str]); 4] = [
     ("map", &["td."]),
 ];
 
-/// PyTorch's fastest way from ordinary memory to the device, for that figure.
+/// PyTorch's fastest way from ordinary memory to the device, for the given figure.
 fn torch_fastest<'a>(torch: Option<&'a Torch>, figure: &str) -> Option<(&'a str, f64)> {
     let (_, starts) = SAME_WORK.iter().find(|(name, _)| *name == figure)?;
     torch?.least(starts)
@@ -75,21 +75,21 @@ fn figures(guide: &Guide) -> [(&'static str, &'static str, &Figure); 4] {
 }
 
 fn head(guide: &Guide, torch: Option<&Torch>, place: &Place) -> String {
-    let mut text = "# Getting memory to a GPU: when to page-lock it, and when to wait\n\n\
+    let mut text = "# Copying memory to a GPU: when to page-lock it, and when to wait\n\n\
          This follows PyTorch's guide *On good usage of `non_blocking` and `pin_memory()`*, section by section, with \
-         the same tensors. Every time below was measured by the run that wrote it, on the machine of the next section; \
-         each is the median of several runs, until the bytes are on the device unless it says otherwise. `cargo run \
-         --release --example pinmem_nonblock` repeats it.\n\n"
+         the same tensors. The run that wrote this report measured every time below on the machine of the next \
+         section. A time is the median of several runs, until the bytes are on the device unless it says otherwise. \
+         `cargo run --release --example pinmem_nonblock` repeats the measurements.\n\n"
         .to_owned();
     if let Some(why) = place.instead_of() {
         let _ = writeln!(
             text,
-            "> **There is no GPU here** ({why}). A device made of software stands in: it copies with the processor, so \
-             the times below say nothing about a GPU, and tensors are smaller. The structure is the same.\n"
+            "> **No GPU was used** ({why}). A software device replaces it. It copies with the processor, so the times \
+             below say nothing about a GPU, and the tensors are smaller. The structure is the same.\n"
         );
     }
     if torch.is_some() && place.instead_of().is_some() {
-        text += "> PyTorch's figures, which were given, are therefore those of another machine.\n\n";
+        text += "> PyTorch's figures in this report were therefore measured on another machine.\n\n";
     }
     let rows = figures(guide).map(|(name, title, figure)| {
         let fastest = figure.fastest();
@@ -107,30 +107,29 @@ fn head(guide: &Guide, torch: Option<&Torch>, place: &Place) -> String {
         }
         row
     });
-    let mut header = vec!["from ordinary memory to the device, the fastest way", "time", "GB/s", "page-locked for it"];
+    let mut header = vec!["fastest way from ordinary memory to the device", "time", "GB/s", "page-locked memory"];
     if torch.is_some() {
-        header.extend(["PyTorch, its fastest way", "times faster"]);
+        header.extend(["PyTorch's fastest way", "times faster"]);
     }
     text + &table(&header, rows)
 }
 
 fn page_locked(machine: &Machine) -> String {
-    let unknown = || "this system does not say".to_owned();
-    let said = |fact: &Option<String>| fact.clone().unwrap_or_else(unknown);
-    let cuda = machine.cuda.map_or(String::new(), |(major, minor)| format!(", driver of CUDA {major}.{minor}"));
+    let known = |fact: &Option<String>| fact.clone().unwrap_or_else(|| "unknown".to_owned());
+    let cuda = machine.cuda.map_or(String::new(), |(major, minor)| format!(", driver for CUDA {major}.{minor}"));
     let facts = [
         ["device".to_owned(), format!("{}{cuda}", machine.device)],
-        ["processor".to_owned(), format!("{}, {} cores for this process", said(&machine.processor), machine.cores)],
-        ["a page".to_owned(), said(&machine.page)],
-        ["a huge page".to_owned(), said(&machine.huge_pages)],
+        ["processor".to_owned(), format!("{}, {} cores for this process", known(&machine.processor), machine.cores)],
+        ["page size".to_owned(), known(&machine.page)],
+        ["huge page size".to_owned(), known(&machine.huge_pages)],
         [
-            "memory, and what is left of it".to_owned(),
-            format!("{}, {}", said(&machine.memory), said(&machine.memory_left)),
+            "memory, total and available".to_owned(),
+            format!("{}, {}", known(&machine.memory), known(&machine.memory_left)),
         ],
-        ["`RLIMIT_MEMLOCK`, which binds `mlock`, not GPU drivers".to_owned(), said(&machine.lock_limit)],
+        ["`RLIMIT_MEMLOCK` (limits `mlock`, but not GPU drivers)".to_owned(), known(&machine.lock_limit)],
         ["budget for page-locked memory".to_owned(), machine.budget.clone()],
-        ["ring for copies of ordinary memory".to_owned(), machine.staging.clone()],
-        ["link".to_owned(), said(&machine.link)],
+        ["ring buffer for copies of ordinary memory".to_owned(), machine.staging.clone()],
+        ["link".to_owned(), known(&machine.link)],
         ["copy engines".to_owned(), machine.copy_engines.to_string()],
     ];
     let locking = machine.locking.iter().map(|row| {
@@ -138,16 +137,16 @@ fn page_locked(machine: &Machine) -> String {
         vec![mib, millis(row.lock_ms), millis(row.unlock_ms), format!("{:.2} µs", row.again_us)]
     });
     format!(
-        "## Page-locked memory, and what there is of it here\n\n\
-         The system may move a page of ordinary (*pageable*) memory, or put it on disk, at any time. A GPU copies by \
-         itself, without the processor, so it can only use pages that stay where they are: *page-locked*, or *pinned*, \
-         ones. Ordinary memory reaches it in two steps, through page-locked memory in between. Locking takes time, \
-         and what is locked is missing elsewhere, so it is bounded here: by a budget, of which copies of ordinary \
-         memory use a small ring again and again.\n\n{}\n\
-         What locking costs, the best of three: fresh memory is cleared and locked by the driver; memory that was \
+        "## Page-locked memory on this machine\n\n\
+         The system may move a page of ordinary (*pageable*) memory, or swap it out to disk, at any time. A GPU copies \
+         without the processor, so it can only use pages that stay where they are: *page-locked* (*pinned*) ones. \
+         Ordinary memory therefore takes two copies, through page-locked memory. Page-locking takes time, and other \
+         programs cannot use the locked memory, so Pagelock limits it by a budget. Copies of ordinary memory use a \
+         small ring buffer within that budget.\n\n{}\n\
+         The cost of page-locking, the best of three runs: the driver clears and locks new memory; memory that was \
          locked before comes from a pool.\n\n{}",
         table(&["this machine", ""], facts.map(Vec::from)),
-        table(&["page-lock", "fresh", "let go of it", "from the pool"], locking)
+        table(&["size", "page-lock", "unlock", "take from the pool"], locking)
     )
 }
 
@@ -158,27 +157,27 @@ fn traces(traces: &[Trace]) -> String {
         [vec![trace.name()], ms.to_vec(), vec![format!("{:.0} %", 100.0 * trace.overlap()), file]].concat()
     });
     format!(
-        "## When a copy goes on while the device computes\n\n\
-         Four times the same rounds: queue some computing, queue a copy that has nothing to do with it, wait for both. \
-         A stream does its work in order, so on the same stream a copy waits for the computing before it. On a stream \
-         of its own it need not; and since copies of ordinary memory are staged by threads and the device together, \
-         they overlap too, where `cudaMemcpyAsync` of such memory would hold up the caller.\n\n\
-         ![what was done when](traces.svg)\n\n{}\n\
-         *At once* is what the devices' events say, as a share of the shorter of the two. That it is nothing on one \
-         stream, and most of it on two of a GPU, is asserted by the program that wrote this. The traces open in \
-         <https://ui.perfetto.dev> and in chrome://tracing.\n",
-        table(&["memory and stream", "computing", "copying", "at once", "altogether", "at once, %", "trace"], rows)
+        "## When copies overlap with computing\n\n\
+         The same rounds, four times: queue some computing, queue an independent copy, wait for both. A stream does \
+         its work in order, so on the same stream the copy waits for the computing before it. On a separate stream it \
+         does not. Copies of ordinary memory overlap too, since threads and the device stage them together; \
+         `cudaMemcpyAsync` from such memory would block the caller.\n\n\
+         ![timelines of the host, the copies and the computing](traces.svg)\n\n{}\n\
+         *Overlap* is measured with the device's events; its percentage is a share of the shorter of copying and \
+         computing. The program asserts that it is 0 on one stream and, on a GPU, most of the time on two. The traces \
+         open in <https://ui.perfetto.dev> and in chrome://tracing.\n",
+        table(&["memory and stream", "computing", "copying", "overlap", "total", "overlap, %", "trace"], rows)
     )
 }
 
 fn one(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     format!(
         "## Figure 1: one tensor of {} floats\n\n\
-         Is it worth page-locking a tensor to copy it? From page-locked memory a copy is as fast as the link. But what \
-         counts is the whole way: `pin_memory()` copies all bytes first, and only then does the device begin, whereas \
-         `to` lets several threads and the device work at the same bytes, one behind the other. What was copied to \
-         page-locked memory just now is read more slowly, out of the caches of the cores that copied it; the last way \
-         is measured after they have let go of it.\n\n\
+         Is it worth page-locking a tensor to copy it? A copy from page-locked memory is as fast as the link. But the \
+         total time counts: with `pin_memory()`, the device starts only after all bytes are copied to page-locked \
+         memory, whereas in `to`, several threads and the device work as a pipeline. The device reads data more slowly \
+         while it is still in the caches of the cores that wrote it; the last way is measured after the data has been \
+         evicted from their caches.\n\n\
          ![figure 1](figure1.svg)\n\n{}{}",
         place.sizes.one_floats,
         ways(figure, torch),
@@ -195,30 +194,31 @@ fn small(guide: &Guide, torch: Option<&Torch>, place: &Place) -> String {
     });
     format!(
         "## Figure 2: {} tensors of {} floats\n\n\
-         So small a copy takes longer to ask for than to do. Waiting after each (what `to` does in PyTorch without \
-         `non_blocking=True`) adds the way there and back to each; waiting once does not. But only one call for all of \
-         them saves the asking: the tensors are packed into the ring by several threads and go over as one copy. What \
-         it takes beyond `upload_packed`, which leaves all in one buffer, is making and dropping that many tensors.\n\n\
+         Launching such a small copy takes longer than the copy itself. Waiting after each copy (as `to` does in \
+         PyTorch without `non_blocking=True`) adds a round trip to each; waiting once does not. But only one call for \
+         all tensors saves the calls: several threads pack the tensors into the ring buffer, and they move as one \
+         copy. `upload_packed` leaves all data in one buffer; the difference to it is the time to make and drop that \
+         many tensors.\n\n\
          ![figure 2](figure2.svg)\n\n{}{}\n\
-         Where the time goes, call by call, in a run of its own with a clock around each of them. To *copy* is to fill \
-         a slot of the ring and to ask the device; the allocation of the last way is part of its one call:\n\n{}",
+         The time by phase, from a separate run with a clock around each call. *Copy* is filling a slot of the ring \
+         buffer and launching its copy. The last way allocates within its one call:\n\n{}",
         place.sizes.n_small,
         place.sizes.small_floats,
         ways(&guide.small, torch),
         verdict(&guide.small, torch_fastest(torch, "small")),
-        table(&["way", "calls", "allocate", "copy", "wait", "altogether"], rows)
+        table(&["way", "calls", "allocate", "copy", "wait", "total"], rows)
     )
 }
 
 fn large(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
-    let left_out: String = figure.left_out.iter().map(|why| format!("\nLeft out: {why}.\n")).collect();
+    let left_out: String = figure.left_out.iter().map(|why| format!("\nNot measured: {why}.\n")).collect();
     format!(
         "## Figure 3: {} tensors of {} floats\n\n\
-         Now bytes count, not calls. Waiting for each, threads stand idle while the device ends, and the device while \
-         they begin. With one wait, the next tensor is read while the device still has the one before, with \
-         `pin_memory()` on the way or without. `Tensor::all_to` knows all tensors beforehand, and keeps threads and \
-         device busy without a pause. *Page-locked before* is what is left when somebody else has paid for the \
-         locking, with all bytes page-locked.\n\n\
+         Here the bytes take the time, not the calls. With a wait after each tensor, the host threads idle while the \
+         device finishes, and the device idles while they start the next. With one wait, the threads read the next \
+         tensor while the device still copies the one before, with or without `pin_memory()`. `Tensor::all_to` knows \
+         all tensors in advance, and keeps the threads and the device busy. *Page-locked before* leaves out the cost \
+         of page-locking, and needs all bytes page-locked.\n\n\
          ![figure 3](figure3.svg)\n\n{}{}{left_out}",
         place.sizes.n_large,
         place.sizes.large_floats,
@@ -230,10 +230,10 @@ fn large(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
 fn map(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
     format!(
         "## Figure 4: the same {} tensors as a map\n\n\
-         Tensors that belong together have names, in a `TensorMap` here, in a `TensorDict` with PyTorch, and move with \
-         one call. There, `non_blocking_pin` page-locks each of them, with that many threads, before it is copied; here \
-         the threads fill the same small ring again and again. Ours are all that copy beside the caller: with 0 it \
-         copies alone. PyTorch's own threads copy too, whatever the number says.\n\n\
+         Tensors that belong together have names: in a `TensorMap` here, in a `TensorDict` in PyTorch. They move with \
+         one call. In PyTorch, `non_blocking_pin` page-locks each tensor with the given number of threads before it is \
+         copied. Here, that many threads help the calling one to fill the small ring buffer; with 0, the calling \
+         thread copies alone. PyTorch's other threads copy too, whatever the number is.\n\n\
          ![figure 4](figure4.svg)\n\n{}{}",
         place.sizes.n_large,
         ways(figure, torch),
@@ -243,9 +243,9 @@ fn map(figure: &Figure, torch: Option<&Torch>, place: &Place) -> String {
 
 /// The table of a figure.
 fn ways(figure: &Figure, torch: Option<&Torch>) -> String {
-    let mut header = vec!["way", "time", "least to most", "GB/s", "page-locked for it"];
+    let mut header = vec!["way", "time", "fastest to slowest", "GB/s", "page-locked memory"];
     if torch.is_some() {
-        header.push("PyTorch, the same way");
+        header.push("same way in PyTorch");
     }
     let rows = figure.ways.iter().map(|way| {
         let spread = format!("{} to {}", millis(way.time.least_ms), millis(way.time.most_ms));
@@ -265,7 +265,7 @@ fn verdict(figure: &Figure, torch: Option<(&str, f64)>) -> String {
     let fastest = figure.fastest();
     let ms = fastest.time.median_ms;
     let mut text = format!(
-        "\nFrom ordinary memory, `{}` is the fastest: {}, with {} page-locked",
+        "\nFrom ordinary memory, `{}` is the fastest way: {}, with {} page-locked",
         fastest.name,
         millis(ms),
         fastest.page_locked()
@@ -280,7 +280,7 @@ fn verdict(figure: &Figure, torch: Option<(&str, f64)>) -> String {
 fn races(races: &Races, torch: Option<&Torch>) -> String {
     let mut header = vec!["race", "tries", "copy in flight", "corrupted"];
     if torch.is_some() {
-        header.push("PyTorch, of 20 tries");
+        header.push("corrupted in PyTorch, of 20 tries");
     }
     let rows = races.tried.iter().chain([&races.control]).map(|race| {
         let counts = [race.tries, race.in_flight, race.corrupted].map(|count| count.to_string());
@@ -293,15 +293,16 @@ fn races(races: &Races, torch: Option<&Torch>) -> String {
     });
     let mut text = format!(
         "## The races\n\n\
-         A copy in the background uses its memory after the call has returned. In PyTorch, changing a page-locked \
-         source too early sends what was meant for later, and reading a target too early reads what was there before; \
-         both without an error. Here the tensor knows its copies, and whoever goes for its memory waits for them. Each \
-         try keeps the device busy first, so that the copy is in flight when the program goes for its memory:\n\n{}\n\
-         The last row is there to show that the tries would see a race. Of its program, run once more with \
-         `PAGELOCK_SANITIZE=1`, which is there for programs with `unsafe` of their own, this was said:\n\n\
+         A copy in the background uses its memory after the call has returned. In PyTorch, a program that changes a \
+         page-locked source too early sends the new values, and one that reads a target too early reads the old \
+         values; neither is an error. Here a tensor knows its copies in flight, and any access to its memory waits for \
+         them. Each try first keeps the device busy, so that the copy is in flight when the program accesses its \
+         memory:\n\n{}\n\
+         The last row shows that the tries would detect a race. Its program was run again with `PAGELOCK_SANITIZE=1`, \
+         which checks programs with `unsafe` code. The sanitizer reported:\n\n\
          ```text\n{}\n```\n\n\
-         With buffers instead of tensors, nobody has to wait, since the copy owns its memory until it is done. What \
-         would race does not compile (the words are those of rustc 1.95):\n",
+         With buffers instead of tensors, nothing has to wait, since a copy owns its memory until it is done. Programs \
+         that would race do not compile (messages of rustc 1.95):\n",
         table(&header, rows),
         races.sanitizer.join("\n")
     );
@@ -317,7 +318,7 @@ fn races(races: &Races, torch: Option<&Torch>) -> String {
     text
 }
 
-/// The lines inside `main` that are not there for the compiler.
+/// The lines inside `main`, without the final `Ok(())`.
 fn body(program: &str) -> String {
     let lines = program.lines().filter_map(|line| line.strip_prefix("    "));
     lines.filter(|line| *line != "Ok(())").map(|line| format!("{line}\n")).collect()
@@ -335,30 +336,30 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
     let sizes = factors.sizes.iter().map(|row| {
         let cell = |ms: f64| format!("{} ({:.2} GB/s)", millis(ms), row.rate(ms));
         let size = ByteSize(row.bytes as u64).to_string();
-        let page_locked = row.page_locked_ms.map_or("no room".to_owned(), cell);
+        let page_locked = row.page_locked_ms.map_or("over budget".to_owned(), cell);
         vec![size, cell(row.pageable_ms), cell(row.pin_first_ms), page_locked]
     });
     let counts = factors.counts.iter().map(|row| {
         let ms = [row.one_by_one_ms, row.as_one_ms].map(millis);
         [vec![format!("{} of {}", row.count, ByteSize(row.bytes as u64))], ms.to_vec()].concat()
     });
-    let link = machine.link.as_deref().unwrap_or("a link of which nothing is known");
+    let link = machine.link.as_deref().unwrap_or("unknown link");
     format!(
-        "## What it depends on\n\n\
+        "## What the speed depends on\n\n\
          **Memory headroom.** {}.\n\n\
-         **Cores.** Threads copy ordinary memory to and from the ring; large copies, GB/s:\n\n\
+         **Cores.** Threads copy ordinary memory to and from the ring buffer; large copies, GB/s:\n\n\
          ![rates by threads](cores.svg)\n\n{}\n\
-         **Link and copy engines.** {link}; {} copy engines, so copies of both directions can go on at once. \
-         GB/s:\n\n{}\n\
-         **How large a tensor is.** Until it is there:\n\n![rates by size](sizes.svg)\n\n{}\n\
-         **How many tensors there are.** The same bytes, cut into more and more tensors of ordinary memory:\n\n\
+         **Link and copy engines.** {link}; copy engines: {} (with two, copies in both directions run at the same \
+         time). GB/s:\n\n{}\n\
+         **Size of a tensor.** Time until it is on the device:\n\n![rates by size](sizes.svg)\n\n{}\n\
+         **Number of tensors.** The same bytes, divided into more and more tensors in ordinary memory:\n\n\
          ![times by count](counts.svg)\n\n{}\n\
-         **How `to` decides.** Page-locked memory the device copies by itself. Ordinary memory passes through the ring; tensors \
-         that move together share blocks of the device's memory, so that one copy takes many of them.\n",
+         **The route of a copy.** The device copies page-locked memory directly. Ordinary memory is staged in the ring \
+         buffer. Tensors that move together share blocks of device memory, so that one copy moves many of them.\n",
         headroom(machine),
         table(&["helping threads", "to the device", "from the device"], cores),
         machine.copy_engines,
-        table(&["memory", "to the device", "from the device", "both at once, sum"], engines),
+        table(&["memory", "to the device", "from the device", "both at the same time, sum"], engines),
         table(&["bytes", "`x.to(gpu)`", "`x.pin_memory().to(gpu)`", "page-locked before"], sizes),
         table(&["tensors", "`x.to(gpu)`, one by one", "`Tensor::all_to(&tensors, gpu)`"], counts),
     )
@@ -367,8 +368,8 @@ fn factors(factors: &Factors, machine: &Machine) -> String {
 fn headroom(machine: &Machine) -> String {
     let left = machine.memory_left.as_deref().unwrap_or("an unknown amount");
     format!(
-        "{left} of memory are left; the budget for page-locked memory is {}, and copies of ordinary memory need a \
-             ring of {}",
+        "{left} of memory is available. The budget for page-locked memory is {}. Copies of ordinary memory use a ring \
+         buffer of {}",
         machine.budget, machine.staging
     )
 }
@@ -376,7 +377,7 @@ fn headroom(machine: &Machine) -> String {
 fn what_to_do(guide: &Guide, place: &Place) -> String {
     let mut text = "## What to do on this machine\n\n".to_owned();
     if place.instead_of().is_some() {
-        text += "So the figures of this run have it; since its device is made of software, of no GPU.\n\n";
+        text += "This advice follows from the figures of a software device, and does not apply to a GPU.\n\n";
     }
     for (i, advice) in advice(guide).iter().enumerate() {
         let _ = writeln!(text, "{}. **{}** {}", i + 1, advice.what, advice.because);
@@ -392,7 +393,7 @@ fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String
     text
 }
 
-/// As in `0.102 ms`, with three digits that count.
+/// Formats milliseconds with about three significant digits, as in `0.102 ms`.
 pub(crate) fn millis(ms: f64) -> String {
     match ms {
         ms if ms < 1.0 => format!("{ms:.3} ms"),

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// See the head of the file. What is no number, such as an error's text, is ignored.
+/// See the head of the file. Values that are not numbers, such as the text of an error, are ignored.
 pub(crate) struct Torch {
     values: BTreeMap<String, Value>,
 }
@@ -13,7 +13,7 @@ pub(crate) struct Torch {
 impl Torch {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let values = serde_json::from_str(&text).with_context(|| format!("{} is no JSON object", path.display()))?;
+        let values = serde_json::from_str(&text).with_context(|| format!("{} is not a JSON object", path.display()))?;
         Ok(Self { values })
     }
 
@@ -21,7 +21,7 @@ impl Torch {
         self.values.get(name)?.as_f64()
     }
 
-    /// The least of those that start so, with its name.
+    /// The least number whose name begins with one of `starts`, and its name.
     pub(crate) fn least(&self, starts: &[&str]) -> Option<(&str, f64)> {
         let named = self.values.iter().filter(|(name, _)| starts.iter().any(|start| name.starts_with(start)));
         let numbers = named.filter_map(|(name, value)| Some((&**name, value.as_f64()?)));

@@ -1,7 +1,7 @@
-//! Four traces: when a copy goes on while the device computes, and when it does not.
+//! Four traces: when a copy runs while the device computes, and when it does not.
 //!
 //! The same rounds of computing and copying, from {pageable, page-locked} memory on {the same stream, a stream of its
-//! own}. How much of the copies overlapped is known from the events, and what must hold of it is asserted.
+//! own}. The overlap is computed from the events, and checked against what streams guarantee.
 
 use std::{path::Path, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::place::Place;
 const ROUNDS: usize = 4;
 const COMPUTED: usize = 1 << 22;
 
-/// One trace, and what its events say.
+/// One trace, and the times of its events.
 #[derive(Serialize)]
 pub(crate) struct Trace {
     pub(crate) page_locked: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Trace {
     pub(crate) spans: Vec<Span>,
 }
 
-/// Records all four, writes them as Chrome traces, and asserts what they show.
+/// Records all four, writes them as Chrome traces, and checks how much overlaps.
 pub(crate) fn record(place: &Place, out: &Path) -> Result<Vec<Trace>> {
     let mut traces = Vec::new();
     for page_locked in [false, true] {
@@ -42,7 +42,7 @@ pub(crate) fn record(place: &Place, out: &Path) -> Result<Vec<Trace>> {
     Ok(traces)
 }
 
-/// Queues work, then a copy that has nothing to do with it, and waits for both; a few times.
+/// Queues work and then an independent copy, and waits for both. Repeats this [`ROUNDS`] times.
 fn rounds(place: &Place, page_locked: bool, own_stream: bool) -> cuda::Result<Timeline> {
     let (device, len_bytes) = (&place.cuda, place.sizes.traced_bytes);
     let computes = device.stream()?;
@@ -55,7 +55,7 @@ fn rounds(place: &Place, page_locked: bool, own_stream: bool) -> cuda::Result<Ti
 
     let kept = Timeline::new();
     for round in 0..=ROUNDS {
-        // The first round warms up: it makes the ring of staged copies, for one.
+        // The first round warms up: it allocates the ring buffer of staged copies, for example.
         let timeline = if round == 0 { Timeline::new() } else { kept.clone() };
         timeline.on_stream("compute", &computes, || place.work.queue(&computes, &mut numbers))??;
         timeline.on_host("call", || match pinned.take() {
@@ -88,7 +88,7 @@ impl Trace {
         }
     }
 
-    /// As in `page-locked memory, own stream`.
+    /// For example, `page-locked memory, a stream of its own`.
     pub(crate) fn name(&self) -> String {
         let memory = if self.page_locked { "page-locked" } else { "pageable" };
         let stream = if self.own_stream { "a stream of its own" } else { "the same stream" };
@@ -101,18 +101,19 @@ impl Trace {
         format!("trace_{memory}_{stream}.json")
     }
 
-    /// How much of what could overlap did.
+    /// The overlapped time, as a share of the most that could overlap.
     pub(crate) fn overlap(&self) -> f64 {
         self.overlapped_ms / self.copying_ms.min(self.computing_ms)
     }
 
-    /// On one stream nothing overlaps, on two of a GPU most does; an error is a defect of this library.
+    /// Checks that nothing overlaps on one stream, and that most does on two streams of a GPU. An error is a defect
+    /// of this library.
     fn check(&self, is_gpu: bool) -> Result<()> {
         let (name, percent) = (self.name(), 100.0 * self.overlap());
         if !self.own_stream {
-            ensure!(percent < 1.0, "{name}: {percent:.0} % of it at once, though a stream does its work in order");
+            ensure!(percent < 1.0, "{name}: {percent:.0} % overlapped, though a stream does its work in order");
         } else if is_gpu {
-            ensure!(percent > 50.0, "{name}: only {percent:.0} % of it at once, though nothing orders the streams");
+            ensure!(percent > 50.0, "{name}: only {percent:.0} % overlapped, though nothing orders the streams");
         }
         Ok(())
     }
@@ -122,7 +123,7 @@ pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// For how long both were going on.
+/// The time during which both ran.
 fn common(a: &Span, b: &Span) -> Duration {
     a.end.min(b.end).saturating_sub(a.start.max(b.start))
 }

@@ -72,14 +72,14 @@ fn main() -> Result<()> {
     let accuracy = assess(&net, &test_dl, steps, &writer, &classes)?;
     writer.close()?;
     println!(
-        "{:.2} % of the test pictures are right; now: tensorboard --logdir {}",
+        "test accuracy {:.2} %; to see the results: tensorboard --logdir {}",
         100.0 * accuracy,
         args.out.display()
     );
     Ok(())
 }
 
-/// A hundred random pictures, as points and as what is drawn at them.
+/// Adds the pixels of a hundred random pictures as points, each drawn as its picture.
 fn add_projector(train: &Digits, seed: u64, writer: &SummaryWriter, classes: &[&str; 10]) -> Result<()> {
     let hundred = DataLoader::new(train.bytes()).batch_size(100).shuffle(seed);
     if let Some(batch) = hundred.iter().next() {
@@ -91,7 +91,7 @@ fn add_projector(train: &Digits, seed: u64, writer: &SummaryWriter, classes: &[&
     Ok(())
 }
 
-/// Bytes as the network takes them: from -1 to 1.
+/// Converts bytes to the network's inputs, from -1 to 1.
 fn pixels(bytes: &Tensor<Int>) -> Result<Tensor> {
     Ok((bytes.scaled(2.0 / 255.0)? - 1.0)?)
 }

@@ -1,4 +1,4 @@
-//! `--jobs N`: the inputs are shared by N processes of this program, each of which goes through all targets.
+//! `--jobs N` divides the inputs of every target among N processes of this program.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -11,16 +11,17 @@ use anyhow::{Context, Result, ensure};
 use crate::report;
 use crate::run::{Job, Outcome};
 
-/// Runs the job in so many processes; returns how many inputs failed.
+/// Runs the job in `n_jobs` processes, and returns how many inputs failed.
 pub(crate) fn run(job: &Job, names: &[&'static str], n_jobs: u64) -> Result<u64> {
     let share = job.n_inputs.div_ceil(n_jobs);
     let firsts = (0..n_jobs).map(|at| at * share).take_while(|&first| first < job.n_inputs);
     let parts = firsts.map(|first| start(job, names, job.first + first, share.min(job.n_inputs - first)));
     let parts: Vec<Child> = parts.collect::<Result<_>>()?;
-    let readers: Vec<_> = parts.into_iter().map(|part| thread::spawn(move || outcomes(part))).collect();
+    let n_targets = names.len();
+    let readers: Vec<_> = parts.into_iter().map(|part| thread::spawn(move || outcomes(part, n_targets))).collect();
     let mut totals: Vec<Outcome> = names.iter().map(|_| Outcome::none()).collect();
     for reader in readers {
-        let outcomes = reader.join().ok().context("a thread of the program panicked")??;
+        let outcomes = reader.join().ok().context("a thread that reads the output of a process panicked")??;
         for (name, outcome) in outcomes {
             if let Some(at) = names.iter().position(|known| *known == name) {
                 totals[at].add(&outcome);
@@ -40,9 +41,10 @@ fn start(job: &Job, names: &[&'static str], first: u64, n_inputs: u64) -> Result
     part.stdout(Stdio::piped()).spawn().context("cannot start this program again")
 }
 
-/// What a process says of its targets; what else it says is said here.
-fn outcomes(mut part: Child) -> Result<Vec<(String, Outcome)>> {
-    let output = part.stdout.take().context("a process says nothing")?;
+/// Reads the outcomes of targets from a process's output, and prints its other lines. A process that ends before its
+/// last target is an error.
+fn outcomes(mut part: Child, n_targets: usize) -> Result<Vec<(String, Outcome)>> {
+    let output = part.stdout.take().context("a process was started without a pipe for its output")?;
     let mut outcomes = Vec::new();
     for line in BufReader::new(output).lines() {
         let line = line?;
@@ -53,14 +55,16 @@ fn outcomes(mut part: Child) -> Result<Vec<(String, Outcome)>> {
     }
     let status = part.wait()?;
     let n_failures: u64 = outcomes.iter().map(|(_, outcome)| outcome.n_failures).sum();
+    let n_outcomes = outcomes.len();
+    ensure!(n_outcomes == n_targets, "a process ended after {n_outcomes} of {n_targets} targets, with {status}");
     ensure!(status.success() || n_failures > 0, "a process ended with {status}");
     Ok(outcomes)
 }
 
-/// What a line with an outcome begins with.
+/// The prefix of a line with an outcome.
 const OUTCOME: &str = "outcome ";
 
-/// An outcome for the process that started this one.
+/// Prints an outcome for the process that started this one.
 pub(crate) fn tell(name: &str, outcome: &Outcome) {
     let Outcome { n_inputs, n_accepted, n_failures, most_bytes, longest, took } = outcome;
     let (longest, took) = (longest.as_micros(), took.as_micros());

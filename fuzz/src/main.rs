@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: damaged files for every reader of the workspace. README.md says what is promised.
+//! `cargo xtask fuzz`: feeds damaged files to every reader of the workspace. README.md says what the readers promise.
 //!
 //! Read `targets.rs` first, then `corpus/`, `mutate.rs` and `run.rs`.
 //!
 //! # Files with `unsafe`
-//! `heap.rs` (the program's allocator, which counts).
+//! `heap.rs` (the program's global allocator, which counts allocated bytes).
 
 mod corpus;
 mod heap;
@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs what the command line asks for.
+/// Reads the command line and runs the job.
 fn fuzz() -> Result<()> {
     let mut job = Job { seed: 1, first: 0, n_inputs: 20_000, seconds: None, folder: PathBuf::from("target/fuzz") };
     let (mut wanted, mut n_jobs, mut is_part): (Vec<String>, u64, bool) = (Vec::new(), 1, false);
@@ -48,7 +48,7 @@ fn fuzz() -> Result<()> {
             Long("target") => wanted.push(parser.value()?.string()?),
             Long("folder") => job.folder = parser.value()?.into(),
             Long("jobs") => n_jobs = parser.value()?.parse()?,
-            Long("part") => is_part = true, // of a job, for `jobs.rs`
+            Long("part") => is_part = true, // a child process of `jobs.rs`
             other => return Err(other.unexpected().into()),
         }
     }
@@ -59,7 +59,7 @@ fn fuzz() -> Result<()> {
     let is_wanted = |name: &&str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
     let names: Vec<&'static str> = targets::NAMES.into_iter().filter(is_wanted).collect();
     if !is_part {
-        println!("target        inputs   accepted  failures  most bytes    longest  took in all");
+        println!("target        inputs   accepted  failures  most bytes    longest   total time");
     }
     let n_failures = if n_jobs > 1 { jobs::run(&job, &names, n_jobs)? } else { run_here(&job, &names, is_part)? };
     ensure!(n_failures == 0, "{n_failures} inputs failed, seed {}", job.seed);
@@ -70,7 +70,7 @@ fn fuzz() -> Result<()> {
 fn run_here(job: &Job, names: &[&'static str], is_part: bool) -> Result<u64> {
     pagelock_tensor::set_num_threads(1);
     host_budget().set_limit(ByteSize(BUDGET));
-    std::panic::set_hook(Box::new(|_| {})); // a panic that gets out is reported with its input
+    std::panic::set_hook(Box::new(|_| {})); // a panic is caught and reported with its input
     run::watch(job.folder.clone());
     let folder = if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
     let folder = tempfile::tempdir_in(folder)?;
@@ -83,7 +83,7 @@ fn run_here(job: &Job, names: &[&'static str], is_part: bool) -> Result<u64> {
     Ok(n_failures)
 }
 
-/// One line of the table.
+/// Prints one line of the table.
 fn report(name: &str, outcome: &Outcome) {
     let Outcome { n_inputs, n_accepted, n_failures, most_bytes, longest, took } = outcome;
     println!(

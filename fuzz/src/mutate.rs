@@ -1,10 +1,11 @@
-//! How files are damaged: bits, bytes, numbers with extreme values, parts that are cut out, doubled, or come from elsewhere.
+//! Damage to files: flipped bits, random bytes, extreme numbers, and parts that are removed, duplicated or taken from
+//! other files.
 
 /// Random numbers: SplitMix64.
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of input `index` of a target.
+    /// The random numbers for input `index` of a target.
     pub(crate) fn of(seed: u64, target: &str, index: u64) -> Self {
         let name = target.bytes().fold(0, |hash: u64, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
         let mut mixed = Self(seed ^ name.rotate_left(32));
@@ -19,7 +20,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `n`; 0 if that is 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { (self.next() % n as u64) as usize }
     }
@@ -33,10 +34,10 @@ impl Random {
     }
 }
 
-/// Longer inputs are cut.
+/// Longer inputs are truncated to this length.
 const LONGEST: usize = 64 << 10;
 
-/// Values at which lengths, offsets and counts break.
+/// Values that often break code for lengths, offsets and counts.
 const EXTREMES: [u64; 20] = [
     0,
     1,
@@ -60,7 +61,7 @@ const EXTREMES: [u64; 20] = [
     u64::MAX,
 ];
 
-/// Texts that mean something in some format.
+/// Texts that have a meaning in one of the formats.
 const TEXTS: [&[u8]; 22] = [
     b"",
     b"\"\"",
@@ -86,7 +87,7 @@ const TEXTS: [&[u8]; 22] = [
     b"\xef\xbb\xbf",
 ];
 
-/// Damages `bytes` in one to five places; parts of `others` may come in.
+/// Damages `bytes` in one to five places; may insert parts of `others`.
 pub(crate) fn damage(random: &mut Random, bytes: &mut Vec<u8>, others: &[Vec<u8>]) {
     for _ in 0..1 + random.below(3) + 2 * usize::from(random.one_in(4)) {
         once(random, bytes, others);
@@ -144,7 +145,8 @@ fn part_of<'a>(random: &mut Random, bytes: &'a [u8]) -> &'a [u8] {
     &bytes[start..][..random.below((bytes.len() - start).min(most) + 1)]
 }
 
-/// A number of one, two, four or eight bytes in either order, or of seven bits a byte, with an extreme value.
+/// Overwrites bytes with an extreme number, or one near the length: two, four or eight bytes in either order, or a
+/// varint.
 fn overwrite(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let near = bytes.len() as u64;
     let value = match random.below(4) {
@@ -172,7 +174,7 @@ fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// The next number that is written in digits becomes an extreme one.
+/// Replaces the next decimal number in the text by an extreme one.
 fn number_in_text(random: &mut Random, bytes: &mut Vec<u8>, at: usize) {
     let Some(start) = (at..bytes.len()).find(|&at| bytes[at].is_ascii_digit()) else { return };
     let end = (start..bytes.len()).find(|&at| !bytes[at].is_ascii_digit()).unwrap_or(bytes.len());

@@ -1,4 +1,4 @@
-//! The loop over the inputs of a target, and what is a failure.
+//! The loop over the inputs of a target, and the rules for what is a failure.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,25 +17,25 @@ use crate::targets::Target;
 
 /// An input that takes longer is a failure.
 pub(crate) const LONGEST: Duration = Duration::from_secs(2);
-/// One that takes more memory beside the file is, too.
+/// An input that takes more memory than this plus the size of its file is a failure, too.
 pub(crate) const MOST_BYTES: usize = 64 << 20;
-/// What is left of that for buffers and tensors; the decoders' own memory has the rest.
+/// The part of [`MOST_BYTES`] for buffers and tensors. The rest is for the decoders' own memory.
 pub(crate) const BUDGET: u64 = 40 << 20;
-/// A target that fails as often is given up.
+/// The run of a target ends after this many failures.
 const MOST_FAILURES: u64 = 10;
-/// Inputs between two looks at the clock, for the time that a run may take.
+/// The number of inputs between checks of the time limit.
 const BETWEEN_LOOKS: u64 = 256;
 
-/// What is asked for.
+/// The inputs to run, and where to save those that fail.
 pub(crate) struct Job {
     pub(crate) seed: u64,
     pub(crate) first: u64,
     pub(crate) n_inputs: u64,
     pub(crate) seconds: Option<u64>,
-    pub(crate) folder: PathBuf, // of inputs that failed
+    pub(crate) folder: PathBuf, // inputs that failed are written there
 }
 
-/// What came of it.
+/// The results of a run.
 pub(crate) struct Outcome {
     pub(crate) n_inputs: u64,
     pub(crate) n_accepted: u64,
@@ -45,7 +45,7 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// What is being read: since when, in milliseconds after the start of the program; none if nothing is.
+/// When the current input was begun, in milliseconds as of [`millis`]; `u64::MAX` if no input is being read.
 static SINCE: AtomicU64 = AtomicU64::new(u64::MAX);
 static INPUT: Mutex<(&str, u64, Vec<u8>)> = Mutex::new(("", 0, Vec::new()));
 
@@ -60,12 +60,12 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
         }
         let input = target.input(&mut Random::of(job.seed, target.name, index));
         begin(target.name, index, &input);
-        let began = Instant::now();
         heap::take_peak();
-        let read = catch_unwind(AssertUnwindSafe(|| target.read(&input)));
-        let (mut took, taken) = (began.elapsed(), heap::take_peak().saturating_sub(baseline));
+        let (mut read, mut took) = timed(target, &input);
+        let taken = heap::take_peak().saturating_sub(baseline);
         if took > LONGEST && read.is_ok() {
-            took = took.min(time_again(target, &input));
+            let again = timed(target, &input); // the machine may have been busy
+            (read, took) = (again.0, took.min(again.1));
         }
         SINCE.store(u64::MAX, Relaxed);
         outcome.n_inputs += 1;
@@ -76,32 +76,35 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
         if let Some(problem) = problem {
             outcome.n_failures += 1;
             let path = keep(&job.folder, target.name, index, &input)?;
-            println!("   input {index} of {} (seed {}): {problem}; it is {}", target.name, job.seed, path.display());
+            let (name, seed, path) = (target.name, job.seed, path.display());
+            println!("   input {index} of {name} (seed {seed}): {problem}; saved as {path}");
         }
     }
     outcome.took = start.elapsed();
     Ok(outcome)
 }
 
-/// What is wrong with how an input was read, if anything is.
+/// Why reading an input was a failure, if it was one.
 fn problem(panics: bool, took: Duration, taken: usize, len_bytes: usize) -> Option<String> {
     match () {
-        () if panics => Some("it panics".to_owned()),
-        () if took > LONGEST => Some(format!("it takes {took:.1?}")),
-        () if taken > MOST_BYTES + len_bytes => Some(format!("it takes {taken} bytes, for a file of {len_bytes}")),
+        () if panics => Some("the reader panicked".to_owned()),
+        () if took > LONGEST => Some(format!("the reader took {took:.1?}")),
+        () if taken > MOST_BYTES + len_bytes => {
+            Some(format!("the reader allocated {taken} bytes, for a file of {len_bytes}"))
+        }
         () => None,
     }
 }
 
-/// How long an input takes that took too long: the machine may have been busy.
-fn time_again(target: &mut Target, input: &[u8]) -> Duration {
-    let again = Instant::now();
-    target.read(input);
-    again.elapsed()
+/// Reads an input. Returns whether it was accepted, or an error if the reader panicked, and how long reading took.
+fn timed(target: &mut Target, input: &[u8]) -> (thread::Result<bool>, Duration) {
+    let began = Instant::now();
+    let read = catch_unwind(AssertUnwindSafe(|| target.read(input)));
+    (read, began.elapsed())
 }
 
 impl Outcome {
-    /// What another process did too.
+    /// Adds the results of another process.
     pub(crate) fn add(&mut self, other: &Self) {
         self.n_inputs += other.n_inputs;
         self.n_accepted += other.n_accepted;
@@ -132,8 +135,8 @@ fn millis() -> u64 {
     start.elapsed().as_millis() as u64
 }
 
-/// Ends the program when an input takes five times as long as it may: it would not end by itself. Counts looks, not time, which
-/// goes on while the program is stopped.
+/// Ends the program when an input takes five times as long as it may, since it may never end by itself. Counts polls
+/// instead of time, because time passes while the program is stopped.
 pub(crate) fn watch(folder: PathBuf) {
     const PAUSE: Duration = Duration::from_millis(200);
     thread::spawn(move || {
@@ -146,7 +149,9 @@ pub(crate) fn watch(folder: PathBuf) {
             if n_looks * PAUSE > 5 * LONGEST {
                 if let Ok(now) = INPUT.lock() {
                     let kept = keep(&folder, now.0, now.1, &now.2);
-                    println!("   input {} of {} does not end; it is kept: {kept:?}", now.1, now.0);
+                    let kept =
+                        kept.map_or_else(|error| format!("{error:#}"), |path| format!("saved as {}", path.display()));
+                    println!("   input {} of {}: the reader does not end; {kept}", now.1, now.0);
                 }
                 process::exit(1);
             }
@@ -157,6 +162,6 @@ pub(crate) fn watch(folder: PathBuf) {
 fn keep(folder: &Path, target: &str, index: u64, input: &[u8]) -> Result<PathBuf> {
     fs::create_dir_all(folder)?;
     let path = folder.join(format!("{target}-{index}.bin"));
-    fs::write(&path, input).with_context(|| format!("cannot keep {}", path.display()))?;
+    fs::write(&path, input).with_context(|| format!("cannot save the input as {}", path.display()))?;
     Ok(path)
 }

@@ -1,4 +1,4 @@
-//! The readers: how an input is made of a whole file, and read as a program reads it.
+//! The readers: how an input is made from an undamaged file, and how it is read, as a program would read it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -39,7 +39,7 @@ pub(crate) const NAMES: [&str; 18] = [
     "caches",
 ];
 
-/// A reader, with the files that it is given, and one place for them.
+/// A reader, its undamaged files, and the path at which it finds each input.
 pub(crate) struct Target {
     pub(crate) name: &'static str,
     whole: Vec<Vec<u8>>,
@@ -70,17 +70,17 @@ impl Target {
         Ok(target)
     }
 
-    /// A damaged file.
+    /// Makes a damaged file.
     pub(crate) fn input(&self, random: &mut Random) -> Vec<u8> {
         let mut bytes = random.choose(&self.whole).clone();
         damage(random, &mut bytes, &self.whole);
         if random.one_in(2) {
-            corpus::mend(self.name, &mut bytes); // so that what comes behind a checksum is reached
+            corpus::mend(self.name, &mut bytes); // so that the code after a checksum is reached
         }
         self.packed(random, bytes)
     }
 
-    /// What is around the damaged bytes: gzip, which is damaged too at times.
+    /// Compresses the bytes with gzip if the format needs it, and sometimes damages the result.
     fn packed(&self, random: &mut Random, bytes: Vec<u8>) -> Vec<u8> {
         let is_gzip = self.name == "tar" || self.name == "idx" && random.one_in(2);
         if !is_gzip {
@@ -94,7 +94,7 @@ impl Target {
         packed
     }
 
-    /// Reads it; whether it was accepted, wholly or in part.
+    /// Reads an input, and returns whether it was accepted, as a whole or in part.
     pub(crate) fn read(&mut self, input: &[u8]) -> bool {
         let is_text = ["loader", "kernels"].contains(&self.name);
         if !is_text && self.file.set_len(0).and_then(|()| self.file.write_all_at(input, 0)).is_err() {
@@ -173,7 +173,7 @@ fn safetensors(path: &Path) -> bool {
     rows(StoredRows::<Float>::safetensors(path, "a")) | map.is_ok()
 }
 
-/// The file as every cache takes it, and its content behind the checksum.
+/// Reads the file as every cache does, and its contents after the checksum as kernels.
 fn caches(path: &Path) -> bool {
     let Some(folder) = path.parent() else { return false };
     let Some(contents) = foreign::cached(folder, "file", 1 << 20) else { return false };

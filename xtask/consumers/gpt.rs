@@ -1,4 +1,4 @@
-//! A GPT of characters: learns the text of this file for some steps, then continues a line of it.
+//! A GPT on characters: trains on the text of this file for some steps, then continues a line of it.
 use pagelock::data::Result as DataResult;
 use pagelock::nn::{Buffer, init, save_safetensors};
 use pagelock::prelude::*;
@@ -10,7 +10,7 @@ const CONTEXT: usize = 32;
 const WIDTH: usize = 32;
 const HEADS: usize = 4;
 
-/// All pieces of a text, each with the same piece one character later.
+/// All pieces of a text, each with the piece that begins one character later.
 struct Pieces(Vec<u8>);
 
 impl Dataset for Pieces {
@@ -121,7 +121,7 @@ impl Gpt {
         })
     }
 
-    /// Scores of the next character behind each. `text`: `[batch, context]`.
+    /// Scores of the next character after each. `text`: `[batch, context]`.
     fn forward(&self, text: &Tensor<Int>) -> Result<Tensor> {
         let shape = [text.size(0)? as isize, text.size(1)? as isize, -1];
         let embedded = self.tokens.index_select(0, &text.flatten(0, 1)?)?.view(shape)?;
@@ -132,7 +132,7 @@ impl Gpt {
         self.ln.forward(&x)?.linear(&self.tokens, None)
     }
 
-    /// Writes the likeliest characters behind `text`.
+    /// Appends the most probable characters to `text`.
     fn continued(&self, text: &str, n: usize) -> Result<String> {
         let mut text: Vec<u8> = text.into();
         for _ in 0..n {

@@ -1,4 +1,4 @@
-//! A copy up and a copy down, on a GPU or on a device made of software.
+//! An upload and a download, on a GPU or on a software device.
 use pagelock_cuda::{Device, Pinned, Uninit, software::Config};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,4 +1,4 @@
-//! A file that is replaced, and one that is not, because it was not committed.
+//! A file that is replaced, and a replacement that is dropped before its commit and changes nothing.
 use std::io::Write;
 
 use pagelock_files::{NewFile, replace};

@@ -1,4 +1,4 @@
-//! A buffer below a ceiling, a refusal with its numbers, and the ledger.
+//! A buffer within a budget, a refusal with its numbers, and the ledger.
 use pagelock_memory::{Budget, ByteSize, Counted, HostBuffer, Limited, Pageable, Pooled, ledger};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

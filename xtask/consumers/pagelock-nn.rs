@@ -1,4 +1,4 @@
-//! A model of one's own, a step of training, and its weights in a file.
+//! A custom model, a step of training, and its weights in a file.
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::tensor::{Result, Tensor};
 use pagelock_nn::{Forward, Linear, Module, functional as F, load_safetensors, save_safetensors};

@@ -1,10 +1,10 @@
-//! A ResNet-18 that learns digits for some steps: torchvision's layers and names, for small pictures.
+//! A ResNet-18 that trains on digits for two epochs: torchvision's layers and names, for small pictures.
 use pagelock::nn::functional as F;
 use pagelock::nn::save_safetensors;
 use pagelock::prelude::*;
 use pagelock::tensor::Result;
 
-/// Two convolutions, and a way around them.
+/// Two convolutions with a residual connection.
 #[derive(Module)]
 struct BasicBlock {
     conv1: Conv2d,
@@ -58,7 +58,7 @@ struct ResNet {
 }
 
 impl ResNet {
-    /// With `width` channels in the first layer: 64, as published.
+    /// `width` is the number of channels of the first layer; the published model has 64.
     fn new(channels: usize, width: usize, classes: usize) -> Result<Self> {
         let layer = |from: usize, to: usize, stride: usize| -> Result<[BasicBlock; 2]> {
             Ok([BasicBlock::new(from, to, stride)?, BasicBlock::new(to, to, 1)?])

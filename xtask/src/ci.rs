@@ -1,8 +1,8 @@
-//! `cargo xtask ci`: everything that must hold besides the tests themselves.
+//! `cargo xtask ci`: every check besides the tests themselves.
 //!
 //! All steps use the release profile, which the tests have already built for, so that dependencies and
-//! derive macros are compiled once. All features are on, which the tests are not built with: only `pagelock-data` has
-//! some that are off unless asked for.
+//! derive macros are compiled once. They enable all features, which the tests do not: `pagelock` and `pagelock-data`
+//! have features that are off by default.
 
 use anyhow::Result;
 use lexopt::Parser;
@@ -17,7 +17,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.step("fmt: every file is formatted", || Ok(cmd!(sh, "cargo fmt --all --check").quiet().run()?));
     steps.step("tidy: the rules no compiler checks", || tidy::check(sh));
     steps.step("features: all commands build with the same ones", || features::check(sh));
-    // Before what builds with other features: these two use the libraries that the tests have built.
+    // These two use the libraries that the tests have built, so they run before steps that build with other features.
     steps.step("programs: a user's crate compiles little of ours", || programs::check(sh));
     steps.step("consumers: each crate works alone", || consumers::check(sh, &[]));
     steps.step("clippy: no warning in any target", || {
@@ -28,12 +28,12 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         let doc = cmd!(sh, "cargo doc --workspace --all-features --no-deps --release --quiet");
         Ok(doc.env("RUSTDOCFLAGS", "-D warnings").quiet().run()?)
     });
-    steps.step("doc tests: examples of what is left out unless asked for run", || {
+    steps.step("doc tests: the examples of optional features run", || {
         let tests =
             cmd!(sh, "cargo test --package pagelock --package pagelock-data --all-features --doc --release --quiet");
         Ok(tests.quiet().run()?)
     });
-    steps.step("features: tests of what is left out unless asked for pass", || {
+    steps.step("features: the tests of optional features pass", || {
         let tests = cmd!(
             sh,
             "cargo test --package pagelock --package pagelock-data --all-features --test files --test foreign --test ceiling
@@ -41,6 +41,6 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
         );
         Ok(tests.quiet().run()?)
     });
-    steps.step("fuzz: no reader panics, hangs or takes memory over damaged files", || fuzz::briefly(sh));
+    steps.step("fuzz: no reader panics, hangs or takes too much memory on damaged files", || fuzz::briefly(sh));
     steps.finish()
 }

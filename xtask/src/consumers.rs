@@ -1,9 +1,10 @@
-//! `cargo xtask consumers`: what a user of one single crate sees.
+//! `cargo xtask consumers`: checks each crate as a user of that crate alone sees it.
 //!
-//! For each crate a ten-line program (in `xtask/consumers/`) is checked in a temporary folder outside
-//! the workspace, with that crate as its only dependency: a hidden need for a workspace setting, for a
-//! feature that another member switches on, or for a second crate fails here. Then it is run with the library that the
-//! tests have built; to build each crate once more would take minutes. [`FORBIDDEN`] holds the layering of the crates.
+//! For each crate, a ten-line program (in `xtask/consumers/`) is checked in a temporary folder outside the workspace,
+//! with that crate as its only dependency. A hidden dependency on a workspace setting, on a feature that another
+//! member enables, or on a second crate is an error here. Then the program is run with the library that the tests
+//! have built, since building each crate once more would take minutes. [`FORBIDDEN`] defines the layering of the
+//! crates.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ pub(crate) struct Crate {
     folder: &'static str,
 }
 
-/// The crate that has all others.
+/// The crate that re-exports all others.
 pub(crate) const WHOLE: &Crate = &Crate { package: "pagelock", folder: "." };
 
 const CRATES: &[Crate] = &[
@@ -36,19 +37,42 @@ const CRATES: &[Crate] = &[
     Crate { package: WHOLE.package, folder: WHOLE.folder },
 ];
 
-/// Packages that must not appear anywhere below a crate.
+/// For each crate, the packages that it must not depend on, directly or indirectly: the map in ARCHITECTURE.md.
 const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "pagelock-files",
-        &["pagelock-memory", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn", "pagelock-board"],
+        &[
+            "pagelock-memory",
+            "pagelock-cuda",
+            "pagelock-tensor",
+            "pagelock-linalg",
+            "pagelock-data",
+            "pagelock-nn",
+            "pagelock-board",
+        ],
     ),
-    ("pagelock-memory", &["rayon", "pagelock-cuda", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
-    ("pagelock-cuda", &["rayon", "pagelock-tensor", "pagelock-data", "pagelock-nn"]),
-    ("pagelock-tensor", &["pagelock-linalg", "pagelock-data", "pagelock-nn"]),
+    (
+        "pagelock-memory",
+        &[
+            "rayon",
+            "pagelock-files",
+            "pagelock-cuda",
+            "pagelock-tensor",
+            "pagelock-linalg",
+            "pagelock-data",
+            "pagelock-nn",
+            "pagelock-board",
+        ],
+    ),
+    (
+        "pagelock-cuda",
+        &["rayon", "pagelock-tensor", "pagelock-linalg", "pagelock-data", "pagelock-nn", "pagelock-board"],
+    ),
+    ("pagelock-tensor", &["pagelock-linalg", "pagelock-data", "pagelock-nn", "pagelock-board"]),
     ("pagelock-linalg", &["pagelock-data", "pagelock-nn", "pagelock-board"]),
-    ("pagelock-data", &["pagelock-nn", "pagelock-board"]),
-    ("pagelock-nn", &["pagelock-data", "pagelock-board"]),
-    ("pagelock-board", &["pagelock-data", "pagelock-nn"]),
+    ("pagelock-data", &["pagelock-linalg", "pagelock-nn", "pagelock-board"]),
+    ("pagelock-nn", &["pagelock-linalg", "pagelock-data", "pagelock-board"]),
+    ("pagelock-board", &["pagelock-linalg", "pagelock-data", "pagelock-nn"]),
 ];
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
@@ -78,7 +102,7 @@ fn check_layering(sh: &Shell, package: &str, forbidden: &[&str]) -> Result<()> {
     let tree = tree.quiet().read()?;
     let found = tree.lines().filter_map(|line| line.split(' ').next()).find(|name| forbidden.contains(name));
     if let Some(name) = found {
-        bail!("{package} must not depend on {name}; `cargo tree -p {package} -i {name}` shows the way");
+        bail!("{package} must not depend on {name}; `cargo tree -p {package} -i {name}` shows how it does");
     }
     Ok(())
 }
@@ -95,7 +119,7 @@ fn check_and_run(sh: &Shell, krate: &Crate, libraries: &Libraries) -> Result<()>
 
     let _there = sh.push_dir(folder.path());
     let check = cmd!(sh, "cargo check --release --quiet").env("CARGO_TARGET_DIR", target).quiet().run();
-    check.with_context(|| format!("xtask/consumers/{}.rs needs more than {}", krate.package, krate.package))?;
+    check.with_context(|| format!("xtask/consumers/{0}.rs does not build with {0} alone", krate.package))?;
     let program = libraries.compile(sh, krate, &source, folder.path(), &[])?;
     let printed = cmd!(sh, "{program}").quiet().read();
     let printed = printed.with_context(|| format!("xtask/consumers/{}.rs failed", krate.package))?;
@@ -105,7 +129,7 @@ fn check_and_run(sh: &Shell, krate: &Crate, libraries: &Libraries) -> Result<()>
     Ok(())
 }
 
-/// The libraries of this workspace in release, as the tests have them.
+/// The release libraries of this workspace, as built for the tests.
 pub(crate) struct Libraries(BTreeMap<String, PathBuf>);
 
 impl Libraries {
@@ -121,7 +145,7 @@ impl Libraries {
         Ok(Libraries(named.collect()))
     }
 
-    /// Compiles a program that uses a crate in a folder, which has a manifest: derive macros look into it.
+    /// Compiles a program that uses a crate. `folder` must contain a manifest, because derive macros read it.
     pub(crate) fn compile(
         &self,
         sh: &Shell,
@@ -133,8 +157,11 @@ impl Libraries {
         let name = krate.package.replace('-', "_");
         let library = self.0.get(&name).with_context(|| format!("cargo built no library `{name}`"))?;
         let dependencies = library.with_file_name("deps");
-        let dependencies =
-            if dependencies.is_dir() { &dependencies } else { library.parent().context("it lies in a folder")? };
+        let dependencies = if dependencies.is_dir() {
+            &dependencies
+        } else {
+            library.parent().context("a library is a file in a folder")?
+        };
         let program = folder.join("program");
         let compile = cmd!(
             sh,
@@ -146,9 +173,10 @@ impl Libraries {
     }
 }
 
-/// The smallest manifest of a program outside the workspace with one dependency. The other one has no code: it keeps crates
-/// from being compiled again for each program, and names no features that a crate of ours could use without naming them. The
-/// profile is the workspace's, so that what other steps have checked of other people's crates need not be checked again.
+/// The smallest manifest of a program outside the workspace with one dependency. The second dependency,
+/// `pagelock-features`, has no code. It keeps crates from being compiled again for each program, and enables no
+/// features that a crate of ours could use without naming them. The profile is the workspace's, so that third-party
+/// crates which other steps have checked are not checked again.
 pub(crate) fn manifest(root: &Path, krate: &Crate) -> String {
     let package = krate.package;
     let path = root.join(krate.folder);

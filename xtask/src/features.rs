@@ -1,8 +1,8 @@
-//! `cargo xtask features`: whether everything is built with the same features.
+//! `cargo xtask features`: checks that everything is built with the same features.
 //!
-//! Cargo compiles a crate, and all crates above it, once for each selection of its features. The commands of this project
-//! select different members; [`SELECTIONS`] are compared with the whole workspace, and what differs is named. What a command
-//! needs belongs into `features/Cargo.toml`, whose README says why.
+//! Cargo compiles a crate, and all crates above it, once for each selection of its features. The commands of this
+//! project select different members. This check compares [`SELECTIONS`] with the whole workspace and names the
+//! features that differ. Features that a command needs belong in `features/Cargo.toml`; the README there says why.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,11 @@ use xshell::{Shell, cmd};
 
 use crate::no_more_arguments;
 
-/// What a command selects, and to what it must be equal.
+/// The packages that a command selects, and the selection whose features have to be the same.
 struct Selection {
-    /// As cargo takes it.
+    /// The arguments of cargo.
     selects: &'static str,
-    /// With tests, examples and benchmarks, which have dependencies of their own.
+    /// Whether tests, examples and benchmarks are included, which have dependencies of their own.
     with_dev: bool,
     same_as: &'static str,
 }
@@ -28,7 +28,7 @@ const fn dev(selects: &'static str) -> Selection {
     Selection { selects, with_dev: true, same_as: TESTS }
 }
 
-/// Examples, tests of one crate as in `test-gpu`, and the readers' programs.
+/// Examples, tests of one crate as in `test-gpu`, and the fuzz program.
 const SELECTIONS: &[Selection] = &[
     dev("--package pagelock"),
     dev("--package pagelock-files"),
@@ -42,7 +42,7 @@ const SELECTIONS: &[Selection] = &[
     Selection { selects: "--package pagelock-fuzz --features readers", with_dev: false, same_as: ALL },
 ];
 
-/// The packages that are compiled with features of their own under `--all-features`.
+/// The packages with features of their own that `--all-features` enables.
 const HAVE_FEATURES: [&str; 2] = ["pagelock v", "pagelock-data"];
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
@@ -50,7 +50,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     check(sh)
 }
 
-/// Names each package below our crates that a command builds with other features.
+/// Names each dependency of our crates that a command builds with different features.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
     let (tests, all) = (packages(sh, TESTS, true)?, packages(sh, ALL, true)?);
     let mut complaints = Vec::new();
@@ -65,15 +65,15 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     match complaints.is_empty() {
         true => Ok(()),
         false => {
-            bail!("members are built twice; name these features in features/Cargo.toml: {}", complaints.join("; "))
+            bail!("members are built twice; add these features to features/Cargo.toml: {}", complaints.join("; "))
         }
     }
 }
 
-/// Packages with the features that they are compiled with: twice, if build scripts, macros or tests need others.
+/// Packages, each with its sets of features: more than one set if build scripts, macros or tests need other features.
 type Packages = BTreeMap<String, BTreeSet<String>>;
 
-/// What cargo would build.
+/// The packages that cargo would build.
 fn packages(sh: &Shell, selects: &str, with_dev: bool) -> Result<Packages> {
     let edges = if with_dev { "normal,build,dev" } else { "normal,build" };
     let selects = selects.split(' ');
@@ -81,27 +81,28 @@ fn packages(sh: &Shell, selects: &str, with_dev: bool) -> Result<Packages> {
     Ok(parse(&tree.quiet().read()?))
 }
 
-/// Name and version, and features.
+/// The format of `cargo tree`: name and version, then features.
 const PACKAGE: &str = "{p}|{f}";
 
 fn parse(tree: &str) -> Packages {
     let mut packages = Packages::new();
     for (package, features) in tree.lines().filter_map(|line| line.split_once('|')) {
-        let features = features.trim_end_matches(" (*)"); // seen before
+        let features = features.trim_end_matches(" (*)"); // marks a package that was listed before
         let name_and_version: Vec<&str> = package.split(' ').take(2).collect();
         packages.entry(name_and_version.join(" ")).or_default().insert(features.to_owned());
     }
     packages
 }
 
-/// The packages in `below` that `these` and `those` have with no features in common.
+/// The packages in `below` that `these` and `those` both have, but with no set of features in common.
 fn differences(below: &Packages, these: (&str, &Packages), those: (&str, &Packages)) -> Vec<String> {
     let mut differences = Vec::new();
     for (package, features) in these.1.iter().filter(|(package, _)| below.contains_key(*package)) {
         let Some(others) = those.1.get(package).filter(|others| others.is_disjoint(features)) else { continue };
         let [here, there] = [features, others].map(|all| names(all.first().map_or("", |first| first)));
         let differing: Vec<_> = here.symmetric_difference(&there).copied().collect();
-        differences.push(format!("{} of `{package}`, of `{}` or `{}` alone", differing.join(", "), these.0, those.0));
+        let differing = differing.join(", ");
+        differences.push(format!("`{package}`: only one of `{}` and `{}` enables {differing}", these.0, those.0));
     }
     differences
 }
@@ -121,7 +122,7 @@ mod tests {
 
         let found = differences(&tests, ("-p b", &alone), ("--workspace", &tests));
 
-        assert_eq!(found, ["std of `a v1.0.0`, of `-p b` or `--workspace` alone"]);
+        assert_eq!(found, ["`a v1.0.0`: only one of `-p b` and `--workspace` enables std"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: damaged files for every reader of files. The program is `fuzz/`, and takes the arguments.
+//! `cargo xtask fuzz`: feeds damaged files to every reader of files. The arguments go to the program in `fuzz/`.
 
 use std::ffi::OsString;
 
@@ -11,7 +11,7 @@ pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
     with(sh, &arguments)
 }
 
-/// Few inputs of every target.
+/// Runs a few inputs of every target.
 pub(crate) fn briefly(sh: &Shell) -> Result<()> {
     with(sh, &["--inputs", "2000"].map(OsString::from))
 }

@@ -1,7 +1,7 @@
 //! The project's chores: `cargo xtask COMMAND`.
 //!
-//! [`COMMANDS`] is the list; each command lives in the file of its name. A command gets the rest of the
-//! command line and a shell that stands in the workspace root, and fails with one line that says what to do.
+//! [`COMMANDS`] is the list; each command is in the file of its name. A command gets the rest of the command line and
+//! a shell in the workspace root. If it fails, it prints one line that says what to do.
 
 mod bench;
 mod ci;
@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 use lexopt::Parser;
 use xshell::Shell;
 
-/// One word after `cargo xtask`.
+/// A command: the word after `cargo xtask`.
 pub(crate) struct Command {
     name: &'static str,
     arguments: &'static str,
@@ -40,7 +40,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "ci",
         arguments: "",
-        summary: "format, lints, docs, doc tests, tidy and consumers: everything but the tests",
+        summary: "all checks besides the tests: format, lints, docs, optional features, tidy, consumers, fuzz",
         run: ci::run,
     },
     Command {
@@ -52,61 +52,61 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "programs",
         arguments: "",
-        summary: "counts what the compiler makes of three programs of users, and runs them",
+        summary: "counts the lines of LLVM IR that three user programs compile to, and runs them",
         run: programs::run,
     },
     Command {
         name: "features",
         arguments: "",
-        summary: "compares the features that tests, examples and other commands build with",
+        summary: "checks that tests, examples and other commands build crates with the same features",
         run: features::run,
     },
     Command {
         name: "sanitize",
         arguments: "[--only SANITIZER] [-p PACKAGE]",
-        summary: "AddressSanitizer and ThreadSanitizer on the memory and tensor tests (needs a nightly)",
+        summary: "runs the tests of `unsafe` code and threads under Address- and ThreadSanitizer (needs a nightly)",
         run: sanitize::run,
     },
     Command {
         name: "fuzz",
         arguments: "[--inputs N] [--seed S] [--target T]",
-        summary: "damaged files for every reader of files: no panic, no hang, no more memory than they explain",
+        summary: "feeds damaged files to every file reader: it must not panic, hang or take too much memory",
         run: fuzz::run,
     },
     Command {
         name: "test-gpu",
         arguments: "[--bundle DIR] [--sanitize]",
-        summary: "runs the tests that use a GPU; --bundle makes a folder to run elsewhere",
+        summary: "runs the tests that use a GPU; --bundle makes a folder to run on another machine",
         run: test_gpu::run,
     },
     Command {
         name: "kernels",
         arguments: "",
-        summary: "compiles anew the kernels that come with pagelock-tensor, when their sources changed (needs NVRTC)",
+        summary: "rebuilds the precompiled kernels of pagelock-tensor after their sources change (needs NVRTC)",
         run: kernels::run,
     },
     Command {
         name: "from-pytorch",
         arguments: "",
-        summary: "writes docs/from-pytorch.md of docs/pytorch and of the public names in the sources",
+        summary: "writes docs/from-pytorch.md from docs/pytorch and the public names in the sources",
         run: from_pytorch::run,
     },
     Command {
         name: "tidy",
         arguments: "",
-        summary: "rules no compiler checks: unsafe is listed, links exist, no leftovers",
+        summary: "checks rules that no compiler checks: `unsafe` is listed, links exist, no leftovers",
         run: tidy::run,
     },
     Command {
         name: "bench",
         arguments: "[--json DIR] [NAME ...]",
-        summary: "runs the workspace's benchmarks; --json also writes one file for each into DIR",
+        summary: "runs the workspace's benchmarks; --json writes DIR/NAME.json for each that has JSON",
         run: bench::run,
     },
     Command {
         name: "reproduce",
         arguments: "NAME [ARGUMENT ...]",
-        summary: "measures here what the documentation says of other machines: pinmem",
+        summary: "repeats a measurement of the documentation on this machine: pinmem",
         run: reproduce::run,
     },
     Command { name: "help", arguments: "", summary: "this list", run: help::run },
@@ -127,9 +127,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs this program once more without the variables of the environment that `cargo run` describes a package with, if there
-/// are any, and returns its exit code. Some build scripts (`ring`'s) run again when these change, so every cargo that a
-/// command calls would build anew what depends on them.
+/// Runs this program again without the environment variables with which `cargo run` describes a package, and returns
+/// its exit code, or `None` if no such variable is set. Some build scripts (`ring`'s) run again when these change, so
+/// every cargo that a command calls would rebuild the crates that depend on them.
 fn run_without_package_variables() -> Result<Option<ExitCode>> {
     let names: Vec<_> = env::vars_os().map(|(name, _)| name).filter(|name| describes_package(name)).collect();
     if names.is_empty() {
@@ -177,7 +177,7 @@ pub(crate) fn no_more_arguments(mut parser: Parser) -> Result<()> {
     }
 }
 
-/// What is left on the command line, as plain words; an option is an error.
+/// The rest of the command line as plain words; an option is an error.
 pub(crate) fn remaining_words(mut parser: Parser) -> Result<Vec<String>> {
     let mut words = Vec::new();
     while let Some(argument) = parser.next()? {

@@ -1,8 +1,8 @@
-//! `cargo xtask programs`: how much a user's crate compiles.
+//! `cargo xtask programs`: measures how much code a user's crate compiles.
 //!
-//! Code that is generic is compiled again in every program that uses it. So three programs, the README's, a GPT and a
-//! ResNet-18 (in `xtask/consumers/`), are compiled against the library that the tests have built; the lines of LLVM IR in
-//! them, before LLVM optimizes, have a bound ([`PROGRAMS`]). They are then run, so that they stay programs that work.
+//! Generic code is compiled again in every program that uses it. So three programs, the README's, a GPT and a
+//! ResNet-18 (in `xtask/consumers/`), are compiled against the library that the tests have built. Their lines of LLVM
+//! IR, before LLVM optimizes, must not exceed a bound ([`PROGRAMS`]). They are also run, so that they keep working.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     check(sh)
 }
 
-/// Compiles and runs each program; fails where one is above its bound, after all were counted.
+/// Compiles and runs all programs, and then fails if one is above its bound.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
     let libraries = Libraries::built_for_tests(sh)?;
     let mut complaints = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn check(sh: &Shell) -> Result<()> {
     if complaints.is_empty() { Ok(()) } else { bail!("{}", complaints.join("\n")) }
 }
 
-/// Each function of the program with its lines, after the program ran.
+/// Compiles and runs the program, and returns the number of lines and the name of each function.
 fn compile_and_run(sh: &Shell, name: &str, libraries: &Libraries) -> Result<Vec<(usize, String)>> {
     let root = sh.current_dir();
     let folder = sh.create_temp_dir()?;
@@ -68,7 +68,7 @@ fn program_in(markdown: &str) -> Option<&str> {
     blocks.into_iter().find(|block| block.contains("fn main()"))
 }
 
-/// The lines of each function, and its name: what the comment above says, without hashes.
+/// The number of lines and the name of each function. The name is that in the comment above, which has no hash.
 fn functions(ir: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let (mut name, mut begin) = ("", None);
@@ -92,8 +92,8 @@ fn complaint(name: &str, lines: usize, most: usize, functions: Vec<(usize, Strin
     largest.sort_by_key(|(_, lines)| std::cmp::Reverse(*lines));
     let largest = largest.into_iter().take(NAMED).map(|(name, lines)| format!("\n     {lines} {name}"));
     format!(
-        "the program `{name}` has {lines} lines of LLVM IR, and {most} are allowed; let what is generic call what is not, so \
-         that it is compiled here. The largest functions:{}",
+        "the program `{name}` has {lines} lines of LLVM IR, and {most} are allowed; move code out of generic \
+         functions, so that it is compiled once, in our crates. The largest functions:{}",
         largest.collect::<String>()
     )
 }

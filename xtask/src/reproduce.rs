@@ -1,6 +1,6 @@
-//! `cargo xtask reproduce NAME`: measures on this machine what the documentation says of others.
+//! `cargo xtask reproduce NAME`: repeats a measurement of the documentation on this machine.
 //!
-//! What follows the name goes to the program that measures.
+//! The arguments after the name go to the program that measures.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lexopt::Parser;
 use xshell::{Shell, cmd};
 
-/// What can be reproduced: its name, and the example that does it.
+/// The names of measurements, and the examples that make them.
 const EXAMPLES: &[(&str, &str)] = &[("pinmem", "pinmem_nonblock")];
 
 pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {

@@ -1,9 +1,11 @@
-//! `cargo xtask sanitize`: AddressSanitizer and ThreadSanitizer on the tests of the crates with `unsafe`, and of the loaders'
-//! threads.
+//! `cargo xtask sanitize`: AddressSanitizer and ThreadSanitizer on the tests of the crates with `unsafe`, and of the
+//! loaders' threads.
 //!
 //! Needs a nightly toolchain. With its `rust-src` component the standard library is built with the sanitizer
 //! too. ThreadSanitizer needs that: it sees no fence, and nothing inside an uninstrumented library, so it would
 //! report every `Arc` and every contended `Mutex` as a race. [`RUNS`] says which tests run.
+
+use std::ffi::OsString;
 
 use anyhow::{Result, bail, ensure};
 use lexopt::Arg::{Long, Short};
@@ -30,19 +32,19 @@ const SANITIZERS: [Sanitizer; 2] = [
     },
 ];
 
-/// The tests of one package: what follows `cargo test -p PACKAGE`.
+/// The tests of one package, as arguments after `cargo test -p PACKAGE`.
 struct Run {
     package: &'static str,
     targets: &'static [&'static str],
-    /// Whether ThreadSanitizer runs them too: where threads share memory.
+    /// Whether threads share memory in them, so that ThreadSanitizer runs them, too.
     has_threads: bool,
 }
 
-/// Unit tests and integration tests, all where nothing else is said; doc tests exercise nothing more.
+/// Unit tests and integration tests: all of them, unless a comment says otherwise. Doc tests exercise nothing more.
 const RUNS: &[Run] = &[
     Run { package: "pagelock-memory", targets: &["--lib", "--tests"], has_threads: true },
     Run { package: "pagelock-cuda", targets: &["--lib", "--tests"], has_threads: true },
-    // All that compute: the others look at messages and sources, or count what a sanitizer's allocator does otherwise.
+    // All tests that compute. The others check messages and sources, or count allocations, which a sanitizer changes.
     Run {
         package: "pagelock-tensor",
         targets: &[
@@ -76,13 +78,13 @@ const RUNS: &[Run] = &[
         ],
         has_threads: true,
     },
-    // It has no `unsafe`, but threads that share what the crates below give them.
+    // This crate has no `unsafe`, but its threads share memory of the crates below.
     Run {
         package: "pagelock-data",
         targets: &["--test", "workers", "--test", "faults", "--test", "loader", "--test", "streams"],
         has_threads: true,
     },
-    // Readers, whose decoders have `unsafe`, and what trains.
+    // Readers, whose decoders have `unsafe`, and training.
     Run {
         package: "pagelock-data",
         targets: &["--features", "images,parquet", "--test", "files", "--test", "foreign"],
@@ -107,25 +109,30 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     steps.finish()
 }
 
-/// What the command line asks for: everything, or what `--only` and `--package` leave of it.
+/// The selection of the command line: everything, or the part that `--only` and `--package` select. Both may be given
+/// several times.
 fn chosen(mut parser: Parser) -> Result<(Vec<&'static Sanitizer>, Vec<&'static Run>)> {
-    let mut sanitizers: Vec<_> = SANITIZERS.iter().collect();
-    let mut runs: Vec<_> = RUNS.iter().collect();
+    let (mut only, mut packages) = (Vec::new(), Vec::new());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("only") => {
                 let name = parser.value()?;
-                sanitizers.retain(|sanitizer| name == sanitizer.name);
-                ensure!(!sanitizers.is_empty(), "--only takes `address` or `thread`, not {name:?}");
+                let is_known = SANITIZERS.iter().any(|sanitizer| name == sanitizer.name);
+                ensure!(is_known, "--only takes `address` or `thread`, not {name:?}");
+                only.push(name);
             }
             Short('p') | Long("package") => {
                 let name = parser.value()?;
-                runs.retain(|run| name == run.package);
-                ensure!(!runs.is_empty(), "--package takes a package with tests listed in sanitize.rs, not {name:?}");
+                let is_known = RUNS.iter().any(|run| name == run.package);
+                ensure!(is_known, "--package takes a package with tests listed in sanitize.rs, not {name:?}");
+                packages.push(name);
             }
             other => return Err(other.unexpected().into()),
         }
     }
+    let is_chosen = |names: &[OsString], name: &str| names.is_empty() || names.iter().any(|chosen| chosen == name);
+    let sanitizers = SANITIZERS.iter().filter(|sanitizer| is_chosen(&only, sanitizer.name)).collect();
+    let runs = RUNS.iter().filter(|run| is_chosen(&packages, run.package)).collect();
     Ok((sanitizers, runs))
 }
 
@@ -151,10 +158,38 @@ fn test(sh: &Shell, sanitizer: &Sanitizer, run: &Run, has_std_source: bool) -> R
     );
     let target_folder = format!("target/sanitize/{}", sanitizer.name);
     let tests = tests.env("RUSTFLAGS", sanitizer.rustflags).env("CARGO_TARGET_DIR", target_folder);
-    // Optimized as tests are, the kernels of every instruction set take a quarter of an hour to build.
+    // At the optimization level of tests, the kernels of every instruction set take a quarter of an hour to build.
     let tests = tests.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
     // Some tests ask for impossible sizes and expect an error, where a sanitizer would end the process.
     let null = "allocator_may_return_null=1";
     let tests = tests.env("ASAN_OPTIONS", null).env("TSAN_OPTIONS", null);
     Ok(tests.quiet().run()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the sanitizers and packages that these arguments select.
+    fn names(arguments: &[&str]) -> Result<(Vec<&'static str>, Vec<&'static str>)> {
+        let (sanitizers, runs) = chosen(Parser::from_args(arguments))?;
+        Ok((sanitizers.iter().map(|sanitizer| sanitizer.name).collect(), runs.iter().map(|run| run.package).collect()))
+    }
+
+    #[test]
+    fn several_sanitizers_and_packages_can_be_selected() {
+        let arguments = ["--only", "thread", "-p", "pagelock-nn", "--only", "address", "-p", "pagelock-cuda"];
+
+        let (sanitizers, packages) = names(&arguments).unwrap();
+
+        assert_eq!(sanitizers, ["address", "thread"]);
+        assert_eq!(packages, ["pagelock-cuda", "pagelock-nn"]);
+    }
+
+    #[test]
+    fn an_unknown_sanitizer_is_refused_after_a_known_one() {
+        let error = names(&["--only", "thread", "--only", "memory"]).unwrap_err();
+
+        assert_eq!(error.to_string(), "--only takes `address` or `thread`, not \"memory\"");
+    }
 }

@@ -1,6 +1,6 @@
-//! Named steps with their times: what `ci` and `sanitize` print.
+//! Named steps with their times: what `bench`, `ci` and `sanitize` print.
 //!
-//! A failing step does not stop the ones after it, so that one run shows everything there is to mend.
+//! A failing step does not stop the ones after it, so that one run shows all failures.
 
 use std::time::Instant;
 
@@ -35,7 +35,7 @@ impl Steps {
         }
     }
 
-    /// One line at the end: all is well, or which steps failed.
+    /// Prints that all steps passed, or returns an error that names the failed ones.
     pub(crate) fn finish(self) -> Result<()> {
         let (command, n_run) = (self.command, self.n_run);
         if !self.failed.is_empty() {

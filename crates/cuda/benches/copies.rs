@@ -1,7 +1,8 @@
-//! What buffers and copies cost, on the GPU, or, where there is none, on a software device.
+//! What buffers and copies cost on the GPU, or on a software device where there is no GPU.
 //!
-//! Every figure is the best of several rounds in one thread. On a software device only the first ones mean anything:
-//! they ask the driver for nothing. `--json` prints one JSON object instead of the table, `--json FILE` writes it there.
+//! Every figure is the best of several rounds in one thread. On a software device only the figures of cached blocks
+//! mean anything, since they make no driver call. `--json` prints one JSON object instead of the table, and
+//! `--json FILE` writes it to that file.
 
 use std::{
     hint::black_box,

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "a device cannot hold `{Self}`: not every pattern of bytes is a value of it",
+    message = "a device cannot hold `{Self}`: not every byte pattern is a valid value of that type",
     note = "use numbers, arrays of numbers, or a type that derives `bytemuck::Pod`"
 )]
 pub trait DeviceCopy: Pod + Send + Sync {}

@@ -64,7 +64,7 @@ pub enum Error {
     },
 
     /// Something was used with a stream of a device whose driver cannot use its handles.
-    #[error("the {what} is of another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
+    #[error("the {what} belongs to another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
     OtherDriver {
         /// The kind of object.
         what: OnDevice,
@@ -91,7 +91,7 @@ pub enum Error {
     NoCompiler(CompilerAbsence),
 
     /// The given bytes are not a complete archive of compiled kernels.
-    #[error("{len_bytes} bytes that are no archive of kernels, or not all of one: write it anew")]
+    #[error("these {len_bytes} bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`")]
     NoArchive {
         /// The number of given bytes.
         len_bytes: usize,
@@ -159,7 +159,7 @@ pub enum Error {
 
     /// A block of that size cannot be launched.
     #[error(
-        "a block of {block:?} threads cannot be launched: the device runs 1 to {most}; use smaller blocks and more"
+        "a block of {block:?} threads cannot be launched: the device allows 1 to {most}; use more and smaller blocks"
     )]
     Launch {
         /// The number of threads in a block, in three dimensions.
@@ -170,8 +170,8 @@ pub enum Error {
 
     /// The device has no memory left.
     #[error(
-        "device {device} has no {asked} left: buffers hold {live} of {reserved}, {free} of {total} are free for \
-         all processes{}; drop buffers, use smaller batches or another device",
+        "device {device} cannot allocate {asked}: buffers hold {live} of the reserved {reserved}, {free} of {total} \
+         are free for all processes{}; drop buffers, use smaller batches or another device",
         largest(holders)
     )]
     OutOfMemory {
@@ -227,7 +227,7 @@ pub enum Error {
     Capturing,
 
     /// A graph was not given all buffers that it uses.
-    #[error("the graph uses {used} buffers, and only {given} of them were given to it: give it all")]
+    #[error("the graph uses {used} buffers, but got {given} of them: pass all of them to `Recording::with`")]
     NotOwned {
         /// The number of buffers that its work uses.
         used: usize,
@@ -236,12 +236,13 @@ pub enum Error {
     },
 
     /// A graph cannot be updated with work of another shape.
-    #[error("the new graph has another shape than the old one: make a graph of its own from it")]
+    #[error("the recording has another shape than the graph: make a new graph from the recording")]
     GraphShape,
 
     /// The environment variable for the folder of a cache names something other than a folder.
     #[error(
-        "${variable} is `{}`, which is no folder; name a folder, leave the variable empty to keep nothing, or unset it",
+        "${variable} is `{}`, which is not a folder; name a folder, set it to an empty value to disable the cache, \
+         or unset it",
         path.display()
     )]
     CacheVariable {
@@ -260,8 +261,8 @@ pub enum Error {
 
     /// Rows exceed the buffer, or overlap.
     #[error(
-        "{rows} rows of {width} elements, {stride} apart, need {needed} elements with the stride at least the width, \
-         but there are {len}"
+        "{rows} rows of {width} elements with stride {stride} need {needed} elements, but there are {len}; the stride \
+         must be at least the width"
     )]
     Rows {
         /// The number of rows.
@@ -277,7 +278,7 @@ pub enum Error {
     },
 
     /// A buffer that a graph shares cannot be cut into parts.
-    #[error("a graph has this buffer too, so that it cannot be cut into parts: cut it before, or drop the graph")]
+    #[error("a graph shares this buffer: split it before the capture, or drop the graph")]
     Shared,
 
     /// A range is not inside the buffer.
@@ -292,7 +293,7 @@ pub enum Error {
     },
 
     /// The buffer is not page-locked.
-    #[error("the buffer is {kind}: only page-locked memory can be copied while the program goes on")]
+    #[error("the buffer is {kind}: only page-locked memory can be copied asynchronously")]
     NotPageLocked {
         /// The kind of memory.
         kind: pagelock_memory::MemoryKind,
@@ -383,7 +384,9 @@ impl OnDevice {
 
 fn unreadable(source: &io::Error) -> String {
     match source.kind() {
-        io::ErrorKind::UnexpectedEof => "it ends before what was asked for; it was cut short: get it again".to_owned(),
+        io::ErrorKind::UnexpectedEof => {
+            "it ends before the requested bytes and may be truncated: check the range, or get the file again".to_owned()
+        }
         _ => source.to_string(),
     }
 }
@@ -420,8 +423,8 @@ pub enum CompilerAbsence {
     },
     /// The library is not in the folder that the environment names.
     #[error(
-        "$PAGELOCK_NVRTC is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or unset the \
-         variable"
+        "$PAGELOCK_NVRTC is `{folder}`, but none of {names} can be loaded from there; name the library's folder, or \
+         unset the variable"
     )]
     NotInFolder {
         /// The value of the variable.
@@ -460,8 +463,8 @@ pub enum LibraryAbsence {
     },
     /// The library is not in the folder that the environment names.
     #[error(
-        "no {library}: ${variable} is `{folder}`, which has none of {names} that can be loaded; name the library's folder, or \
-         unset the variable"
+        "no {library}: ${variable} is `{folder}`, but none of {names} can be loaded from there; name the library's \
+         folder, or unset the variable"
     )]
     NotInFolder {
         /// The name of the library.
@@ -490,7 +493,7 @@ pub enum LibraryAbsence {
         status: i32,
     },
     /// The device is not a CUDA device.
-    #[error("{library} works on GPUs only, and the device is made of software")]
+    #[error("{library} works on GPUs only, and this is a software device")]
     OtherDevice {
         /// The name of the library.
         library: &'static str,
@@ -526,7 +529,7 @@ pub enum Absence {
     #[error("the driver sees no device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
     NoDevice,
     /// The driver is older than this crate needs.
-    #[error("the driver speaks CUDA {}.{}, at least {}.{} is needed; update NVIDIA's driver",
+    #[error("the driver supports CUDA {}.{}, but at least {}.{} is needed; update NVIDIA's driver",
         .found.0, .found.1, .needed.0, .needed.1)]
     TooOld {
         /// The version of CUDA that the driver supports.

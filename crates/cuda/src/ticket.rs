@@ -52,7 +52,7 @@ use crate::{
 /// source[0] = 4.0; // moved into the copy
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
-#[must_use = "the buffer comes back only from the ticket; dropping it gives the buffer back to the pool"]
+#[must_use = "only the ticket returns the buffer; dropping the ticket frees the buffer"]
 pub struct Ticket<X: Send + 'static> {
     state: State<X>,
 }

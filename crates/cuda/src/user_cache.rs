@@ -145,7 +145,7 @@ mod tests {
         let file = folder.0.join("file");
         fs::write(&file, "no folder").unwrap();
         let chosen = |path: &Path| UserCache::chosen("kernels", "PAGELOCK_KERNEL_CACHE", Some(path.into()));
-        let expected = format!("$PAGELOCK_KERNEL_CACHE is `{}`, which is no folder", file.display());
+        let expected = format!("$PAGELOCK_KERNEL_CACHE is `{}`, which is not a folder", file.display());
         assert!(chosen(&file).err().unwrap().to_string().starts_with(&expected));
         for good in ["", ".", "new"] {
             let path = if good.is_empty() { PathBuf::new() } else { folder.0.join(good) };

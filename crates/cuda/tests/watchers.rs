@@ -1,4 +1,4 @@
-//! A watcher that panics: in a process of its own, since the first watcher stays.
+//! A watcher of accesses that panics. This test has a process of its own, since the first watcher of a process stays.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -11,7 +11,7 @@ use pagelock_cuda::{
 };
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Limited, PageLocked, watch_accesses};
 
-/// How many more accesses go well.
+/// How many accesses succeed before the watcher panics.
 static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn watch() {
@@ -24,8 +24,8 @@ fn watch() {
     });
 }
 
-/// Runs copies whose watcher panics at the access after `skip` others; whether it did. Whatever is freed afterwards, no
-/// device reads or writes it, and in the end all page-locked memory is free.
+/// Runs copies while the watcher panics at the access after `skip` others, and returns whether it did. The device uses
+/// no memory that was freed, and in the end all page-locked memory is free.
 fn copies_until_the_watcher_panics(sanitize: bool, skip: usize) -> bool {
     let execution = Execution::Stepped { haste: 0 };
     let machine = Machine::new(Config { execution, sanitize, ..Config::default() });

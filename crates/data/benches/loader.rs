@@ -1,7 +1,7 @@
 //! What a batch of 64 shuffled digit images costs, and what the loader adds to it.
 //!
-//! `cargo bench -p pagelock-data --bench loader`; with `--json`, one object on standard output: microseconds and
-//! milliseconds per row, the best and the median of several rounds.
+//! `cargo bench -p pagelock-data --bench loader` prints the best and the median of several rounds. With `--json`, it
+//! prints them as one JSON object.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -12,7 +12,7 @@ const BATCH: usize = 64;
 /// Many short rounds: the best of them ran undisturbed even on a busy machine.
 const ROUNDS: usize = 301;
 
-/// Batches that cost nothing: what remains is the loader.
+/// Batches that cost nothing: what remains is the cost of the loader.
 struct Nothing;
 
 impl Dataset for Nothing {
@@ -39,7 +39,7 @@ struct Row {
     median: f64,
 }
 
-/// Runs `work` in rounds; it returns how many things it did, and the row is the time per thing in `unit`s.
+/// Runs `work` in rounds. It returns how many things it did. The row is the time per thing, in `unit`.
 fn measure(name: &'static str, unit: &'static str, mut work: impl FnMut() -> usize) -> Row {
     let per_second = match unit {
         "ms" => 1e3,
@@ -57,7 +57,7 @@ fn measure(name: &'static str, unit: &'static str, mut work: impl FnMut() -> usi
     Row { name, unit, best: rounds[0], median: rounds[ROUNDS / 2] }
 }
 
-/// The next 40 batches, epoch after epoch.
+/// Loads the next 40 batches in each call, epoch after epoch.
 fn some_batches<B: Send + 'static>(loader: &DataLoader<B>) -> impl FnMut() -> usize {
     let mut batches = std::iter::repeat_with(|| loader.iter()).flatten();
     move || batches.by_ref().take(40).filter(|batch| black_box(batch).is_ok()).count()

@@ -1,4 +1,4 @@
-//! How many JPEG pictures a core decodes: our half of `compare_torch.py pictures`.
+//! How many JPEG pictures one core decodes per second. This is our half of `compare_torch.py pictures`.
 //!
 //! ```text
 //! cargo bench -p pagelock-data --features images --bench pictures -- FOLDER [ROUNDS]

@@ -1,9 +1,9 @@
-//! How long transforms of a photo take on one core: our half; `transforms.py` beside this file is torchvision's.
+//! How long transforms of a photo take on one core. This is our half; torchvision's is `transforms.py` in this folder.
 //!
 //! ```text
 //! cargo bench -p pagelock-data --bench transforms; python crates/data/benches/transforms.py
 //! ```
-//! Prints a line for each transform: the least and the median time of a call, in milliseconds. Run both in turns.
+//! Prints a line for each transform: the least and the median time of a call, in milliseconds. Run both alternately.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -81,8 +81,8 @@ fn refuse_nulls(nulls: Option<&NullBuffer>) -> Result<()> {
     match nulls.map_or(0, NullBuffer::null_count) {
         0 => Ok(()),
         n_nulls => {
-            let fix = "fill or filter them before";
-            Err(Error::Argument(format!("from_arrow: {n_nulls} values are null, which a tensor cannot say; {fix}")))
+            let problem = "which a tensor cannot represent; fill or filter them first";
+            Err(Error::Argument(format!("from_arrow: {n_nulls} values are null, {problem}")))
         }
     }
 }
@@ -150,7 +150,7 @@ mod tests {
         let nulls = NullBuffer::from(vec![true, false, true]);
         assert_eq!(
             from_arrow(&values(3), Some(&nulls)).unwrap_err().to_string(),
-            "from_arrow: 1 values are null, which a tensor cannot say; fill or filter them before"
+            "from_arrow: 1 values are null, which a tensor cannot represent; fill or filter them first"
         );
         let valid = NullBuffer::new_valid(3);
         assert_eq!(from_arrow(&values(3), Some(&valid)).unwrap().len(), 3);

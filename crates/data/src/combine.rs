@@ -210,7 +210,7 @@ fn common_len(lens: &[usize]) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
         false => Err(Error::Argument(format!(
-            "the datasets of a StackDataset have {} samples; each needs as many as the others, so take a Subset",
+            "the datasets of a StackDataset have {} samples; all need the same number, so take a Subset",
             listed(lens)
         ))),
     }

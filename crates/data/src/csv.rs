@@ -328,7 +328,7 @@ fn read_file(path: &Path) -> Result<HostBuffer> {
 /// Parses the number in a cell; else what is wrong with the cell, and the fix.
 fn number<E: Element + FromStr>(text: Option<&str>) -> Result<E, String> {
     let text = text.unwrap_or_default().trim();
-    let number: E = text.parse().map_err(|_| format!("is no {}; correct the cell", E::DTYPE))?;
+    let number: E = text.parse().map_err(|_| format!("does not parse as {}; correct the cell", E::DTYPE))?;
     // Parsing rounds numbers beyond the largest finite one to infinity.
     let is_infinite = matches!(number.to_scalar(), Scalar::Float(value) if value.is_infinite());
     if is_infinite && text.contains(|character: char| character.is_ascii_digit()) {

@@ -384,7 +384,7 @@ impl From<pagelock_tensor::Error> for Problem {
 /// Refuses a setting above `most`.
 pub(crate) fn check_most(setting: &str, value: usize, most: usize, usual: &str) -> Result<()> {
     match value > most {
-        true => Err(Error::Argument(format!("{setting} is {value}, and the most is {most}; {usual}"))),
+        true => Err(Error::Argument(format!("{setting} is {value}, but must be at most {most}; {usual}"))),
         false => Ok(()),
     }
 }
@@ -421,9 +421,7 @@ pub(crate) fn late(worker: Option<usize>, sample: Option<usize>, first: Option<u
     let Some(worker) = worker else { return "no worker was free; raise the timeout, or use more workers".to_owned() };
     let (at, look_at) = match (sample, first) {
         (Some(sample), _) => (format!(" at {}", sample_of(sample, shard)), "that sample"),
-        (None, Some(first)) => {
-            (format!(", with {} as its first", sample_of(first, shard)), "how it is made of its samples")
-        }
+        (None, Some(first)) => (format!(", with {} as its first", sample_of(first, shard)), "how it is collated"),
         (None, None) => {
             return format!(
                 "worker {worker} has not begun it; raise the timeout, or look at worker_init, the sampler and the budget"

@@ -166,8 +166,8 @@ impl Environment {
             "1" | "true" | "yes" | "on" => Ok(true),
             "" | "0" | "false" | "no" | "off" => Ok(false),
             _ => {
-                let allowed = "1 keeps everything from being downloaded; 0, or no such variable, allows it";
-                Err(Error::Argument(format!("PAGELOCK_OFFLINE is `{text}`, and {allowed}")))
+                let allowed = "set it to 1 to forbid downloads; set it to 0, or unset it, to allow them";
+                Err(Error::Argument(format!("PAGELOCK_OFFLINE is `{text}`; {allowed}")))
             }
         }
     }
@@ -177,9 +177,8 @@ impl Environment {
             let data = Path::new(data);
             if data.exists() && !data.is_dir() {
                 let data = data.display();
-                let problem = format!(
-                    "PAGELOCK_DATA is `{data}`, and that is not a folder; name the folder that has the data sets"
-                );
+                let problem =
+                    format!("PAGELOCK_DATA is `{data}`, which is not a folder; name the folder that has the data sets");
                 return Err(Error::Argument(problem));
             }
             return Ok(data.join(set));

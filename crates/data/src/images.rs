@@ -161,11 +161,11 @@ fn add_text(hash: &mut Hash, text: &str) {
 }
 
 fn decode(path: &Path) -> Result<Tensor<Int>> {
-    let explain = |why: String| format!("it is no picture to decode: {why}");
+    let explain = |why: String| format!("it cannot be decoded as a picture: {why}");
     let wrong = |why| Error::content(path, explain(why));
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
     if len_bytes > MOST_BYTES {
-        return Err(wrong(format!("it has {len_bytes} bytes, and at most {MOST_BYTES} are read")));
+        return Err(wrong(format!("it has {len_bytes} bytes, but at most {MOST_BYTES} are read")));
     }
     let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are mapped
     file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
@@ -193,7 +193,7 @@ fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     }
     let n_decoded = decoder.total_bytes();
     if n_decoded > MOST_BYTES {
-        return Err(format!("it decodes to {n_decoded} bytes, and at most {MOST_BYTES} are decoded").into());
+        return Err(format!("it decodes to {n_decoded} bytes, but at most {MOST_BYTES} are decoded").into());
     }
     let (shape, color) = ([height as usize, width as usize, 3], decoder.color_type());
     let mut outcome = Ok(());

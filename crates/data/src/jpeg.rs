@@ -22,7 +22,7 @@ const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
 /// takes more than `most_bytes` to decode, is refused.
 pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result<Tensor<Int>, Problem> {
     let Some(has_huffman_codes) = check_whole(bytes) else {
-        return Err("it is cut off: the mark of its end is missing; get it again".to_owned().into());
+        return Err("it is cut off: its end marker is missing; get it again".to_owned().into());
     };
     let side = longest_side as usize;
     let limits =
@@ -37,7 +37,7 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
     let header = decoder.header();
     let [height, width] = [header.height, header.width].map(usize::from);
     if header.precision != 8 {
-        return Err(format!("it has {} bits for a color, and 8 are supported; convert it", header.precision).into());
+        return Err(format!("it has {} bits per color, but 8 are supported; convert it", header.precision).into());
     }
     if has_huffman_codes && (height * width) as u64 / MOST_PIXELS_PER_BYTE > bytes.len() as u64 {
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
@@ -53,7 +53,7 @@ fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), String> {
     let info = unpanicked(|| decoder.decode_image_into(out).map_err(|error| error.to_string()))?;
     match info.bytes_written == out.len() {
         true => Ok(()),
-        false => Err(format!("it has {} bytes of pixels where {} should be", info.bytes_written, out.len())),
+        false => Err(format!("it has {} bytes of pixels instead of {}", info.bytes_written, out.len())),
     }
 }
 

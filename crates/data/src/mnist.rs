@@ -155,7 +155,7 @@ impl Mnist {
             ) if self.folder.is_none() => {
                 let mut digits = substitute.generate()?;
                 let Origin::Generated { instead, .. } = &mut digits.origin else {
-                    unreachable!("generated digits say so");
+                    unreachable!("`generate` sets this origin");
                 };
                 *instead = Some(error.to_string());
                 Ok(digits)
@@ -242,7 +242,7 @@ mod tests {
         assert!(!Environment { data: None, offline: None }.offline().unwrap());
         assert_eq!(
             environment(None, "maybe").offline().unwrap_err().to_string(),
-            "PAGELOCK_OFFLINE is `maybe`, and 1 keeps everything from being downloaded; 0, or no such variable, allows it"
+            "PAGELOCK_OFFLINE is `maybe`; set it to 1 to forbid downloads; set it to 0, or unset it, to allow them"
         );
     }
 

@@ -49,7 +49,7 @@ fn copied<T: Element>(array: ArrayViewD<'_, T>) -> Result<Tensor<T::Kind>> {
 /// ```
 pub fn ndarray_view<T: Element>(elements: &HostElements<T>) -> ArrayViewD<'_, T> {
     ArrayViewD::from_shape(IxDyn(elements.dims()), elements)
-        .unwrap_or_else(|error| unreachable!("the elements are as many as the shape has: {error}"))
+        .unwrap_or_else(|error| unreachable!("the shape has as many elements: {error}"))
 }
 
 #[cfg(test)]

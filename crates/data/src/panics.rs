@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(any(feature = "images", feature = "parquet"))]
 pub(crate) fn unpanicked<R>(work: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|panic| Err(format!("its decoder gave up with \"{}\"", panic_message(&*panic))))
+        .unwrap_or_else(|panic| Err(format!("its decoder panicked: {}", panic_message(&*panic))))
 }
 
 /// The message of a panic.

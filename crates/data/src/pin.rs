@@ -42,10 +42,10 @@ use crate::Result;
 /// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "batches of type `{Self}` cannot be page-locked: nobody said where their tensors are",
-    label = "this type is not `PinMemory`",
-    note = "write `#[derive(PinMemory)]` above the type, and `#[pin(skip)]` on fields that are to stay where they are",
-    note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them are `PinMemory` already"
+    message = "batches of type `{Self}` cannot be page-locked: the type does not implement `PinMemory`",
+    label = "`PinMemory` is not implemented for this type",
+    note = "write `#[derive(PinMemory)]` above the type, and `#[pin(skip)]` on fields that must not be moved",
+    note = "tensors, numbers, texts, and tuples, arrays, vectors, options and maps of them implement `PinMemory`"
 )]
 pub trait PinMemory: Sized {
     /// Moves every tensor with [`Slots::take`]: into page-locked memory, or to a device.
@@ -168,7 +168,7 @@ impl<T: PinMemory> PinMemory for Vec<T> {
 impl<T: PinMemory, const N: usize> PinMemory for [T; N] {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
         let pinned = Vec::from(self).move_into(slots)?;
-        Ok(pinned.try_into().unwrap_or_else(|_| unreachable!("as many come out as went in")))
+        Ok(pinned.try_into().unwrap_or_else(|_| unreachable!("`move_into` keeps the number of parts")))
     }
 
     fn is_pinned(&self) -> bool {

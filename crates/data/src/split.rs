@@ -127,7 +127,7 @@ fn check_fractions(fractions: &[f64]) -> Result<()> {
     if fractions.iter().all(|fraction| (0.0..=1.0).contains(fraction)) && (sum - 1.0).abs() < 1e-6 {
         return Ok(());
     }
-    Err(Error::Argument(format!("the fractions {fractions:?} are not from 0 to 1 with a sum of 1; correct them")))
+    Err(Error::Argument(format!("the fractions {fractions:?} must be from 0 to 1 and add up to 1; correct them")))
 }
 
 #[cfg(test)]
@@ -163,7 +163,7 @@ mod tests {
         let text = |error: Error| error.to_string();
         assert_eq!(
             text(random_split_fractions(dataset.clone(), [0.8, 0.3], &Generator::new(0)).err().unwrap()),
-            "the fractions [0.8, 0.3] are not from 0 to 1 with a sum of 1; correct them"
+            "the fractions [0.8, 0.3] must be from 0 to 1 and add up to 1; correct them"
         );
         assert_eq!(
             text(stratified_split(dataset, &[1], [1.0], &Generator::new(0)).err().unwrap()),

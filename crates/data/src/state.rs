@@ -92,13 +92,13 @@ impl LoaderState {
         let order_name = self.order_name();
         let order = if self.turn.is_some() { "its shards are" } else { "its order is" };
         let parts = [
-            ("it is of", self.sizes(), here.sizes()),
+            ("it has", self.sizes(), here.sizes()),
             (order, self.order.clone(), here.order.clone()),
             ("its dataset is", self.dataset.clone(), here.dataset.clone()),
         ];
         let differing = parts.into_iter().filter(|(_, there, here)| there != here);
         let mut differences: Vec<_> =
-            differing.map(|(what, there, here)| format!("{what} `{there}`, and here `{here}`")).collect();
+            differing.map(|(what, there, here)| format!("{what} `{there}`, but this loader has `{here}`")).collect();
         if let Some(turn) = self.turn.filter(|&turn| differences.is_empty() && turn >= here.len.max(1)) {
             differences.push(format!("there is no turn {turn} among {} shards, counted from 0", here.len));
         }
@@ -106,8 +106,8 @@ impl LoaderState {
             return Ok(());
         }
         Err(Error::State(format!(
-            "cannot go on from {}: {}; resume with the dataset, {order_name} and batch size that the state is of, or begin an \
-             epoch with set_epoch",
+            "cannot resume from {}: {}; resume with the dataset, {order_name} and batch size that it was saved with, \
+             or begin an epoch with set_epoch",
             self.position(),
             differences.join("; ")
         )))
@@ -171,8 +171,8 @@ fn parse_sizes(text: &str) -> Option<LoaderState> {
 fn not_a_state(text: &str) -> Error {
     if let Some(LoaderState { epoch, .. }) = parse_sizes(text) {
         return Error::State(format!(
-            "`{text}` is a state of an older version, which does not say of which order and dataset it is; begin its epoch \
-             anew with set_epoch({epoch})"
+            "`{text}` is a state of an older version, which names neither order nor dataset; begin its epoch again \
+             with set_epoch({epoch})"
         ));
     }
     let example = match text.contains("round") {
@@ -180,5 +180,5 @@ fn not_a_state(text: &str) -> Error {
         true => "epoch 3, round 17, turn 2 of 8 shards in batches of 64; shards: …; data: …; check …",
     };
     let start: String = text.chars().take(80).collect();
-    Error::State(format!("`{start}` is not the state of a loader, or it was damaged; it reads like `{example}`"))
+    Error::State(format!("`{start}` is not the state of a loader, or it was damaged; a state looks like `{example}`"))
 }

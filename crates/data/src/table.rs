@@ -65,7 +65,7 @@ impl Categories {
         let mut codes = BTreeMap::new();
         for (name, code) in names.iter().zip(0..) {
             if let Some(before) = codes.insert(name.clone(), code) {
-                let text = format!("category `{name}` is at {before} and at {code}; name each once");
+                let text = format!("category `{name}` is given twice, at {before} and {code}; name each once");
                 return Err(Error::Argument(text));
             }
         }
@@ -397,7 +397,7 @@ mod tests {
         assert!(refused.ends_with("line 3: `` in column `kind` is none of the 2 categories; give unknown ones a code with Categories::unknown"), "{refused}");
         assert_eq!(table.codes("kind", &kinds.unknown(-1)).unwrap().to_vec::<i64>().unwrap(), [1, -1, -1, 0]);
         let refused = table.fill_missing(0.0).column::<Int>("n").unwrap_err().to_string();
-        assert!(refused.contains("line 5: `x` in column `n` is no int64"), "{refused}");
+        assert!(refused.contains("line 5: `x` in column `n` does not parse as int64"), "{refused}");
     }
 
     #[test]

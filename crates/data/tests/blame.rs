@@ -1,5 +1,5 @@
-//! Every fault of a loader: its exact text, which names the sample and who was at it, and that it comes within a tenth of a
-//! second. What fails in streams is in `streams.rs`; that the rest of an epoch comes all the same, in `faults.rs`.
+//! Every fault of a loader has an exact text, which names the sample and the worker, and arrives within a tenth of a
+//! second. `streams.rs` tests the faults of streams, `faults.rs` that the rest of an epoch arrives too.
 
 mod quiet;
 
@@ -12,10 +12,10 @@ use pagelock_tensor::{DType, Float, Int, Tensor};
 
 use quiet::without_backtraces;
 
-/// Soon enough for an error.
+/// An error must arrive within this time.
 const SOON: Duration = Duration::from_millis(100);
 
-/// When something went wrong.
+/// The time at which something went wrong.
 #[derive(Clone, Default)]
 struct Moment(Arc<Mutex<Option<Instant>>>);
 
@@ -24,13 +24,13 @@ impl Moment {
         *self.0.lock().unwrap() = Some(Instant::now());
     }
 
-    /// How long the program waited since then, or since it asked.
+    /// How long the program waited: since that time or since it asked, whichever is later.
     fn waited(&self, asked: Instant) -> Duration {
         self.0.lock().unwrap().map_or(asked, |moment| moment.max(asked)).elapsed()
     }
 }
 
-/// Samples `0..n`, of which number 5 does something else.
+/// Samples `0..n`. Sample 5 notes the time, and is what the function returns.
 struct FiveIs<F>(usize, Moment, F);
 
 impl<F: Fn() -> Result<i64> + Send + Sync + 'static> Dataset for FiveIs<F> {
@@ -53,7 +53,7 @@ fn damaged() -> Result<i64> {
     Err(Error::other("row 5 is damaged"))
 }
 
-/// The one error of an epoch, which comes soon: of three tries, in case the machine does something else meanwhile.
+/// The only error of an epoch. It must arrive soon in at least one of three tries, since the machine may be busy.
 fn fault<B: Send + 'static>(loader: impl Fn(Moment) -> DataLoader<B>) -> Error {
     without_backtraces();
     let mut tries: Vec<_> = (0..3).map(|_| one_fault(&loader)).collect();
@@ -78,7 +78,7 @@ fn one_fault<B: Send + 'static>(loader: impl Fn(Moment) -> DataLoader<B>) -> (Du
     }
 }
 
-/// Who makes batches, for every number of workers that is tried.
+/// The numbers of workers that are tried, each with the name and the worker number of the thread that makes batches.
 const MAKERS: [(usize, &str, Option<usize>); 2] = [(0, "the calling thread", None), (1, "worker 0", Some(0))];
 
 #[test]
@@ -291,7 +291,7 @@ fn a_full_budget_of_what_is_ahead_is_told_with_the_numbers_and_the_samples_it_wa
 fn a_full_budget_of_page_locked_memory_is_told_with_the_numbers_and_the_samples_it_was_for() {
     for (n_workers, who, _) in MAKERS {
         for when_full in [WhenFull::Error, WhenFull::Wait] {
-            // Nobody waits for what can never be had.
+            // A batch that can never fit is refused without a wait.
             let error = fault(|_| {
                 let budget = Budget::new("train", ByteSize::kib(12)).with_knob("give it more");
                 let loader = DataLoader::new(kibibytes(16)).batch_size(16).num_workers(n_workers).pin_memory(true);
@@ -318,7 +318,7 @@ fn a_file_that_is_cut_short_in_mid_epoch_is_told_with_the_row_and_who_read_it() 
         let loader = DataLoader::new(rows).batch_size(10).num_workers(n_workers).prefetch_factor(1);
         let mut batches = loader.iter();
         batches.next().unwrap().unwrap();
-        file.as_file().set_len(35 * 400 + 399).unwrap(); // nobody reads so far ahead
+        file.as_file().set_len(35 * 400 + 399).unwrap(); // no worker has read that far yet
 
         let asked = Instant::now();
         let rest: Vec<_> = batches.map(|batch| batch.map(drop)).collect();
@@ -328,7 +328,7 @@ fn a_file_that_is_cut_short_in_mid_epoch_is_told_with_the_row_and_who_read_it() 
         assert_eq!(
             error.to_string(),
             format!(
-                "{who} could not get sample 35: `{}` cannot be used: row 35 is not there any more: the file was cut short; \
+                "{who} could not get sample 35: `{}` cannot be used: row 35 no longer exists: the file was cut short; \
                  get it again; skip_bad_samples(true) leaves such samples out",
                 file.path().display()
             )
@@ -336,7 +336,8 @@ fn a_file_that_is_cut_short_in_mid_epoch_is_told_with_the_row_and_who_read_it() 
     }
 }
 
-/// The error in the place of a batch that hangs, after the time-out and no later than a tenth of a second after it.
+/// The error in the place of a batch that hangs, and how long it waited. It must arrive at most a tenth of a second
+/// after the time-out.
 fn hang<B: Send + 'static>(loader: impl Fn(Arc<Mutex<mpsc::Receiver<()>>>) -> DataLoader<B>) -> (Duration, String) {
     const TIMEOUT: Duration = Duration::from_millis(150);
     let mut tries: Vec<_> = (0..3)
@@ -364,7 +365,7 @@ fn hang<B: Send + 'static>(loader: impl Fn(Arc<Mutex<mpsc::Receiver<()>>>) -> Da
 fn a_sample_that_hangs_is_named_with_its_worker_after_the_timeout() {
     let (waited, text) = hang(|gate| {
         let dataset = FiveIs(8, Moment::default(), move || {
-            let _ = gate.lock().unwrap().recv(); // an error once the sender is gone
+            let _ = gate.lock().unwrap().recv(); // an error once the sender is dropped
             Ok(5)
         });
         DataLoader::new(dataset).batch_size(4)
@@ -384,8 +385,8 @@ fn a_collation_that_hangs_is_named_by_its_first_sample_and_its_worker_after_the_
         };
         DataLoader::with_collate(FiveIs(8, Moment::default(), || Ok(5)), collate).batch_size(4)
     });
-    let expected = "worker 0 is making it, with sample 4 as its first; raise the timeout, or look at how it is made of its \
-                    samples";
+    let expected =
+        "worker 0 is making it, with sample 4 as its first; raise the timeout, or look at how it is collated";
     assert_eq!(text, format!("batch 1 was not ready after {waited:.1?}: {expected}"));
 }
 

@@ -1,5 +1,5 @@
-//! Batches that are brought to a device ahead of the program, on a device of software that copies as late as it may, and
-//! on a GPU where there is one.
+//! Batches that are copied to a device ahead of the program: to the CPU, to a software device that copies as late as it
+//! may, and to a GPU where there is one.
 
 use std::io::Write;
 
@@ -130,11 +130,18 @@ fn an_epoch_that_is_left_early_leaves_nothing_in_flight() {
     for n_given in 0..20 {
         loader.iter().take(n_given).for_each(drop);
     }
+    assert_nothing_in_flight(&software);
     device.synchronize().unwrap();
     assert_eq!(software.leaked().count, 0);
 }
 
-/// Counters, of which some samples are damaged.
+#[track_caller]
+fn assert_nothing_in_flight(device: &pagelock_cuda::Device) {
+    let in_flight = device.in_flight();
+    assert_eq!((in_flight.tickets, in_flight.deferred), (0, 0));
+}
+
+/// Shards of consecutive numbers. The number `damaged` is an error.
 #[derive(Clone)]
 struct Counters {
     lens: Vec<i64>,
@@ -158,7 +165,7 @@ impl IterableDataset for Counters {
 }
 
 fn shown(batch: Result<Tensor<Int>>) -> String {
-    // Who could not get a sample depends on the number of workers.
+    // Which thread could not get a sample depends on the number of workers.
     let whoever =
         |error: Error| error.to_string().split_once(" could ").map_or_else(String::new, |(_, text)| text.to_owned());
     batch.map_or_else(whoever, |batch| format!("{:?}", batch.to_vec::<i64>().unwrap()))
@@ -219,6 +226,7 @@ fn the_copies_of_a_stream_are_numbered_and_what_is_left_early_leaves_nothing_in_
     for n_given in 0..20 {
         loader.iter().take(n_given).for_each(drop);
     }
+    assert_nothing_in_flight(&software);
     device.synchronize().unwrap();
     assert_eq!(software.leaked().count, 0);
     let names: Vec<_> = timeline.spans().unwrap().into_iter().take(4).map(|span| span.name).collect();
@@ -226,7 +234,7 @@ fn the_copies_of_a_stream_are_numbered_and_what_is_left_early_leaves_nothing_in_
     assert!(loader.report().transfer > std::time::Duration::ZERO);
 }
 
-/// A `.npy` file of so many rows of 1,000 floats, each with its row's number.
+/// A `.npy` file of `n_rows` rows of 1,000 floats, each the number of its row.
 fn npy_rows(n_rows: usize) -> tempfile::NamedTempFile {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({n_rows}, 1000), }}");

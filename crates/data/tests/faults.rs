@@ -1,4 +1,4 @@
-//! What goes wrong in a loader arrives as an error in its place, soon, and the rest arrives as if nothing had happened.
+//! A fault in a loader soon arrives as an error in the place of its batch. The rest arrives as if nothing had happened.
 
 mod quiet;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use quiet::without_backtraces;
 
-/// What a sample does when it is asked for.
+/// What getting a sample does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     None,
@@ -80,20 +80,20 @@ fn samples_that_fail_or_panic_are_left_out_by_choice_and_reported() {
     }
 }
 
-/// What `n_workers` give of 9 samples in batches of 3, of which the second fails `how`; for any number of workers.
-fn around_a_fault<B: Send + 'static>(loader: impl Fn() -> DataLoader<B>, say: impl Fn(B) -> i64 + Copy) {
+/// Checks that of three batches only the second is an error, for several numbers of workers and in two epochs.
+fn around_a_fault(loader: impl Fn() -> DataLoader<i64>) {
     without_backtraces();
     for n_workers in [0, 1, 8] {
         let loader = loader().batch_size(3).num_workers(n_workers);
         for _epoch in 0..2 {
-            let given: Vec<_> = loader.iter().map(|batch| batch.map(say)).collect();
+            let given: Vec<_> = loader.iter().collect();
             assert!(matches!(given[..], [Ok(0), Err(_), Ok(6)]), "{n_workers} workers: {given:?}");
         }
         assert_eq!((loader.report().errors, loader.report().batches), (2, 6), "{n_workers} workers");
     }
 }
 
-/// Nine samples, of which the fifth does not matter.
+/// Nine samples without a fault.
 fn nine() -> Faulty {
     Faulty(vec![Fault::None; 9])
 }
@@ -104,42 +104,30 @@ fn a_panic_anywhere_costs_its_batch_for_any_number_of_workers() {
     let middle = |first: i64| assert_ne!(first, 3, "the middle is impossible");
     let collated = || DataLoader::with_collate(nine(), move |samples| Ok(first(samples)));
 
-    around_a_fault(
-        || {
-            let mut faults = vec![Fault::None; 9];
-            faults[4] = Fault::Panics;
-            DataLoader::with_collate(Faulty(faults), move |samples| Ok(first(samples)))
-        },
-        |first| first,
-    );
-    around_a_fault(
-        || {
-            let transformed = nine().transform(7, move |sample, _| {
-                middle(sample);
-                Ok(sample)
-            });
-            DataLoader::with_collate(transformed, move |samples| Ok(first(samples)))
-        },
-        |first| first,
-    );
-    around_a_fault(
-        || {
-            DataLoader::with_collate(nine(), move |samples| {
-                middle(samples[0]);
-                Ok(first(samples))
-            })
-        },
-        |first| first,
-    );
-    around_a_fault(
-        || {
-            collated().map(move |first| {
-                middle(first);
-                Ok(first)
-            })
-        },
-        |first| first,
-    );
+    around_a_fault(|| {
+        let mut faults = vec![Fault::None; 9];
+        faults[4] = Fault::Panics;
+        DataLoader::with_collate(Faulty(faults), move |samples| Ok(first(samples)))
+    });
+    around_a_fault(|| {
+        let transformed = nine().transform(7, move |sample, _| {
+            middle(sample);
+            Ok(sample)
+        });
+        DataLoader::with_collate(transformed, move |samples| Ok(first(samples)))
+    });
+    around_a_fault(|| {
+        DataLoader::with_collate(nine(), move |samples| {
+            middle(samples[0]);
+            Ok(first(samples))
+        })
+    });
+    around_a_fault(|| {
+        collated().map(move |first| {
+            middle(first);
+            Ok(first)
+        })
+    });
 }
 
 #[test]
@@ -153,7 +141,7 @@ fn an_order_that_panics_costs_its_batch_for_any_number_of_workers() {
         }
     }
 
-    around_a_fault(|| DataLoader::with_collate(nine(), |samples| Ok(samples[0])).sampler(Faints), |first| first);
+    around_a_fault(|| DataLoader::with_collate(nine(), |samples| Ok(samples[0])).sampler(Faints));
 }
 
 #[test]
@@ -179,7 +167,7 @@ fn a_move_to_a_device_that_panics_costs_its_batch() {
     }
 }
 
-/// A batch that ends the worker that has to drop it.
+/// A batch whose drop panics once while it is armed, which ends the worker that drops it.
 struct Deadly {
     armed: Arc<AtomicBool>,
     dropped: mpsc::Sender<()>,
@@ -196,7 +184,7 @@ impl Drop for Deadly {
 
 #[test]
 fn a_worker_that_dies_is_replaced_and_the_epoch_goes_on() {
-    // The first batch comes too late, so that its worker drops it, and dies of that.
+    // The first batch comes after the time-out, so its worker drops it, and dies of the panic.
     let armed = Arc::new(AtomicBool::new(false));
     let (dropped, was_dropped) = mpsc::channel();
     let (open, gate) = mpsc::channel::<()>();
@@ -224,7 +212,8 @@ fn a_worker_that_dies_is_replaced_and_the_epoch_goes_on() {
 
 #[test]
 fn a_worker_that_dies_in_its_place_is_replaced_too() {
-    // The program leaves the epoch while the batch is being made; the same worker, which stays for the next, dies of it.
+    // The program leaves the epoch while the batch is being made. The worker, which stays for the next epoch, drops the
+    // batch and dies of the panic.
     let armed = Arc::new(AtomicBool::new(false));
     let (dropped, was_dropped) = mpsc::channel();
     let (begun, has_begun) = mpsc::channel();
@@ -255,7 +244,7 @@ fn a_worker_that_dies_in_its_place_is_replaced_too() {
     assert_eq!(loader.iter().filter(|batch| batch.is_ok()).count(), 8);
 }
 
-/// What a sample panics with, and what panics again when it is dropped.
+/// The payload of a sample's panic, which panics again when it is dropped.
 struct Grenade;
 
 impl Drop for Grenade {

@@ -1,5 +1,5 @@
-//! Files that somebody else made, and that lie: each is refused with an error that says what is wrong, and nothing hangs,
-//! aborts, or takes memory that the file does not explain.
+//! Files from elsewhere that lie about their content. Each is refused with an error that says what is wrong, and
+//! nothing hangs, aborts, or takes memory out of proportion to the file.
 
 mod content;
 mod problem;
@@ -20,7 +20,7 @@ fn npy(shape: &str, elements: &[u8]) -> Vec<u8> {
     content::npy(&format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"), elements)
 }
 
-/// Shapes whose elements take no bytes, or more than there can be.
+/// Shapes that have no elements, or more than the file holds.
 const SHAPES: [&str; 12] = [
     "1000000000000000000,0",
     "4611686018427387904,0",
@@ -77,7 +77,7 @@ fn rows_without_elements_are_named_in_the_error() {
     );
 }
 
-/// What `read` gives in another thread; none if that takes ten seconds.
+/// What `read` returns on another thread, or `None` if that takes ten seconds.
 fn in_time<R: Send + 'static>(read: impl FnOnce() -> R + Send + 'static) -> Option<R> {
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || send.send(read()));
@@ -148,7 +148,7 @@ fn an_array_of_an_npz_file_that_does_not_fit_its_checksum_is_refused() {
     damaged[start + 128 + 9] ^= 0x10; // within the third number
     let (_folder, path) = file(&damaged);
     let text = problem(StoredRows::<Float>::npz(&path, "a"));
-    assert!(text.starts_with("it is no whole .npz file: `a` does not fit its checksum"), "{text}");
+    assert!(text.starts_with("it is not a complete .npz file: `a` does not match its checksum"), "{text}");
     assert_eq!(StoredRows::<Int>::npz(&path, "b").unwrap().len(), 4, "the other array is whole");
 }
 
@@ -174,7 +174,10 @@ fn an_empty_field_in_quotes_is_a_row() {
     let (_folder, path) = file(b"a\n1\n\"\"\n3\n");
     let table = CsvTable::open(&path).unwrap();
     assert_eq!(table.n_rows(), 3);
-    assert_eq!(problem(table.column::<Float>("a")), "line 3: `` in column `a` is no float32; correct the cell");
+    assert_eq!(
+        problem(table.column::<Float>("a")),
+        "line 3: `` in column `a` does not parse as float32; correct the cell"
+    );
 }
 
 #[test]
@@ -224,7 +227,8 @@ mod parquet_lies {
         writer.into_inner().unwrap()
     }
 
-    /// Where a footer has the 64-bit number `n` (below 64): in one byte, twice as large, behind its field's.
+    /// Where a footer has the 64-bit number `n`, which is below 64. It is stored as the byte `2 * n`, after the byte of
+    /// its field.
     fn places(content: &[u8], n: u8) -> Vec<usize> {
         let len = u32::from_le_bytes(content[content.len() - 8..][..4].try_into().unwrap()) as usize;
         let footer = content.len() - 8 - len;
@@ -244,7 +248,7 @@ mod parquet_lies {
         for n in [40, 60] {
             let places = places(&whole, n);
             assert!(places.len() >= 2, "its values and its rows: {places:?}");
-            // Each alone, and all at once; one less, none, and less than none.
+            // Changes each place alone, and all at once, to n - 1, 0, -1 and n + 1.
             for claim in [2 * (n - 1), 0, 1, 2 * (n + 1)] {
                 for changed in places.iter().map(|&at| vec![at]).chain([places.clone()]) {
                     let mut content = whole.clone();
@@ -301,7 +305,7 @@ mod pictures {
                 Error::Content { .. } => error,
                 other => panic!("{len}: {other}"),
             }));
-            assert!(text.starts_with("it is no picture to decode: "), "{len} of {}: {text}", whole.len());
+            assert!(text.starts_with("it cannot be decoded as a picture: "), "{len} of {}: {text}", whole.len());
         }
         let text = problem(decode(&whole[..whole.len() / 2]));
         assert!(text.contains("cut off"), "{text}");
@@ -320,17 +324,26 @@ mod pictures {
         }
     }
 
+    /// Set in the process that decodes under a limit.
+    const CHILD: &str = "PAGELOCK_TEST_CHILD";
+
+    /// Runs in a process of its own, whose memory is limited to less than any of these pictures takes. There, a picture
+    /// for which memory was requested would be refused with an error of the budget, and not for its content.
     #[test]
     fn a_jpeg_that_claims_more_pixels_than_its_bytes_can_hold_is_refused_before_anything_is_allocated() {
+        if std::env::var_os(CHILD).is_none() {
+            let mut child = Command::new(std::env::current_exe().unwrap());
+            child.args(["a_jpeg_that_claims_more_pixels", "--nocapture"]);
+            let output = child.env(CHILD, "1").env("PAGELOCK_HOST_LIMIT", "16 MiB").output().unwrap();
+            let has_passed = String::from_utf8_lossy(&output.stdout).contains("1 passed");
+            return assert!(has_passed, "{}", String::from_utf8_lossy(&output.stderr));
+        }
         let mut claims = jpeg(37, 23);
         let frame = claims.windows(2).position(|bytes| bytes == [0xFF, 0xC0]).unwrap();
         for side in [16_384_u16, 16_000, 4_000, 65_535] {
             claims[frame + 5..frame + 7].copy_from_slice(&side.to_be_bytes());
             claims[frame + 7..frame + 9].copy_from_slice(&side.to_be_bytes());
-            let before = pagelock_memory::host_budget().peak();
             problem(decode(&claims));
-            let taken = pagelock_memory::host_budget().peak().0 - before.0;
-            assert!(taken < 16 << 20, "{taken} bytes for a picture of {} bytes", claims.len());
         }
     }
 
@@ -347,7 +360,7 @@ mod pictures {
     }
 }
 
-/// A member of a tar archive with a header of another kind is skipped, and one that claims a huge length is refused.
+/// A member of a tar archive that claims a huge length is refused.
 #[test]
 fn a_cifar_archive_whose_member_claims_terabytes_is_refused() {
     let mut header = tar_header("cifar-10-batches-bin/data_batch_1.bin");

@@ -1,5 +1,5 @@
-//! A process that is killed in mid-epoch, and another that goes on where it stopped: together they see every batch once,
-//! in the order and with the content of a run that nobody disturbed.
+//! A process is killed in mid-epoch, and another resumes where it stopped. Together they see every batch once, in the
+//! order and with the content of an undisturbed run.
 //!
 //! Not a `#[test]`: the program runs itself as the process to be killed.
 
@@ -22,7 +22,7 @@ fn show(batch: &Tensor) -> String {
     format!("{:?}", batch.to_vec::<f32>().unwrap())
 }
 
-/// Prints, after each batch, the state and the batch, for ever.
+/// Prints each batch with the state after it, until it is killed.
 fn child() -> ! {
     let loader = loader(3);
     let mut out = std::io::stdout().lock();
@@ -34,7 +34,7 @@ fn child() -> ! {
     }
 }
 
-/// What the child printed until it was killed, after `n_lines` of it.
+/// What the child printed until it was killed, which happens after its first `n_lines` lines.
 fn killed_after(n_lines: usize) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let mut child = Command::new(program).env("LOADER_CHILD", "1").stdout(Stdio::piped()).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! Ten thousand loaders that are left in mid-epoch leave no thread, no file and no byte behind. One test, since it counts
-//! what the whole process has.
+//! Ten thousand loaders that are left in mid-epoch leave no thread, no file and no byte behind. One test, since it
+//! counts what the whole process has.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ fn ten_thousand_loaders_left_in_mid_epoch_leave_nothing_behind() {
         let loader = if round.is_multiple_of(8) { loader.pin_budget(budget.clone()) } else { loader };
         loader.iter().take(round % 4).for_each(drop);
     };
-    (0..16).for_each(run); // what is opened once, is open now
+    (0..16).for_each(run); // opens everything that is opened only once
     let counts = || (entries("/proc/self/task"), entries("/proc/self/fd"), default_host().stats().live_bytes);
     let (_, files, bytes) = counts();
     let before = (threads, files, bytes);

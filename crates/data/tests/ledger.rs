@@ -1,4 +1,4 @@
-//! Nothing stays allocated after a failure. One test in a process of its own: the ledger counts everybody's bytes.
+//! Nothing stays allocated after a failure. One test in a process of its own: the ledger counts the whole process.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn first_error<B: Send + 'static>(loader: DataLoader<B>) -> Error {
     loader.iter().find_map(Result::err).unwrap()
 }
 
-/// A folder of small files, of which `name` holds `bytes`.
+/// The error of opening a folder of small MNIST files, of which `name` holds `bytes`.
 fn broken_mnist(name: &str, bytes: &[u8]) -> Error {
     let folder = tempfile::tempdir().unwrap();
     let image_header = [0, 0, 8, 3, 0, 0, 0, 6, 0, 0, 0, 28, 0, 0, 0, 28];

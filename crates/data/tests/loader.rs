@@ -178,7 +178,7 @@ fn a_slice_shares_the_storage_of_the_tensors() {
     assert_eq!(x.to_vec::<f32>().unwrap(), [7.0; 4]);
 }
 
-/// What the first item of the loop says.
+/// The text of the error that is the only item of a loop.
 fn refusal<B: Send + 'static>(loader: &DataLoader<B>) -> String {
     let mut batches = loader.iter();
     let text = batches.next().unwrap().err().unwrap().to_string();
@@ -281,7 +281,7 @@ fn loaders_and_their_iterators_can_be_shared_between_threads() {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A hundred batches by two workers, for which the program waits half of the time; and then `change`.
+/// A report of a hundred batches by two workers, for which the program waits half of the time, after `change`.
 fn report(change: impl FnOnce(&mut LoaderReport)) -> LoaderReport {
     let mut report = LoaderReport::default();
     (report.workers, report.batches, report.samples) = (2, 100, 6_400);
@@ -302,7 +302,7 @@ fn the_advice_names_what_takes_the_time() {
         (|report| report.wait_for_program = 30 * MS, "batches are made in bursts"),
         (|report| report.pin = 110 * MS, "copying batches into page-locked memory"),
         (|report| report.map = 110 * MS, "functions given to map"),
-        (|report| report.collate = 100 * MS, "making batches of samples"),
+        (|report| report.collate = 100 * MS, "collating samples takes most of the time"),
         (|_| {}, "getting samples takes most of the time"),
     ];
     for (change, advice) in cases {
@@ -316,7 +316,7 @@ fn a_report_prints_every_time_per_batch() {
     let report = report(|report| (report.transfer, report.pageable) = (3 * MS, 1));
     let expected = "\
 100 batches of 6400 samples, 0 with errors, 2 workers; per batch:
-  1 batches were not page-locked, for want of page-locked memory
+  1 batches were not page-locked, for lack of page-locked memory
   fetch                               900.0 µs
   collate                             100.0 µs
   map                                   0.0 µs
@@ -326,6 +326,6 @@ fn a_report_prints_every_time_per_batch() {
   waited for the budget                 0.0 µs
   the program waited                  500.0 µs
   the program worked                  500.0 µs
-getting samples takes most of the time: more workers, or samples that are cheaper to decode";
+getting samples takes most of the time: use more workers, or samples that are cheaper to decode";
     assert_eq!(report.to_string(), expected);
 }

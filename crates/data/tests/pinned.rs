@@ -1,4 +1,4 @@
-//! Batches in page-locked memory: made there, not copied there, within a budget, and what happens when it is full.
+//! Batches are made in page-locked memory, not copied there, within a budget. Some tests fill that budget.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{DType, Int, Tensor, TensorMap};
 use proptest::prelude::*;
 
-/// `n` samples: sample `i` is 256 times `i`, 1 KiB.
+/// `n` samples of 1 KiB: sample `i` is 256 floats of the value `i`.
 fn kibibytes(n: usize) -> TensorDataset<Tensor> {
     let rows: Vec<f32> = (0..n).flat_map(|i| [i as f32; 256]).collect();
     TensorDataset::new(Tensor::from_vec(rows, [n, 256]).unwrap()).unwrap()
@@ -161,7 +161,7 @@ fn a_full_budget_makes_ordinary_batches_that_are_counted() {
     let pinned = batches.iter().filter(|batch| batch.is_pinned()).count();
     assert!((1..=2).contains(&pinned), "{pinned} of 4");
     assert_eq!(loader.report().pageable, 4 - pinned as u64);
-    assert!(loader.report().to_string().contains(" batches were not page-locked, for want of page-locked memory"));
+    assert!(loader.report().to_string().contains(" batches were not page-locked, for lack of page-locked memory"));
     assert_eq!(
         loader.report().advice(),
         "page-locked memory is short: raise pin_budget, prefetch fewer batches, or drop batches earlier"
@@ -224,7 +224,7 @@ fn a_loader_waits_for_batches_that_another_thread_has() {
     assert!(budget.peak() <= ByteSize::kib(60));
 }
 
-/// Samples of which one waits until it is let through.
+/// Samples of which the one at `at` waits until the gate opens.
 struct Held {
     samples: TensorDataset<Tensor>,
     at: usize,
@@ -285,7 +285,7 @@ proptest! {
         let plain = DataLoader::new(kibibytes(n_samples)).batch_size(batch_size).shuffle(seed);
         let expected: Vec<Vec<f32>> = plain.iter().map(|batch| batch.unwrap().to_vec().unwrap()).collect();
 
-        // What the program holds, the batch that comes, and their indices; pools round up by an eighth at most.
+        // The batches that the program holds, the next one, and their indices. Pools round up by an eighth at most.
         let slot = (batch_size as u64 * 9 / 8 + 4).next_multiple_of(4);
         let budget = Budget::new("tight", ByteSize::kib((held as u64 + 2) * slot + 12 + slack_kib));
         let loader = DataLoader::new(kibibytes(n_samples)).batch_size(batch_size).shuffle(seed).num_workers(n_workers);

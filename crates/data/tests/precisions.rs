@@ -1,4 +1,4 @@
-//! What a file has in some precision is read in that precision, as the kind that is asked for; another kind is refused.
+//! Elements are read in the precision that the file has, as the kind that the program names. Another kind is refused.
 
 mod content;
 mod problem;
@@ -35,7 +35,10 @@ fn every_element_type_of_a_kind_is_read_as_it_was_written() {
             (values.to_vec(), values[1..].to_vec())
         );
         let text = problem(StoredRows::<Int>::npy(&path));
-        assert_eq!(text, format!("its elements are {dtype}, which are no integers; open it as StoredRows::<Float>"));
+        assert_eq!(
+            text,
+            format!("its elements are {dtype}, which are not of kind integer; open it as StoredRows::<Float>")
+        );
     }
     for (descr, elements, dtype, values) in [
         ("|u1", vec![3, 255], DType::U8, [3, 255]),
@@ -47,17 +50,17 @@ fn every_element_type_of_a_kind_is_read_as_it_was_written() {
         let batch = rows.gather(&[1, 0]).unwrap().unwrap();
         assert_eq!((batch.dtype(), batch.to_vec::<i64>().unwrap()), (dtype, vec![values[1], values[0]]));
         let text = problem(StoredRows::<Bool>::npy(&path));
-        assert_eq!(text, format!("its elements are {dtype}, which are no bools; open it as StoredRows::<Int>"));
+        assert_eq!(text, format!("its elements are {dtype}, which are not of kind bool; open it as StoredRows::<Int>"));
     }
     let (_folder, path) = npy("|b1", &[1, 0]);
     assert_eq!(StoredRows::<Bool>::npy(&path).unwrap().read().unwrap().to_vec::<bool>().unwrap(), [true, false]);
     assert_eq!(
         problem(StoredRows::<Float>::npy(&path)),
-        "its elements are bool, which are no floats; open it as StoredRows::<Bool>"
+        "its elements are bool, which are not of kind float; open it as StoredRows::<Bool>"
     );
     assert_eq!(
         problem(StoredRows::<Int>::raw(&path, DType::F32, &[1])),
-        "its elements are float32, which are no integers; open it as StoredRows::<Float>"
+        "its elements are float32, which are not of kind integer; open it as StoredRows::<Float>"
     );
 }
 
@@ -80,7 +83,7 @@ fn a_csv_column_is_read_as_the_kind_and_the_precision_that_are_asked_for() {
         assert_eq!((both.dims(), both.dtype(), both.to_vec::<f64>().unwrap()), (&[2, 2][..], dtype, expected));
     }
     let other_kind = table.column_of::<Int>(DType::F32, "whole").unwrap_err().to_string();
-    assert!(other_kind.contains("float32 is no precision of integer tensors"), "{other_kind}");
+    assert!(other_kind.contains("float32 is not a precision of integer tensors"), "{other_kind}");
 }
 
 /// The arrays of `npz/arrays.py`.
@@ -143,10 +146,10 @@ fn what_numpy_has_not_is_refused_and_nothing_is_written() {
     let half = one.to_dtype(DType::BF16).unwrap();
     assert_eq!(
         refused(&[("a", &one), ("w", &half)]),
-        "cannot write `x.npz`: `w` is bfloat16, which NumPy has not; convert it with `to_dtype(DType::F32)`"
+        "cannot write `x.npz`: `w` is bfloat16, which NumPy does not have; convert it with `to_dtype(DType::F32)`"
     );
     assert_eq!(
         refused(&[("a", &one), ("a", &one)]),
-        "cannot write `x.npz`: `a` is empty or there twice; give each array a name of its own"
+        "cannot write `x.npz`: the name `a` is empty or used twice; give each array a name of its own"
     );
 }

@@ -1,5 +1,5 @@
-//! A loader goes on only from a state of its own: another seed, order, dataset or size, a place behind the end, and a line
-//! that was damaged are refused, each with both values.
+//! A loader resumes only from a state of its own. A state of another seed, order, dataset or size is refused with both
+//! values. A position beyond the end and a damaged line are refused too.
 
 use pagelock_data::{
     BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset,
@@ -8,7 +8,7 @@ use pagelock_data::{
 };
 use pagelock_tensor::{DType, Int, Tensor};
 
-/// The numbers from `first` on, `n` of them.
+/// The `n` numbers from `first` on.
 fn numbers(first: f32, n: usize) -> TensorDataset<Tensor> {
     TensorDataset::new(Tensor::arange(first, first + n as f32, 1.0).unwrap()).unwrap()
 }
@@ -24,7 +24,7 @@ fn saved<B: Send + 'static>(loader: &DataLoader<B>) -> String {
     loader.state().to_string()
 }
 
-/// What `other` says to a state of `one`; and that it is where it was.
+/// The error with which `other` refuses a state of `one`. Checks that the refusal does not change the state of `other`.
 fn refusal<A: Send + 'static, B: Send + 'static>(one: &DataLoader<A>, other: &DataLoader<B>) -> String {
     other.set_epoch(3);
     let before = other.state();
@@ -76,7 +76,7 @@ fn a_state_of_another_order_is_refused_with_both_orders() {
 
 #[test]
 fn a_state_of_another_order_of_ones_own_is_refused() {
-    /// Turns the order by so many places, and says nothing about itself.
+    /// Rotates the order by this many places, and does not override `identity`.
     struct Turned(usize);
 
     impl Sampler for Turned {
@@ -267,10 +267,10 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
             loader.resume(LoaderState { batch: round, turn: Some(turn), ..loader.state() }).unwrap();
             let mut batches = loader.iter();
             let error = batches.next().expect("an error").unwrap_err().to_string();
-            assert_names(&error, &[&format!("round {round}, turn {turn}"), "behind the end"]);
+            assert_names(&error, &[&format!("round {round}, turn {turn}"), "past the end"]);
             assert!(batches.next().is_none());
         }
-        // Shard 0 has more, and shard 1, whose turn would have been before, has none.
+        // No loader stops at these states: the batch before would be one of shard 1, which has no samples left.
         let states =
             [(1, 2), (2, 2)].map(|(round, turn)| LoaderState { batch: round, turn: Some(turn), ..loader.state() });
         for state in states {
@@ -283,7 +283,7 @@ fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
         single.resume(LoaderState { batch: 4, ..single.state() }).unwrap();
         let error = single.iter().next().expect("an error").unwrap_err().to_string();
         assert_names(&error, &["shard 0, which has 5 samples", "none at 6"]);
-        // Behind the last batch that there was: nothing is left, and nothing is wrong.
+        // Directly behind the last batch, nothing is left, and that is no error.
         loader.resume(LoaderState { batch: 2, turn: Some(1), ..loader.state() }).unwrap();
         assert_eq!(loader.iter().count(), 0);
     }

@@ -1,5 +1,5 @@
-//! A state saved while one file was read is refused by a loader of another file with as many samples, and taken by a loader
-//! of the same content elsewhere.
+//! A state saved while one file was read is refused by a loader of another file with as many samples, and accepted by a
+//! loader of the same content at another path.
 
 mod content;
 
@@ -13,7 +13,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use content::file;
 
-/// Whether a loader of `other` takes a state of a loader of `one`; if not, that its refusal names both.
+/// Whether a loader of `other` accepts a state of a loader of `one`. Checks that a refusal names both.
 #[track_caller]
 fn goes_on<D: Dataset<Sample: Stack>>(one: D, other: D) -> bool {
     let (saved, here) = (one.identity(), other.identity());
@@ -30,7 +30,7 @@ fn goes_on<D: Dataset<Sample: Stack>>(one: D, other: D) -> bool {
     }
 }
 
-/// That a dataset goes on at another place, and not with any of the other contents.
+/// Checks that a state is accepted for the same content at another path, and for none of the other contents.
 #[track_caller]
 fn assert_told_apart<D: Dataset<Sample: Stack>>(open: impl Fn(&Path) -> D, content: &[u8], others: &[Vec<u8>]) {
     let ((_one, one), (_again, again)) = (file(content), file(content));
@@ -41,7 +41,7 @@ fn assert_told_apart<D: Dataset<Sample: Stack>>(open: impl Fn(&Path) -> D, conte
     }
 }
 
-/// `content` with another byte at each of these places, one at a time.
+/// Copies of `content`, each with another byte at one of these places.
 fn changed(content: &[u8], places: &[usize]) -> Vec<Vec<u8>> {
     let change = |&at: &usize| {
         let mut other = content.to_vec();
@@ -153,7 +153,7 @@ fn other_digits_are_refused_whatever_pixel_or_label_differs() {
     }
 }
 
-/// A dataset of one's own, which says what its file says.
+/// A user's dataset, whose identity is that of its table.
 struct Labels<T> {
     labels: Tensor<Int>,
     table: T,
@@ -225,7 +225,7 @@ fn a_dataset_of_a_parquet_table_is_told_apart_by_every_byte_of_a_short_file() {
 fn pictures_of_another_folder_are_refused_by_name_length_or_content() {
     use pagelock_data::ImageFolder;
 
-    /// Class, name, content; nobody decodes them.
+    /// The class, name and content of a picture, which is never decoded.
     type Picture = (&'static str, String, Vec<u8>);
 
     fn folder(pictures: &[Picture]) -> (tempfile::TempDir, ImageFolder) {
@@ -260,7 +260,7 @@ fn pictures_of_another_folder_are_refused_by_name_length_or_content() {
         assert!(!goes_on(one.clone(), other));
     }
 
-    // Of many pictures the content of some is looked at, and the length of all.
+    // Of many pictures, the identity covers the content of some, and the length of all.
     let many: Vec<Picture> = (0..100).map(picture).collect();
     let (_many, whole) = folder(&many);
     let changes: [fn(&mut [Picture]); 3] =

@@ -1,5 +1,5 @@
-//! Datasets whose samples only come one after another: the same batches for any number of workers, errors in their place,
-//! a state to go on from, and nothing left behind.
+//! Datasets whose samples can only be read in order: the same batches for any number of workers, errors in the place of
+//! their batches, a state to resume from, and nothing left behind.
 
 mod quiet;
 
@@ -210,7 +210,7 @@ fn a_stream_that_hangs_is_named_after_the_timeout_and_its_batch_comes_later() {
         fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
             let gate = self.0.clone();
             Ok(Box::new((0..2).map(move |i| {
-                let _ = gate.lock().unwrap().recv(); // an error once the sender is gone
+                let _ = gate.lock().unwrap().recv(); // an error once the sender is dropped
                 Ok(i)
             })))
         }
@@ -261,7 +261,7 @@ fn what_cannot_give_a_batch_is_refused() {
     }
     assert_eq!(
         refusal(StreamLoader::new(Shards::of([1])).batch_size(0)),
-        "the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another"
+        "the batch size is 0; set StreamLoader::batch_size to at least 1"
     );
     assert_eq!(
         StreamLoader::new(Shards::of([1])).distributed(2, 2).err().unwrap().to_string(),
@@ -275,13 +275,14 @@ fn a_state_of_other_shards_is_refused() {
     let state = LoaderState { epoch: 1, batch: 2, turn: Some(0), len: 3, ..loader.state() };
     assert_eq!(
         loader.resume(state).unwrap_err().to_string(),
-        "cannot go on from epoch 1, round 2, turn 0: it is of `3 shards in batches of 2`, and here `2 shards in batches of 2`; \
-         resume with the dataset, shards and batch size that the state is of, or begin an epoch with set_epoch"
+        "cannot resume from epoch 1, round 2, turn 0: it has `3 shards in batches of 2`, but this loader has `2 shards \
+         in batches of 2`; resume with the dataset, shards and batch size that it was saved with, or begin an epoch with \
+         set_epoch"
     );
     assert_eq!(
         "round 3".parse::<LoaderState>().unwrap_err().to_string(),
-        "`round 3` is not the state of a loader, or it was damaged; it reads like `epoch 3, round 17, turn 2 of 8 shards in \
-         batches of 64; shards: …; data: …; check …`"
+        "`round 3` is not the state of a loader, or it was damaged; a state looks like `epoch 3, round 17, turn 2 of 8 \
+         shards in batches of 64; shards: …; data: …; check …`"
     );
 }
 
@@ -336,7 +337,7 @@ fn streams_are_collated_in_page_locked_memory_within_a_budget() {
 
 #[test]
 fn samples_that_panic_again_when_they_are_dropped_cost_their_shard_and_no_worker() {
-    /// Samples of which the second panics, and which panic again when they are dropped for that.
+    /// In shard 0, the second sample panics, and dropping the iterator panics again.
     struct Deadly(i64, std::ops::Range<i64>);
 
     impl Iterator for Deadly {
@@ -369,7 +370,7 @@ fn samples_that_panic_again_when_they_are_dropped_cost_their_shard_and_no_worker
     let expected = [Ok(vec![0]), Ok(vec![10]), Ok(vec![20]), Err(error.to_owned()), Ok(vec![11]), Ok(vec![21])];
     without_backtraces();
     let loader = || StreamLoader::new(Three).num_workers(2);
-    // Of three tries the soonest, in case the machine does something else meanwhile.
+    // The fastest of three tries, since the machine may be busy during the others.
     let took = (0..3).map(|_| {
         let start = Instant::now();
         assert_eq!(epoch(&loader()), expected);
@@ -410,7 +411,7 @@ fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
     assert_eq!(epoch(&loader), [Err(error.to_owned())]);
 }
 
-/// Batches of which one takes a KiB.
+/// Samples of 256 bytes: a batch of four takes a KiB.
 struct Kibibytes(Vec<usize>);
 
 impl IterableDataset for Kibibytes {
@@ -506,7 +507,7 @@ proptest! {
                 None => loader,
             }
         };
-        // Who could not get a sample depends on the number of workers.
+        // Which thread could not get a sample depends on the number of workers.
         let whoever = |text: String| text.split_once(" could ").map_or(text.clone(), |(_, rest)| rest.to_owned());
         let epoch = |loader: &_| -> Vec<_> { epoch(loader).into_iter().map(|batch| batch.map_err(whoever)).collect() };
         let whole = loader(0);

@@ -1,4 +1,4 @@
-//! What a table of a CSV file takes: one test, since it measures the whole process.
+//! How much memory the table of a CSV file takes. One test, since it measures the whole process.
 
 mod resident;
 
@@ -28,7 +28,7 @@ fn a_table_takes_what_its_file_takes_within_the_budget_and_is_refused_beyond() {
     assert!(taken < 2 * len + (4 << 20), "{taken} bytes in RAM for a file of {len}");
     drop(table);
 
-    // A header alone, of many columns.
+    // A header of many columns, and no rows.
     std::fs::write(&path, b",".repeat(4_000_000)).unwrap();
     let limit = host_budget().limit();
     host_budget().set_limit(ByteSize(host_budget().used().0 + (8 << 20)));

@@ -48,12 +48,10 @@ fn whoever<T>(batch: Result<T, String>) -> Result<T, String> {
 struct Gate {
     is_open: Mutex<bool>,
     changed: Condvar,
-    arrived: AtomicUsize,
 }
 
 impl Gate {
     fn pass(&self) {
-        self.arrived.fetch_add(1, Ordering::SeqCst);
         drop(self.changed.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
     }
 
@@ -273,13 +271,14 @@ fn a_state_of_another_dataset_is_refused() {
     let state = LoaderState { epoch: 1, batch: 2, len: 20, ..loader.state() };
     assert_eq!(
         loader.resume(state).unwrap_err().to_string(),
-        "cannot go on from epoch 1, batch 2: it is of `20 samples in batches of 4`, and here `10 samples in batches of 4`; \
-         resume with the dataset, order and batch size that the state is of, or begin an epoch with set_epoch"
+        "cannot resume from epoch 1, batch 2: it has `20 samples in batches of 4`, but this loader has `10 samples in \
+         batches of 4`; resume with the dataset, order and batch size that it was saved with, or begin an epoch with \
+         set_epoch"
     );
     assert_eq!(
         "batch 3".parse::<LoaderState>().unwrap_err().to_string(),
-        "`batch 3` is not the state of a loader, or it was damaged; it reads like `epoch 3, batch 17, 50000 samples in batches \
-         of 64; order: …; data: …; check …`"
+        "`batch 3` is not the state of a loader, or it was damaged; a state looks like `epoch 3, batch 17, 50000 samples \
+         in batches of 64; order: …; data: …; check …`"
     );
 }
 

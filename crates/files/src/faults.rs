@@ -1,4 +1,5 @@
-//! Faults for tests: a function that is called before a step, and makes it fail or ends the process as a crash would.
+//! Fault injection for tests: a function that runs before a step and returns an error, or aborts the process like a
+//! crash.
 
 use std::cell::RefCell;
 use std::io;
@@ -26,7 +27,7 @@ thread_local! {
     static FAULT: RefCell<Option<(Step, Fault)>> = const { RefCell::new(None) };
 }
 
-/// While `act` runs, `fault` is called before each such step on this thread.
+/// Calls `fault` before each step of the kind `step` on this thread, while `act` runs.
 pub(crate) fn with<R>(step: Step, fault: impl FnMut() -> io::Result<()> + 'static, act: impl FnOnce() -> R) -> R {
     FAULT.set(Some((step, Box::new(fault))));
     let result = act();
@@ -34,7 +35,7 @@ pub(crate) fn with<R>(step: Step, fault: impl FnMut() -> io::Result<()> + 'stati
     result
 }
 
-/// What the code under test calls before each step.
+/// Called by the code under test before each step.
 pub(crate) fn at(step: Step) -> io::Result<()> {
     FAULT.with_borrow_mut(|fault| match fault {
         Some((there, fault)) if *there == step => fault(),

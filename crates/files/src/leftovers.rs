@@ -1,4 +1,4 @@
-//! Temporary files: how they are named, and which of them are left from a process that was killed.
+//! Temporary files: their names, and the removal of those that killed processes left.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -9,14 +9,15 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-/// Names are `.pagelock-`, [`RANDOM_CHARS`] random letters and digits, `.tmp`: as short as any target's name may be long.
+/// Names are `.pagelock-`, [`RANDOM_CHARS`] random letters and digits, and `.tmp`. They do not contain the target's
+/// name, so that it may be as long as the system allows.
 const PREFIX: &str = ".pagelock-";
 const RANDOM_CHARS: usize = 20;
 const SUFFIX: &str = ".tmp";
 
-/// A file of a new name in `folder`, which is removed when it is dropped. Its permissions are `kept` without what the umask
-/// takes away, or those of an ordinary new file.
-#[cfg_attr(not(unix), expect(unused_variables, reason = "permissions are set when the file is whole"))]
+/// Creates a file with a new name in `folder`, which is removed when it is dropped. Its permissions are `kept`,
+/// reduced by the umask, or those of an ordinary new file.
+#[cfg_attr(not(unix), expect(unused_variables, reason = "`NewFile::commit` sets the permissions"))]
 pub(crate) fn temporary(folder: &Path, kept: Option<&Permissions>) -> io::Result<NamedTempFile> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
@@ -27,7 +28,7 @@ pub(crate) fn temporary(folder: &Path, kept: Option<&Permissions>) -> io::Result
     names.make_in(folder, |path| options.open(path))
 }
 
-/// Removes the temporary files in `folder` that no process is writing. What cannot be removed stays.
+/// Removes the temporary files in `folder` that no process is writing. Errors are ignored.
 pub(crate) fn remove(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -42,11 +43,11 @@ fn is_temporary(name: &OsStr) -> bool {
     random.is_some_and(|random| random.len() == RANDOM_CHARS && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// A process that writes the file holds a lock on it.
+/// Removes the file unless it is locked: a process that writes it holds a lock on it.
 fn remove_if_left(path: &Path) {
-    let opened = File::options().read(true).write(true).open(path); // some file systems lock only what may be written
+    let opened = File::options().read(true).write(true).open(path); // some file systems lock only writable files
     let Ok(file) = opened.or_else(|_| File::open(path)) else { return };
     if file.try_lock().is_ok() {
-        let _ = fs::remove_file(path); // its name is not used again, so that no other file is meant
+        let _ = fs::remove_file(path); // names are not reused, so this removes no other file
     }
 }

@@ -1,4 +1,4 @@
-//! Replaces a file as a whole: [`replace`], and [`NewFile`] for what is written piece by piece.
+//! Replaces a file as a whole: [`replace`] in one call, [`NewFile`] with any number of writes.
 //!
 //! ```text
 //! create   follow links ── remove leftovers ── make a temporary file beside the target and lock it
@@ -6,21 +6,21 @@
 //! commit   permissions ── sync the file ── rename it to the target ── sync the folder
 //! ```
 //!
-//! Invariant: the target's name always refers to a whole file. Until the rename that is the old one, and from then on the new
-//! one; the rename is one step for readers, and for a crash, because the bytes are on the disk before it and the folder is
-//! synced after it.
+//! Invariant: the target's name always refers to a whole file, the old one before the rename and the new one after it.
+//! The rename is atomic for readers. It is atomic in a crash too, because the bytes are on the disk before it. The
+//! folder is synced after it, so that the new name is on the disk when `commit` returns.
 //!
-//! A process that is killed before the rename leaves its temporary file. [`NewFile::create`] removes such leftovers: it locks
-//! each file whose name is that of a temporary one, and removes those that it could lock. A process that writes holds that
-//! lock until the rename is done, and the system releases the lock of a process that ended, however it ended. Between making
-//! the file and locking it, a file could be taken for a leftover. So its maker, once it has the lock, checks that the file still
-//! has its name, and makes another one if not.
+//! A process that is killed before the rename leaves its temporary file. [`NewFile::create`] removes such leftovers:
+//! it tries to lock each file with the name of a temporary file, and removes those that it can lock. A process that
+//! writes a file holds its lock until the rename is done, and the system releases the lock when the process ends for
+//! any reason. A new file that is not locked yet looks like a leftover to other processes. So its creator locks the
+//! file, checks that it still has its name, and creates another one if not.
 
 // Read `leftovers.rs` after this file.
 
 #![forbid(unsafe_code)]
 
-/// `at!(Step)` is an error, or the end of the process, where a test says so.
+/// `at!(Step)` returns an error or aborts the process if a test injects a fault at this step.
 macro_rules! at {
     ($step:ident) => {{
         #[cfg(test)]
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-/// Replaces the file at `path` by one with these contents, or makes it.
+/// Replaces the file at `path` by one with these contents, or creates it.
 ///
 /// # Errors
 /// As [`NewFile::create`] and [`NewFile::commit`].
@@ -72,9 +72,10 @@ fn replace_with(path: &Path, contents: &[u8]) -> io::Result<()> {
     file.commit()
 }
 
-/// A file that is being written, and takes the place of another one when it is whole.
+/// A file that is being written, and replaces another file when it is complete.
 ///
-/// Writes are not buffered. One that is dropped without [`commit`](Self::commit) is gone, and nothing has changed.
+/// Writes are not buffered. A `NewFile` that is dropped without [`commit`](Self::commit) is removed and changes
+/// nothing.
 ///
 /// # Examples
 /// ```
@@ -98,17 +99,17 @@ pub struct NewFile {
     kept: Option<Permissions>, // those of the file that it replaces
 }
 
-/// So many temporary files in a row may be taken for leftovers before they are locked; then it is an error.
+/// How many temporary files in a row may be removed as leftovers before they are locked. Then the call fails.
 const ATTEMPTS: usize = 100;
 
 impl NewFile {
-    /// Begins a file that will be at `path`; removes what processes that were killed have left in the folder.
+    /// Begins a file that will replace the one at `path`, and removes the folder's leftovers of killed processes.
     ///
-    /// If `path` is a symbolic link, the file that it names is meant, which need not exist.
+    /// If `path` is a symbolic link, the file that it points to is replaced, which need not exist.
     ///
     /// # Errors
-    /// What the system says of the folder; [`io::ErrorKind::IsADirectory`] or [`io::ErrorKind::InvalidInput`] if there is
-    /// something at `path` that is no file, or `path` names none.
+    /// Errors of the system; [`io::ErrorKind::IsADirectory`] or [`io::ErrorKind::InvalidInput`] if `path` exists but
+    /// is no regular file, or if it names no file.
     pub fn create(path: impl AsRef<Path>) -> io::Result<NewFile> {
         Self::create_at(path.as_ref())
     }
@@ -116,7 +117,7 @@ impl NewFile {
     fn create_at(path: &Path) -> io::Result<NewFile> {
         let target = behind_links(path)?;
         let (Some(folder), Some(_)) = (target.parent(), target.file_name()) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path names no file; name one"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file; add a file name"));
         };
         let kept = permissions_of(&target)?;
         leftovers::remove(folder);
@@ -124,11 +125,11 @@ impl NewFile {
         Ok(NewFile { temporary: temporary(folder, kept.as_ref())?, target, kept })
     }
 
-    /// Puts the file in its place, whole and on the disk.
+    /// Syncs the file to the disk and renames it to its target.
     ///
     /// # Errors
-    /// What the system says. The old file is unchanged, unless the text says that the new file is in its place and only the
-    /// folder could not be synced.
+    /// Errors of the system. The old file is unchanged, unless the text says that the new file is in its place and only
+    /// the folder could not be synced.
     pub fn commit(self) -> io::Result<()> {
         let NewFile { temporary, target, kept } = self;
         if let Some(permissions) = kept {
@@ -140,7 +141,7 @@ impl NewFile {
         at!(Rename)?;
         let renamed = temporary.persist(&target).map_err(|refused| refused.error)?;
         let synced = at!(SyncFolder).and_then(|()| target.parent().map_or(Ok(()), sync_folder));
-        drop(renamed); // with its lock, which says that it is no leftover
+        drop(renamed); // releases the lock, held until the rename is done
         synced.map_err(|error| {
             let text = format!("the new file is in its place, but its folder could not be synced to the disk: {error}");
             io::Error::new(error.kind(), text)
@@ -159,26 +160,26 @@ impl Write for NewFile {
     }
 }
 
-/// Over what was written so far, as archives do that note lengths behind the fact.
+/// Seeks in the bytes written so far, for formats that fill in lengths afterwards, such as archives.
 impl Seek for NewFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.temporary.as_file_mut().seek(to)
     }
 }
 
-/// Where writing to `path` would write: an absolute path that is no symbolic link.
+/// The absolute path of the file that a write to `path` would change: symbolic links are followed.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    const MOST_LINKS: usize = 40; // as Linux
+    const MOST_LINKS: usize = 40; // as in Linux
     let mut path = std::path::absolute(path)?;
     for _ in 0..MOST_LINKS {
         let Ok(next) = fs::read_link(&path) else { return Ok(path) };
         path.pop();
         path.push(next);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "too many symbolic links lead on from there; name the file itself"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "too many symbolic links follow one another; name the file itself"))
 }
 
-/// The permissions of the file there; none if there is nothing.
+/// The permissions of the file at `target`; `None` if there is no file.
 fn permissions_of(target: &Path) -> io::Result<Option<Permissions>> {
     let metadata = match fs::symlink_metadata(target) {
         Ok(metadata) => metadata,
@@ -192,26 +193,26 @@ fn permissions_of(target: &Path) -> io::Result<Option<Permissions>> {
         let text = "there is a pipe, a device or a socket of that name, which cannot be replaced; name a file";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    #[cfg(unix)] // as writing into the file would leave them: without the bits that make it run as another user
+    #[cfg(unix)] // without setuid and setgid, which writing into the file would clear too
     return Ok(Some(PermissionsExt::from_mode(metadata.permissions().mode() & 0o777)));
     #[cfg(not(unix))]
     Ok(Some(metadata.permissions()))
 }
 
-/// A new file in `folder`, locked; its name is that of no other, nor will another one get it.
+/// Creates a locked file in `folder`, with a name that no other file has or will get.
 fn temporary(folder: &Path, kept: Option<&Permissions>) -> io::Result<NamedTempFile> {
     for _ in 0..ATTEMPTS {
         let file = leftovers::temporary(folder, kept)?;
         at!(Lock)?;
         match file.as_file().try_lock() {
-            Err(TryLockError::WouldBlock) => continue, // it is about to be removed
-            Ok(()) | Err(TryLockError::Error(_)) => {} // a file system without locks has no one who removes leftovers
+            Err(TryLockError::WouldBlock) => continue, // another process locked it to remove it
+            Ok(()) | Err(TryLockError::Error(_)) => {} // without locks, nobody removes leftovers
         }
         if has_its_name(&file)? {
             return Ok(file);
         }
     }
-    Err(io::Error::other(format!("{ATTEMPTS} new files were removed from the folder by others; try again")))
+    Err(io::Error::other(format!("other processes removed {ATTEMPTS} new files from the folder; try again")))
 }
 
 fn has_its_name(file: &NamedTempFile) -> io::Result<bool> {
@@ -221,14 +222,14 @@ fn has_its_name(file: &NamedTempFile) -> io::Result<bool> {
     file.path().try_exists()
 }
 
-/// Brings the names in a folder to the disk, where the system can do that.
+/// Syncs the names in a folder to the disk, if the system supports that.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
     }
     let ignored = [io::ErrorKind::PermissionDenied, io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        Err(error) if ignored.contains(&error.kind()) => Ok(()), // it may be written, not read; or has no disk
+        Err(error) if ignored.contains(&error.kind()) => Ok(()), // no read access to the folder, or no sync there
         synced => synced,
     }
 }

@@ -1,4 +1,4 @@
-//! What is there after a fault at each step, after a crash at each step, and beside other writers.
+//! The files that are left after a fault or a crash at each step, and with concurrent writers.
 
 use std::process::{Command, Stdio};
 use std::{env, thread};
@@ -53,7 +53,7 @@ fn a_fault_at_any_step_is_an_error_and_leaves_a_whole_file_and_nothing_else() {
     }
 }
 
-/// Runs this test program again, with only the test of that name.
+/// Runs this test program again, with only the test `test`.
 fn again(test: &str, variable: &str, value: &str, folder: &Path) -> std::process::ExitStatus {
     let program = env::current_exe().unwrap();
     let mut child = Command::new(program);

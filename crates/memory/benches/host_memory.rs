@@ -1,6 +1,6 @@
-//! What taking memory and giving it back costs, layer by layer, beside the plain allocator.
+//! What allocating and freeing memory costs, layer by layer, compared with the plain allocator.
 //!
-//! Every figure is the best of several rounds of take-and-drop in one thread, unless it says otherwise; trust the
+//! Every figure is the best of several rounds of take-and-drop, in one thread unless it says otherwise. Trust the
 //! ratios to the first line, not the nanoseconds. `--json` prints one JSON object instead of the table.
 
 use std::{

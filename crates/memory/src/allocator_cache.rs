@@ -1,30 +1,31 @@
-//! What the allocator keeps of freed memory, and when the system gets it back.
+//! Freed memory that the allocator keeps, and when it is returned to the system.
 //!
-//! glibc's allocator keeps freed memory for later, and no budget counts it: blocks of up to 32 MiB may stay resident, and free
-//! memory between live objects stays for ever. So code that frees memory that a budget counts reports it here, before the
-//! budget counts it as free.
+//! glibc's allocator keeps freed memory for reuse, and no budget counts it: blocks of up to 32 MiB may stay resident,
+//! and free memory between live objects stays forever. So code that frees memory of a budget reports it here before
+//! the budget counts it as free.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::{Reservation, Result, Trim, host_budget};
 
-/// How much may be freed uncounted before the system gets it back: looking for it takes a millisecond.
+/// How many freed bytes may go uncounted before they are returned to the system, which takes a millisecond.
 const MOST_UNCOUNTED: usize = 16 << 20;
-/// How much may be freed and stay counted: this, or a sixteenth of the budget's limit, up to `MOST_COUNTED`.
+/// How many freed bytes may stay counted: a sixteenth of the budget's limit, but at least this and at most
+/// `MOST_COUNTED`.
 const LEAST_COUNTED: u64 = 16 << 20;
 const MOST_COUNTED: u64 = 1 << 30;
-/// How many reservations are kept at most, small ones too.
+/// How many reservations are kept at most, whatever their size.
 const MOST_RESERVATIONS: usize = 4_096;
 
-/// Whether the allocator may keep what is freed.
+/// Whether the allocator may keep freed memory.
 const KEEPS_FREED: bool = cfg!(all(target_os = "linux", target_env = "gnu", not(miri)));
 
-/// Notes that a block was given back to the allocator while its budget still counts it. Every 16 MiB the system gets what the
-/// allocator keeps. Other threads that free so much meanwhile wait for that, so that never more is kept uncounted.
+/// Notes that a block was freed while its budget still counts it. Every 16 MiB, the allocator's free memory is returned
+/// to the system. Threads that free so much meanwhile wait for that, so that no more than 16 MiB stays uncounted.
 pub(crate) fn note_freed(len_bytes: usize) {
     // Relaxed: it guards no other memory.
-    static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since the system last got memory back
+    static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since memory was last returned to the system
     static GIVING_BACK: Mutex<()> = Mutex::new(());
 
     if FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes) < MOST_UNCOUNTED {
@@ -38,7 +39,7 @@ pub(crate) fn note_freed(len_bytes: usize) {
     }
 }
 
-/// Gives the system what the allocator keeps.
+/// Returns the allocator's free memory to the system.
 #[cold]
 fn give_back() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
@@ -48,11 +49,11 @@ fn give_back() {
     }
 }
 
-/// A reservation in [`host_budget`] for memory that code takes from the global allocator, as a decoder does for its planes.
-/// Drop it after that memory is freed.
+/// A reservation in [`host_budget`] for memory from the global allocator, such as the planes of a decoder. Drop it
+/// after that memory is freed.
 ///
-/// The allocator may keep freed memory, so the budget counts it as used until the system has it back: at the latest when
-/// somebody would be refused.
+/// The allocator may keep freed memory, so the budget counts it as used until it is returned to the system: at the
+/// latest before a reservation would be refused.
 ///
 /// # Examples
 /// ```
@@ -105,7 +106,7 @@ impl Drop for HeapReservation {
 /// Reservations for freed memory that the allocator may keep.
 struct FreedHeap {
     kept: Mutex<Kept>,
-    trimming: Mutex<()>, // whoever is refused meanwhile waits for these bytes
+    trimming: Mutex<()>, // held while bytes are returned: a reservation that lacks them waits
 }
 
 #[derive(Default)]
@@ -140,7 +141,7 @@ impl Trim for FreedHeap {
         let _one_at_a_time = lock(&self.trimming);
         let kept = std::mem::take(&mut *lock(&self.kept));
         if kept.len_bytes > 0 {
-            give_back(); // before the budget grants these bytes to others
+            give_back(); // before the budget counts these bytes as free
         }
         drop(kept.reservations);
         kept.len_bytes as usize

@@ -4,11 +4,11 @@
 //! child reserves counts at every ancestor too, and the tightest of them decides.
 //!
 //! Invariant: `used` of a budget is the sum of the live [`Reservation`]s of its subtree and never above its limit,
-//! except where [`Budget::set_limit`] lowered the limit below what was held already.
+//! except after [`Budget::set_limit`] lowered the limit below the bytes held.
 //!
 //! One lock guards the counters of a whole tree, so a reservation is checked and added on all ancestors in one
 //! step: no reservation is refused because of a neighbor's reservation that was about to be rolled back. Pools sit above
-//! budgets, so the lock is taken when memory is made, not when it is reused.
+//! budgets, so the lock is taken when memory is allocated, not when it is reused.
 
 use std::{
     fmt,
@@ -51,7 +51,7 @@ pub struct Budget {
     node: Arc<Node>,
 }
 
-/// One budget: its place in the tree's table. Children and reservations keep it alive.
+/// One budget: its slot in the tree's table. Children and reservations keep it alive.
 struct Node {
     tree: Arc<BudgetTree>,
     slot: usize,
@@ -61,13 +61,14 @@ struct Node {
 
 pub(crate) struct BudgetTree {
     table: Mutex<Table>, // guards every counter of the tree
-    freed: Condvar,      // signalled when bytes came back and a reservation waits
-    // How many wait. Relaxed: it is raised before the waiter locks what the reader has locked, `table` or a pool.
+    freed: Condvar,      // signalled when bytes are released and a reservation waits
+    // How many reservations wait. Relaxed: a waiter counts itself before it locks the `table` or pool that the reader
+    // holds.
     waiting: AtomicUsize,
     pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
 }
 
-/// Something that keeps bytes of a budget without using them; see [`Budget::add_pool`].
+/// A cache that holds bytes of a budget without using them; see [`Budget::add_pool`].
 ///
 /// # Examples
 /// ```
@@ -91,7 +92,7 @@ pub(crate) struct BudgetTree {
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub trait Trim: Send + Sync {
-    /// Gives them back; returns how many.
+    /// Releases these bytes, and returns how many.
     fn trim(&self) -> usize;
 }
 
@@ -111,7 +112,7 @@ struct Row {
 }
 
 impl Budget {
-    /// A budget of its own, without a parent.
+    /// A budget without a parent.
     pub fn new(name: impl Into<String>, limit: impl Into<ByteSize>) -> Self {
         let budget = Self::add(Arc::new(BudgetTree::new()), None, name.into(), limit.into());
         ledger::register_budgets(&budget.node.tree);
@@ -123,7 +124,7 @@ impl Budget {
         Self::add(self.node.tree.clone(), Some(self.node.clone()), name.into(), limit.into())
     }
 
-    /// The same budget, whose refusals end with `knob`: what the user can turn.
+    /// The same budget, whose errors end with `knob`: text that says what the user can change.
     pub fn with_knob(self, knob: impl Into<String>) -> Self {
         self.table().row_mut(self.node.slot).knob = knob.into();
         self
@@ -143,22 +144,23 @@ impl Budget {
         Self { node: Arc::new(Node { tree, slot, _parent: parent }) }
     }
 
-    /// Takes `len_bytes` from this budget and every one above it, or from none.
+    /// Reserves `len_bytes` in this budget and in all of its ancestors, or in none.
     ///
-    /// Before it refuses, pools give back what they keep of this tree's bytes without using it.
+    /// Before it fails, the pools of this tree release the bytes that they hold but do not use.
     ///
     /// # Errors
-    /// [`Error::OverBudget`] if one of them has less left.
+    /// [`Error::OverBudget`] if one of these budgets has fewer bytes left.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
         self.reserve_beside(len_bytes, 0)
     }
 
-    /// As [`reserve`](Self::reserve), with `beside` bytes more. A refusal does not name them: what it says is left is less by them.
+    /// Like [`reserve`](Self::reserve), with `beside` extra bytes. An error does not add them to the bytes asked for,
+    /// but subtracts them from the bytes left.
     pub(crate) fn reserve_beside(&self, asked_bytes: u64, beside: u64) -> Result<Reservation> {
         let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
         let mut taken = self.table().take(self.node.slot, len_bytes, holder);
         if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) {
-            // Until this is decided, no pool keeps what other threads drop after the pools were trimmed.
+            // Until this is decided, pools do not keep blocks that other threads drop after the trim.
             let _waiting = Waiting::start(&self.node.tree);
             self.node.tree.trim_pools();
             taken = self.table().take(self.node.slot, len_bytes, holder);
@@ -171,10 +173,10 @@ impl Budget {
         Ok(Reservation { node: self.node.clone(), len_bytes, holder, beside: None })
     }
 
-    /// As [`Budget::reserve`], but waits until others have given back enough, at most `timeout`.
+    /// Like [`Budget::reserve`], but waits for at most `timeout` until enough bytes are released.
     ///
-    /// While anybody waits, pools give dropped blocks back instead of keeping them. A large request can be
-    /// overtaken by smaller ones: there is no queue.
+    /// While a reservation waits, pools free dropped blocks instead of keeping them. There is no queue: smaller
+    /// requests can overtake a large one.
     ///
     /// # Examples
     /// ```
@@ -199,7 +201,7 @@ impl Budget {
         }
         let tree = &*self.node.tree;
         let _waiting = Waiting::start(tree);
-        tree.trim_pools(); // again: from here on no pool keeps anything
+        tree.trim_pools(); // again: from here on, pools do not keep dropped blocks
         let (holder, mut table) = (Holder::current(), self.table());
         while let Err(mut refusal) = table.take(self.node.slot, len_bytes, holder) {
             let still = timeout.saturating_sub(asked_at.elapsed());
@@ -232,14 +234,15 @@ impl Budget {
         self.node.tree.is_short()
     }
 
-    /// Asks `pool` for what it keeps before this budget, or one of its family, refuses; for as long as it lives.
+    /// Registers `pool`, which is trimmed before this budget or another one of its tree refuses a reservation. It stays
+    /// registered as long as it lives.
     pub fn add_pool(&self, pool: Weak<dyn Trim>) {
         let mut pools = lock(&self.node.tree.pools);
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(pool);
     }
 
-    /// Changes the limit. A limit below what is held refuses everything new until enough has come back.
+    /// Changes the limit. While more bytes are held than the new limit, all new reservations are refused.
     pub fn set_limit(&self, limit: impl Into<ByteSize>) {
         self.table().row_mut(self.node.slot).limit = limit.into().0;
         self.node.tree.freed.notify_all();
@@ -255,22 +258,22 @@ impl Budget {
         ByteSize(self.table().row(self.node.slot).used)
     }
 
-    /// The most that was ever held at once.
+    /// The most bytes that were ever held at once.
     pub fn peak(&self) -> ByteSize {
         ByteSize(self.table().row(self.node.slot).peak)
     }
 
-    /// The ceiling.
+    /// The limit.
     pub fn limit(&self) -> ByteSize {
         ByteSize(self.table().row(self.node.slot).limit)
     }
 
-    /// What this budget alone could still give; one above it may have less.
+    /// The bytes left in this budget alone; an ancestor may have fewer left.
     pub fn left(&self) -> ByteSize {
         ByteSize(self.table().row(self.node.slot).left())
     }
 
-    /// Who holds it, largest first: [holders](crate::holder) and the budgets inside this one.
+    /// Who holds the used bytes, largest first: [holders](crate::holder) and the budgets inside this one.
     pub fn holders(&self) -> Vec<Held> {
         self.table().held(self.node.slot)
     }
@@ -292,7 +295,7 @@ impl Drop for Node {
     }
 }
 
-/// Bytes taken from a [`Budget`]; dropping it gives them back.
+/// Bytes reserved in a [`Budget`]; dropping the reservation releases them.
 ///
 /// # Examples
 /// Charging memory that something else allocates:
@@ -309,7 +312,7 @@ impl Drop for Node {
 /// assert_eq!(budget.used().0, 0);
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
-#[must_use = "dropping a reservation gives the bytes back"]
+#[must_use = "dropping a reservation releases its bytes"]
 pub struct Reservation {
     node: Arc<Node>,
     len_bytes: u64,
@@ -318,12 +321,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How much it holds.
+    /// The number of reserved bytes.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// The same, which keeps `other`, of another budget, until it is dropped.
+    /// The same reservation, which also holds `other`, one in another budget, until it is dropped.
     pub(crate) fn beside(mut self, other: Reservation) -> Self {
         self.beside = Some(Box::new(other));
         self
@@ -366,7 +369,7 @@ impl BudgetTree {
     }
 
     fn trim_pools(&self) {
-        // Trimming gives bytes back to this tree, so none of its locks may be held.
+        // Trimming releases bytes of this tree, so none of its locks may be held.
         let pools: Vec<_> = lock(&self.pools).iter().filter_map(Weak::upgrade).collect();
         for pool in pools {
             pool.trim();
@@ -374,7 +377,7 @@ impl BudgetTree {
     }
 }
 
-/// One more thread waits for bytes of a tree, until this drops.
+/// While this lives, one more thread counts as waiting for bytes of a tree.
 struct Waiting<'a>(&'a BudgetTree);
 
 impl<'a> Waiting<'a> {
@@ -465,7 +468,8 @@ impl Table {
 }
 
 impl OverBudget {
-    /// Whether it would fit if everybody gave everything back: a budget that is too small refuses before a full one.
+    /// Whether the request could fit if all bytes were released. `Table::take` names a budget whose limit is too small
+    /// before one that is full.
     fn could_fit(&self) -> bool {
         self.asked <= self.limit
     }
@@ -489,9 +493,9 @@ pub struct BudgetEntry {
     pub used: ByteSize,
     /// The most ever held at once.
     pub peak: ByteSize,
-    /// The ceiling.
+    /// The limit.
     pub limit: ByteSize,
-    /// Who holds it, largest first.
+    /// Who holds the used bytes, largest first.
     pub holders: Vec<Held>,
 }
 
@@ -518,7 +522,7 @@ impl BudgetTree {
 }
 
 impl Table {
-    /// Slots of the budgets right under `parent`, last first.
+    /// Slots of the budgets directly inside `parent`, last first.
     fn children(&self, parent: Option<usize>) -> Vec<usize> {
         let is_child = |slot: &usize| self.rows[*slot].as_ref().is_some_and(|row| row.parent == parent);
         (0..self.rows.len()).rev().filter(is_child).collect()

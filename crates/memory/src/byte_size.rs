@@ -25,7 +25,7 @@ pub struct ByteSize(
 );
 
 impl ByteSize {
-    /// The largest size; as the limit of a budget it means "no limit", and prints so.
+    /// The largest size. As the limit of a budget it means "no limit", which is also how it prints.
     pub const MAX: ByteSize = ByteSize(u64::MAX);
 
     /// `n` times 1024 bytes, [`ByteSize::MAX`] if that does not fit.
@@ -45,7 +45,7 @@ impl ByteSize {
 }
 
 impl ByteSize {
-    /// As something that is asked for: the largest size is no "no limit" then, but more than anything has.
+    /// The text of a requested size: for the largest one, "no limit" would be wrong.
     pub(crate) fn amount(self) -> impl fmt::Display {
         match self {
             Self::MAX => "16 EiB or more".to_owned(),
@@ -112,7 +112,7 @@ fn parse(text: &str) -> Option<u64> {
     if whole.is_empty() || (fraction.is_empty() && number.contains('.')) || fraction.contains('.') {
         return None;
     }
-    // Nine decimals of a tebibyte are a kilobyte apart: nobody writes more.
+    // Nine decimals of a tebibyte are precise to a kilobyte, which is enough.
     let fraction = &fraction[..fraction.len().min(9)];
     let scale = 10_u128.pow(fraction.len() as u32);
     let fraction = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };

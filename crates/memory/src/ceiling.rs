@@ -1,7 +1,7 @@
-//! How much memory there is to take: of the machine, and of the cgroups (containers, services) around the process.
+//! How much memory is left: of the machine, and of the cgroups (containers, services) that contain the process.
 //!
-//! Everything is read from files below a folder that stands for `/`, so tests bring trees of their own. A file that
-//! is absent or unreadable does not bound anything: that is normal on other systems and in containers.
+//! All numbers are read from files below a root folder, so tests can bring trees of their own. A file that is absent or
+//! unreadable sets no bound: that is normal on other systems and in containers.
 
 use std::{
     fmt, fs,
@@ -10,13 +10,13 @@ use std::{
 
 use crate::ByteSize;
 
-/// A default limit, and where it comes from. Prints as `2 GiB: a quarter of the 8 GiB left (MemAvailable)`.
+/// A default limit and its reason. Prints as `2 GiB: a quarter of the 8 GiB left (MemAvailable)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ceiling {
     /// The limit.
     pub bytes: ByteSize,
-    /// Why not more.
+    /// Why the limit is not higher.
     pub because: String,
 }
 
@@ -27,14 +27,14 @@ impl fmt::Display for Ceiling {
 }
 
 const LEAST: ByteSize = ByteSize::mib(64);
-// Version 1 says "no limit" with the largest signed number, rounded down to whole pages.
+// Cgroups of version 1 write "no limit" as the largest signed number, rounded down to whole pages.
 const NO_LIMIT_V1: u64 = 1 << 62;
 const MOST_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
 
 /// The default limit of page-locked memory in bytes: a quarter of what is left of the machine's and
 /// the cgroups' memory, at most 4 GiB, at least 64 MiB.
 ///
-/// `RLIMIT_MEMLOCK` is not part of it: that binds `mlock`, not GPU drivers.
+/// `RLIMIT_MEMLOCK` is not considered: it limits `mlock`, but not GPU drivers.
 ///
 /// # Examples
 /// ```
@@ -73,7 +73,7 @@ impl Ceiling {
     }
 
     /// The default limit of ordinary buffers in bytes: nine tenths of what is left, at least
-    /// 64 MiB, and no limit where nothing is known.
+    /// 64 MiB, and no limit if nothing is known.
     pub fn host(root: &Path) -> Self {
         match headroom(root) {
             None => Self { bytes: ByteSize::MAX, because: "it is unknown how much memory is left".to_owned() },
@@ -89,7 +89,7 @@ impl Ceiling {
     }
 }
 
-/// Bytes that can still be had, and what bounds them.
+/// Bytes that can still be allocated, and what bounds them.
 struct Headroom {
     bytes: u64,
     bound: String,
@@ -101,7 +101,7 @@ impl fmt::Display for Headroom {
     }
 }
 
-/// The least of what the machine and every cgroup around the process have left.
+/// The bytes left of the machine or of a cgroup that contains the process, whichever are fewest.
 fn headroom(root: &Path) -> Option<Headroom> {
     let machine = mem_available(root).map(|bytes| Headroom { bytes, bound: "MemAvailable".to_owned() });
     let groups = cgroups(root).into_iter().filter_map(|(version, folder)| {
@@ -141,8 +141,8 @@ fn cgroups(root: &Path) -> Vec<(Version, PathBuf)> {
     groups
 }
 
-/// `mount` and every folder on the way down `path`. In a container the path may be the host's and lead nowhere, or
-/// start with `..`; then the mount itself is the container's group.
+/// `mount` and every folder along `path` below it. In a container, `path` may be that of the host, which does not exist
+/// here, or start with `..`. Then `mount` itself is the container's group.
 fn ancestors(version: Version, mount: &str, path: &str) -> Vec<(Version, PathBuf)> {
     let mut folders = vec![PathBuf::from(mount)];
     for part in path.split('/').filter(|part| !part.is_empty()) {

@@ -7,13 +7,13 @@ use std::{
 
 use crate::{Error, HeapReservation};
 
-/// Bytes of a file whose memory is reserved at a time.
+/// For how many bytes of a file memory is reserved at a time.
 const STEP: u64 = 64 << 10;
 
 /// A reader for a parser that keeps what it reads, such as the directory of a zip archive.
 ///
-/// It reserves memory in the host's budget while the parser reads, and refuses to read on if the budget has none. So a file
-/// cannot make a parser take more than the budget has.
+/// It reserves memory in the host's budget while the parser reads, and fails to read on if the budget has none left.
+/// So no file can make a parser allocate more than the budget allows.
 ///
 /// # Examples
 /// ```
@@ -31,7 +31,7 @@ pub struct CountedReader<R> {
     kept: ParsedMemory,
 }
 
-/// What was reserved for a [`CountedReader`]; held as long as the reader or this is.
+/// The memory reserved for a [`CountedReader`], until both the reader and this are dropped.
 #[derive(Clone)]
 pub struct ParsedMemory {
     state: Arc<Mutex<State>>, // guards that a step is reserved once
@@ -40,7 +40,7 @@ pub struct ParsedMemory {
 
 #[derive(Default)]
 struct State {
-    unpaid: u64, // bytes that were read
+    unpaid: u64, // bytes that were read, without a reservation yet
     reserved: Vec<HeapReservation>,
     refusal: Option<Error>,
     is_read: bool,
@@ -55,7 +55,7 @@ impl<R> CountedReader<R> {
 }
 
 impl ParsedMemory {
-    /// The parser has read what it keeps: nothing is reserved for what is read from here on.
+    /// Call it when the parser has read all that it keeps: later reads reserve nothing.
     pub fn is_read(&self) {
         self.lock().is_read = true;
     }

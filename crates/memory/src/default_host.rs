@@ -1,4 +1,4 @@
-//! The process-wide stack that all tensors take their host memory from.
+//! The process-wide stack from which all tensors allocate host memory.
 
 use std::{path::Path, sync::LazyLock};
 
@@ -7,8 +7,8 @@ use crate::{Budget, ByteSize, Ceiling, Counted, Limited, Pageable, Pooled};
 /// The type of [`default_host`]: counted, pooled, limited, ordinary memory.
 pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 
-/// The process-wide host memory, under the budget `host`, in which each block counts with the 144 bytes that the allocator
-/// and the pool take beside it.
+/// The process-wide host memory, limited by the budget `host`. Each block is charged 144 bytes more, for the overhead
+/// of the allocator and the pool.
 ///
 /// The limit is `$PAGELOCK_HOST_LIMIT` if that is set (`8 GiB`), else nine tenths of what the machine and the
 /// cgroups around the process had left at first use; [`host_budget`] changes it.
@@ -29,11 +29,12 @@ pub fn default_host() -> &'static DefaultHost {
     &HOST
 }
 
-/// What a block takes beside its bytes: 48 of alignment, a box of 48, a place in a list of the pool, and what the allocator
-/// adds to two allocations.
+/// The overhead of a block: 48 bytes for alignment, a box of 48 bytes, an entry in a list of the pool, and the
+/// allocator's headers of two allocations.
 const BESIDE_BLOCK: u64 = 144;
 
-/// The budget of all memory that the process takes on the host: that of [`default_host`], and inside it page-locked memory.
+/// The budget of all host memory that the process allocates: that of [`default_host`], and page-locked memory, whose
+/// budget is inside this one.
 ///
 /// # Examples
 /// ```
@@ -60,7 +61,7 @@ fn budget_from(limit: Option<&str>, root: &Path) -> Budget {
     };
     match text.parse::<ByteSize>() {
         Ok(limit) => Budget::new("host", limit).with_knob("raise $PAGELOCK_HOST_LIMIT or drop buffers first"),
-        // Refuses everything, and every refusal says why.
+        // A budget that refuses everything, and says why in every error.
         Err(error) => Budget::new("host", 0).with_knob(format!("$PAGELOCK_HOST_LIMIT: {error}")),
     }
 }

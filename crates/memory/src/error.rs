@@ -8,7 +8,7 @@ use crate::{ByteSize, MemoryKind, debug_is_the_message};
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why memory could not be allocated, or not be used as asked.
+/// Why memory could not be allocated or used as requested.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,14 +18,14 @@ pub enum Error {
 
     /// The operating system or the allocator has no memory left.
     #[error(
-        "the system has no {} of {kind} memory to give; free some, or set a budget below the machine's RAM \
+        "the system cannot allocate {} of {kind} memory; free some, or set a budget below the machine's RAM \
          so that the refusal comes earlier",
         asked.amount()
     )]
     OutOfMemory {
-        /// What was asked for.
+        /// The requested bytes.
         asked: ByteSize,
-        /// Which kind of memory.
+        /// The kind of memory.
         kind: MemoryKind,
     },
 
@@ -33,13 +33,13 @@ pub enum Error {
     #[error(
         "cannot page-lock {}: {locked} of the {limit} that RLIMIT_MEMLOCK allows are locked already; raise it \
          (`ulimit -l`, `LimitMEMLOCK=` of a service, `--ulimit memlock=-1` of a container), or let a GPU driver \
-         lock the pages, which this limit does not bind",
+         lock the pages, which this limit does not cover",
         asked.amount()
     )]
     LockLimit {
-        /// What was to be locked.
+        /// The bytes to be locked.
         asked: ByteSize,
-        /// What the process has locked.
+        /// The bytes that the process has locked already.
         locked: ByteSize,
         /// The limit.
         limit: ByteSize,
@@ -48,9 +48,9 @@ pub enum Error {
     /// Pages could not be locked, or unlocked, for another reason.
     #[error("cannot page-lock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
     Lock {
-        /// What was to be locked.
+        /// The bytes to be locked.
         asked: ByteSize,
-        /// What the system or the driver said.
+        /// The error of the system or the driver.
         r#source: Box<dyn std::error::Error + Send + Sync>,
     },
 
@@ -59,20 +59,20 @@ pub enum Error {
     Map {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         r#source: io::Error,
     },
 
-    /// Somebody asked to write to bytes that can only be read.
+    /// Write access to read-only bytes was requested.
     #[error("cannot write to a {kind} buffer of {len}: it is read-only; copy it to an allocated buffer first")]
     ReadOnly {
-        /// Which kind of memory.
+        /// The kind of memory.
         kind: MemoryKind,
-        /// How long the buffer is.
+        /// The length of the buffer.
         len: ByteSize,
     },
 
-    /// Something that was asked for cannot be: a range that is no part of a buffer, or a text that is no size. The text says
+    /// An argument is invalid, such as a range that is no part of a buffer or a text that is no size. The text says
     /// which.
     #[error("{0}")]
     Argument(String),
@@ -101,17 +101,17 @@ impl Error {
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OverBudget {
-    /// What was asked for.
+    /// The requested bytes.
     pub asked: ByteSize,
-    /// The budget that was asked.
+    /// The budget of the request.
     pub asked_of: String,
     /// The budget that refused: `asked_of` itself or one above it.
     pub budget: String,
-    /// What the refusing budget had left.
+    /// The bytes that the refusing budget had left.
     pub left: ByteSize,
     /// The limit of the refusing budget.
     pub limit: ByteSize,
-    /// Who holds most of the refusing budget, largest first, at most three.
+    /// Who holds most of the refusing budget, largest first, at most four.
     pub holders: Vec<Held>,
     /// How long a blocking reservation waited before it gave up.
     pub waited: Option<Duration>,
@@ -146,7 +146,7 @@ impl fmt::Display for OverBudget {
 pub struct Held {
     /// A [`holder`](crate::holder) or a child budget.
     pub name: String,
-    /// What it holds.
+    /// The bytes that it holds.
     pub bytes: ByteSize,
 }
 

@@ -1,11 +1,12 @@
-//! Memory of another library, seen as a block.
+//! Memory of another library, as a block.
 
 use std::{ptr::NonNull, sync::Arc};
 
 use crate::{ALIGN, Block, MemoryKind, mapped::Aligned};
 
-/// Bytes that something else owns, such as a buffer of Arrow's, without a copy: read-only, and in nobody's budget here. It is a
-/// [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it; the owner is dropped with it.
+/// Bytes of another owner, such as an Arrow buffer, used without a copy. They are read-only, and no budget counts
+/// them. `Foreign` is a [`Block`] for [`HostBuffer::from_block`](crate::HostBuffer::from_block); the owner is dropped
+/// with it.
 ///
 /// # Examples
 /// ```
@@ -29,7 +30,7 @@ pub struct Foreign<O> {
 }
 
 impl<O: AsRef<[u8]> + Send + Sync + 'static> Foreign<O> {
-    /// The bytes that `owner` gives.
+    /// The bytes of `owner`.
     ///
     /// # Errors
     /// The owner, if its bytes do not start at a multiple of [`ALIGN`]: copy them then.
@@ -43,7 +44,7 @@ impl<O: AsRef<[u8]> + Send + Sync + 'static> Foreign<O> {
         if !start.addr().get().is_multiple_of(ALIGN) {
             return match Arc::try_unwrap(owner) {
                 Ok(owner) => Err(owner),
-                Err(_) => unreachable!("nobody else has it"),
+                Err(_) => unreachable!("the owner has no other handle"),
             };
         }
         Ok(Self { start, len_bytes, _owner: owner })
@@ -55,9 +56,9 @@ unsafe impl<O: Send + Sync> Send for Foreign<O> {}
 // SAFETY: as above.
 unsafe impl<O: Send + Sync> Sync for Foreign<O> {}
 
-// SAFETY: the slice was borrowed from the owner, which stays at its address, borrowed, until it is dropped with this; so the
-// bytes are valid for reads, initialized and not written. They start at a multiple of `ALIGN` (checked), and the kind is
-// read-only.
+// SAFETY: the slice was borrowed from the owner, which stays in place and is never borrowed mutably until it is dropped
+// with this block. So the bytes are valid for reads, initialized and not written. They start at a multiple of `ALIGN`
+// (checked), and the kind is read-only.
 unsafe impl<O: AsRef<[u8]> + Send + Sync + 'static> Block for Foreign<O> {
     fn ptr(&self) -> NonNull<u8> {
         self.start

@@ -1,7 +1,7 @@
-//! Holders: names to which a thread charges the memory it takes.
+//! Holders: names to which a thread charges the memory that it allocates.
 //!
-//! The ledger and refusals list how much each holder has. The name is thread-local, so code that allocates need not pass it
-//! along; a thread pool hands it over with [`Holder::current`] and [`Holder::enter`].
+//! The ledger and errors list how much each holder has. The name is thread-local, so code that allocates need not pass
+//! it along; a thread pool passes it to its threads with [`Holder::current`] and [`Holder::enter`].
 
 use std::{
     cell::Cell,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{ByteSize, Held};
 
-/// Charges what this thread takes from now on to `name`, until the returned scope drops.
+/// Charges the memory that this thread allocates to `name`, until the returned scope is dropped.
 ///
 /// Names are kept for the life of the process: use a handful of fixed ones.
 ///
@@ -34,7 +34,7 @@ pub fn holder(name: &str) -> HolderScope {
 /// A name that memory is charged to; see [`holder`].
 ///
 /// # Examples
-/// Another thread goes on charging whom this one charged:
+/// Another thread charges the same holder as this one:
 /// ```
 /// use pagelock_memory::{Holder, holder};
 ///
@@ -50,7 +50,7 @@ pub fn holder(name: &str) -> HolderScope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(usize);
 
-/// The names of [`Holder::PARAMETERS`] and those after it, in their order.
+/// The names of [`Holder::PARAMETERS`] and the constants after it, in the same order.
 const FIXED: [&str; 4] = ["parameters", "activations", "gradients", "optimizer state"];
 
 // Every other name ever used. A `Holder` is an index into `FIXED` and then this, plus one; zero is "no holder".
@@ -60,15 +60,15 @@ thread_local! {
     static CURRENT: Cell<Holder> = const { Cell::new(Holder(0)) };
 }
 
-/// What training takes where the program charges nobody; see [`by_default`](Holder::by_default).
+/// The holders of a training's memory where the program names none; see [`by_default`](Holder::by_default).
 impl Holder {
-    /// `parameters`: those of layers, and their buffers.
+    /// `parameters`: the parameters and buffers of layers.
     pub const PARAMETERS: Self = Self(1);
-    /// `activations`: results that a gradient may be asked of.
+    /// `activations`: results that are part of an autograd graph.
     pub const ACTIVATIONS: Self = Self(2);
-    /// `gradients`: what `backward` makes.
+    /// `gradients`: tensors that `backward` makes.
     pub const GRADIENTS: Self = Self(3);
-    /// `optimizer state`: what an optimizer keeps, and what its step works with.
+    /// `optimizer state`: the state of optimizers, and the temporary memory of their steps.
     pub const OPTIMIZER_STATE: Self = Self(4);
 }
 
@@ -92,12 +92,12 @@ impl Holder {
         CURRENT.get()
     }
 
-    /// Charges what this thread takes from now on to this holder, until the returned scope drops.
+    /// Charges the memory that this thread allocates to this holder, until the returned scope is dropped.
     pub fn enter(self) -> HolderScope {
         HolderScope { before: CURRENT.replace(self), on_this_thread: PhantomData }
     }
 
-    /// As [`enter`](Self::enter), unless this thread charges somebody already: then that one is charged on.
+    /// Like [`enter`](Self::enter), unless this thread already has a holder, which is then kept.
     ///
     /// # Examples
     /// ```
@@ -136,12 +136,13 @@ impl Drop for HolderScope {
     }
 }
 
-/// Bytes per holder, for pools of devices too; no part of the interface. Steady use allocates nothing: the vector grows once per new name.
+/// Bytes per holder, also for pools of devices; not part of the public interface. The vector grows once per new name,
+/// so steady use allocates nothing.
 #[derive(Debug, Default)]
 pub struct Tally(Vec<u64>);
 
 impl Tally {
-    /// The holder takes so many.
+    /// Adds `bytes` to the holder.
     pub fn add(&mut self, holder: Holder, bytes: u64) {
         if self.0.len() <= holder.0 {
             self.0.resize(holder.0 + 1, 0);
@@ -149,12 +150,12 @@ impl Tally {
         self.0[holder.0] += bytes;
     }
 
-    /// The holder gives so many back.
+    /// Subtracts `bytes` from the holder.
     pub fn sub(&mut self, holder: Holder, bytes: u64) {
         self.0[holder.0] -= bytes;
     }
 
-    /// Adds what another tally has.
+    /// Adds the bytes of another tally.
     pub fn extend(&mut self, other: &Tally) {
         other.0.iter().enumerate().for_each(|(i, &bytes)| self.add(Holder(i), bytes));
     }
@@ -166,7 +167,7 @@ impl Tally {
         held
     }
 
-    /// The holders that hold something, by name; what is charged to no holder is left out.
+    /// The holders that hold something, in no particular order; what is charged to no holder is left out.
     pub(crate) fn held(&self) -> Vec<Held> {
         let all = self.0.iter().enumerate().filter(|(_, bytes)| **bytes > 0);
         all.filter_map(|(i, &bytes)| Some(Held { name: Holder(i).name()?, bytes: ByteSize(bytes) })).collect()

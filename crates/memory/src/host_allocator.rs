@@ -1,4 +1,4 @@
-//! Where this thread's new buffers come from: [`default_host`], unless a [`HostScope`] says otherwise.
+//! The source of a thread's new buffers: [`default_host`], unless a [`HostScope`] names another one.
 //!
 //! Code that fills buffers, such as a function that collates a batch, need not know which memory it fills. Its caller decides,
 //! as with [holders](crate::holder).
@@ -7,7 +7,7 @@ use std::{cell::RefCell, marker::PhantomData, sync::Arc};
 
 use crate::{HostBuffer, Result, default_host};
 
-/// Gives host memory for the tensors that a thread makes while it is [entered](HostScope::enter).
+/// Allocates host memory for the tensors that a thread makes while this allocator is [entered](HostScope::enter).
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ pub trait HostAllocator: Send + Sync + 'static {
     /// A buffer of `len_bytes` that can be written.
     ///
     /// # Errors
-    /// Whatever keeps it from serving.
+    /// Any error that prevents the allocation.
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer>;
 }
 
@@ -50,7 +50,7 @@ pub struct HostScope {
 }
 
 impl HostScope {
-    /// This thread's buffers come from `source` until the scope drops; then from where they came before.
+    /// This thread's buffers come from `source` until the scope is dropped, then from the previous source again.
     pub fn enter(source: Arc<dyn HostAllocator>) -> Self {
         Self { before: SOURCE.replace(Some(source)), on_this_thread: PhantomData }
     }
@@ -59,23 +59,23 @@ impl HostScope {
 impl Drop for HostScope {
     fn drop(&mut self) {
         let before = self.before.take();
-        let _ = SOURCE.try_with(|source| source.replace(before)); // the source's own drop may allocate: not borrowed
+        let _ = SOURCE.try_with(|source| source.replace(before)); // dropped outside the borrow: its drop may allocate
     }
 }
 
 impl HostBuffer {
-    /// A buffer of `len_bytes` from where this thread's buffers come from: [`default_host`], or the innermost
-    /// [`HostScope`]. What the bytes hold is unspecified.
+    /// A buffer of `len_bytes` from the innermost [`HostScope`] of this thread, or from [`default_host`] without one.
+    /// The contents are unspecified.
     ///
     /// # Errors
-    /// Those of the source.
+    /// The errors of the source.
     pub fn placed(len_bytes: usize) -> Result<Self> {
         let source = SOURCE.try_with(|source| source.borrow().clone()).ok().flatten();
         let Some(source) = source else { return Self::allocate(default_host(), len_bytes) };
         let buffer = source.allocate(len_bytes)?;
-        // The caller relies on both, and a safe trait can promise nothing.
+        // Callers rely on both, and a safe trait guarantees neither.
         let is_right = buffer.len_bytes() == len_bytes && buffer.is_writable();
-        assert!(is_right, "a HostAllocator gave a buffer of another length than {len_bytes} B, or a read-only one");
+        assert!(is_right, "a HostAllocator returned a buffer that is not {len_bytes} B long, or is read-only");
         Ok(buffer)
     }
 }

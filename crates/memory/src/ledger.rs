@@ -1,7 +1,7 @@
 //! The ledger: who holds how much, of which budget, with peaks.
 //!
-//! Every [`Budget`](crate::Budget) tree, every [`Counted`](crate::Counted) resource and every device registers itself here with a
-//! weak reference, so what is dropped vanishes from the ledger.
+//! Every [`Budget`](crate::Budget) tree, every [`Counted`](crate::Counted) resource and every device registers itself
+//! here with a weak reference, so it disappears from the ledger when it is dropped.
 
 use std::{
     fmt,
@@ -15,7 +15,8 @@ use crate::{
     holder::largest,
 };
 
-/// All budgets, counted resources and devices of the process, as they are now. Print it, also where something was refused.
+/// All budgets, counted resources and devices of the process, as they are now. Printed, it explains most refused
+/// allocations.
 ///
 /// # Examples
 /// ```
@@ -45,7 +46,7 @@ pub fn ledger() -> Ledger {
     }
 }
 
-/// What [`ledger`](crate::ledger()) found.
+/// A snapshot, made by [`ledger`](crate::ledger()).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Ledger {
@@ -63,7 +64,7 @@ impl Ledger {
         self.resources.iter().map(|resource| resource.stats.live_bytes).sum()
     }
 
-    /// Bytes kept by pools for later, summed over all counted resources.
+    /// Bytes of idle blocks in pools, summed over all counted resources.
     pub fn idle_bytes(&self) -> u64 {
         self.resources.iter().filter_map(|resource| resource.pool).map(|pool| pool.idle_bytes).sum()
     }
@@ -89,7 +90,7 @@ pub(crate) fn register_resource(resource: Weak<dyn Report>) {
     known.resources.push(resource);
 }
 
-/// Shows the memory of a device; no part of the interface.
+/// Adds a device's memory to the ledger; not part of the public interface.
 pub fn register_device(device: Weak<dyn Report>) {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.devices.retain(|device| device.strong_count() > 0);

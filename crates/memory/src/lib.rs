@@ -1,9 +1,9 @@
 //! Host memory with ceilings: budgets, pools, page-locked and mapped bytes.
 //!
-//! A [`Resource`] hands out [`Block`]s; a block owns its bytes, and dropping it is the only way to give them back.
+//! A [`Resource`] hands out [`Block`]s; a block owns its bytes, and dropping it is the only way to free them.
 //! Sources make memory ([`Pageable`], [`PageLocked`], [`Mapped`]); layers wrap a resource and add one rule
-//! ([`Limited`] by a [`Budget`], [`Pooled`], [`Counted`]). The order of the layers is the policy. Users hold a
-//! [`HostBuffer`], take it from [`default_host`] or from a stack of their own, and print the [`ledger()`].
+//! ([`Limited`] by a [`Budget`], [`Pooled`], [`Counted`]). The order of the layers is the policy. Users allocate
+//! [`HostBuffer`]s from [`default_host`] or from a stack of their own. The [`ledger()`] shows who holds how much.
 //!
 //! # Examples
 //! ```
@@ -20,20 +20,21 @@
 //! ```
 
 // # Reading order
-// `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`;
-// the sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the rest stand alone; tensors take
-// their memory from `default_host.rs`, or from what `host_allocator.rs` names. `open_file.rs` opens files for all readers.
+// `resource.rs` (the two traits), `budget.rs`, the layers `limited.rs`, `pooled/`, `counted.rs`, then `buffer/`; the
+// sources `pageable.rs`, `page_locked.rs`, `mapped.rs` and the other files can be read alone. Tensors allocate from
+// `default_host.rs`, or from the allocator of a scope (`host_allocator.rs`). `open_file.rs` opens files for all
+// readers.
 //
 // # Invariants
-// - A block's bytes are always initialized: sources zero them, pools hand them on.
-// - A budget's `used` is the sum of the live reservations below it, and never grows above its limit.
-// - No lock of this crate is held while a layer below allocates or frees, or while anybody waits for a device.
+// - A block's bytes are always initialized: sources zero them, pools reuse initialized blocks.
+// - A budget's `used` is the sum of the live reservations of its subtree, and never grows above its limit.
+// - No lock of this crate is held while a layer below allocates or frees, or while a thread waits for a device.
 //
 // # Files with `unsafe`
-// `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type in place), `pageable.rs` (the
-// allocator), `allocator_cache.rs` (what the allocator keeps), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping
-// a file), `foreign.rs` (memory of another library); and `unsafe impl Block`, which promises what `resource.rs` asks for, in `limited.rs`, `pooled/mod.rs`,
-// `counted.rs` and `buffer/parts.rs`.
+// `buffer/mod.rs` (slices of a block), `buffer/owner.rs` (a block of any type, stored inline), `pageable.rs` (the
+// allocator), `allocator_cache.rs` (`malloc_trim`), `page_locked.rs` (mapping and locking), `mapped.rs` (mapping a
+// file), `foreign.rs` (memory of another library); and `unsafe impl Block`, whose contract is in `resource.rs`, in
+// `limited.rs`, `pooled/mod.rs`, `counted.rs` and `buffer/parts.rs`.
 
 mod allocator_cache;
 mod budget;

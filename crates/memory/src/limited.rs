@@ -1,4 +1,4 @@
-//! The layer that ties a budget to allocating.
+//! The layer that charges allocations to a budget.
 
 use std::ptr::NonNull;
 
@@ -6,7 +6,7 @@ use crate::{Block, Budget, MemoryKind, PoolStats, Reservation, Resource, Result}
 
 /// Allocates from `R` only what a [`Budget`] allows.
 ///
-/// Below a pool it bounds the RAM really taken; above one it is a consumer's share.
+/// Below a pool it limits the RAM that is really allocated; above a pool it limits one user's share.
 ///
 /// # Examples
 /// ```
@@ -24,17 +24,17 @@ pub struct Limited<R> {
     resource: R,
     budget: Budget,
     beside_block: u64,       // bytes, charged with each block
-    ceiling: Option<Budget>, // is charged too
+    ceiling: Option<Budget>, // charged too
 }
 
 impl<R: Resource> Limited<R> {
-    /// Charges what `resource` hands out to `budget`.
+    /// Charges the blocks of `resource` to `budget`.
     pub fn new(resource: R, budget: Budget) -> Self {
         Self { resource, budget, beside_block: 0, ceiling: None }
     }
 
-    /// The same layer, which charges this many bytes more for each block: what the allocator and the owners of the block take
-    /// beside it. For a small block that is more than the block itself.
+    /// The same layer, which charges `len_bytes` more for each block, for the overhead of the allocator and of the
+    /// block's owners. For a small block, the overhead is larger than the block itself.
     ///
     /// # Examples
     /// ```
@@ -50,8 +50,8 @@ impl<R: Resource> Limited<R> {
         Self { beside_block: len_bytes, ..self }
     }
 
-    /// The same, which charges `ceiling` too, unless the budget is inside it: for memory under a budget of one's own that
-    /// counts in that of the process as well.
+    /// The same layer, which charges `ceiling` too, unless the budget is inside it. So memory with a separate budget
+    /// can count in the budget of the process as well.
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ impl<R: Resource> Resource for Limited<R> {
     }
 }
 
-/// A block of [`Limited`]: the block below and the reservation that pays for it, given back in that order.
+/// A block of [`Limited`]: the inner block and its reservation, dropped in this order.
 #[derive(Debug)]
 pub struct LimitedBlock<B> {
     block: B,

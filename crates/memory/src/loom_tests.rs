@@ -11,7 +11,7 @@ use loom::{
 
 use crate::{Budget, Completion, HostBuffer, Limited, Pageable, Pooled, Resource};
 
-/// Tries every schedule with at most three preemptions: more find nothing new here and take minutes.
+/// Tries every schedule with at most three preemptions: more preemptions find nothing new here and take minutes.
 fn every_schedule(test: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
@@ -64,7 +64,7 @@ fn loom_a_waiter_never_misses_a_block_that_drops_into_a_pool() {
     });
 }
 
-/// Done when another thread says so.
+/// An access that is done when another thread opens the gate.
 struct Gate {
     open: Mutex<bool>,
     changed: Condvar,

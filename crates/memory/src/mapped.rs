@@ -1,4 +1,4 @@
-//! A file seen as memory.
+//! A file mapped into memory.
 
 use std::{fs::File, path::Path, ptr::NonNull};
 
@@ -6,8 +6,8 @@ use memmap2::Mmap;
 
 use crate::{ALIGN, Block, Error, MemoryKind, Result, open_regular};
 
-/// A read-only file seen as memory: pages are read when they are first looked at, and cost no RAM that the system
-/// could not take back. It is a [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it.
+/// A file mapped into memory, read-only. Its pages are read at their first access, and the system can reclaim their RAM
+/// at any time. It is a [`Block`], so [`HostBuffer::from_block`](crate::HostBuffer::from_block) takes it.
 ///
 /// # Examples
 /// ```
@@ -33,7 +33,7 @@ impl Mapped {
     ///
     /// # Safety
     /// Nobody, in this process or another, may change or shorten the file while the mapping lives. The bytes are
-    /// given out as `&[u8]`, which must not change; and reading behind a shortened file's end kills the process.
+    /// exposed as `&[u8]`, which must not change, and reading beyond the end of a shortened file kills the process.
     /// Files that are written under another name and then renamed into place satisfy this.
     pub unsafe fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
@@ -42,7 +42,7 @@ impl Mapped {
         unsafe { Self::of_file(&file, path) }
     }
 
-    /// Maps the whole of an open file; `path` is for the texts of errors.
+    /// Maps the whole of an open file; errors name `path`.
     ///
     /// # Errors
     /// [`Error::Map`] if the file cannot be mapped.
@@ -60,8 +60,8 @@ impl Mapped {
     }
 }
 
-// SAFETY: a mapping stays where it is, readable, until it is dropped; it starts at a page; it is as initialized as
-// its file; and the caller of `open` promised that nothing writes to it.
+// SAFETY: a mapping stays in place and readable until it is dropped, and starts at a page. The bytes of a file are
+// initialized, and the caller of `open` promised that nothing writes to them.
 unsafe impl Block for Mapped {
     fn ptr(&self) -> NonNull<u8> {
         let start = self.map.as_ref().and_then(|map| NonNull::new(map.as_ptr().cast_mut()));
@@ -77,7 +77,7 @@ unsafe impl Block for Mapped {
     }
 }
 
-/// Something whose dangling address is aligned as every block is.
+/// A type whose dangling pointer is aligned like every block.
 #[repr(align(64))]
 pub(crate) struct Aligned;
 const _: () = assert!(align_of::<Aligned>() == ALIGN);

@@ -1,4 +1,4 @@
-//! [`open_regular`]: opens files that come from elsewhere.
+//! [`open_regular`]: opens a file whose path may name anything.
 
 use std::{
     fs::{self, File, FileType, Metadata, OpenOptions},
@@ -6,12 +6,12 @@ use std::{
     path::Path,
 };
 
-/// Opens the regular file at `path` for reading, and says how many bytes it has. Every reader of this workspace opens its
-/// files here: a reader that takes no more than that number of bytes neither waits nor reads without end.
+/// Opens the regular file at `path` for reading, and returns its length in bytes. Every reader of this workspace opens
+/// its files here: a reader that reads at most that number of bytes never blocks and always ends.
 ///
 /// # Errors
-/// Those of the system; a pipe, a device, a socket or a folder is refused, with what it is in the error's text. Opening
-/// never waits, as it otherwise does for a pipe that nothing writes to.
+/// Errors of the system; a pipe, a device, a socket or a folder is refused, and the error says which it is. Opening
+/// never blocks, unlike an ordinary open of a pipe that nobody writes to.
 ///
 /// # Examples
 /// ```
@@ -24,13 +24,13 @@ use std::{
 /// ```
 pub fn open_regular(path: impl AsRef<Path>) -> io::Result<(File, u64)> {
     let path = path.as_ref();
-    check(&fs::metadata(path)?)?; // before opening, which some devices answer by doing something
+    check(&fs::metadata(path)?)?; // before opening, which has effects on some devices
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
     {
         use std::os::unix::fs::OpenOptionsExt;
-        // Another program may have put a pipe in its place meanwhile: then opening must not wait.
+        // Another program may have replaced the file by a pipe meanwhile: then opening must not block.
         options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
     }
     let file = options.open(path)?;

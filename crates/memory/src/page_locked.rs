@@ -1,11 +1,11 @@
 //! Memory whose pages stay where they are, so that a device can read and write them directly.
 //!
-//! Getting it is slow (the system clears and pins every page), so it belongs under a [`Pooled`](crate::Pooled); and
-//! the system cannot take it back, so it belongs under a [`Limited`](crate::Limited) by
-//! [`page_locked_ceiling`](crate::page_locked_ceiling). Locking is a [`PageLocker`]'s business: [`Mlock`] here, a
-//! GPU driver in other crates.
+//! Allocating it is slow (the system clears and pins every page), so it belongs under a [`Pooled`](crate::Pooled). The
+//! system cannot reclaim it, so it belongs under a [`Limited`](crate::Limited) by
+//! [`page_locked_ceiling`](crate::page_locked_ceiling). A [`PageLocker`] locks the pages: [`Mlock`] here, a GPU driver
+//! in other crates.
 //!
-//! Invariant: a mapping is owned before anything that can fail is done to it, and it knows how much of it is locked.
+//! Invariant: a block owns its mapping before any step that can fail, and knows how much of it is locked.
 
 use std::{
     fmt, io,
@@ -24,10 +24,10 @@ use rustix::{
 
 use crate::{Block, ByteSize, Error, MemoryKind, Resource, Result};
 
-/// Locks pages for a device, and lets go of them.
+/// Locks pages for a device, and unlocks them.
 ///
-/// [`PageLocked`] calls it for chunks of at most 256 MiB, page-aligned: drivers hold locks of their own for as long
-/// as one call takes.
+/// [`PageLocked`] calls it for page-aligned chunks of at most 256 MiB, because drivers hold locks of their own during a
+/// call.
 ///
 /// # Examples
 /// A locker that only counts; a driver's would register the range with the device.
@@ -63,26 +63,27 @@ pub trait PageLocker: fmt::Debug + Send + Sync + 'static {
     /// [`Error::LockLimit`] or [`Error::Lock`]; the pages are then not locked.
     ///
     /// # Safety
-    /// The range is whole pages, mapped, writable, touched, and stays so until [`unlock`](Self::unlock).
+    /// The range consists of whole pages that are mapped, writable and touched, and stay so until
+    /// [`unlock`](Self::unlock).
     unsafe fn lock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
 
     /// Undoes one [`lock`](Self::lock).
     ///
     /// # Errors
-    /// If a device may go on using the pages: they are then leaked, never given to anybody else.
+    /// If a device may go on using the pages. They are then leaked and never reused.
     ///
     /// # Safety
-    /// The very range of one earlier, successful [`lock`](Self::lock), not yet undone.
+    /// The range is exactly that of one earlier, successful [`lock`](Self::lock) that is not undone yet.
     unsafe fn unlock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
 
-    /// Runs what unlocks and frees the pages of a block that was dropped: at once, or later where this thread must not call
-    /// [`unlock`](Self::unlock) now.
+    /// Runs `free`, which unlocks and frees the pages of a dropped block: at once, or later if this thread must not
+    /// call [`unlock`](Self::unlock) now.
     fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
         free();
     }
 }
 
-/// Locks pages with `mlock` alone: they stay in RAM, but no device knows them. Bound by `RLIMIT_MEMLOCK`.
+/// Locks pages with `mlock` alone: they stay in RAM, but no device knows them. Limited by `RLIMIT_MEMLOCK`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mlock;
 
@@ -100,7 +101,7 @@ impl PageLocker for Mlock {
     }
 }
 
-/// What `mlock`'s refusal means: the limit, if that explains it, or whatever the system said.
+/// The error for a failed `mlock`: the limit, if that explains it, otherwise the system's error.
 fn lock_error(asked: usize, limit: Option<u64>, locked: u64, source: io::Error) -> Error {
     let asked = asked as u64;
     match limit {
@@ -140,11 +141,11 @@ pub struct PageLocked {
     touch_threads: NonZero<usize>,
 }
 
-/// Whether [`PageLocked`] asks for 2 MiB pages, for blocks of at least 2 MiB.
+/// Whether [`PageLocked`] requests huge pages of 2 MiB, for blocks of at least 2 MiB.
 ///
-/// A device registers them faster and the processor finds them faster; but where memory is fragmented the system may
-/// spend long on making them. A block is rounded up to whole huge pages where that adds less than a hundredth to it; the
-/// end of any other is on ordinary pages.
+/// Huge pages are faster to register with a device and faster to access. But if memory is fragmented, the system may
+/// take long to make them. A block is rounded up to whole huge pages if that adds less than a hundredth to its length;
+/// otherwise its end is on ordinary pages.
 ///
 /// # Examples
 /// ```
@@ -165,44 +166,44 @@ pub enum HugePages {
 
 const HUGE_PAGE: usize = 2 << 20;
 const MAX_CHUNK: usize = 256 << 20;
-const WASTE: usize = 128; // a block may be so much of itself longer than asked, to be on huge pages alone
+const WASTE: usize = 128; // a block may be 1/WASTE longer than requested to use only huge pages
 // Starting a thread costs as much as touching about this much.
 const TOUCH_PER_THREAD: usize = 8 << 20;
 
 impl PageLocked {
-    /// Locked by [`Mlock`], ordinary pages, touched by up to 16 threads.
+    /// A source that is locked by [`Mlock`], has ordinary pages, and is touched by up to 16 threads.
     pub fn new() -> Self {
         let cores = thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
         let at_most = NonZero::new(16).unwrap_or(NonZero::<usize>::MIN);
         Self { locker: Arc::new(Mlock), huge_pages: HugePages::No, touch_threads: cores.min(at_most) }
     }
 
-    /// The same, locked by `locker`.
+    /// The same source, locked by `locker`.
     pub fn locked_by(self, locker: Arc<dyn PageLocker>) -> Self {
         Self { locker, ..self }
     }
 
-    /// The same, with that kind of pages.
+    /// The same source, with this kind of pages.
     pub fn huge_pages(self, huge_pages: HugePages) -> Self {
         Self { huge_pages, ..self }
     }
 
-    /// The same, clearing the pages of large blocks with that many threads.
+    /// The same source, which clears the pages of large blocks with up to `touch_threads` threads.
     pub fn touch_threads(self, touch_threads: NonZero<usize>) -> Self {
         Self { touch_threads, ..self }
     }
 
-    /// Where a block's first page has to start: at a multiple of this.
+    /// The alignment of a block's first page.
     fn page_bytes(&self, len_bytes: usize) -> usize {
         let huge = self.huge_pages == HugePages::WhereGranted && len_bytes >= HUGE_PAGE;
         if huge { HUGE_PAGE } else { page_size() }
     }
 
-    /// What is touched and locked for a block: whole pages; none if that is more than can be.
+    /// How many bytes are touched and locked for a block, in whole pages; `None` on overflow.
     fn pages_for(&self, len_bytes: usize) -> Option<usize> {
         let pages = len_bytes.max(1).checked_next_multiple_of(page_size())?;
         let whole = pages.checked_next_multiple_of(self.page_bytes(len_bytes))?;
-        // By `pages`, not `len_bytes`, so that what this gives is given for itself too: pools ask for footprints.
+        // By `pages`, not `len_bytes`, so that the footprint of a footprint is the same: pools request footprints.
         Some(if whole - pages <= pages / WASTE { whole } else { pages })
     }
 }
@@ -249,8 +250,8 @@ unsafe impl Send for PageLockedBlock {}
 // SAFETY: as above; `&PageLockedBlock` only gives out the address.
 unsafe impl Sync for PageLockedBlock {}
 
-// SAFETY: `map` made `len_bytes` bytes from `start` on part of a fresh anonymous mapping, readable, writable and
-// zero, which nobody else knows and which stays until drop.
+// SAFETY: the `len_bytes` bytes from `start` on are part of a fresh anonymous mapping (see `map`), readable, writable
+// and zero, which nobody else knows and which stays until drop.
 unsafe impl Block for PageLockedBlock {
     fn ptr(&self) -> NonNull<u8> {
         self.start
@@ -266,7 +267,7 @@ unsafe impl Block for PageLockedBlock {
 }
 
 impl PageLockedBlock {
-    /// Maps the whole pages that are to be touched, with room to start at a multiple of `page_bytes`. Nothing locked yet.
+    /// Maps the whole pages that are to be touched, and enough to start at a multiple of `page_bytes`. Locks nothing.
     fn map(len_bytes: usize, touched_bytes: usize, page_bytes: usize, locker: Arc<dyn PageLocker>) -> Option<Self> {
         let room = page_bytes - page_size(); // the system aligns to its own pages anyway
         let mapped_bytes = touched_bytes.checked_add(room)?;
@@ -280,10 +281,10 @@ impl PageLockedBlock {
         Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker })
     }
 
-    /// Tells the system how the pages will be used. It may not know these hints: memory works without them.
+    /// Tells the system how the pages will be used. These are hints, so errors are ignored.
     fn advise(&self, page_bytes: usize) {
-        // A child process must not get copies of pages that a device writes to, or the parent could be the one left
-        // with the copies.
+        // A fork must not share pages that a device writes to: with copy-on-write, the parent could get the copies, and
+        // the device would write to the originals.
         // SAFETY: our own mapping; a child that touches it faults instead of seeing it.
         let _ = unsafe { mm::madvise(self.start.as_ptr().cast(), self.touched_bytes, Advice::LinuxDontFork) };
         if page_bytes == HUGE_PAGE {
@@ -292,8 +293,9 @@ impl PageLockedBlock {
         }
     }
 
-    /// Makes the system give and clear every page, on several threads: locking would do it on one. Locks each chunk when
-    /// it is touched, while the threads go on with the next. After an error the drop undoes what was locked.
+    /// Touches every page, so that the system allocates and clears it, on several threads: locking would use only one.
+    /// Locks each chunk once it is touched, while the threads touch the next. After an error, the drop unlocks the
+    /// rest.
     fn touch_and_lock(&mut self, threads: NonZero<usize>) -> Result<()> {
         let threads = (self.touched_bytes / TOUCH_PER_THREAD).clamp(1, threads.get());
         let helpers = threads - 1;
@@ -306,7 +308,7 @@ impl PageLockedBlock {
                 let (block, done_here) = (&*self, done.clone());
                 let touch = move || block.touch_share(index, sharing, &done_here);
                 if thread::Builder::new().spawn_scoped(scope, touch).is_err() {
-                    self.touch_share(index, sharing, &done); // no thread to be had: do it here
+                    self.touch_share(index, sharing, &done); // no thread could be started
                 }
             }
             if !only_locks {
@@ -319,20 +321,20 @@ impl PageLockedBlock {
         result
     }
 
-    /// One thread's share of every chunk; says when it is done with each, by the chunk's number.
+    /// Touches one thread's share of every chunk, and sends the chunk's number after each.
     fn touch_share(&self, index: usize, sharing: usize, done: &mpsc::Sender<usize>) {
         for (number, chunk) in self.chunks().enumerate() {
             self.touch_range(share_of(&chunk, index, sharing));
-            let _ = done.send(number); // nobody listens after an error
+            let _ = done.send(number); // nobody receives after an error
         }
     }
 
-    /// Locks each chunk when all shares of it are touched; how much is locked at the end.
+    /// Locks each chunk once all its shares are touched. Returns how many bytes are locked at the end.
     fn lock_chunks(&self, sharing: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
         let mut shares_done = vec![0; self.chunks().count()];
         for (number, chunk) in self.chunks().enumerate() {
             while shares_done[number] < sharing {
-                let Ok(done) = touched.recv() else { break }; // a thread that panicked: locking touches what is left
+                let Ok(done) = touched.recv() else { break }; // a thread panicked: locking touches the rest
                 shares_done[done] += 1;
             }
             let (start, len_bytes) = self.chunk_at(chunk.start);
@@ -353,8 +355,8 @@ impl PageLockedBlock {
         for offset in range.step_by(page_size()) {
             // SAFETY: `offset` is below `touched_bytes`, so inside the mapping.
             let page = unsafe { self.start.add(offset) };
-            // SAFETY: inside the mapping, which only the threads of `touch_and_lock` know yet, each its own range; the bytes
-            // are zero already.
+            // SAFETY: inside the mapping, which only the threads of `touch_and_lock` know yet. Each writes its own
+            // range, and the bytes are zero already.
             unsafe { page.write_volatile(0) };
         }
     }
@@ -382,7 +384,7 @@ impl Drop for PageLockedBlock {
     }
 }
 
-/// What a block leaves behind.
+/// The mapping of a dropped block.
 struct Left {
     mapped: NonNull<u8>,
     mapped_bytes: usize,
@@ -394,7 +396,7 @@ struct Left {
 unsafe impl Send for Left {}
 
 impl Left {
-    /// Unlocks what is locked, and frees all unless a device may still use some of it.
+    /// Unlocks the locked chunks, and unmaps everything unless a device may still use a part.
     fn free(self) {
         let mut all_unlocked = true;
         for (start, len_bytes) in self.locked {
@@ -419,7 +421,7 @@ mod tests {
             error.to_string(),
             "cannot page-lock 16 MiB: 4 KiB of the 8 MiB that RLIMIT_MEMLOCK allows are locked already; raise it \
              (`ulimit -l`, `LimitMEMLOCK=` of a service, `--ulimit memlock=-1` of a container), or let a GPU \
-             driver lock the pages, which this limit does not bind"
+             driver lock the pages, which this limit does not cover"
         );
     }
 

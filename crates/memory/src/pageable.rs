@@ -25,7 +25,7 @@ use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Resource, Result};
 pub struct Pageable;
 
 // Asking the allocator for 64-byte alignment makes it clear the bytes itself, page by page; at its natural
-// alignment it hands out fresh zero pages untouched. So ask for that and skip to the first aligned byte.
+// alignment it hands out fresh zero pages untouched. So allocate with that and skip to the first aligned byte.
 const NATURAL_ALIGN: usize = 16;
 const SPARE: usize = ALIGN - NATURAL_ALIGN;
 
@@ -54,12 +54,12 @@ pub struct PageableBlock {
     layout: Layout,
 }
 
-/// The size of a huge page, and half of the smallest block that asks for them.
+/// The size of a huge page. Blocks of at least two of them request huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 impl PageableBlock {
-    /// Asks for huge pages where the block has them whole: the first touch of a large block then takes a third of the
-    /// time, and reading it is faster. The system may decline, and nothing else changes.
+    /// Requests huge pages for the part of the block that consists of whole ones. The first touch of a large block then
+    /// takes a third of the time, and reading it is faster. The system may ignore the request.
     fn ask_for_huge_pages(&self) {
         if self.layout.size() < 2 * HUGE_PAGE || cfg!(any(miri, not(target_os = "linux"))) {
             return;

@@ -3,7 +3,7 @@
 //! Sources make memory (`pageable.rs`, `page_locked.rs`, `mapped.rs`); layers wrap a resource and add one rule
 //! (`limited.rs`, `pooled/`, `counted.rs`). Users hold a [`HostBuffer`](crate::HostBuffer).
 //!
-//! Invariant: a block owns its bytes, and dropping it is the only way to give them back.
+//! Invariant: a block owns its bytes, and dropping it is the only way to free them.
 
 use std::{fmt, ptr::NonNull};
 
@@ -12,7 +12,7 @@ use crate::{Budget, Result};
 /// Every block starts at a multiple of this many bytes: a cache line, and the widest vector register.
 pub const ALIGN: usize = 64;
 
-/// Hands out blocks of memory: a source of it, or a layer over another resource.
+/// Hands out blocks of memory: a source of memory, or a layer over another resource.
 ///
 /// # Examples
 /// ```
@@ -24,42 +24,42 @@ pub const ALIGN: usize = 64;
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub trait Resource: Send + Sync + 'static {
-    /// What it hands out.
+    /// The type of its blocks.
     type Block: Block;
 
     /// A block of exactly `len_bytes` bytes.
     ///
     /// # Errors
-    /// Whatever keeps this resource, or one below it, from serving.
+    /// Any error of this resource or of one below it.
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block>;
 
-    /// Gives back what is kept for later and not in use; returns how many bytes of RAM that freed.
+    /// Frees idle memory that is kept for reuse; returns how many bytes of RAM that freed.
     fn trim(&self) -> usize {
         0
     }
 
-    /// How many bytes of RAM a block of `len_bytes` takes: at least `len_bytes`, more where the source rounds up.
+    /// How many bytes of RAM a block of `len_bytes` takes: at least `len_bytes`, more if the source rounds up.
     fn footprint(&self, len_bytes: usize) -> usize {
         len_bytes
     }
 
-    /// The nearest budget, here or below, that pays for the blocks.
+    /// The nearest budget, here or below, to which the blocks are charged.
     fn budget(&self) -> Option<&Budget> {
         None
     }
 
-    /// A second budget that pays for the blocks, unless the first is inside it.
+    /// A second budget to which the blocks are charged, unless the first is inside it.
     fn ceiling(&self) -> Option<&Budget> {
         None
     }
 
-    /// What the nearest pool, here or below, keeps and how often it could serve.
+    /// The statistics of the nearest pool, here or below.
     fn pool_stats(&self) -> Option<PoolStats> {
         None
     }
 }
 
-/// Bytes on the host, owned: dropping the block gives them back.
+/// Owned bytes on the host: dropping the block frees them.
 ///
 /// # Safety
 /// From creation to drop, wherever the block itself is moved:
@@ -75,7 +75,7 @@ pub unsafe trait Block: Send + Sync + 'static {
     /// How many bytes the block has.
     fn len_bytes(&self) -> usize;
 
-    /// Which kind of memory the bytes are.
+    /// The kind of memory.
     fn kind(&self) -> MemoryKind;
 }
 
@@ -83,11 +83,11 @@ pub unsafe trait Block: Send + Sync + 'static {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryKind {
-    /// Ordinary memory: the system may move or swap its pages, a GPU copies it through a staging buffer.
+    /// Ordinary memory: the system may move or swap its pages, and a GPU copies it through a staging buffer.
     Pageable,
     /// Memory whose pages stay where they are, so that a device can read and write them directly.
     PageLocked,
-    /// A file seen as memory: read-only.
+    /// A file mapped into memory: read-only.
     Mapped,
     /// Memory of another library: read-only.
     Foreign,
@@ -104,17 +104,17 @@ impl fmt::Display for MemoryKind {
     }
 }
 
-/// Prints what a layered block is, rather than all that its layers share.
+/// Prints the length and kind of a layered block, not the state of its layers.
 pub(crate) fn debug_block(name: &str, block: &impl Block, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     f.debug_struct(name).field("len_bytes", &block.len_bytes()).field("kind", &block.kind()).finish_non_exhaustive()
 }
 
-/// What a [`Pooled`](crate::Pooled) layer keeps and how often it served from it.
+/// The statistics of a [`Pooled`](crate::Pooled) layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes kept for later, in no block.
+    /// Bytes of idle blocks.
     pub idle_bytes: u64,
-    /// Allocations served from what was kept.
+    /// Allocations served from idle blocks.
     pub hits: u64,
     /// Allocations that went to the layer below.
     pub misses: u64,

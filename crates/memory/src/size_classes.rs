@@ -1,10 +1,10 @@
 //! [`SizeClasses`]: the lengths of a pool's blocks.
 
-/// The lengths that a pool's blocks have, so that a block can serve the next request of about its length.
+/// The lengths of a pool's blocks, chosen so that a block can serve the next request of a similar length.
 ///
-/// Multiples of the shortest up to eight times that, then eight steps per doubling, up to the longest. So a block exceeds
-/// what was asked for by at most an eighth of that, or by at most the shortest length if that is more. A length above the longest
-/// has no class.
+/// They are the multiples of the shortest length up to eight times that length, then eight steps per doubling, up to
+/// the longest. So a block is longer than requested by at most an eighth of the request, or by at most the shortest
+/// length if that is more. A length above the longest has no class.
 ///
 /// # Examples
 /// ```
@@ -28,14 +28,14 @@ impl SizeClasses {
     /// Classes from `shortest` to `longest`, both in bytes.
     ///
     /// # Panics
-    /// Unless both are powers of two, and the longest is at least eight times the shortest; in a constant, when that is
-    /// compiled.
+    /// Unless both are powers of two and the longest is at least eight times the shortest. In a constant, this is a
+    /// compile error.
     pub const fn new(shortest: usize, longest: usize) -> Self {
         assert!(shortest.is_power_of_two() && longest.is_power_of_two() && longest / STEPS >= shortest);
         Self { shortest_log2: shortest.ilog2() as usize, longest }
     }
 
-    /// How long the blocks of the last class are, in bytes.
+    /// The length of the last class's blocks, in bytes.
     pub const fn longest(self) -> usize {
         self.longest
     }
@@ -45,7 +45,7 @@ impl SizeClasses {
         self.class_below_longest(self.longest) + 1
     }
 
-    /// The first class whose blocks have at least `len_bytes` bytes; none above the [longest](Self::longest).
+    /// The first class whose blocks have at least `len_bytes` bytes; `None` above the [longest](Self::longest).
     pub const fn class_of(self, len_bytes: usize) -> Option<usize> {
         if len_bytes > self.longest { None } else { Some(self.class_below_longest(len_bytes)) }
     }

@@ -13,8 +13,8 @@ pub(crate) use std::sync::{
     atomic::{AtomicU8, AtomicUsize, Ordering},
 };
 
-/// Locks, also after a panic elsewhere: no code of this crate can panic between two steps of one change, so a
-/// poisoned lock still guards consistent data.
+/// Locks a mutex, even a poisoned one: no code of this crate can panic between two steps of one change, so the data of
+/// a poisoned lock is still consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,10 +1,10 @@
-//! Texts, for the crates on top of this one. Errors leave nothing out that happened, say nothing twice, and show what is
-//! invisible.
+//! Functions for the texts of errors, for all crates that use this one. The texts leave out no cause, say nothing
+//! twice, and show invisible characters.
 
 use std::error::Error;
 use std::fmt::{self, Write};
 
-/// What an error says, followed by what its causes say that it does not say itself.
+/// The text of an error, followed by the texts of its causes that it does not contain yet.
 ///
 /// # Examples
 /// ```
@@ -26,7 +26,7 @@ pub fn whole_text(error: &dyn Error) -> String {
     text
 }
 
-/// A name or a path, in quotes if it would not be seen otherwise: one that is empty, or has spaces at its ends.
+/// A name or a path, in quotes if it is empty, has spaces at its ends, or contains control characters.
 ///
 /// # Examples
 /// ```
@@ -42,7 +42,7 @@ pub fn named(name: impl fmt::Display) -> String {
     }
 }
 
-/// The name of a type, without its path and its parameters, whose texts may change from build to build.
+/// The name of a type without its path and its parameters, since these may change from build to build.
 ///
 /// # Examples
 /// ```
@@ -76,7 +76,7 @@ pub fn shortened(text: &str) -> String {
     }
 }
 
-/// A number, in at most some twenty letters.
+/// A number, in at most 24 characters.
 ///
 /// # Examples
 /// ```
@@ -91,7 +91,7 @@ pub fn number(number: f64) -> String {
     }
 }
 
-/// Makes `Debug` of an error what it says: that is what `main` prints when it returns one, and `unwrap`.
+/// Makes `Debug` of an error its message, since `main` and `unwrap` print errors with `Debug`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_is_the_message {
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// Says what happened, and has a cause.
+    /// An error with a text and a cause.
     #[derive(Debug)]
     struct Outer(&'static str, io::Error);
 

@@ -2,14 +2,14 @@
 
 use std::{panic::Location, ptr::NonNull, sync::OnceLock};
 
-/// Is called with a buffer's start and length, and the place in the code that asked for write access.
+/// Called with a buffer's start and length, and the source location that requested write access.
 type Watcher = fn(start: NonNull<u8>, len_bytes: usize, at: &'static Location<'static>);
 
 static WATCHER: OnceLock<Watcher> = OnceLock::new();
 
-/// From now on `watcher` is called for every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
-/// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), after it has waited. The first watcher stays. If it panics, so does
-/// that call.
+/// Calls `watcher` from now on in every [`HostBuffer::as_ptr`](crate::HostBuffer::as_ptr) and
+/// [`HostBuffer::bytes_mut`](crate::HostBuffer::bytes_mut), in the latter after its wait. Only the first watcher of a
+/// process is used. If it panics, so does that call.
 ///
 /// # Examples
 /// ```
@@ -24,7 +24,7 @@ pub fn watch_accesses(watcher: Watcher) {
     let _ = WATCHER.set(watcher);
 }
 
-/// Reports that the caller's caller may write these bytes.
+/// Reports that the code that called the buffer may write these bytes.
 #[inline]
 #[track_caller]
 pub(crate) fn note_access(start: NonNull<u8>, len_bytes: usize) {

@@ -1,4 +1,4 @@
-//! Memory that a program freed and the allocator may keep; alone in its process, for it sets the host's limit.
+//! Memory that a program freed and the allocator may keep. This test has a process of its own, as it sets a limit.
 
 use pagelock_memory::{ByteSize, HeapReservation, host_budget};
 

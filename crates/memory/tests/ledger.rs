@@ -1,4 +1,4 @@
-//! The ledger of a whole process: one test, since the ledger is the process's.
+//! The ledger of a whole process. One test, since all tests of a process share its ledger.
 
 use pagelock_memory::{
     Budget, ByteSize, Counted, HostBuffer, Limited, Pageable, Pooled, Resource, default_host, holder, ledger,

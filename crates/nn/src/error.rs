@@ -68,8 +68,8 @@ pagelock_tensor::debug_is_the_message!(Error);
 fn instead(path: &std::path::Path, previous: Option<u64>) -> String {
     let path = path.display();
     match previous {
-        Some(step) => format!("the checkpoint of step {step} is whole: delete {path} to go on from there"),
-        None => format!("there is no earlier one that is whole: delete {path} to begin anew"),
+        Some(step) => format!("the checkpoint of step {step} is intact: delete {path} to resume from it"),
+        None => format!("no earlier checkpoint is intact: delete {path} to start again"),
     }
 }
 

@@ -190,7 +190,8 @@ impl StateDict {
     pub(crate) fn check_names(&self) -> Result<()> {
         let Some(name) = &self.twice else { return Ok(()) };
         Err(Error::Argument(format!(
-            "two tensors have the name `{name}`, of which a state dict has one; give each field and child its own name"
+            "two tensors have the name `{name}`, but a state dict can hold only one of them; give each field and \
+             child its own name"
         )))
     }
 

@@ -37,7 +37,7 @@ pub enum Error {
         wider: DType,
     },
     /// A precision that tensors of this kind do not have.
-    #[error("{op}: {dtype} is no precision of {kind} tensors; to_float, to_int and to_bool convert between kinds")]
+    #[error("{op}: {dtype} is not a precision of {kind} tensors; to_float, to_int and to_bool convert between kinds")]
     WrongKind {
         /// The operation.
         op: &'static str,
@@ -141,7 +141,7 @@ pub enum Error {
         operands: Box<[Operand; 2]>,
     },
     /// An operation that reads its tensor on the host was given one in a device's memory.
-    #[error("{op}: {shape} is on {device}, and the host reads only its own memory; copy it with `.to(&Device::Cpu)?`")]
+    #[error("{op}: {shape} is on {device}, but the host reads only its own memory; copy it with `.to(&Device::Cpu)?`")]
     OnDevice {
         /// The operation.
         op: &'static str,
@@ -186,7 +186,9 @@ pub enum Error {
         r#source: cuda::Error,
     },
     /// An action that cannot be part of a captured step.
-    #[error("{what} cannot be part of a captured step; do that before or after it, or return what is needed there")]
+    #[error(
+        "{what} cannot be part of a captured step; do that before or after it, with tensors that it takes or returns"
+    )]
     Captured {
         /// The action.
         what: &'static str,
@@ -218,7 +220,7 @@ pub enum Error {
         problem: String,
     },
     /// A tensor was requested as one of another kind.
-    #[error("the tensor is {found} {shape}, not {asked}; ask for its own kind, and convert that")]
+    #[error("the tensor is {found} {shape}, not {asked}; read it as its own kind, then convert it")]
     ElementType {
         /// Its precision.
         found: DType,
@@ -269,11 +271,11 @@ pub enum Error {
     },
     /// The processor lacks instructions that kernels are compiled for.
     #[error(
-        "this processor has no AVX2 and FMA, which kernels are compiled for: use Intel's Haswell, AMD's Zen or later; a virtual machine may have to be told to pass them on"
+        "this processor lacks AVX2 or FMA, for which kernels are compiled: use Intel Haswell, AMD Zen or later; a virtual machine may have to be configured to expose them"
     )]
     Processor,
     /// An environment variable has a value that is not accepted.
-    #[error("{variable} is `{value}`, and {expected}")]
+    #[error("{variable} is `{value}`, but {expected}")]
     Variable {
         /// The variable's name.
         variable: &'static str,

@@ -151,7 +151,7 @@ impl<T: Send + Sync + 'static> AnySlot for Slot<T> {
 /// values of a type.
 pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Slot<T>> {
     let mut place = taken().unwrap_or_else(|| Arc::new(Slot::empty(beside)));
-    let slot = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("what is kept has no other handle"));
+    let slot = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("a kept value has no other handle"));
     slot.value = Some(value);
     place
 }

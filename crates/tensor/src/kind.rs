@@ -118,9 +118,9 @@ pub trait PlainNumber: Copy {
 /// The number is converted to the type that the tensor computes in (`f32` for the half types), and the result is
 /// rounded once.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no number for tensors of kind `{K}`",
+    message = "`{Self}` is not a number for tensors of kind `{K}`",
     note = "float tensors take floats and integers, integer tensors take integers, and bool tensors take truth values",
-    note = "tensors of two kinds meet after a conversion: `labels.to_float()?`; `clamp` with one bound is `clamp_min` or `clamp_max`"
+    note = "convert tensors of different kinds to one kind: `labels.to_float()?`; `clamp` with one bound is `clamp_min` or `clamp_max`"
 )]
 pub trait Number<K: Kind>: PlainNumber {}
 
@@ -150,7 +150,7 @@ numbers! {
 /// A type that tensors of kind `K` are made of: `f32`, `f64`, `f16` and `bf16` for floats, `i64`, `i32` and `u8` for integers.
 #[diagnostic::on_unimplemented(
     message = "tensors of kind `{K}` are not made of `{Self}`",
-    label = "of another kind than the tensor that is asked for",
+    label = "of another kind than the requested tensor",
     note = "floats have a point, `Tensor::new([1.0, 2.0])`; integers without one make a `Tensor<Int>`, which `to_float()` converts"
 )]
 pub trait ElementOf<K> {}

@@ -99,7 +99,7 @@ impl Layout {
             end = end.saturating_add((size - 1).saturating_mul(given[dim]));
         }
         if end >= n_elements {
-            return refused(format!("ends at element {end}, and the storage has {n_elements}"));
+            return refused(format!("ends at element {end}, but the storage has {n_elements}"));
         }
         if meet(shape.iter().zip(given).filter(|(_, stride)| **stride != 0)) {
             return refused("names an element twice".to_owned());

@@ -52,7 +52,7 @@ impl NonTemporal {
 
     /// Copies `from`, which is as long as `to`.
     pub(crate) fn copy<T: NoUninit>(&self, to: &mut [T], from: &[T]) {
-        assert_eq!(to.len(), from.len(), "as many elements as there is room for");
+        assert_eq!(to.len(), from.len(), "source and target have the same length");
         match self.level {
             #[cfg(target_arch = "x86_64")]
             level @ (Level::Avx | Level::Avx512) if x86::fill_lines::<T>() => x86::copy(level, to, from),

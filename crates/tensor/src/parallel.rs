@@ -74,7 +74,7 @@ fn default_threads(wanted: Option<&str>) -> Result<usize> {
         _ => Err(Error::Variable {
             variable: VARIABLE,
             value: text.to_owned(),
-            expected: "a number of threads is 1 or more; without the variable, all cores compute",
+            expected: "it must be 1 or more; unset it to use all cores",
         }),
     }
 }
@@ -388,10 +388,7 @@ mod tests {
         for text in ["many", "0", "-1", "1.5", "99999999999999999999"] {
             assert_eq!(
                 default_threads(Some(text)).unwrap_err().to_string(),
-                format!(
-                    "PAGELOCK_NUM_THREADS is `{text}`, and a number of threads is 1 or more; without the variable, all cores \
-                     compute"
-                )
+                format!("PAGELOCK_NUM_THREADS is `{text}`, but it must be 1 or more; unset it to use all cores")
             );
         }
     }

@@ -75,7 +75,7 @@ impl Shape {
 
     fn other_rank(&self, asked: usize) -> Error {
         Error::Argument(format!(
-            "sizes: {asked} sizes were asked for, and {self} has {}; name as many as there are dimensions",
+            "sizes: the pattern has {asked} sizes, but {self} has {}; use one name for each dimension",
             self.rank()
         ))
     }
@@ -261,7 +261,7 @@ impl AxisSet {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` names no dimensions",
+    message = "`{Self}` does not name dimensions",
     label = "not dimensions",
     note = "give `..` for all, a dimension (`1`, or `-1` from the end), or an array of some: `[0, 2]`"
 )]

@@ -7,7 +7,7 @@ use crate::shape::{AxisSet, MAX_RANK, Shape};
 
 /// An integer type for sizes, indices and dimensions.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no integer",
+    message = "`{Self}` is not an integer",
     label = "sizes, indices and dimensions are integers",
     note = "`usize`, `isize`, `i32`, `i64`, `u32` and `u64` are; a count that is a float is converted first: `n as usize`"
 )]
@@ -58,7 +58,7 @@ impl Sizes {
     fn shape(&self) -> Result<Shape> {
         if self.as_slice().iter().any(|&size| size < 0) {
             return Err(Error::Argument(format!(
-                "shape {:?} has a negative size; give sizes of 0 and more (reshape, view and expand alone take one of −1)",
+                "shape {:?} has a negative size; give sizes of 0 and more (only reshape, view and expand take a −1)",
                 self.as_slice()
             )));
         }
@@ -93,7 +93,7 @@ impl Sizes {
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no shape",
+    message = "`{Self}` is not a shape",
     label = "not sizes",
     note = "a shape is an integer, an array or a tuple of integers (`[2, 3]`, `(batch, -1)`), `()` for one number, or that of another tensor: `x.dims()`"
 )]

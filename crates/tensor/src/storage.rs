@@ -199,7 +199,7 @@ impl UploadedBlock {
 
     fn storage(&self, at: usize) -> &Storage {
         self.storages[at].get_or_init(|| {
-            let Some(memory) = self.parts.take(at) else { unreachable!("only its own storage takes a part") };
+            let Some(memory) = self.parts.take(at) else { unreachable!("a part is taken only once") };
             Box::new(Storage::new(Memory::Cuda(memory)))
         })
     }

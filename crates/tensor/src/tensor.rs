@@ -248,7 +248,7 @@ macro_rules! by_real {
                 type $C = f64;
                 $body
             }
-            other => unreachable!("{other} is no float"),
+            other => unreachable!("{other} is not a float type"),
         }
     };
 }

@@ -9,13 +9,14 @@ fn scores(dtype: DType) -> Tensor {
     Tensor::from_slice(&values, [4, 16]).unwrap().to_dtype(dtype).unwrap()
 }
 
-/// The largest relative difference from the same function in `f64`, in units of `precision`.
+/// The largest relative difference from the same function in `f64`, in units of `precision`; ∞ if a number is NaN.
 fn error_of(precision: f64, f: impl Fn(&Tensor) -> Result<Tensor>, got: &Tensor) -> f64 {
     let scores = scores(got.dtype()).to_dtype(DType::F64).unwrap();
     let expected = f(&scores).unwrap().to_vec::<f64>().unwrap();
     let got = got.to_vec::<f64>().unwrap();
+    assert_eq!(got.len(), expected.len());
     let relative = got.iter().zip(expected).map(|(got, expected)| ((got - expected) / expected).abs() / precision);
-    relative.fold(0.0, f64::max)
+    relative.fold(0.0, |most: f64, x: f64| if x.is_nan() { f64::INFINITY } else { most.max(x) })
 }
 
 #[test]

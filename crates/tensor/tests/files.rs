@@ -149,7 +149,7 @@ fn file(header: &str, more: usize) -> Vec<u8> {
 }
 
 #[test]
-fn hostile_files_are_errors_that_name_the_file_and_take_no_memory() {
+fn hostile_files_are_errors_that_name_the_file() {
     let huge = r#"{"x":{"dtype":"F32","shape":[1099511627776],"data_offsets":[0,4398046511104]}}"#;
     let short = r#"{"x":{"dtype":"F32","shape":[4],"data_offsets":[0,8]}}"#;
     let cases: Vec<(Vec<u8>, &str)> = vec![
@@ -164,7 +164,7 @@ fn hostile_files_are_errors_that_name_the_file_and_take_no_memory() {
             "its header is damaged",
         ),
         (file(r#"{"x":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}"#, 4), "`x`"),
-        (file(r#"{"x":{"dtype":"U16","shape":[1],"data_offsets":[0,2]}}"#, 2), "which no tensor has"),
+        (file(r#"{"x":{"dtype":"U16","shape":[1],"data_offsets":[0,2]}}"#, 2), "which no tensor can hold"),
         (
             file(r#"{"x":{"dtype":"F32","shape":[1],"data_offsets":[18446744073709551612,18446744073709551615]}}"#, 4),
             "x",
@@ -215,7 +215,7 @@ fn hostile_files_are_errors_that_name_the_file_and_take_no_memory() {
     fs::write(&path, bytes).unwrap();
     for device in [Device::Cpu, software()] {
         let error = TensorMap::open(&path).unwrap().to(&device).unwrap_err().to_string();
-        assert!(error.contains("no truth value"), "{error}");
+        assert!(error.contains("neither 0 nor 1"), "{error}");
     }
 }
 
@@ -345,18 +345,6 @@ fn long_names_are_read_back_as_they_were_written() {
     assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map);
     let error = map.get("x").unwrap_err().to_string();
     assert!(error.len() < 4_000, "{} bytes", error.len());
-}
-
-#[test]
-fn files_that_other_processes_left_by_names_of_this_ones_id_are_in_nobodys_way() {
-    let (folder, path) = place();
-    let strangers: Vec<PathBuf> = (0..300)
-        .map(|count| folder.path().join(format!(".map.safetensors.{}.{count}.tmp", std::process::id())))
-        .collect();
-    strangers.iter().for_each(|stranger| fs::write(stranger, "not ours").unwrap());
-    map().save(&path).unwrap();
-    assert!(strangers.iter().all(|stranger| fs::read(stranger).is_ok_and(|bytes| bytes == b"not ours")));
-    assert_same(&TensorMap::open(&path).unwrap().to(&Device::Cpu).unwrap(), &map());
 }
 
 #[test]

@@ -41,6 +41,10 @@ use self::numbers::{Numbers, allowed};
 const UPSTREAM: usize = 10;
 const DIRECTION: usize = 20;
 
+/// The cases that PyTorch could not compute.
+const LACKS: [&str; 4] =
+    ["meshgrid/0/float64/", "meshgrid/1/float64/", "scatter_add/2/float32/", "scatter_add/2/float64/"];
+
 #[test]
 fn values() {
     check_file("values", &Device::Cpu);
@@ -145,6 +149,8 @@ fn check_file(name: &str, device: &Device) {
     let bytes = read(name);
     let file = File::parse(name, &bytes);
     let lacks: Vec<String> = serde_json::from_str(&file.metadata["lacks"]).unwrap();
+    let more: Vec<_> = lacks.iter().filter(|key| !LACKS.contains(&key.as_str())).collect();
+    assert!(more.is_empty(), "{name} lacks {more:?}, which would not be compared");
     let (mut cases, mut failures) = (0, Vec::new());
     for operation in &table() {
         for (number, sample, dtype) in samples(operation, name) {

@@ -121,7 +121,7 @@ fn a_long_graph_whose_last_handles_two_threads_drop_at_once_is_freed() -> Result
 }
 
 #[test]
-fn a_node_that_is_used_again_keeps_nothing_of_its_first_life() -> Result<()> {
+fn a_reused_node_keeps_no_gradient_and_no_hook_of_its_first_use() -> Result<()> {
     let alive = Arc::new(());
     for _ in 0..3 {
         let (x, held) = (leaf(&[3.0]), Arc::clone(&alive));
@@ -232,7 +232,7 @@ fn a_hook_may_go_backward_itself_and_be_removed_while_it_holds_its_tensor() -> R
 }
 
 #[test]
-fn grad_leaves_the_gradients_of_leaves_alone_and_stops_where_nobody_asks() -> Result<()> {
+fn grad_sets_no_gradients_of_leaves_and_returns_none_for_unrelated_tensors() -> Result<()> {
     let (x, w) = (leaf(&[2.0]), leaf(&[3.0]));
     let early = (&x * &w)?;
     let y = early.exp()?;
@@ -286,7 +286,7 @@ fn a_mask_is_stale_when_it_was_changed() -> Result<()> {
 }
 
 #[test]
-fn an_operation_that_saved_nothing_does_not_mind_changes() -> Result<()> {
+fn inputs_of_an_operation_that_saves_none_may_change_before_backward() -> Result<()> {
     let x = leaf(&[1.0, 2.0]);
     let other = Tensor::ones([2])?;
     let y = (&x + &other)?.sum(..)?;

@@ -56,11 +56,11 @@ fn refusals_name_the_path_the_shapes_and_the_way_out() {
     let cases = [
         (
             refused(map.set("", x())),
-            "`` is no path in a map: a name is empty; write names joined with dots, as in `agent.state`",
+            "`` is not a path in a map: a name is empty; write names joined with dots, as in `agent.state`",
         ),
         (
             refused(map.set("a..b", x())),
-            "`a..b` is no path in a map: a name is empty; write names joined with dots, as in `agent.state`",
+            "`a..b` is not a path in a map: a name is empty; write names joined with dots, as in `agent.state`",
         ),
         (
             refused(map.set("x.y", x())),
@@ -68,8 +68,8 @@ fn refusals_name_the_path_the_shapes_and_the_way_out() {
         ),
         (
             refused(map.set("y", Tensor::zeros(()).unwrap())),
-            "`y` is [], and in this map shapes begin with its batch, [2]; reshape or narrow the tensor, or put it in a map of \
-             another batch",
+            "`y` is [], but shapes in this map must begin with its batch, [2]; reshape or narrow the tensor, or put it \
+             in a map of another batch",
         ),
         (refused(map.get_any("z").map(drop)), "there is no `z` in the map: it has in, x; check the path"),
         (refused(map.get_any("in.z").map(drop)), "there is no `in.z` in the map: `in` has ner; check the path"),
@@ -83,7 +83,7 @@ fn refusals_name_the_path_the_shapes_and_the_way_out() {
         ),
         (
             refused(map.get_int("in.ner").map(drop)),
-            "`in.ner`: the tensor is float32 [2, 1], not integer; ask for its own kind, and convert that",
+            "`in.ner`: the tensor is float32 [2, 1], not integer; read it as its own kind, then convert it",
         ),
         (refused(map.select(1, 0).map(drop)), "select: there is no dimension 1 in [2]: use 0, or -1 from the end"),
         (
@@ -105,7 +105,7 @@ fn maps_that_differ_are_not_joined() {
     let fix = "give maps of the same names and batches";
     assert_eq!(
         text(&[&one, &two]),
-        format!("stack: map 1 is not like the first: its batch is [1], the first one's [2]; {fix}")
+        format!("stack: map 1 is not like the first: its batch is [1], but the first one's is [2]; {fix}")
     );
     let mut more = one.clone();
     more.set("more", Tensor::zeros([2]).unwrap()).unwrap();
@@ -115,7 +115,7 @@ fn maps_that_differ_are_not_joined() {
     );
     assert_eq!(
         text(&[&more, &one]),
-        format!("stack: map 1 is not like the first at `more`: it has no such entry, and the first one has; {fix}")
+        format!("stack: map 1 is not like the first at `more`: it has no such entry, but the first map has; {fix}")
     );
     let mut other = one.clone();
     other.set("in", Tensor::zeros([2]).unwrap()).unwrap();
@@ -127,7 +127,7 @@ fn maps_that_differ_are_not_joined() {
     other.set("in.ner", Tensor::full([2, 1], 0).unwrap()).unwrap();
     assert_eq!(
         text(&[&one, &other]),
-        "`in.ner`: the tensor is int64 [2, 1], not float; ask for its own kind, and convert that"
+        "`in.ner`: the tensor is int64 [2, 1], not float; read it as its own kind, then convert it"
     );
 }
 
@@ -135,10 +135,8 @@ fn maps_that_differ_are_not_joined() {
 fn maps_are_stacked_and_joined_like_their_tensors() {
     let (one, two) = (map(&[1.0, 2.0]), map(&[3.0, 4.0]));
     let stacked = TensorMap::stack(&[&one, &two], -1).unwrap();
-    assert_eq!(
-        (stacked.batch(), stacked.get_map("in").unwrap().batch()),
-        (stacked.get_map("in").unwrap().batch(), stacked.batch())
-    );
+    assert_eq!(stacked.batch(), &[2, 2]);
+    assert_eq!(stacked.get_map("in").unwrap().batch(), &[2, 2]);
     assert_eq!(values(&stacked, "x"), [1.0, 3.0, 2.0, 4.0]);
     assert_eq!(stacked.get("in.ner").unwrap().dims(), [2, 2, 1]);
     let joined = TensorMap::cat(&[&one, &two, &map(&[5.0])], 0).unwrap();

@@ -211,7 +211,7 @@ fn a_full_recording_stops_and_its_table_says_so() {
 
     assert_eq!(row(&profile, "exp").0, 2_048, "the limit, rounded up to a chunk");
     let why = profile.stopped_because().unwrap();
-    assert!(why.ends_with("it has 2000 events, the most that it was to record; raise max_events"), "{why}");
+    assert!(why.ends_with("it has 2000 events, the most that it may record; raise max_events"), "{why}");
     assert!(profile.to_string().ends_with(&format!("{why}\n")));
     assert!(!profile.to_string().contains("-0"));
 }

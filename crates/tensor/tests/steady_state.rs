@@ -106,7 +106,7 @@ fn views_and_data() -> Result<()> {
 
 /// One test, since all threads of the process are counted.
 #[test]
-fn what_is_repeated_allocates_nothing() -> Result<()> {
+fn repeated_operations_allocate_nothing() -> Result<()> {
     set_num_threads(1); // helper threads allocate scratch memory when they first help
     convolutions(DType::F32)?;
     convolutions(DType::F64)?;

@@ -57,7 +57,7 @@ fn the_gradient_of_a_quotient_squares_nothing_that_could_overflow_or_vanish() {
 /// If several values are most frequent, the mode is the least of them. NaN is equal to nothing; PyTorch's result for
 /// NaN depends on how it sorts.
 #[test]
-fn the_mode_is_the_last_of_those_that_there_are_most_of() {
+fn the_mode_is_the_last_of_the_most_frequent_elements() {
     let nan = f64::NAN;
     for dtype in [F16, BF16, F32, F64] {
         let place = |x: &[f64]| numbers(dtype, x).mode(0).unwrap().1.item::<i64>().unwrap();
@@ -77,7 +77,7 @@ fn the_mode_is_the_last_of_those_that_there_are_most_of() {
 /// Variances along planes, along samples, and along dimensions in between; of halves in whole blocks and with a
 /// remainder.
 #[test]
-fn gradients_of_variances_are_deviations_whatever_lies_together() {
+fn gradients_of_variances_over_any_axes_are_deviations() {
     let kinds: [(&[usize], &[isize]); 7] = [
         (&[3, 64], &[1]),
         (&[3, 40], &[-1]),
@@ -492,7 +492,7 @@ fn lines_of_any_length_are_flipped_and_multiplied() {
 
 /// Lines of whole blocks, with a remainder, and shorter than a block; enough lines for several threads.
 #[test]
-fn numbers_times_lines_are_products_of_pairs() {
+fn a_column_times_a_row_is_the_product_of_each_pair() {
     for (rows, n) in [(3_usize, 5_usize), (700, 16), (300, 71)] {
         let (x, y): (Vec<i64>, Vec<i64>) = ((1..=rows as i64).collect(), (1..=n as i64).collect());
         let [a, b] = [&x, &y].map(|numbers| Tensor::from_slice(numbers, numbers.len()).unwrap());
@@ -510,7 +510,7 @@ fn numbers_times_lines_are_products_of_pairs() {
 }
 
 #[test]
-fn what_is_true_is_selected_beyond_one_chunk() {
+fn masked_select_and_nonzero_agree_beyond_one_chunk() {
     let truths: Vec<bool> = (0..3 * 20_001_usize).map(|i| i * i % 7 < 3).collect();
     let mask = Tensor::from_slice(&truths, [3, 20_001]).unwrap();
     let x = Tensor::from_slice(&(0..truths.len() as i64).collect::<Vec<_>>(), [3, 20_001]).unwrap();

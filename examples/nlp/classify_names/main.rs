@@ -1,7 +1,7 @@
-//! Tells the language of a name: PyTorch's "NLP from scratch: classifying names with a character-level RNN".
+//! Predicts the language of a name: PyTorch's "NLP from scratch: classifying names with a character-level RNN".
 //!
-//! `cargo run --release --example classify_names`. Results go to `runs/classify_names`: the loss as `loss.svg`, and which languages
-//! are taken for which as `confusion.svg`.
+//! `cargo run --release --example classify_names`. Results go to `runs/classify_names`: the loss as `loss.svg`, and
+//! the confusion matrix as `confusion.svg`.
 
 #[path = "../../common/mod.rs"]
 mod common;
@@ -18,11 +18,12 @@ use pagelock::nn::{NLLLoss, RNN};
 use pagelock::prelude::*;
 
 use common::options::Options;
+use common::pictures;
 use shared::{LETTERS, Names, numbers};
 
 fn main() -> Result<()> {
     let options = Options::read("Classify names by language with a recurrent network")?;
-    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network this small is faster on a CPU
 
     // Data
     let names = Names::open(options.data.as_deref(), options.seed)?;
@@ -41,20 +42,21 @@ fn main() -> Result<()> {
 
     // Evaluation
     let (accuracy, confusion) = evaluate(&model, test_set, names.languages.len(), &device)?;
-    println!("{:.1} % of the test's names are told right", 100.0 * accuracy);
-    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
-    let (rows, title) = (&names.languages, "language (left) and what it is taken for (top)");
+    println!("{:.1} % of the test names are classified correctly", 100.0 * accuracy);
+    pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
+    let (rows, title) = (&names.languages, "language (left) and prediction (top)");
     shared::write_squares(&out.join("confusion.svg"), title, rows, rows, &confusion)?;
     println!("loss.svg, confusion.svg and the names are in {}", out.display());
 
     let [first, last] = [losses[0], losses[losses.len() - 1]];
-    ensure!(last < 0.7 * first, "the loss went from {first:.3} to {last:.3} only");
+    ensure!(last < 0.7 * first, "the loss fell from {first:.3} to {last:.3}, not to 70 % or less");
     let bound = if options.data.is_some() { 0.5 } else { 0.9 };
-    ensure!(options.data.is_some() && options.quick || accuracy >= bound, "{accuracy:.3} is less than {bound}");
+    let is_enough = options.data.is_some() && options.quick || accuracy >= bound;
+    ensure!(is_enough, "the accuracy is {accuracy:.3}, less than {bound}");
     Ok(())
 }
 
-/// The letters, and one for all others.
+/// The letters, and one class for all other characters.
 const N_LETTERS: usize = LETTERS.len() + 1;
 
 /// A name, `[letters, N_LETTERS]`, and the number of its language.
@@ -64,7 +66,7 @@ fn examples(names: &Names, device: &Device) -> Result<Vec<Example>> {
     names.all.iter().map(|(name, language)| Ok((name_to_tensor(name, device)?, *language as i64))).collect()
 }
 
-/// A name as `[letters, N_LETTERS]`: for each letter a 1 at its place.
+/// A name as one-hot rows, `[letters, N_LETTERS]`.
 fn name_to_tensor(name: &str, device: &Device) -> Result<Tensor> {
     let letters = numbers(name, LETTERS);
     let letters = Tensor::from_slice(&letters, [letters.len()])?.to(device)?;
@@ -78,7 +80,7 @@ fn batch(names: &[Example], device: &Device) -> Result<(PackedSequence, Tensor<I
     Ok((pack_sequence(&tensors, false)?, Tensor::from_slice(&languages, [languages.len()])?.to(device)?))
 }
 
-/// A name, letter by letter, through a recurrent layer, whose last state says the language.
+/// A recurrent layer reads a name letter by letter. A linear layer predicts the language from its last state.
 #[derive(Module)]
 struct CharRnn {
     rnn: RNN,
@@ -96,7 +98,7 @@ impl CharRnn {
     }
 }
 
-/// The average loss of each epoch.
+/// Trains the model and returns the average loss of each epoch.
 fn train(
     model: &CharRnn,
     train_set: &[Example],
@@ -130,7 +132,7 @@ fn train(
     Ok(losses)
 }
 
-/// The share of names that are told right, and for each language what it is taken for.
+/// The accuracy, and the confusion matrix, whose rows (true languages) sum to 1.
 fn evaluate(model: &CharRnn, names: &[Example], languages: usize, device: &Device) -> Result<(f64, Vec<Vec<f64>>)> {
     let mut counts = vec![vec![0.0; languages]; languages];
     let (x, _) = batch(names, device)?;

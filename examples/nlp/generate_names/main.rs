@@ -1,4 +1,5 @@
-//! Makes names of a language, letter by letter: PyTorch's "NLP from scratch: generating names with a character-level RNN".
+//! Generates names of a language, letter by letter: PyTorch's "NLP from scratch: generating names with a
+//! character-level RNN".
 //!
 //! `cargo run --release --example generate_names`. Results go to `runs/generate_names`: the loss as `loss.svg`, names as `names.txt`.
 
@@ -12,17 +13,18 @@ use pagelock::nn::{NLLLoss, functional as F};
 use pagelock::prelude::*;
 
 use common::options::Options;
+use common::pictures;
 use shared::{LETTERS, Names, numbers};
 
 const HIDDEN_SIZE: usize = 128;
-/// The letters and the end of a name.
+/// The number of classes: all letters, and the end of a name.
 const N_LETTERS: usize = LETTERS.len() + 1;
 const END: i64 = LETTERS.len() as i64;
 const MAX_LENGTH: usize = 20;
 
 fn main() -> Result<()> {
     let options = Options::read("Generate names by language with a recurrent network")?;
-    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network this small is faster on a CPU
     let names = Names::open(options.data.as_deref(), options.seed)?;
     let random = Generator::new(options.seed);
 
@@ -33,24 +35,27 @@ fn main() -> Result<()> {
     let (made, known) = sample_names(&model, &names, &random, &device)?;
     print!("{made}");
     std::fs::write(out.join("names.txt"), &made)?;
-    shared::write_curve(&out.join("loss.svg"), "loss by letter, averaged", &shared::means(&losses, 60))?;
+    let averaged = shared::means(&losses, 60);
+    pictures::lines(&out.join("loss.svg"), "loss per letter", "group of steps", &[("mean loss", &averaged)])?;
     println!("loss.svg and names.txt are in {}", out.display());
 
     let (means, n_made) = (shared::means(&losses, 10), made.lines().count());
     let [first, last] = [means[0], means[means.len() - 1]];
-    println!("loss: {first:.3} at first, {last:.3} at last; {known} of {n_made} names end as one of their language");
-    ensure!(last < 0.75 * first, "the loss went from {first:.3} to {last:.3} only");
+    println!("loss: {first:.3} at the start, {last:.3} at the end");
+    println!("{known} of {n_made} names end like a name of their language");
+    ensure!(last < 0.75 * first, "the loss fell from {first:.3} to {last:.3}, not to 75 % or less");
     let is_enough = 2 * known >= n_made || options.data.is_some();
-    ensure!(is_enough, "only {known} names end as those of their language");
+    ensure!(is_enough, "only {known} of {n_made} names end like a name of their language");
     Ok(())
 }
 
-/// Numbers as rows with a 1 at their place.
+/// Numbers as one-hot rows.
 fn one_hots(numbers: &[i64], width: usize, device: &Device) -> Result<Tensor> {
     Ok(F::one_hot(&Tensor::from_slice(numbers, [numbers.len()])?.to(device)?, width)?.to_float()?)
 }
 
-/// A name to learn: its language `[1, languages]`, its letters `[letters, N_LETTERS]`, and what follows each of them, `[letters]`.
+/// A random name to learn: its language `[1, languages]`, its letters `[letters, N_LETTERS]`, and the letter after
+/// each, `[letters]`.
 fn training_example(names: &Names, random: &Generator, device: &Device) -> Result<(Tensor, Tensor, Tensor<Int>)> {
     let (name, language) = &names.all[random.below(names.all.len() as u64) as usize];
     let letters = numbers(name, LETTERS);
@@ -60,7 +65,7 @@ fn training_example(names: &Names, random: &Generator, device: &Device) -> Resul
     Ok((language, one_hots(&letters, N_LETTERS, device)?, targets))
 }
 
-/// From the language, a letter and the state to how likely each next letter is, and the next state.
+/// Maps the language, a letter and the state to the log-probabilities of the next letter, and to the next state.
 #[derive(Module)]
 struct Rnn {
     i2h: Linear,
@@ -89,7 +94,7 @@ impl Rnn {
     }
 }
 
-/// The loss of each step; a step learns one name.
+/// Trains on one name a step, and returns the loss of each step.
 fn train(model: &Rnn, names: &Names, n_iters: usize, random: &Generator, device: &Device) -> Result<Vec<f64>> {
     let criterion = NLLLoss::new();
     let mut opt = Adam::new(model.parameters(), 2e-3);
@@ -118,7 +123,7 @@ fn train(model: &Rnn, names: &Names, n_iters: usize, random: &Generator, device:
     Ok(losses)
 }
 
-/// Three names of each language, and how many of them end as one that was learned.
+/// Generates three names of each language, and counts those whose last three letters end a name of the data.
 fn sample_names(model: &Rnn, names: &Names, random: &Generator, device: &Device) -> Result<(String, usize)> {
     model.eval();
     let (mut made, mut known) = (String::new(), 0);
@@ -135,7 +140,7 @@ fn sample_names(model: &Rnn, names: &Names, random: &Generator, device: &Device)
     Ok((made, known))
 }
 
-/// The likeliest name of a language that begins with a letter.
+/// Extends a first letter to a name of a language; each next letter is the most probable one.
 fn sample(model: &Rnn, (language, n_languages): (usize, usize), first: char, device: &Device) -> Result<String> {
     no_grad(|| {
         let language = one_hots(&[language as i64], n_languages, device)?;

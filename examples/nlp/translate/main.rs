@@ -1,7 +1,7 @@
 //! Translates sentences: PyTorch's "NLP from scratch: translation with a sequence to sequence network and attention".
 //!
-//! `cargo run --release --example translate`. Results go to `runs/translate`: the loss as `loss.svg`, and where the decoder looked for
-//! each word of a sentence as `attention.svg`.
+//! `cargo run --release --example translate`. Results go to `runs/translate`: the loss as `loss.svg`, and the
+//! attention weights of one translation as `attention.svg`.
 
 #[path = "../../common/mod.rs"]
 mod common;
@@ -17,15 +17,16 @@ use pagelock::nn::NLLLoss;
 use pagelock::prelude::*;
 
 use common::options::Options;
+use common::pictures;
 use model::{AttnDecoder, Encoder};
 use text::{EOS, Pairs, SOS};
 
-/// Words of a sentence, its end included.
+/// The largest number of words in a sentence, including its end.
 const MAX_LENGTH: usize = 10;
 
 fn main() -> Result<()> {
     let options = Options::read("Translate sentences with a recurrent encoder, and a decoder with attention")?;
-    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network so small is faster there
+    let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network this small is faster on a CPU
     let pairs = Pairs::open(options.data.as_deref(), options.seed, MAX_LENGTH)?;
     println!("{} pairs of sentences, {} words and {} words", pairs.all.len(), pairs.from.len(), pairs.to.len());
 
@@ -35,7 +36,7 @@ fn main() -> Result<()> {
     println!("{encoder}\n{decoder}");
     let random = Generator::new(options.seed);
     let losses = train(&encoder, &decoder, &pairs, epochs, &random)?;
-    shared::write_curve(&out.join("loss.svg"), "loss by epoch", &losses)?;
+    pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
 
     encoder.eval();
     decoder.eval();
@@ -43,15 +44,15 @@ fn main() -> Result<()> {
     let right = evaluate(&encoder, &decoder, &pairs, &seen)?;
     draw_attention(&encoder, &decoder, &pairs, seen[0], &out.join("attention.svg"))?;
     let n = seen.len();
-    println!("{right} of {n} sentences that were seen are translated right; pictures are in {}", out.display());
+    println!("{right} of {n} training sentences are translated correctly; pictures are in {}", out.display());
 
     let [first, last] = [losses[0], losses[losses.len() - 1]];
-    ensure!(last < 0.3 * first, "the loss went from {first:.3} to {last:.3} only");
-    ensure!(options.data.is_some() || right * 10 >= n * 9, "only {right} were translated right");
+    ensure!(last < 0.3 * first, "the loss fell from {first:.3} to {last:.3}, not to 30 % or less");
+    ensure!(options.data.is_some() || right * 10 >= n * 9, "only {right} of {n} sentences are translated correctly");
     Ok(())
 }
 
-/// The loss of each epoch.
+/// Trains both networks and returns the loss of each epoch.
 fn train(
     encoder: &Encoder,
     decoder: &AttnDecoder,
@@ -89,7 +90,7 @@ fn train(
     Ok(losses)
 }
 
-/// How many sentences are translated right; prints three of them.
+/// Counts the sentences that are translated correctly, and prints the first three.
 fn evaluate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, sentences: &[usize]) -> Result<usize> {
     let mut right = 0;
     for (shown, &at) in sentences.iter().enumerate() {
@@ -102,17 +103,18 @@ fn evaluate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, sentences: 
     Ok(right)
 }
 
-/// For each word of a translation, at which words of the sentence the decoder looked.
+/// Draws the decoder's attention: for each word of a translation, the weights of the words of the sentence.
 fn draw_attention(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize, path: &Path) -> Result<()> {
     let (words, attention) = translate(encoder, decoder, pairs, at)?;
     let with_end = |sentence: &str| sentence.split(' ').chain(["end"]).map(str::to_owned).collect::<Vec<_>>();
     let (mut rows, columns) = (with_end(&words), with_end(&pairs.all[at].0));
     rows.truncate(attention.len());
     let shares: Vec<Vec<f64>> = attention.iter().take(rows.len()).map(|row| row[..columns.len()].to_vec()).collect();
-    shared::write_squares(path, "where the decoder looked", &rows, &columns, &shares)
+    shared::write_squares(path, "attention: translation (left), sentence (top)", &rows, &columns, &shares)
 }
 
-/// What the decoder makes of a sentence, and for each of its words the share of each word of the sentence.
+/// Translates a sentence. Returns the translation, and for each of its words the attention weights of the sentence's
+/// words.
 fn translate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, at: usize) -> Result<(String, Vec<Vec<f64>>)> {
     let device = encoder.parameters()[0].device();
     no_grad(|| {

@@ -1,4 +1,4 @@
-//! The encoder, a GRU, and the decoder, a GRU whose input is what its attention finds.
+//! The encoder, a GRU, and the decoder, a GRU with attention to the encoder's states.
 
 use anyhow::Result;
 use pagelock::nn::{GRU, RNNOptions};
@@ -6,7 +6,7 @@ use pagelock::prelude::*;
 
 use crate::text::SOS;
 
-/// Words to states, one for each.
+/// Maps words to states, one for each word.
 #[derive(Module)]
 pub(crate) struct Encoder {
     embedding: Embedding,
@@ -40,8 +40,8 @@ impl BahdanauAttention {
         Ok(Self { w: square()?, u: square()?, v: Linear::new(hidden_size, 1)? })
     }
 
-    /// `query`: `[batch, 1, hidden]`, `keys`: `[batch, words, hidden]`, of which those are left out where `padding`, `[batch, words]`, is
-    /// true.
+    /// `query` is `[batch, 1, hidden]`, and `keys` is `[batch, words, hidden]`. Keys get no weight where `padding`,
+    /// `[batch, words]`, is true.
     fn forward(&self, query: &Tensor, keys: &Tensor, padding: &Tensor<Bool>) -> Result<(Tensor, Tensor)> {
         let scores = self.v.forward(&(self.w.forward(query)? + self.u.forward(keys)?)?.tanh()?)?;
         let scores = scores.squeeze(2)?.masked_fill(padding, f64::NEG_INFINITY)?;
@@ -50,7 +50,7 @@ impl BahdanauAttention {
     }
 }
 
-/// The encoder's states to words, one after the other.
+/// Generates words one by one from the encoder's states.
 #[derive(Module)]
 pub(crate) struct AttnDecoder {
     embedding: Embedding,
@@ -71,8 +71,9 @@ impl AttnDecoder {
         })
     }
 
-    /// Log probabilities `[batch, words, n_words]`, and where it looked in what was encoded and is no padding, `[batch, words, words]`.
-    /// Each word follows the one before it in `target`, or, without one, the one that it found likeliest.
+    /// Returns `[batch, words, n_words]` log probabilities and the `[batch, words, words]` attention weights of the
+    /// encoded words. The input of each step is the previous word of `target`, or without `target` the word that was
+    /// most probable in the previous step.
     pub(crate) fn forward(
         &self,
         (encoded, hidden): (&Tensor, &Tensor),

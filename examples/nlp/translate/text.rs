@@ -9,11 +9,11 @@ use pagelock::prelude::*;
 
 use crate::shared::plain;
 
-/// The numbers of the start and the end of a sentence; behind the end, short sentences are filled up with the first.
+/// The numbers of the start and the end of a sentence. Short sentences are padded with `SOS` after their end.
 pub(crate) const SOS: i64 = 0;
 pub(crate) const EOS: i64 = 1;
 
-/// Where there is no word: a sentence to translate has no start of its own.
+/// True where a sentence is padded: a sentence to translate does not begin with `SOS`.
 pub(crate) fn padding(sentences: &Tensor<Int>) -> Result<Tensor<Bool>> {
     Ok(sentences.eq_scalar(SOS)?)
 }
@@ -39,7 +39,7 @@ impl Words {
         self.words.len() + 2
     }
 
-    /// The words of these numbers.
+    /// The words of these numbers, joined with spaces.
     pub(crate) fn text(&self, numbers: impl Iterator<Item = i64>) -> String {
         numbers
             .filter_map(|number| self.words.get(number as usize - 2))
@@ -57,7 +57,8 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// Those of `eng-fra.txt` in a folder, French to English, as far as they are short and begin as the tutorial's; or made ones.
+    /// Reads `eng-fra.txt` of a folder as pairs of French and English, and keeps short sentences that begin like the
+    /// tutorial's. Without a folder, makes up pairs.
     pub(crate) fn open(data: Option<&Path>, seed: u64, max_length: usize) -> Result<Pairs> {
         let all = match data {
             None => {
@@ -79,7 +80,7 @@ impl Pairs {
         Ok(Pairs { all, from, to })
     }
 
-    /// `[sentences, max_length]`: numbers of words, the end, and zeros.
+    /// Source sentences `[sentences, max_length]`: the numbers of words, `EOS`, and padding.
     pub(crate) fn input(&self, which: &[usize], max_length: usize, device: &Device) -> Result<Tensor<Int>> {
         numbers(which.iter().map(|&i| (&self.all[i].0, &self.from)), max_length, device)
     }
@@ -104,10 +105,10 @@ fn numbers<'a>(
     Ok(Tensor::from_slice(&all, [rows, max_length])?.to(device)?)
 }
 
-/// A sentence in small letters without accents, its signs apart.
+/// A sentence in lower case without accents, with `!` and `?` as separate words.
 fn normalized(text: &str) -> String {
     let mut out = String::new();
-    for letter in text.to_lowercase().trim().chars().map(plain) {
+    for letter in plain(text.to_lowercase().trim()) {
         match letter {
             'a'..='z' => out.push(letter),
             '!' | '?' => out.extend([' ', letter]),
@@ -131,7 +132,7 @@ fn read(text: &str, max_length: usize) -> Vec<(String, String)> {
     text.lines().filter_map(pair).collect()
 }
 
-/// Sentences of a pronoun, an adverb and an adjective or a profession, French to English.
+/// Sentences of a pronoun, an adverb and an adjective, and their negations, as pairs of French and English.
 fn made(seed: u64) -> Vec<(String, String)> {
     const PRONOUNS: [(&str, &str, usize); 6] = [
         ("je suis", "i am", 0),
@@ -143,7 +144,7 @@ fn made(seed: u64) -> Vec<(String, String)> {
     ];
     const ADVERBS: [(&str, &str); 5] =
         [("", ""), ("tres ", "very "), ("trop ", "too "), ("toujours ", "always "), ("presque ", "almost ")];
-    // Masculine, feminine, and both in the plural.
+    // Masculine, feminine, masculine plural, feminine plural.
     const ADJECTIVES: [([&str; 4], &str); 10] = [
         (["grand", "grande", "grands", "grandes"], "tall"),
         (["petit", "petite", "petits", "petites"], "small"),

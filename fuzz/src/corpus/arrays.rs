@@ -51,7 +51,8 @@ pub(super) fn npz() -> Result<Vec<Vec<u8>>> {
     Ok(archives)
 }
 
-/// Checksums of members that are not packed, in their headers and in the directory.
+/// Updates the checksums of members that are not compressed, in their headers and in the directory. The checksum of a
+/// compressed member is that of its contents, not of the bytes in the archive.
 pub(super) fn mend_zip(bytes: &mut [u8]) {
     let u16_at =
         |bytes: &[u8], at: usize| bytes.get(at..at + 2).map(|two| usize::from(u16::from_le_bytes([two[0], two[1]])));
@@ -59,7 +60,8 @@ pub(super) fn mend_zip(bytes: &mut [u8]) {
         bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]) as usize)
     };
     for at in 0..bytes.len().saturating_sub(46) {
-        if !bytes[at..].starts_with(b"PK\x01\x02") {
+        let is_stored = u16_at(bytes, at + 10) == Some(0); // the compression method
+        if !is_stored || !bytes[at..].starts_with(b"PK\x01\x02") {
             continue;
         }
         let (Some(len), Some(start)) = (u32_at(bytes, at + 20), u32_at(bytes, at + 42)) else { continue };
@@ -128,7 +130,7 @@ pub(super) fn tar() -> Result<Vec<Vec<u8>>> {
     Ok(archives)
 }
 
-/// The sums of headers, where headers should be.
+/// Updates the checksums of headers, in all blocks that are marked as headers.
 pub(super) fn mend_tar(bytes: &mut [u8]) {
     for header in bytes.chunks_exact_mut(512).filter(|header| header[257..262] == *b"ustar") {
         header[148..156].fill(b' ');

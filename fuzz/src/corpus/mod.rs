@@ -1,4 +1,4 @@
-//! Whole files, small ones of many kinds, made in code; and checksums, mended after the damage.
+//! Small undamaged files of many formats, made in code, and updates of checksums after damage.
 
 mod arrays;
 mod pictures;
@@ -13,7 +13,7 @@ use pagelock_data::LoaderState;
 use pagelock_data::text::{BytePairs, Vocab};
 use siphasher::sip128::SipHasher24;
 
-/// The whole files of a target.
+/// The undamaged files of a target.
 pub(crate) fn of(target: &str) -> Result<Vec<Vec<u8>>> {
     match target {
         "png" => pictures::png(),
@@ -36,7 +36,7 @@ pub(crate) fn of(target: &str) -> Result<Vec<Vec<u8>>> {
     }
 }
 
-/// Makes checksums fit what is there now.
+/// Updates the checksums to match the damaged contents.
 pub(crate) fn mend(target: &str, bytes: &mut [u8]) {
     match target {
         "png" => pictures::mend_png(bytes),
@@ -53,7 +53,7 @@ pub(crate) fn mend(target: &str, bytes: &mut [u8]) {
     }
 }
 
-/// The checksum of a state is the last 16 digits: FNV-1a.
+/// The last 16 digits of a state are its FNV-1a checksum.
 fn mend_state(bytes: &mut [u8]) {
     const MARK: &[u8] = b"; check ";
     let Some(at) = bytes.len().checked_sub(16).filter(|&at| bytes[..at].ends_with(MARK)) else { return };
@@ -62,7 +62,7 @@ fn mend_state(bytes: &mut [u8]) {
     bytes[at..].copy_from_slice(format!("{hash:016x}").as_bytes());
 }
 
-/// The file that is written there.
+/// The file that `write` creates at the path that it gets.
 fn texts(write: &dyn Fn(&Path) -> Result<()>) -> Result<Vec<Vec<u8>>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("file");
@@ -112,7 +112,7 @@ fn kernels() -> Result<Vec<Vec<u8>>> {
     Ok(archives)
 }
 
-/// Files of caches: a hash, then what was kept.
+/// Files of caches: a hash, then the cached text.
 fn caches() -> Result<Vec<Vec<u8>>> {
     let texts = ["4194304 1048576 2097152 1", ""];
     Ok(texts.iter().map(|text| [&hash_of(text.as_bytes())[..], text.as_bytes()].concat()).collect())

@@ -1,4 +1,4 @@
-//! Pictures: PNG of all colors, JPEG of all samplings.
+//! Pictures: PNG in several color types, JPEG in several chroma subsamplings.
 
 use anyhow::Result;
 use image::codecs::png::PngEncoder;
@@ -29,7 +29,7 @@ pub(super) fn png() -> Result<Vec<Vec<u8>>> {
     Ok(pictures)
 }
 
-/// The checksums of all chunks.
+/// Updates the checksums of all chunks.
 pub(super) fn mend_png(bytes: &mut [u8]) {
     let mut at = 8;
     while let Some(len) = bytes.get(at..at + 4) {

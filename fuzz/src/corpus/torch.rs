@@ -1,6 +1,6 @@
-//! Files of PyTorch: those that PyTorch wrote for the tests of `pagelock-nn`.
+//! Files that PyTorch wrote for the tests of `pagelock-nn`.
 
-/// `$name`, as PyTorch wrote it.
+/// The bytes of the files with these names.
 macro_rules! written {
     ($($name:literal)+) => {
         vec![$(include_bytes!(concat!("../../../crates/nn/tests/golden/torch_files/", $name, ".pt")).to_vec()),+]

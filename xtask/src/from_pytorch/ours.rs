@@ -1,13 +1,14 @@
 //! The public names of the workspace, read from the sources.
 //!
-//! A name is what follows `pub fn`, `pub struct` and so on, a function of a public trait, a variant of an enum, or what a macro is given
-//! that makes public functions or types. One name too many may be found, and none too few.
+//! A name is one that follows `pub fn`, `pub struct` and so on, a function of a public trait, a variant of an enum,
+//! or an argument of a macro that makes public functions or types. The search may find names that are not public, but
+//! misses no public one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::tidy::TextFile;
 
-/// Where the names of a section of PyTorch are looked for.
+/// The files in which the names of each section of PyTorch are searched.
 const PLACES: &[(&str, &[&str])] = &[
     ("torch and torch.Tensor", TENSOR),
     ("torch.linalg", &["crates/linalg/src/", "crates/tensor/src/ops/"]),
@@ -44,7 +45,7 @@ const TENSOR: &[&str] = &[
     "crates/tensor/src/random.rs",
 ];
 
-/// Names that programs have without us, and that examples give to something of their own.
+/// Names of the standard library, and names that examples define themselves.
 const NOT_OURS: &[&str] = &["Mine", "Net", "None", "Ok", "Self", "Some", "Vec", "derive", "describe", "starts_with"];
 
 pub(super) struct Ours {
@@ -65,12 +66,12 @@ impl Ours {
         Ours { by_file, all }
     }
 
-    /// Whether there is such a name anywhere.
+    /// Whether the name exists in any file.
     pub(super) fn has(&self, name: &str) -> bool {
         self.all.contains(name)
     }
 
-    /// Whether there is such a name where those of a section are.
+    /// Whether the name exists in the files of a section.
     pub(super) fn has_in(&self, section: &str, name: &str) -> bool {
         let places = PLACES.iter().find(|(title, _)| *title == section).map_or(&[][..], |(_, places)| places);
         let is_there = |path: &String| places.iter().any(|place| path.starts_with(place));
@@ -78,7 +79,7 @@ impl Ours {
     }
 }
 
-/// The names that code calls, or that a path consists of; not those of modules, macros and variables.
+/// The names of functions, types and constants in code, without modules, macros and variables.
 pub(super) fn called(code: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for (start, name) in words(code) {
@@ -97,7 +98,7 @@ pub(super) fn called(code: &str) -> BTreeSet<&str> {
     found
 }
 
-/// The macros that make public functions or types of names that they are given.
+/// The macros that make public functions or types with names from their arguments.
 fn makers(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     for (start, _) in text.match_indices("macro_rules! ") {
@@ -137,7 +138,7 @@ fn names(text: &str, makers: &BTreeSet<&str>) -> BTreeSet<String> {
 const KEYWORDS: &[&str] =
     &["fn", "struct", "enum", "trait", "mod", "const", "static", "type", "unsafe", "async", "use", "union"];
 
-/// What a line belongs to, at the outermost level of its file.
+/// The kind of item at the outermost level of a file that a line belongs to.
 enum Block {
     Trait,
     Enum,
@@ -157,7 +158,7 @@ impl Block {
     }
 }
 
-/// The identifiers, and where they begin.
+/// The identifiers in a text, with their offsets.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let starts = text.char_indices().filter(move |&(at, c)| is_part(c) && !text[..at].ends_with(is_part));

@@ -3,7 +3,7 @@
 use super::{NAMES, ROWS};
 use crate::tidy::Complaint;
 
-/// A part of PyTorch.
+/// A section of PyTorch's names, and its rows.
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) names: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) enum Entry {
     Not { why: String },
 }
 
-/// The sections in the order of the names, and what cannot be read.
+/// The sections in the order of `names`, and complaints about lines that cannot be read.
 pub(super) fn sections(names: &str, rows: &str) -> (Vec<Section>, Vec<Complaint>) {
     let (mut sections, mut complaints) = (Vec::<Section>::new(), Vec::new());
     for (_, line) in lines(names) {
@@ -51,7 +51,7 @@ pub(super) fn sections(names: &str, rows: &str) -> (Vec<Section>, Vec<Complaint>
     (sections, complaints)
 }
 
-/// The lines that say something, with their numbers.
+/// The lines that are neither empty nor comments, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
@@ -73,7 +73,7 @@ fn row(line: usize, text: &str) -> Option<Row> {
     Some(Row { line, names: names.split_whitespace().map(str::to_owned).collect(), entry })
 }
 
-/// Three cells, which `|` separates; `\|` is a sign in one, as in Markdown.
+/// Three cells, separated by `|`; `\|` is a literal `|`, as in Markdown.
 fn cells(text: &str) -> Option<[String; 3]> {
     let hidden = text.replace("\\|", "\0");
     let cells: Vec<String> = hidden.split('|').map(|cell| cell.trim().replace('\0', "\\|")).collect();

@@ -1,7 +1,8 @@
 //! `cargo xtask test-gpu`: the tests that use a GPU, in release, where a missing GPU is a failure.
 //!
-//! Examples that check themselves run there too. The tests are always put into a folder that needs neither cargo nor network, and run by the `run.sh` in it: here,
-//! or, with `--bundle DIR`, on another machine later. `run.sh` asks for a GPU first, and counts in its last line.
+//! Examples that check themselves run, too. All programs are first copied into a folder that needs neither cargo nor
+//! network. The `run.sh` in it runs them: here, or with `--bundle DIR` later on another machine. `run.sh` first
+//! checks that there is a GPU, and its last line counts the results.
 
 use std::path::Path;
 
@@ -11,8 +12,8 @@ use lexopt::Parser;
 use serde_json::Value;
 use xshell::{Shell, cmd};
 
-/// Test programs that use a GPU, and fail without one under `REQUIRE_GPU=1`: packages, with what `cargo test` has to be
-/// told to build no others.
+/// Packages whose tests use a GPU and fail without one under `REQUIRE_GPU=1`, each with arguments for `cargo test`
+/// that select only those tests.
 const PACKAGES: &[(&str, &[&str])] = &[
     ("pagelock-cuda", &["--lib", "--tests"]),
     (
@@ -34,13 +35,14 @@ const PACKAGES: &[(&str, &[&str])] = &[
 /// Examples that check what they promise, and end within seconds with `--quick`: their names begin with one of these.
 const EXAMPLES: [&str; 6] = ["basics_", "blitz_", "models_", "classify_names", "generate_names", "translate"];
 
-/// What runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, says whether it can.
+/// The script that runs the bundled tests. Its first test, `tools::there_is_a_gpu` of `pagelock-cuda`, checks for a
+/// GPU.
 const RUN: &str = include_str!("run.sh");
 
 /// A program with tests.
 #[derive(Debug, PartialEq)]
 struct TestBinary {
-    /// Folder of its package and name of its target: `cuda-it`.
+    /// The folder of its package and the name of its target, such as `cuda-it`.
     name: String,
     path: String,
 }
@@ -67,7 +69,8 @@ pub(crate) fn run(sh: &Shell, mut parser: Parser) -> Result<()> {
     cmd!(sh, "{script} {sanitize...}").quiet().run().context("test-gpu failed; its last line says how")
 }
 
-/// Makes `folder` anew: stripped test programs in `tests/`, and `run.sh`. Returns how many programs there are.
+/// Fills `folder` anew: stripped programs in `tests/` and `examples/`, golden files, and `run.sh`. Returns how many
+/// programs there are.
 fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     let mut binaries = Vec::new();
     for &(package, targets) in PACKAGES {
@@ -93,7 +96,7 @@ fn bundle(sh: &Shell, folder: &Path) -> Result<usize> {
     Ok(binaries.len() + examples.len())
 }
 
-/// Puts the programs, without symbols, into a new folder.
+/// Copies the programs, without symbols, into a new folder.
 fn strip(sh: &Shell, binaries: &[TestBinary], folder: &Path) -> Result<()> {
     sh.remove_path(folder)?;
     sh.create_dir(folder)?;

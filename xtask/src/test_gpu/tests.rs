@@ -1,4 +1,4 @@
-//! Cargo's messages, and `run.sh` on test programs that are three lines of shell.
+//! Tests of reading cargo's messages, and of `run.sh` with short shell scripts in place of test programs.
 
 use super::*;
 
@@ -57,7 +57,8 @@ fn what_is_no_message_is_named() {
     assert_eq!(error.to_string(), "not a message of cargo: warning: unused");
 }
 
-/// Makes a bundle of such programs, runs it, and returns whether it succeeded and its last line.
+/// Makes a bundle of shell scripts with these names and bodies, runs it, and returns whether it succeeded and its
+/// last line.
 fn run_bundle(programs: &[(&str, &str)]) -> (bool, String) {
     let sh = Shell::new().unwrap();
     let folder = sh.create_temp_dir().unwrap();

@@ -21,14 +21,15 @@ pub(super) fn code_only(source: &str) -> String {
     code
 }
 
-/// How many bytes at the start of `rest` are a comment or a literal; 0 where code goes on.
+/// How many bytes at the start of `rest` are a comment or a literal; 0 if code continues.
 fn prose_length(rest: &str, before: Option<char>) -> usize {
     let in_word = before.is_some_and(|c| c.is_alphanumeric() || c == '_');
     match rest.as_bytes() {
         [b'/', b'/', ..] => rest.find('\n').unwrap_or(rest.len()),
         [b'/', b'*', ..] => block_comment_length(rest),
         [b'"', ..] => escaped_length(rest, '"'),
-        [b'r', b'"' | b'#', ..] if !in_word => raw_string_length(rest),
+        [b'r', b'"' | b'#', ..] if !in_word => raw_string_length(rest, 1),
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !in_word => raw_string_length(rest, 2),
         [b'\'', b'\\', ..] => escaped_length(rest, '\''),
         [b'\'', ..] => char_length(rest),
         _ => 0,
@@ -68,10 +69,11 @@ fn escaped_length(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// `r"…"` and `r#"…"#`; 0 for a raw identifier such as `r#type`.
-fn raw_string_length(rest: &str) -> usize {
-    let hashes = rest[1..].bytes().take_while(|&byte| byte == b'#').count();
-    let opening = 1 + hashes;
+/// `r"…"`, `br"…"`, `cr"…"`, and the same with `#`, after a prefix of `prefix` letters; 0 for a raw identifier such as
+/// `r#type`.
+fn raw_string_length(rest: &str, prefix: usize) -> usize {
+    let hashes = rest[prefix..].bytes().take_while(|&byte| byte == b'#').count();
+    let opening = prefix + hashes;
     if !rest[opening..].starts_with('"') {
         return 0;
     }
@@ -110,6 +112,12 @@ mod tests {
     fn strings_are_blank_even_with_escapes_and_raw() {
         assert_eq!(left(r#"f("x\"y"); g"#), "f( ); g");
         assert_eq!(left("f(r#\"x \" y\"#); g"), "f( ); g");
+    }
+
+    #[test]
+    fn raw_strings_of_bytes_and_for_c_end_at_a_quote_after_a_backslash() {
+        assert_eq!(left(r#"f(br"\"); g"#), "f( ); g");
+        assert_eq!(left("f(cr#\"x \" y\"#, br##\"\"#\"##); g"), "f( , ); g");
     }
 
     #[test]

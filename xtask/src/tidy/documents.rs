@@ -12,7 +12,7 @@ pub(super) fn check(files: &[TextFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// Chores have a head comment instead.
+/// `xtask` is exempt, since its `main.rs` has a head comment instead.
 fn missing_readmes(files: &[TextFile]) -> Vec<Complaint> {
     let has = |path: &str| files.iter().any(|file| file.path == path && !file.text.is_empty());
     let folders = package_folders(files).into_iter().filter(|folder| *folder != "xtask/");
@@ -20,7 +20,7 @@ fn missing_readmes(files: &[TextFile]) -> Vec<Complaint> {
     without.map(|folder| format!("{folder}Cargo.toml: the package has no README.md")).collect()
 }
 
-/// `.ci/run` runs exactly the command that README.md tells people to run.
+/// README.md has to name exactly the test command that `.ci/run` runs.
 fn test_command_differs(files: &[TextFile]) -> Option<Complaint> {
     let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
     let command = text(".ci/run")?.lines().find(|line| line.starts_with("cargo test"))?;
@@ -45,7 +45,7 @@ fn dead_links(file: &TextFile, files: &[TextFile]) -> Vec<Complaint> {
     complaints
 }
 
-/// What stands in the parentheses of `[text](target)`.
+/// The targets of the links `[text](target)` in a line.
 fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }

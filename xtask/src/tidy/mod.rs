@@ -3,7 +3,7 @@
 //! Each rule is a function from the tracked files to a list of [`Complaint`]s, in a file of its own:
 //! `sources.rs` for single Rust files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders, and
 //! `from_pytorch` for the table of PyTorch's names.
-//! `code.rs` tells code from comments and strings for them.
+//! `code.rs` separates code from comments and strings for these rules.
 
 mod code;
 mod documents;
@@ -24,7 +24,7 @@ pub(crate) struct TextFile {
     pub(crate) text: String,
 }
 
-/// A rule that a line breaks, as `path:line: what and what to do`.
+/// A broken rule, as `path:line: the problem and what to do`.
 pub(crate) type Complaint = String;
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
@@ -34,7 +34,7 @@ pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
     Ok(())
 }
 
-/// Checks every rule; the error counts the complaints, which are printed.
+/// Checks every rule and prints the complaints; the error counts them.
 pub(crate) fn check(sh: &Shell) -> Result<()> {
     let files = text_files(sh)?;
     let mut complaints = sources::check(&files);
@@ -59,7 +59,7 @@ pub(crate) fn text_files(sh: &Shell) -> Result<Vec<TextFile>> {
     Ok(paths.filter_map(|path| read_text(&root, path)).collect())
 }
 
-/// None for a file that is not UTF-8 text, or was deleted and not yet committed.
+/// `None` for a file that is not UTF-8 text, or whose deletion is not committed yet.
 fn read_text(root: &Path, path: &str) -> Option<TextFile> {
     let bytes = std::fs::read(root.join(path)).ok()?;
     let text = String::from_utf8(bytes).ok()?;
@@ -72,7 +72,7 @@ fn package_folders(files: &[TextFile]) -> Vec<&str> {
     manifests.filter_map(|file| file.path.strip_suffix("Cargo.toml")).collect()
 }
 
-/// `folder` joined with `relative`, with `.` and `..` resolved; None where it leaves the project.
+/// `folder` joined with `relative`, with `.` and `..` resolved; `None` if the path leaves the project.
 fn resolve(folder: &str, relative: &str) -> Option<String> {
     let mut path = PathBuf::from(folder);
     for part in relative.split('/') {

@@ -3,15 +3,16 @@
 use super::code::code_only;
 use super::{Complaint, TextFile};
 
-/// A file with more lines than this becomes a folder per concept.
+/// A file with more lines than this has to be split by concept.
 const MAX_LINES: usize = 600;
 
-/// What a finished change does not contain. Only code is searched: strings, as here, and comments may say it.
+/// Texts that a finished change must not contain. Only code is searched: strings, as here, and comments may contain
+/// them.
 const LEFTOVERS: &[(&str, &str)] = &[
     ("todo!", "finish it, or return an error"),
     ("unimplemented!", "finish it, or return an error"),
     ("dbg!", "remove it"),
-    ("#[ignore", "mend or remove the test; a test that needs hardware prints why it did nothing"),
+    ("#[ignore", "fix or remove the test; a test that needs hardware prints why it was skipped"),
 ];
 
 /// First folders of absolute paths that exist on one machine only.

@@ -27,7 +27,7 @@ fn check_package(files: &[TextFile], folder: &str) -> Vec<Complaint> {
     unlisted.map(complain).collect()
 }
 
-/// The comments at the top of a file: for users, and after them for those who read the code.
+/// The comments at the top of a file: the docs for users, and any comments for readers of the code after them.
 fn head_comment(text: &str) -> String {
     text.lines().take_while(|line| line.is_empty() || line.starts_with("//")).collect::<Vec<_>>().join("\n")
 }

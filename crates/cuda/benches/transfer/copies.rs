@@ -1,4 +1,4 @@
-//! The figures.
+//! Figures of copies and of page-locking.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -14,7 +14,7 @@ use crate::{Figure, millis, quantile};
 const GIB: usize = 1 << 30;
 const MANY: usize = 1_000;
 
-/// All figures; the wire first, which the others are held against.
+/// Measures all figures. `wire` comes before the other copies, since its rates are their limits.
 pub(crate) fn measure(device: &Device) -> Result<Vec<Figure>> {
     page_locked_budget().set_limit(ByteSize::gib(4));
     let mut figures = page_locking(device)?;
@@ -35,7 +35,7 @@ fn page_locking(device: &Device) -> Result<Vec<Figure>> {
     let (mut locking, mut letting_go) = (Vec::new(), Vec::new());
     for _ in 0..7 {
         let start = Instant::now();
-        drop(Uninit::<u8>::new(device, GIB)?); // the pool has it now
+        drop(Uninit::<u8>::new(device, GIB)?); // goes to the pool
         locking.push(start.elapsed().as_secs_f64() * 1e3);
         let start = Instant::now();
         pagelock_memory::Resource::trim(device.page_locked());
@@ -49,7 +49,7 @@ fn page_locking(device: &Device) -> Result<Vec<Figure>> {
     ])
 }
 
-/// Page-locked copies: as fast as it gets.
+/// Copies of page-locked memory, the fastest there are. Returns the rates to and from the GPU.
 fn wire(device: &Device, figures: &mut Vec<Figure>) -> Result<(f64, f64)> {
     let (forth, back) = (device.stream()?, device.stream()?);
     let (mut first, second) = (forth.zeros::<u8>(GIB)?, back.zeros::<u8>(GIB)?);
@@ -243,7 +243,7 @@ fn small_uploads(device: &Device, stream: &Stream, buffer: &mut DeviceBuffer<u8>
     Ok((staged, page_locked))
 }
 
-/// As [`small_uploads`], the other way.
+/// Like [`small_uploads`], in the other direction.
 fn small_downloads(device: &Device, stream: &Stream, buffer: &DeviceBuffer<u8>) -> Result<(Vec<f64>, Vec<f64>)> {
     let mut small = vec![2_u8; SMALL];
     let mut pinned = Some(Uninit::<u8>::new(device, SMALL)?);

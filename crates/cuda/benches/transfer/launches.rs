@@ -1,4 +1,4 @@
-//! What launching costs, beside the driver's own call in a tight loop.
+//! What a launch costs, compared with the driver's own call in a tight loop.
 
 use std::{ffi::c_void, hint::black_box, ptr};
 
@@ -7,7 +7,7 @@ use pagelock_cuda::{Device, KernelSource, Launch, Read, Result, Write, compile};
 
 use crate::{Figure, millis};
 
-/// Does nothing with three buffers.
+/// Takes three buffers and does nothing, since `n` is never 1 here.
 const THREE: &str = "extern \"C\" __global__ void three(const float* x, const float* y, float* z, unsigned n) { if (n == 1) *z = *x + *y; }";
 const LAUNCHES: usize = 2_000;
 const SIZE: u32 = 1_000;
@@ -18,7 +18,7 @@ pub(crate) fn measure(device: &Device) -> Result<Vec<Figure>> {
     let (x, y, mut z) = (stream.zeros::<f32>(1_000)?, stream.zeros::<f32>(1_000)?, stream.zeros::<f32>(1_000)?);
     let per_launch = |millis: f64| millis * 1e3 / LAUNCHES as f64;
 
-    // SAFETY: the kernel takes these, and uses no element but the first.
+    // SAFETY: the kernel takes these arguments, and uses only the first element of each buffer.
     let three = unsafe { device.compile(&source)?.kernel::<(Read<f32>, Read<f32>, Write<f32>, u32)>("three") }?;
     let ours = millis(30, || {
         for _ in 0..LAUNCHES {
@@ -45,14 +45,14 @@ pub(crate) fn measure(device: &Device) -> Result<Vec<Figure>> {
     ])
 }
 
-/// The driver's own call, in milliseconds for all launches.
+/// Milliseconds for all launches by the driver's own call.
 fn plain(image: &[u8], mut addresses: [u64; 3]) -> f64 {
     let (mut module, mut function, mut stream) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: a whole cubin; the device's context is current on this thread, which has just used it.
+    // SAFETY: `image` is a whole cubin, and the device's context is current on this thread, which has just used it.
     unsafe { sys::cuModuleLoadData(&mut module, image.as_ptr().cast()) }.result().expect("it was loaded before");
     // SAFETY: the module was just loaded.
     unsafe { sys::cuModuleGetFunction(&mut function, module, c"three".as_ptr()) }.result().expect("it has the kernel");
-    // SAFETY: writes a handle.
+    // SAFETY: `stream` is valid for the handle that is written.
     unsafe { sys::cuStreamCreate(&mut stream, 1) }.result().expect("there is room for a stream");
     let mut size = SIZE;
     let [x, y, z] = &mut addresses;

@@ -1,13 +1,12 @@
-//! How fast bytes move between this host and its GPU, each figure beside what the wire allows, and what launches cost
-//! beside the driver's own call.
+//! How fast bytes move between this host and its GPU, and what launches cost. Each figure is printed with its limit:
+//! what the wire allows, or what the driver's own call takes.
 //!
 //! ```sh
 //! cargo bench -p pagelock-cuda --bench transfer              # a table
 //! cargo bench -p pagelock-cuda --bench transfer -- --json    # one JSON object instead; `--json FILE` writes it there
 //! cargo bench -p pagelock-cuda --bench transfer -- --sweep   # staged copies, for rings of many shapes
 //! ```
-//! Every figure is a median. Run it beside the same figures of another library, on the same machine, one after the
-//! other.
+//! Every figure is a median. To compare with another library, run both on the same machine, one after the other.
 
 mod copies;
 mod launches;
@@ -17,7 +16,7 @@ use std::{error::Error, fs, process::ExitCode, time::Instant};
 
 use pagelock_cuda::Device;
 
-/// What was measured.
+/// One measurement.
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
@@ -85,7 +84,7 @@ fn json(device: &Device, figures: &[Figure]) -> String {
     format!("{{\"device\": \"{}\", {}}}", device.properties().name, fields.collect::<Vec<_>>().join(", "))
 }
 
-/// The median time of so many runs, in milliseconds, after two that do not count.
+/// The median time of `runs` runs, in milliseconds, after two warm-up runs.
 pub(crate) fn millis<E>(runs: usize, mut run: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut times = Vec::with_capacity(runs);
     for index in 0..runs + 2 {

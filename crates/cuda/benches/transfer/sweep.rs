@@ -1,4 +1,4 @@
-//! Staged copies through rings of many shapes: what the default shape was chosen from.
+//! Staged copies through rings of many shapes. The default shape was chosen by these measurements.
 
 use pagelock_cuda::{Device, Result, StagingConfig};
 use pagelock_memory::ByteSize;

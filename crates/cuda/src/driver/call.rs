@@ -138,25 +138,25 @@ statuses! {
     NOT_INITIALIZED = 3, "the driver was not started, or the process is ending";
     DEINITIALIZED = 4, "the driver is shutting down: the process is ending";
     STUB_LIBRARY = 34, "a stub of the driver was found first: take the toolkit's `stubs` folder off LD_LIBRARY_PATH";
-    DEVICE_UNAVAILABLE = 46, "another process has the device for itself";
+    DEVICE_UNAVAILABLE = 46, "another process has exclusive use of the device";
     NO_DEVICE = 100, "the driver sees no device: check `nvidia-smi` and CUDA_VISIBLE_DEVICES";
-    INVALID_DEVICE = 101, "there is no device of that number";
+    INVALID_DEVICE = 101, "there is no device with that number";
     INVALID_IMAGE = 200, "the module's image is damaged";
-    INVALID_CONTEXT = 201, "the device was reset behind this program's back";
+    INVALID_CONTEXT = 201, "other code in this process has reset the device";
     NO_BINARY_FOR_GPU = 209, "the module was compiled for another architecture";
     ECC_UNCORRECTABLE = 214, "the device's memory is damaged: restart the program, and watch `nvidia-smi -q`";
     INVALID_PTX = 218, "the PTX is damaged or newer than the driver";
     NVLINK_UNCORRECTABLE = 220, "a link between devices is damaged: restart the program";
     INVALID_SOURCE = 300, "the source of the module is not valid";
     OPERATING_SYSTEM = 304, "a call of the operating system failed";
-    INVALID_HANDLE = 400, "a handle is not valid any more";
-    ILLEGAL_STATE = 401, "the device is in the wrong state for it";
+    INVALID_HANDLE = 400, "a handle is no longer valid";
+    ILLEGAL_STATE = 401, "the device is in the wrong state for this call";
     NOT_FOUND = 500, "the name is not in the module";
     NOT_READY = 600, "the work is not done yet";
-    ILLEGAL_ADDRESS = 700, "a kernel used memory that is not its own: restart the program under compute-sanitizer";
-    LAUNCH_OUT_OF_RESOURCES = 701, "the launch asks for more registers or shared memory than a block can have";
+    ILLEGAL_ADDRESS = 700, "a kernel accessed an invalid address: restart the program under compute-sanitizer";
+    LAUNCH_OUT_OF_RESOURCES = 701, "the launch needs more registers or shared memory than a block can have";
     LAUNCH_TIMEOUT = 702, "a kernel ran too long for a device that drives a display";
-    PEER_ACCESS_ALREADY_ENABLED = 704, "nothing needs doing";
+    PEER_ACCESS_ALREADY_ENABLED = 704, "peer access is already enabled: nothing to do";
     CONTEXT_IS_DESTROYED = 709, "the device was reset: restart the program";
     ASSERT = 710, "an assertion in a kernel failed: see what it printed";
     HOST_MEMORY_ALREADY_REGISTERED = 712, "some of these pages are page-locked already";
@@ -167,14 +167,14 @@ statuses! {
     INVALID_PC = 718, "a kernel jumped out of its code: restart the program";
     LAUNCH_FAILED = 719, "a kernel crashed: restart the program under compute-sanitizer";
     NOT_PERMITTED = 800, "not allowed here, for example inside a host function";
-    NOT_SUPPORTED = 801, "the device or the driver cannot do it";
+    NOT_SUPPORTED = 801, "the device or the driver does not support this call";
     SYSTEM_NOT_READY = 802, "the system's fabric manager is not running";
     SYSTEM_DRIVER_MISMATCH = 803, "kernel module and library of the driver have different versions: reboot";
-    STREAM_CAPTURE_UNSUPPORTED = 900, "it cannot be captured in a graph";
-    STREAM_CAPTURE_INVALIDATED = 901, "an earlier error spoiled the capture";
+    STREAM_CAPTURE_UNSUPPORTED = 900, "this call cannot be captured in a graph";
+    STREAM_CAPTURE_INVALIDATED = 901, "an earlier error invalidated the capture";
     STREAM_CAPTURE_ISOLATION = 905, "the capture would depend on work outside it";
     CAPTURED_EVENT = 907, "the event is part of a capture";
-    UNKNOWN = 999, "the driver does not say more: see the system log";
+    UNKNOWN = 999, "the driver gives no details: see the system log";
 }
 
 impl fmt::Display for Status {

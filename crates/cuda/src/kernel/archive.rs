@@ -145,8 +145,8 @@ impl KernelArchive {
         let mut codes = Vec::new();
         for (key, code) in &self.codes {
             let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
-            encoder.write_all(code).unwrap_or_else(|error| unreachable!("a vector takes it: {error}"));
-            let code = encoder.finish().unwrap_or_else(|error| unreachable!("a vector takes it: {error}"));
+            encoder.write_all(code).unwrap_or_else(|error| unreachable!("a vector accepts all writes: {error}"));
+            let code = encoder.finish().unwrap_or_else(|error| unreachable!("a vector accepts all writes: {error}"));
             number(&mut bytes, key.len());
             bytes.extend(key.as_bytes());
             number(&mut bytes, code.len());
@@ -263,7 +263,10 @@ mod tests {
         assert!(Brought::read(kept(&[&bytes[..], &[0]].concat())).is_none());
         // SAFETY: bytes that are not an archive are refused.
         let refused = unsafe { bring_kernels(b"something else") }.unwrap_err();
-        assert_eq!(refused.to_string(), "14 bytes that are no archive of kernels, or not all of one: write it anew");
+        assert_eq!(
+            refused.to_string(),
+            "these 14 bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`"
+        );
     }
 
     #[test]

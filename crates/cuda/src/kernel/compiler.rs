@@ -115,7 +115,7 @@ mod tests {
             return;
         }
         let error = compile_now(&KernelSource::new("a.cu", "a\0b"), HOPPER).unwrap_err().to_string();
-        assert_eq!(error, "cannot compile a.cu (status 0 of NVRTC):\nthere is a zero byte in the text");
+        assert_eq!(error, "cannot compile a.cu (status 0 of NVRTC):\nthe source has a zero byte");
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl<'a> OpenProgram<'a> {
     fn cubin(&self) -> Result<Vec<u8>, Rejected> {
         match self.read(self.api.cubin_len, self.api.cubin) {
             Ok(cubin) if !cubin.is_empty() => Ok(cubin),
-            Ok(_) => Err(Rejected { status: 0, log: "NVRTC made no code for a device".to_owned() }),
+            Ok(_) => Err(Rejected { status: 0, log: "NVRTC produced no device code".to_owned() }),
             Err(status) => Err(Rejected { status, log: self.log() }),
         }
     }
@@ -181,5 +181,5 @@ impl Drop for OpenProgram<'_> {
 }
 
 fn c_string(text: &str) -> Result<CString, Rejected> {
-    CString::new(text).map_err(|_| Rejected { status: 0, log: "there is a zero byte in the text".to_owned() })
+    CString::new(text).map_err(|_| Rejected { status: 0, log: "the source has a zero byte".to_owned() })
 }

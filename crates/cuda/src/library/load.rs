@@ -96,8 +96,8 @@ mod tests {
         let wanted = Wanted { name: "notlib", files, variable: "PAGELOCK_NOTLIB", in_packages: &[], install: "" };
         assert_eq!(
             wanted.open_chosen(Path::new("/nowhere")).unwrap_err().to_string(),
-            "no notlib: $PAGELOCK_NOTLIB is `/nowhere`, which has none of libnot_there.so.2, libnot_there.so.1 that can be \
-             loaded; name the library's folder, or unset the variable"
+            "no notlib: $PAGELOCK_NOTLIB is `/nowhere`, but none of libnot_there.so.2, libnot_there.so.1 can be loaded \
+             from there; name the library's folder, or unset the variable"
         );
     }
 }

@@ -22,7 +22,7 @@ pub use self::{
 
 /// The type of numbers that a library computes with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names explain themselves")]
 pub enum DataType {
     F16,
     Bf16,

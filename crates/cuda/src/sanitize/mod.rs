@@ -38,7 +38,7 @@ pub(crate) fn is_wanted() -> bool {
         let value = env::var_os("PAGELOCK_SANITIZE").unwrap_or_default();
         let value = value.to_string_lossy();
         says_yes(&value).unwrap_or_else(|| {
-            eprintln!("$PAGELOCK_SANITIZE is `{value}`, which is neither `1` nor `0`: races are looked for");
+            eprintln!("$PAGELOCK_SANITIZE is `{value}`, which is neither `1` nor `0`: the search for races is on");
             true
         })
     });

@@ -52,9 +52,9 @@ impl fmt::Display for Race {
              {len_bytes}); "
         )?;
         match access {
-            Some(HostAccess { at, in_flight: true }) => write!(f, "{at} got at these bytes while it was in flight; ")?,
-            Some(HostAccess { at, in_flight: false }) => write!(f, "{at} got at these bytes last, before it; ")?,
-            None => f.write_str("who got at these bytes is not known; ")?,
+            Some(HostAccess { at, in_flight: true }) => write!(f, "{at} accessed these bytes during the copy; ")?,
+            Some(HostAccess { at, in_flight: false }) => write!(f, "{at} was the last access before the copy; ")?,
+            None => f.write_str("the access to these bytes is unknown; ")?,
         }
         write!(f, "wait for the copy's ticket, event or scope before its {end_of_copy} is {what}")
     }

@@ -141,7 +141,7 @@ impl Engines {
             named.spawn(move || core.run_until_over())
         };
         let threads: Vec<_> = (0..count).filter_map(|index| start(index).ok()).collect();
-        assert!(threads.len() == count as usize, "no threads for a software device");
+        assert!(threads.len() == count as usize, "cannot start the threads of a software device");
         Arc::new(Self { core, threads: Mutex::new(threads) })
     }
 

@@ -57,5 +57,5 @@ fn range(offset: u64, len_bytes: usize) -> Option<std::ops::Range<usize>> {
 }
 
 fn invalid(address: u64, len_bytes: usize) -> String {
-    format!("{len_bytes} bytes at {address:#x} are not, or not any more, allocated")
+    format!("{len_bytes} bytes at {address:#x} are not allocated, or were freed")
 }

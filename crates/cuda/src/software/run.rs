@@ -89,7 +89,7 @@ impl Core {
         let unlocked = work.locked().is_some_and(|start| !state.registered.contains_key(&start));
         drop(state);
         let found = if unlocked {
-            Err("a copy uses host memory that is not page-locked any more".to_owned())
+            Err("a copy uses host memory that is no longer page-locked".to_owned())
         } else {
             self.run(&work)
         };

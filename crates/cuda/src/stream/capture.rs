@@ -172,7 +172,7 @@ impl StreamCore {
         let here = capture.as_mut().filter(|capture| capture.thread == thread::current().id());
         let capture = here.ok_or(Error::Capturing)?;
         for access in accesses {
-            let Some(allocation) = access.allocation() else { unreachable!("what is captured uses memory") };
+            let Some(allocation) = access.allocation() else { unreachable!("every captured access has an allocation") };
             let is_own = ptr::eq(&**allocation.uses().home(), self);
             capture.add(allocation, access.writes(), |allocation| match is_own {
                 true => Listed::Own(Arc::downgrade(allocation)),

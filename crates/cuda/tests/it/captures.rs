@@ -1,5 +1,5 @@
-//! Recordings that use the same buffers: what each of them does is its own, whatever is recorded, dropped, launched or cut
-//! in between.
+//! Recordings that use the same buffers do not affect each other, whatever is recorded, dropped, launched or split in
+//! between.
 
 use std::thread;
 
@@ -21,7 +21,7 @@ fn copies(device: &Device, source: &DeviceBuffer<u32>, target: &mut DeviceBuffer
     device.capture(|stream| stream.copy(source, target)).unwrap()
 }
 
-/// Whatever the pool has of that size, filled.
+/// Allocates whatever the pool has free in this size, and fills it.
 fn grabbed(stream: &Stream, value: u32) -> Vec<DeviceBuffer<u32>> {
     let grab = |_| {
         let mut buffer = stream.allocate::<u32>(LEN).unwrap();
@@ -73,7 +73,8 @@ fn launches_are_ordered_though_a_later_recording_uses_the_same_buffers() {
     }
 }
 
-/// Copies the first to the second and that to the third, and reads the second for another recording in between.
+/// Records copies from the first buffer to the second and from the second to the third. In between, another recording
+/// reads the second.
 fn nested(device: &Device, [first, second, third]: &mut [DeviceBuffer<u32>; 3]) -> Recording {
     let recording = device.capture(|outer| {
         outer.copy(&*first, &mut *second)?;
@@ -176,7 +177,7 @@ fn an_update_is_refused_a_buffer_for_which_another_is_there_twice() {
     });
 }
 
-/// What another stream still does with memory that the recording's own buffer had, the graph waits for.
+/// The buffer was allocated during the capture. The graph waits for what another stream still does with its memory.
 #[test]
 fn a_launch_comes_after_uses_of_buffers_that_are_gone_when_the_graph_is_made() {
     for seed in 0..30 {
@@ -232,7 +233,7 @@ fn ranges_to_cut_may_use_the_stream_that_is_captured() {
     assert!(recording.is_ok());
 }
 
-/// The driver may have taken the update though it says that it failed.
+/// The driver may have applied the update although it reports a failure.
 #[test]
 fn a_launch_after_an_update_that_failed_is_ordered_as_either_would_be() {
     for seed in 0..30 {
@@ -254,7 +255,7 @@ fn a_launch_after_an_update_that_failed_is_ordered_as_either_would_be() {
     }
 }
 
-/// Also on the stream on which its work was captured, which its user may have kept.
+/// Also for launches on the stream that captured the work, of which the user may have kept a handle.
 #[test]
 fn an_update_waits_for_launches_on_every_stream() {
     let machine: Machine = lazy(0);

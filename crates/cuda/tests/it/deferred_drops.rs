@@ -1,4 +1,4 @@
-//! What dropped tickets leave behind, and when it is given back.
+//! What dropped tickets leave behind, and when it is freed.
 
 use std::sync::mpsc;
 
@@ -7,8 +7,8 @@ use pagelock_memory::HostBuffer;
 
 use crate::tools::{gpu, lazy, threaded};
 
-/// A stream that does nothing until the sender is used or dropped. Memory is made before: making some may have to wait
-/// for streams.
+/// A stream that does nothing until the sender is used or dropped. The memory that tests need is allocated before that,
+/// since an allocation may have to wait for streams.
 fn stuck_stream(device: &Device) -> (Stream, mpsc::Sender<()>) {
     let stream = device.stream().unwrap();
     upload_and_drop(device, &stream);
@@ -50,12 +50,12 @@ fn dropping_and_asking_never_wait_for_a_stuck_copy(device: &Device) {
     let ticket = ticket.try_wait().unwrap_err();
     drop((ticket, target, stuck));
     assert_eq!(device.in_flight().deferred, 1);
-    drop(release); // whoever waited before here would have waited for ever
+    drop(release); // a wait before this line would never have ended
     device.synchronize().unwrap();
     assert_eq!(device.in_flight().deferred, 0);
 }
 
-/// A page-locked buffer whose copy is queued, and that is dropped at once.
+/// Queues the copy of a page-locked buffer, and drops the buffer at once.
 fn upload_buffer_and_drop(device: &Device, stream: &Stream, target: &mut DeviceBuffer<u8>) {
     let mut source = HostBuffer::allocate(device.page_locked(), target.len()).unwrap().drop_without_waiting();
     source.bytes_mut().unwrap().fill(7);
@@ -92,7 +92,7 @@ fn a_device_keeps_few_buffers_that_were_dropped_without_waiting() {
         "the device has done little, and nobody waits for more"
     );
     let mut target = stream.allocate::<u8>(50 << 20).unwrap();
-    upload_buffer_and_drop(&device, &stream, &mut target); // too long to be kept: waits, for all before too
+    upload_buffer_and_drop(&device, &stream, &mut target); // too long to be deferred: waits for it and all before
     device.release_finished();
     assert_eq!(device.page_locked().stats().live_bytes, 0);
 }
@@ -109,10 +109,6 @@ mod cuda {
     #[test]
     fn a_gpu_gives_back_around_what_is_stuck() {
         let Some(device) = gpu() else { return };
-        if !std::env::args().any(|argument| argument == "--test-threads=1") {
-            eprintln!("SKIPPED: other tests copy on the same GPU; add --test-threads=1");
-            return;
-        }
         one_copy_that_is_stuck_keeps_no_other_from_being_given_back(&device);
         dropping_and_asking_never_wait_for_a_stuck_copy(&device);
     }

@@ -1,4 +1,4 @@
-//! The pool of device memory: what it keeps, for whom, and when it gives back.
+//! The pool of device memory: which blocks it keeps, for which stream, and when it frees them.
 
 use std::{sync::mpsc, time::Duration};
 
@@ -34,8 +34,8 @@ fn a_block_with_queued_work_is_not_given_to_another_stream_while_there_is_other_
     assert_ne!(other.allocate::<u8>(4 << 20).unwrap().address(), address);
 }
 
-/// The home stream waits for the user of a dropped buffer. Who has waited for the home stream before that must wait for
-/// it again.
+/// When a buffer is dropped, its home stream waits for the stream that still uses it. A third stream that has waited
+/// for the home stream before must wait for it again.
 #[test]
 fn a_reused_block_is_ordered_after_what_its_stream_waits_for() {
     let machine = lazy(0);
@@ -53,7 +53,7 @@ fn a_reused_block_is_ordered_after_what_its_stream_waits_for() {
     assert_eq!(*read_late.wait().unwrap(), [1; 1_000], "the block was written while an earlier owner's work read it");
 }
 
-/// A stream that brings batches ahead is asked for the next before the first is used.
+/// A stream that uploads batches ahead queues the next upload before the first batch is used.
 #[test]
 fn who_uses_what_was_uploaded_waits_for_that_copy_alone() {
     let machine = threaded(5);
@@ -148,8 +148,8 @@ fn a_refusal_names_the_numbers() {
     let refused = stream.allocate::<u8>(8 << 20).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "device 0 has no 8 MiB left: buffers hold 100 MiB of 100 MiB, 924 MiB of 1 GiB are free for all processes; \
-         drop buffers, use smaller batches or another device"
+        "device 0 cannot allocate 8 MiB: buffers hold 100 MiB of the reserved 100 MiB, 924 MiB of 1 GiB are free for \
+         all processes; drop buffers, use smaller batches or another device"
     );
 }
 
@@ -163,7 +163,7 @@ fn refusals_and_the_ledger_name_who_holds_the_device() {
         stream.allocate::<u8>(mib << 20).unwrap()
     };
     let (weights, batch) = (held("weights", &stream, 24), held("loader", &other, 8));
-    drop(held("weights", &stream, 16)); // what is kept for later is held by nobody
+    drop(held("weights", &stream, 16)); // a block in the pool has no holder
 
     let refused = stream.allocate::<u8>(48 << 20).unwrap_err();
     assert_eq!(
@@ -297,8 +297,8 @@ fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
         }
         parts
     };
-    // As far from each other as the sources: one copy (twice, since events are made at first). Only the last two: two. None:
-    // three.
+    // Targets as far apart as their sources take one copy (done twice, since the first call creates events). If only
+    // the last two are, they take two copies; if none are, three.
     let mut calls = Vec::new();
     let as_far = [0..50, 64..128, 192..300];
     for ranges in [as_far.clone(), as_far, [0..50, 50..114, 178..286], [0..50, 70..134, 192..300]] {
@@ -315,7 +315,7 @@ fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
         }
     }
     assert_eq!([calls[2] - calls[1], calls[3] - calls[1]], [1, 2], "{calls:?}");
-    // A view of less than its part: the bytes behind it are its buffer's own.
+    // A view shorter than its buffer: the copy must not touch the bytes behind the view.
     let sources = parts();
     let mut whole = stream.allocate::<u8>(300).unwrap();
     stream.fill(&mut whole, 9).unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, with which words.
+//! What is refused, and the text of each error.
 
 use pagelock_cuda::{Device, Pinned, RowLayout, Uninit, software::Config, software::Machine};
 use pagelock_memory::{HostBuffer, Pageable};
@@ -58,9 +58,9 @@ fn rows_that_do_not_fit_are_refused() {
     };
     assert_eq!(
         refuse(RowLayout { rows: 3, width: 4, stride: 4 }),
-        "3 rows of 4 elements, 4 apart, need 12 elements with the stride at least the width, but there are 11"
+        "3 rows of 4 elements with stride 4 need 12 elements, but there are 11; the stride must be at least the width"
     );
-    assert!(refuse(RowLayout { rows: 2, width: 4, stride: 3 }).contains("need 7 elements with the stride at least"));
+    assert!(refuse(RowLayout { rows: 2, width: 4, stride: 3 }).contains("with stride 3 need 7 elements"));
     assert!(refuse(RowLayout { rows: 2, width: 1, stride: usize::MAX }).contains("but there are 11"));
 }
 
@@ -80,7 +80,7 @@ fn memory_that_is_not_page_locked_is_refused() {
     let pageable = HostBuffer::allocate(&Pageable, 8).unwrap();
     assert_eq!(
         Pinned::<u8>::from_buffer(pageable).unwrap_err().to_string(),
-        "the buffer is pageable: only page-locked memory can be copied while the program goes on"
+        "the buffer is pageable: only page-locked memory can be copied asynchronously"
     );
 }
 

@@ -70,7 +70,7 @@ fn what_goes_up_comes_down(device: &Device) {
     assert_eq!(stream.read(&on_device).unwrap(), numbers);
 }
 
-/// Starts an upload, ends it some way, reuses the page-locked memory at once, and looks at what arrived.
+/// Starts an upload, passes its ticket to `end`, reuses the page-locked memory at once, and checks what arrived.
 fn arrives_whole(device: &Device, end: impl Fn(pagelock_cuda::Ticket<Pinned<u32>>)) {
     let stream = device.stream().unwrap();
     let mut delay = Delay::new(&stream);

@@ -1,5 +1,5 @@
-//! Calls that fail, each in turn, under random programs: nobody's memory is touched, nothing is wrong that is not
-//! reported, and nothing leaks but what cannot be vouched for.
+//! Driver calls fail, each in turn, under random programs. No memory of another owner is touched, every wrong result is
+//! reported, and nothing leaks but memory that the device may still use.
 
 use pagelock_cuda::{
     Error, Pinned, Uninit,
@@ -17,7 +17,7 @@ fn effects() -> impl Strategy<Value = Effect> {
     prop_oneof![Just(Effect::None), Just(Effect::Done)]
 }
 
-/// Calls that queue work or ask about it: CUDA reports in them what went wrong earlier, and does its work all the same.
+/// Calls that queue work or query it. In CUDA they may report an error of earlier work and yet do their own.
 const ASYNCHRONOUS: &[Call] = &[
     Call::CopyToDevice,
     Call::CopyToHost,
@@ -34,7 +34,7 @@ const ASYNCHRONOUS: &[Call] = &[
 fn run_with(steps: &[Step], seed: u64, fault: Fault) {
     let machine = moody(seed);
     let device = machine.device(0).unwrap();
-    let mut world = World::new(&device).unwrap();
+    let mut world = World::new(&device).unwrap().with_faults();
     machine.fail(fault);
     world.run(steps, |_| {});
     machine.heal();
@@ -78,7 +78,7 @@ proptest! {
     ) {
         let machine = lazy(seed);
         let device = machine.device(0).unwrap();
-        let mut world = World::new(&device).unwrap();
+        let mut world = World::new(&device).unwrap().with_faults();
         machine.fail(Fault::at(skip).status(Status::ILLEGAL_ADDRESS).lasting());
         world.run(&steps, |_| {});
         machine.run_all(); // what was queued before the device was lost may still be done
@@ -122,7 +122,7 @@ fn whichever_call_fails_what_comes_out_is_right_or_an_error() {
         for skip in 0.. {
             let machine = lazy(skip);
             let device = machine.device(0).unwrap();
-            let mut world = World::new(&device).unwrap();
+            let mut world = World::new(&device).unwrap().with_faults();
             let before = machine.calls();
             machine.fail(Fault::at(skip).effect(effect));
             let mut errors = 0;
@@ -191,7 +191,7 @@ fn a_ticket_of_a_lost_device_leaks_what_it_holds_and_says_so() {
     assert_eq!(
         error.to_string(),
         "3.91 KiB were leaked, because the device cannot say whether it is done with them: cuEventSynchronize \
-         failed: CUDA_ERROR_ILLEGAL_ADDRESS (700); a kernel used memory that is not its own: restart the program under \
+         failed: CUDA_ERROR_ILLEGAL_ADDRESS (700); a kernel accessed an invalid address: restart the program under \
          compute-sanitizer"
     );
     assert_eq!((device.leaked().count, device.leaked().memory.0), (1, 4_000));

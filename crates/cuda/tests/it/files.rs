@@ -1,4 +1,4 @@
-//! Bytes of files on their way to a device through the ring: whole, in order, and refused where the file ends.
+//! Uploads of files through the ring: all bytes arrive in order, and ranges beyond the end of the file are refused.
 
 use std::{
     fs::{self, File},
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::tools::{lazy, on_every_device};
 
-/// A file that is gone when this is dropped.
+/// A file that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Temporary {
@@ -84,7 +84,8 @@ fn a_file_that_ends_too_early_is_an_error_and_the_next_copy_is_not() {
         let error = upload_ranges(&stream, &file.open(), &[999_999..1_000_010, 0..1]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot read the file: it ends before what was asked for; it was cut short: get it again"
+            "cannot read the file: it ends before the requested bytes and may be truncated: check the range, or get the \
+             file again"
         );
         let whole = upload_ranges(&stream, &file.open(), &[0..1_000_000, 0..1]).unwrap();
         assert!(stream.read(&whole[0]).unwrap() == contents);

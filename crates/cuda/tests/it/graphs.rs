@@ -67,7 +67,17 @@ fn a_graph_that_is_dropped_while_it_runs_lets_go_of_nothing_too_early() {
             other.fill(&mut reused, round).unwrap();
             assert_eq!(stream.read(&target).unwrap(), [0; LEN]);
             assert_eq!(other.read(&reused).unwrap(), [round; LEN]);
-            drop(copier(device, &stream).launch(&stream));
+            let running = copier(device, &stream);
+            running.launch(&other).unwrap();
+            drop(running); // its blocks go back to `stream`, while `other` may still use them
+            let mut again = [0; 2].map(|_| stream.allocate::<u32>(LEN).unwrap());
+            for (buffer, value) in again.iter_mut().zip(1..) {
+                stream.fill(buffer, value).unwrap();
+            }
+            device.synchronize().unwrap();
+            for (buffer, value) in again.iter().zip(1..) {
+                assert_eq!(stream.read(buffer).unwrap(), [value; LEN], "the graph wrote to memory of a new owner");
+            }
         }
     });
 }
@@ -120,7 +130,8 @@ fn buffers_that_a_graph_is_not_given_are_refused() {
         let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
         let recording = device.capture(|stream| stream.copy(&source, &mut target)).unwrap();
         let refused = recording.with((target,)).unwrap_err();
-        assert_eq!(refused.to_string(), "the graph uses 2 buffers, and only 1 of them were given to it: give it all");
+        let expected = "the graph uses 2 buffers, but got 1 of them: pass all of them to `Recording::with`";
+        assert_eq!(refused.to_string(), expected);
         let mut graph = copier(device, &stream);
         let mut foreign = stream.zeros::<u32>(LEN).unwrap();
         let recording = device.capture(|stream| stream.fill(&mut foreign, 1)).unwrap();
@@ -174,7 +185,7 @@ fn a_short_upload_is_refused_while_a_queue_is_captured_that_had_some_before() {
     on_every_device(|device| {
         let mut buffer = device.stream().unwrap().zeros::<u32>(10).unwrap();
         let leaked = device.leaked().count;
-        device.stream().unwrap().upload_from(&[1; 10], &mut buffer).unwrap(); // the next stream gets its queue
+        device.stream().unwrap().upload_from(&[1; 10], &mut buffer).unwrap(); // the next stream reuses its queue
         let recording = device.capture(|capturing| {
             assert!(matches!(capturing.upload_from(&[2; 10], &mut buffer), Err(Error::Capturing)));
             capturing.fill(&mut buffer, 3)
@@ -207,7 +218,7 @@ fn a_capture_that_fails_or_unwinds_leaves_streams_that_work() {
     });
 }
 
-/// Adds a step of `source → temporary → target` for each temporary, of which the capture itself has the memory.
+/// Copies `source → first → second → target` three times. The memory of both temporaries belongs to the capture.
 fn through_temporaries(
     stream: &Stream,
     source: &DeviceBuffer<u32>,
@@ -371,7 +382,7 @@ fn calls_that_fail_break_no_graph_and_leak_nothing() {
     }
 }
 
-/// Parts that only the graph writes, as a part of the whole.
+/// The graph writes one of the parts only before the split, as a range of the whole.
 #[test]
 fn parts_of_what_was_cut_in_a_capture_are_there_after_a_launch() {
     for seed in 0..20 {

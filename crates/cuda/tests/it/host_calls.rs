@@ -39,7 +39,7 @@ fn a_host_function_cannot_use_devices() {
     let call = stream.call(move || {
         let refused = inside.read(&buffer).is_err_and(|error| matches!(error, Error::InsideHostFunction));
         let ticketless = matches!(inside.synchronize(), Err(Error::InsideHostFunction));
-        drop(buffer); // which needs no call of the driver
+        drop(buffer); // makes no driver call
         refused && ticketless
     });
     assert!(call.unwrap().wait().unwrap());
@@ -51,7 +51,7 @@ fn a_short_upload_is_refused_there_and_leaves_those_before_it_alone() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
     let [mut first, mut second] = [0; 2].map(|_| stream.zeros::<u32>(10).unwrap());
-    stream.upload_from(&[1; 10], &mut first).unwrap(); // its slot has room for more
+    stream.upload_from(&[1; 10], &mut first).unwrap(); // its slot has space left
     let inside = stream.clone();
     let call = stream.call(move || inside.upload_from(&[2; 10], &mut second).unwrap_err());
     assert!(matches!(call.unwrap().wait().unwrap(), Error::InsideHostFunction));
@@ -67,7 +67,7 @@ fn a_call_that_is_refused_drops_its_function_and_one_that_may_happen_happens_onc
         machine.fail(Fault::at(0).call(Call::CallHost).effect(effect));
         assert!(stream.call(move || send.send(()).unwrap()).is_err());
         machine.run_all();
-        let calls = receive.iter().count(); // ends only when the function is gone
+        let calls = receive.iter().count(); // ends only when the function, and its sender, is dropped
         assert_eq!(calls, usize::from(effect == Effect::Done));
     }
 }
@@ -82,7 +82,7 @@ fn nobody_has_to_wait_for_a_call() {
     assert_eq!(receive.recv(), Ok(7));
 }
 
-/// Calls `function` in a host function of a stream that has work behind it; fails if that does not end.
+/// Runs `function` as a host function of a stream, with more work queued behind it. Fails if that does not end.
 fn inside<R: Send + 'static>(stream: &Stream, function: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = mpsc::channel();
     let stream = stream.clone();
@@ -107,7 +107,7 @@ fn is_refused<X, E: Into<Error>>(what: &str, result: Result<X, E>) {
     }
 }
 
-/// What the functions of a test need, on a device with other streams.
+/// What tests use inside host functions: two streams of a device, and memory, graphs and an event.
 struct Things {
     device: Device,
     stream: Stream,
@@ -204,7 +204,7 @@ fn devices() -> [Machine; 3] {
     [lazy(1), moody(2), threaded(3)]
 }
 
-/// Waits until what host functions left is given back.
+/// Waits until all memory that host functions left behind is freed.
 #[track_caller]
 fn is_all_given_back(machine: &Machine) {
     let is_left = || (machine.allocated().0, machine.page_locked().0);
@@ -264,7 +264,7 @@ fn copies_that_own_their_memory_are_refused_inside_and_give_it_back() {
     }
 }
 
-/// Everything there is, in use by the device, and the last of it.
+/// Drops one of everything while the device uses it, and then the last handles.
 #[test]
 fn what_is_dropped_inside_neither_waits_nor_is_lost() {
     for machine in devices() {
@@ -273,7 +273,7 @@ fn what_is_dropped_inside_neither_waits_nor_is_lost() {
         let slot = || HostBuffer::allocate(device.page_locked(), 64).unwrap();
         let (mut written, left) = (slot(), slot());
         other.upload_from(&host, &mut buffer).unwrap();
-        stream.upload_from(&host, &mut buffer).unwrap(); // two copies read it
+        stream.upload_from(&host, &mut buffer).unwrap(); // two copies read `host`
         other.download_to(&buffer, &mut written).unwrap();
         other.upload_from(&left, &mut buffer).unwrap();
         let ticket = other.download(&buffer, Uninit::<u8>::new(&device, 64).unwrap()).unwrap();
@@ -325,15 +325,18 @@ fn a_host_buffer_that_a_device_uses_says_that_it_cannot_be_waited_for_inside() {
         let (send, receive) = mpsc::channel();
         let call = stream.call(move || {
             let read = catch_unwind(AssertUnwindSafe(|| host.bytes().len()));
-            drop(send.send((read.is_ok(), host)));
+            drop(send.send((read, host)));
         });
         call.unwrap().wait().unwrap();
-        let (_was_done, host) = receive.recv().unwrap();
+        let (read, host) = receive.recv().unwrap();
+        let refusal = "a device still uses this buffer, and this thread may not wait for it: let another thread use \
+                       the buffer";
+        assert_eq!(read.unwrap_err().downcast_ref::<&str>(), Some(&refusal));
         assert_eq!((host.bytes(), device.leaked().count), (&[9; 64][..], 0), "it can be read outside");
     }
 }
 
-/// Drops page-locked memory while somebody waits for the budget: the second time that it is asked.
+/// Drops page-locked memory when it is trimmed for the second time, while a thread waits for the budget.
 struct DropsLate {
     n_asked: AtomicUsize,
     memory: Mutex<Option<Pinned<u8>>>,

@@ -1,4 +1,4 @@
-//! Kernels on a GPU, where there is one, and what is said where there is none.
+//! Kernels on a GPU, where there is one, and the errors of devices that run none.
 
 use pagelock_cuda::{
     Argument, Device, Error, Kernel, KernelModule, KernelSource, Launch, Read, Write,
@@ -31,7 +31,7 @@ fn module() -> Option<(Gpu, KernelModule)> {
 }
 
 fn mix(module: &KernelModule) -> Kernel<Mix> {
-    // SAFETY: the kernel takes these, and uses `n` elements of each buffer, which is required.
+    // SAFETY: the kernel takes these arguments, and uses `n` elements of each buffer, which is required below.
     let kernel = unsafe { module.kernel::<Mix>("mix") }.unwrap();
     kernel.requires("x, y and z have n elements", |(x, y, z, _, n)| {
         [x.len(), y.len(), z.len()] == [usize::try_from(*n).unwrap_or(0); 3]
@@ -72,14 +72,14 @@ fn arguments_that_do_not_meet_the_requirements_are_refused() {
 #[test]
 fn a_signature_that_differs_from_the_kernel_is_refused() {
     let Some((_device, module)) = module() else { return };
-    // SAFETY: it is not used.
+    // SAFETY: the kernel is never launched.
     let refused = unsafe { module.kernel::<(Read<u32>, Write<u32>, u32)>("mix") }.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "kernel `mix` has parameters of [8, 8, 8, 4, 8] bytes, its signature declares [8, 8, 4]: make them agree, 8 \
          bytes for a buffer"
     );
-    // SAFETY: it is not used.
+    // SAFETY: the kernel is never launched.
     let missing = unsafe { module.kernel::<(Write<u32>,)>("mixed") }.unwrap_err();
     assert_eq!(
         missing.to_string(),
@@ -107,7 +107,7 @@ fn a_block_gets_as_much_shared_memory_as_it_asks_for() {
     let Some((device, module)) = module() else { return };
     let stream = device.stream().unwrap();
     let mut z = stream.zeros::<u32>(1).unwrap();
-    // SAFETY: the kernel takes that, and is launched with the shared memory that it uses.
+    // SAFETY: the kernel takes this argument, and is launched with the shared memory that it uses.
     let shared = unsafe { module.kernel::<(Write<u32>,)>("shared") }.unwrap();
     shared.launch(&stream, Launch::covering(1, 1).shared_bytes(100 << 10), (z.view_mut(),)).unwrap();
     assert_eq!(stream.read(&z).unwrap(), [5]);
@@ -116,28 +116,40 @@ fn a_block_gets_as_much_shared_memory_as_it_asks_for() {
 
 #[test]
 fn the_same_code_is_loaded_once() {
-    let Some((device, module)) = module() else { return };
-    let again = device.compile(&KernelSource::new("mix.cu", MIX)).unwrap();
-    assert_eq!(format!("{module:?}"), format!("{again:?}"));
+    let machine = Machine::new(Config { kernels_for: Some((9, 0)), ..Config::default() });
+    let device = machine.device(0).unwrap();
+    // SAFETY: nothing runs it.
+    let load = |image: &[u8]| unsafe { device.load("image", image.to_vec()) };
+    load(&[1, 2, 3]).unwrap();
+
+    machine.fail(Fault::at(0).call(Call::LoadModule));
+    load(&[1, 2, 3]).unwrap(); // does not call the driver
+    let of_other_code = load(&[1, 2, 4]).unwrap_err();
+
+    assert!(of_other_code.to_string().starts_with("cuModuleLoadDataEx failed"), "{of_other_code}");
 }
 
 #[test]
 fn a_function_takes_arguments_whose_types_are_known_only_now() {
     let Some((device, module)) = module() else { return };
     let stream = device.stream().unwrap();
-    let (x, mut z) = (stream.zeros::<u8>(40).unwrap(), stream.allocate::<u8>(40).unwrap());
+    let (a, b) = (pattern(1, 10), pattern(2, 10));
+    let bytes = |numbers: &[u32]| stream.allocate_from(bytemuck::cast_slice::<_, u8>(numbers)).unwrap();
+    let (x, y, mut z) = (bytes(&a), bytes(&b), stream.zeros::<u8>(40).unwrap());
     let mix = module.function("mix").unwrap();
     let (k, n) = (3_u32.to_ne_bytes(), 10_u64.to_ne_bytes());
-    let read = || Argument::Read(x.view());
+    let read = || [Argument::Read(x.view()), Argument::Read(y.view())];
     let launch = Launch::covering(10, 32);
 
-    let arguments = [read(), read(), Argument::Write(z.view_mut()), Argument::Value(&k), Argument::Value(&n)];
+    let [left, right] = read();
+    let arguments = [left, right, Argument::Write(z.view_mut()), Argument::Value(&k), Argument::Value(&n)];
     // SAFETY: the kernel takes these, and all buffers have `n` elements.
     unsafe { mix.launch(&stream, launch, &arguments) }.unwrap();
-    // SAFETY: it is refused.
-    let refused = unsafe { mix.launch(&stream, launch, &[read(), read()]) }.unwrap_err();
+    // SAFETY: the launch is refused.
+    let refused = unsafe { mix.launch(&stream, launch, &read()) }.unwrap_err();
 
-    assert_eq!(stream.read(&z).unwrap(), [0; 40]);
+    let expected: Vec<u32> = a.iter().zip(&b).map(|(a, b)| a.wrapping_add(b.wrapping_mul(3))).collect();
+    assert_eq!(stream.read(&z).unwrap(), bytemuck::cast_slice::<u32, u8>(&expected));
     assert_eq!(
         refused.to_string(),
         "kernel `mix` has parameters of [8, 8, 8, 4, 8] bytes, its signature declares [8, 8]: make them agree, 8 bytes \
@@ -160,7 +172,7 @@ fn launches_that_are_made_again_and_again_each_have_their_own_arguments() {
 
     for k in 0..TIMES {
         let stream = &streams[k % 2];
-        // More sizes than are watched; three of them often.
+        // More launch sizes than a kernel keeps track of; three of them occur often.
         let threads = if k % 5 == 0 { 32 * (1 + k as u32 % 31) } else { [64, 128, 256][k / 2 % 3] };
         let (launch, k) = (Launch::covering(LEN, threads), k as u32);
         let mut z = stream.zeros(LEN).unwrap();
@@ -279,6 +291,6 @@ fn a_software_device_says_that_it_runs_no_kernels() {
     let refused = unsafe { device.load("image", vec![1, 2, 3]) }.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "cuModuleLoadDataEx failed: CUDA_ERROR_NOT_SUPPORTED (801); the device or the driver cannot do it"
+        "cuModuleLoadDataEx failed: CUDA_ERROR_NOT_SUPPORTED (801); the device or the driver does not support this call"
     );
 }

@@ -1,4 +1,4 @@
-//! Launches through a shared reference: other threads use the same buffers meanwhile, and never see the middle of one.
+//! Launches through a shared reference: other threads use the same buffers and never see the middle of a launch.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -16,7 +16,7 @@ fn zeros(stream: &Stream) -> DeviceBuffer<u32> {
     stream.zeros(LEN).unwrap()
 }
 
-/// Calls `race` again and again on as many threads while this one launches the graph.
+/// Calls each racer repeatedly on a thread of its own while this thread launches the graph.
 fn race_launches<B: GraphBuffers>(graph: &Graph<B>, stream: &Stream, racers: &[&(dyn Fn() + Sync)]) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -34,8 +34,8 @@ fn race_launches<B: GraphBuffers>(graph: &Graph<B>, stream: &Stream, racers: &[&
     });
 }
 
-/// After each launch all elements are 7; in the middle of one they are not. It uses many buffers besides, so that queueing
-/// it takes a while.
+/// After a launch all elements are 7; in the middle of one they are not. The graph uses many more buffers, so that
+/// queueing a launch takes a while.
 fn blinks(device: &Device, buffer: &mut DeviceBuffer<u32>, besides: &mut [DeviceBuffer<u32>]) -> Recording {
     let recording = device.capture(|stream| {
         stream.fill(&mut *buffer, 0)?;
@@ -45,7 +45,7 @@ fn blinks(device: &Device, buffer: &mut DeviceBuffer<u32>, besides: &mut [Device
     recording.unwrap()
 }
 
-/// Queues many reads before it looks at any: each may be in the middle of a launch.
+/// Queues many copies before it reads any, since each may fall into the middle of a launch.
 fn reads_sevens<'a>(device: &Device, buffer: &'a DeviceBuffer<u32>) -> impl Fn() + Sync + 'a {
     let stream = device.stream().unwrap();
     move || {
@@ -128,7 +128,7 @@ fn graphs_that_share_buffers_run_one_after_the_other_on_any_threads() {
     }
 }
 
-/// Who writes a buffer has it alone, but for the graphs that read it.
+/// A writer has the buffer to itself, except for the graphs that read it.
 #[test]
 fn launches_that_read_see_no_middle_of_what_another_thread_writes() {
     for seed in 0..3 {
@@ -160,7 +160,7 @@ fn launches_that_read_see_no_middle_of_what_another_thread_writes() {
     }
 }
 
-/// Two graphs over the same buffers in another order, and work that has one of them: nothing waits in a circle.
+/// Graphs use the same buffers in different orders, and other work uses some of them: nothing deadlocks.
 #[test]
 fn launches_in_every_order_never_wait_for_each_other_in_a_circle() {
     let machine = threaded(0);
@@ -179,13 +179,13 @@ fn launches_in_every_order_never_wait_for_each_other_in_a_circle() {
     };
     let graphs: Vec<_> = [0, 2, 4, 5].map(|from| cycle(&mut buffers, from)).into();
     let streams: Vec<_> = graphs.iter().map(|_| device.stream().unwrap()).collect();
-    let (a, b) = (|| graphs[1].launch(&streams[1]).unwrap(), || graphs[2].launch(&streams[2]).unwrap());
+    let launches = |at: usize| graphs[at].launch(&streams[at]).unwrap();
     let reads = || {
-        let ([one, other], mut to) = ([&buffers[5], &buffers[1]], zeros(&streams[3]));
-        streams[3].copy(one, &mut to).unwrap();
-        streams[3].copy(other, &mut to).unwrap();
+        let ([one, other], mut to) = ([&buffers[5], &buffers[1]], zeros(&streams[0]));
+        streams[0].copy(one, &mut to).unwrap();
+        streams[0].copy(other, &mut to).unwrap();
     };
-    race_launches(&graphs[0], &stream, &[&a, &b, &reads]);
+    race_launches(&graphs[0], &stream, &[&|| launches(1), &|| launches(2), &|| launches(3), &reads]);
     device.synchronize().unwrap();
     assert_eq!(machine.violations(), [""; 0]);
 }

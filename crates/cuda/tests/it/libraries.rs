@@ -1,4 +1,4 @@
-//! NVIDIA's libraries: products, convolutions and attention of few numbers that can be checked by hand, and what is refused.
+//! NVIDIA's libraries: products, convolutions and attention small enough to check by hand, and what is refused.
 
 use pagelock_cuda::{
     Device, DeviceBuffer, Error, LibraryAbsence, Pinned,
@@ -9,7 +9,7 @@ use pagelock_cuda::{
     software::Config,
 };
 
-use crate::tools::{Gpu, gpu};
+use crate::tools::{Gpu, gpu, pattern};
 
 /// The product of `[m, k]` and `[k, n]` matrices without gaps.
 fn product([m, k, n]: [usize; 3]) -> Product {
@@ -48,17 +48,24 @@ fn a_product_has_a_bias_in_each_row() {
 fn a_transposed_factor_and_halves_whose_sums_are_wide() {
     let Some((device, blas)) = there(Blas::new) else { return };
     let stream = device.stream().unwrap();
-    let one = 0x3f80_u16; // 1 in bfloat16
-    let mut ones = stream.allocate::<u16>(64 * 1024).unwrap();
-    stream.fill(&mut ones, one).unwrap();
+    // Whole numbers up to 12. bfloat16 can represent them, but few of their sums.
+    let numbers = |seed| -> Vec<f32> { pattern(seed, 64 * 1024).into_iter().map(|bits| (bits % 13) as f32).collect() };
+    let halves = |numbers: &[f32]| {
+        let bits: Vec<u16> = numbers.iter().map(|&number| bfloat16(number)).collect();
+        stream.allocate_from(&bits).unwrap()
+    };
+    let (a, b) = (numbers(1), numbers(2));
+    let (left, right) = (halves(&a), halves(&b));
     let mut out = stream.zeros::<f32>(64 * 64).unwrap();
     let across = Matrices { row: 1, column: 64, batch: 0 };
     let wide = Product { left: across, factors: DataType::Bf16, ..product([64, 1024, 64]) };
 
-    let ones = ones.view().bytes();
-    blas.multiply(&stream, &wide, [ones; 2], None, out.view_mut().bytes()).unwrap();
+    let factors = [left.view().bytes(), right.view().bytes()];
+    blas.multiply(&stream, &wide, factors, None, out.view_mut().bytes()).unwrap();
 
-    assert_eq!(stream.read(&out).unwrap(), [1024.0; 64 * 64]);
+    let sum = |i: usize, j: usize| (0..1024).map(|k| a[64 * k + i] * b[64 * k + j]).sum::<f32>();
+    let expected: Vec<f32> = (0..64 * 64).map(|at| sum(at / 64, at % 64)).collect();
+    assert_eq!(stream.read(&out).unwrap(), expected);
 }
 
 #[test]
@@ -114,18 +121,21 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     }
     const WORDS: usize = 128;
     let stream = device.stream().unwrap();
-    let halves = |number: fn(usize) -> f32| {
-        let bits: Vec<u16> = (0..WORDS * 64).map(|i| (number(i / 64).to_bits() >> 16) as u16).collect();
+    let halves = |number: fn(usize, usize) -> f32| {
+        let bits: Vec<u16> = (0..WORDS * 64).map(|i| bfloat16(number(i / 64, i % 64))).collect();
         let mut buffer = stream.allocate::<u16>(bits.len()).unwrap();
         stream.upload(Pinned::from_slice(&device, &bits).unwrap(), &mut buffer).unwrap().wait().unwrap();
         buffer
     };
-    let numbers = |buffer: &DeviceBuffer<u16>| -> Vec<f32> {
+    let numbers = |buffer: &DeviceBuffer<u16>, column: usize| -> Vec<f32> {
         let bits = stream.read(buffer).unwrap();
-        bits.iter().step_by(64).map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect()
+        bits.iter().skip(column).step_by(64).map(|&bits| f32::from_bits(u32::from(bits) << 16)).collect()
     };
-    let (zeros, words, ones) = (halves(|_| 0.0), halves(|word| word as f32), halves(|_| 1.0));
-    let (mut out, mut log_sums) = (halves(|_| f32::NAN), stream.zeros::<f32>(WORDS).unwrap());
+    // No column has numbers of both queries and keys. So all scores are zero, and their gradients are not.
+    let queries = halves(|word, column| if column < 32 { (word + 1) as f32 / 64.0 } else { 0.0 });
+    let keys = halves(|word, column| if column < 32 { 0.0 } else { word as f32 / 64.0 });
+    let (words, ones) = (halves(|word, _| word as f32), halves(|_, _| 1.0));
+    let (mut out, mut log_sums) = (halves(|_, _| f32::NAN), stream.zeros::<f32>(WORDS).unwrap());
     let layout = Layout4::without_gaps([1, 1, WORDS, 64]);
     let attention = Attention {
         data_type: DataType::Bf16,
@@ -136,7 +146,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
         value: layout,
         result: layout,
     };
-    let inputs = [zeros.view().bytes(), zeros.view().bytes(), words.view().bytes()];
+    let inputs = [queries.view().bytes(), keys.view().bytes(), words.view().bytes()];
 
     let (to, sums) = (out.view_mut().bytes(), log_sums.view_mut().bytes());
     match dnn.attend(&stream, &attention, 1.0, inputs, to, sums) {
@@ -146,7 +156,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     let of = attention;
     let grads =
         AttentionGrads { of, result: layout, query: layout, key: layout, value: layout, is_deterministic: true };
-    let [mut query_grad, mut key_grad, mut value_grad] = [0; 3].map(|_| halves(|_| f32::NAN));
+    let [mut query_grad, mut key_grad, mut value_grad] = [0; 3].map(|_| halves(|_, _| f32::NAN));
     let kept = [out.view().bytes(), log_sums.view().bytes(), ones.view().bytes()];
     let made = [&mut query_grad, &mut key_grad, &mut value_grad].map(|grad| grad.view_mut().bytes());
     dnn.attend_grads(&stream, &grads, 1.0, inputs, kept, made).unwrap();
@@ -154,16 +164,21 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
     let (to, sums) = (out.view_mut().bytes(), log_sums.view_mut().bytes());
     let error = dnn.attend(&stream, &unfit, 1.0, inputs, to, sums).unwrap_err();
 
-    // Word i is the mean of 0 to i; the sum of its exponentials i + 1.
-    let means = numbers(&out);
+    // Result i is the mean of 0 to i, and the sum of its exponentials is i + 1.
+    let means = numbers(&out, 0);
     assert!(means.iter().enumerate().all(|(i, &mean)| (mean - i as f32 / 2.0).abs() <= 0.01 * i as f32), "{means:?}");
     let sums = stream.read(&log_sums).unwrap();
     assert!(sums.iter().enumerate().all(|(i, &sum)| (sum - (i as f32 + 1.0).ln()).abs() < 1e-4), "{sums:?}");
-    // Value j is 1/(i + 1) of each word i from j on.
-    let of_values = numbers(&value_grad);
+    // Value j contributes 1/(i + 1) to each result i from j on.
+    let of_values = numbers(&value_grad, 0);
     let expected = |j: usize| (j..WORDS).map(|i| 1.0 / (i as f32 + 1.0)).sum::<f32>();
     assert!(of_values.iter().enumerate().all(|(j, &of_value)| (of_value - expected(j)).abs() < 0.02), "{of_values:?}");
-    assert!(numbers(&query_grad).iter().chain(&numbers(&key_grad)).all(|&grad| grad == 0.0), "all keys are equal");
+    // Result i is the sum of words j, each with the weight 1/(i + 1), and has the gradient 1 in 64 columns.
+    let of_score = |i: usize, j: usize| 64.0 * (j as f32 - i as f32 / 2.0) / (i as f32 + 1.0);
+    assert_near(&numbers(&query_grad, 63), |i| (0..=i).map(|j| of_score(i, j) * j as f32 / 64.0).sum());
+    assert_near(&numbers(&key_grad, 0), |j| (j..WORDS).map(|i| of_score(i, j) * (i + 1) as f32 / 64.0).sum());
+    let elsewhere = [numbers(&query_grad, 0), numbers(&key_grad, 63)].concat();
+    assert!(elsewhere.iter().all(|&grad| grad == 0.0), "the keys, or the queries, are zero there: {elsewhere:?}");
     assert!(error.to_string().starts_with("cuDNN refuses attention of [1, 1, 128, 64] to [1, 1, 127, 64]"), "{error}");
 }
 
@@ -171,7 +186,7 @@ fn attention_with_scores_of_zero_takes_means_of_values_and_sizes_have_to_belong_
 fn a_device_made_of_software_has_no_libraries() {
     let device = Device::software(Config::default()).unwrap();
     for missing in [Blas::new(&device).unwrap_err(), Dnn::new(&device).unwrap_err()] {
-        // One of the two, depending on whether this machine has the library.
+        // Which of the two depends on whether this machine has the library.
         assert!(
             matches!(missing, Error::NoLibrary(LibraryAbsence::OtherDevice { .. } | LibraryAbsence::NoLibrary { .. })),
             "{missing}"
@@ -195,7 +210,21 @@ fn a_missing_library_is_said_with_where_it_was_looked_for() {
     );
 }
 
-/// The library with its device; none, after saying so, where there is none.
+/// The bits of a number in bfloat16, rounded toward zero.
+fn bfloat16(number: f32) -> u16 {
+    (number.to_bits() >> 16) as u16
+}
+
+/// Panics if a number differs from the expected one by more than 2 % of the largest expected number.
+#[track_caller]
+fn assert_near(found: &[f32], expected: impl Fn(usize) -> f32) {
+    let expected: Vec<f32> = (0..found.len()).map(expected).collect();
+    let largest = expected.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let is_near = |(found, expected): (&f32, &f32)| (found - expected).abs() <= 0.02 * largest;
+    assert!(found.iter().zip(&expected).all(is_near), "{found:?} instead of {expected:?}");
+}
+
+/// The GPU and the library. Prints what is missing and returns `None` if there is no GPU or no library.
 fn there<L>(library: impl FnOnce(&Device) -> Result<L, Error>) -> Option<(Gpu, L)> {
     let gpu = gpu()?;
     match library(&gpu) {

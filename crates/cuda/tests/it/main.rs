@@ -1,7 +1,8 @@
-//! What the crate promises. `every_device.rs` first: one suite, run on software devices of all schedules and on a GPU.
+//! What the crate promises. Start with `every_device.rs`, a suite that runs on software devices of all schedules and on
+//! a GPU.
 //!
-//! `program.rs` runs random programs and knows what must come out; `failures.rs` lets calls fail under them.
-//! Without a GPU the tests under `cuda` say so and do nothing, unless `REQUIRE_GPU=1`.
+//! `program.rs` runs random programs and compares their results with a model. `failures.rs` makes driver calls fail in
+//! them. Without a GPU, tests that need one print that they are skipped; with `REQUIRE_GPU=1` they fail.
 
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
 

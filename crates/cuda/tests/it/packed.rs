@@ -1,4 +1,4 @@
-//! Packed copies: many slices as one.
+//! Packed copies: many slices in one copy.
 
 use pagelock_cuda::{
     Error, HostSource, Packed,
@@ -92,7 +92,7 @@ fn what_is_packed_shares_blocks_that_are_not_too_long_and_comes_back_as_it_was()
     assert!(live >= ByteSize(120_000_000) && device.pool_stats().live == ByteSize(0));
 }
 
-/// Its bytes would be copied too, though nobody waits before they are changed.
+/// The neighbor's bytes would be copied too, although its owner may change them without waiting.
 #[test]
 fn parts_are_not_copied_together_over_a_neighbor_that_is_not_among_them() {
     let execution = Execution::Stepped { haste: 0 };
@@ -109,7 +109,7 @@ fn parts_are_not_copied_together_over_a_neighbor_that_is_not_among_them() {
         let mut targets = stream.zeros::<u8>(ranges[1].end).unwrap().split(ranges).unwrap();
         stream.upload_each(sources.into_iter().zip(&mut targets)).unwrap();
         drop(stream.upload_all(&sources.map(HostSource::from)).unwrap());
-        inner[neighbor].bytes_mut().unwrap().fill(9); // a race, if that was copied too
+        inner[neighbor].bytes_mut().unwrap().fill(9); // a race if the neighbor is copied too
         stream.synchronize().unwrap();
     }
 }

@@ -6,7 +6,7 @@ use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::Te
 
 use crate::tools::{lazy, tries};
 
-/// Something a program does with page-locked memory of that length.
+/// What a program does with page-locked memory. The numbers are lengths in bytes.
 #[derive(Clone, Debug)]
 enum Step {
     Hold(usize),
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
 const LIMIT: ByteSize = ByteSize::mib(12);
 const MOST: usize = 9_000_000; // in one block
 
-/// Page-locked memory under a budget of its own, on a device where nothing is ever done before somebody waits.
+/// Page-locked memory under a budget of its own, on a device that does nothing before a thread waits for it.
 struct World {
     machine: Machine,
     device: Device,
@@ -41,8 +41,8 @@ struct World {
     budget: Budget,
     stack: Pooled<Limited<PageLocked>>,
     held: Vec<Pinned<u8>>,
-    tickets: Vec<(Ticket<Pinned<u8>>, usize)>, // and how long each is
-    dropped: Vec<usize>,                       // lengths of what tickets left, since the last `Finish`
+    tickets: Vec<(Ticket<Pinned<u8>>, usize)>, // and the length of each
+    dropped: Vec<usize>,                       // lengths of what dropped tickets hold, since the last `Finish`
 }
 
 impl World {
@@ -111,7 +111,7 @@ impl World {
     }
 }
 
-/// A hundredth more than asked for a large block; an eighth and a page for a small one.
+/// For a large block, a hundredth more than requested. For a small one, an eighth and a page more.
 fn most_locked_for(len: usize) -> usize {
     if len > LARGE { len + len / 100 } else { len + len / 8 + 4_096 }
 }
@@ -138,7 +138,7 @@ proptest! {
     }
 }
 
-/// 200 operations for each of `$TRIES`; 50,000 tries are ten million.
+/// Runs 200 operations for each of `$TRIES`: 50,000 tries are ten million operations.
 #[test]
 fn page_locked_memory_is_never_over_its_budget_in_a_long_run() {
     let mut runner = TestRunner::deterministic();

@@ -9,7 +9,7 @@ use crate::tools::{Delay, gpu, pattern, tries};
 
 const LEN: usize = 10_000;
 
-/// A source that is overwritten, and dropped, on its own device right after the copy was queued on the other.
+/// Overwrites and drops the source on its own device right after its copy was queued on the other device.
 fn a_copy_to_another_device_takes_what_was_there(here: &Device, there: &Device) {
     here.enable_peer(there).unwrap();
     let (to, from) = (here.stream().unwrap(), there.stream().unwrap());

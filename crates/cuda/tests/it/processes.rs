@@ -1,4 +1,5 @@
-//! What happens to whole processes: they end with copies in flight, and where going on would not be safe.
+//! What needs a process of its own: an exit with copies in flight, an abort where going on would not be safe, a limit
+//! of page-locked memory, and environment variables.
 
 use std::{
     env,
@@ -28,12 +29,13 @@ fn run_child_with(what: &str, variables: &[(&str, &str)]) -> Output {
     let child = Command::new(this_test_binary)
         .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
         .env("PAGELOCK_TEST_CHILD", what)
+        .env_remove("PAGELOCK_SANITIZE") // only `variables` set it
         .envs(variables.iter().copied())
         .output();
     child.unwrap()
 }
 
-/// The other end of `run_child`; by itself it does nothing.
+/// What `run_child` runs in the other process. Among the other tests it does nothing.
 #[test]
 fn child() {
     match env::var("PAGELOCK_TEST_CHILD").as_deref() {
@@ -71,7 +73,7 @@ fn lose_a_scope(machine: &Machine) {
     println!("the scope ended");
 }
 
-/// Drops buffers and tickets in flight, for more of which there is no memory.
+/// Drops more buffers in flight than page-locked memory has space for.
 fn be_short_of_memory(device: &Device) {
     page_locked_budget().set_limit(ByteSize::mib(9));
     let stream = device.stream().unwrap();
@@ -104,7 +106,7 @@ fn dropped_buffers_in_flight_are_waited_for_when_page_locked_memory_is_short() {
     assert_eq!(said(&run_child("short of memory"), "arrived"), "9");
 }
 
-/// What a child says after that word.
+/// What a child printed after that word.
 fn said(output: &Output, word: &str) -> String {
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = printed.lines().find_map(|line| Some(line.split_once(word)?.1.trim().to_owned()));

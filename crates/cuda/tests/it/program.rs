@@ -1,8 +1,10 @@
 //! Random programs over streams, buffers and tickets, and a model that knows what must come out.
 //!
-//! The model is a program that does everything at once and in order. Whatever a device does late, or before its turn,
-//! shows as a difference: in a buffer that is read, in a download that is waited for, or in page-locked memory that a
-//! program holds while an earlier owner's copy is still in flight.
+//! The model does everything at once and in order. Work that a device does too late or too early shows as a difference:
+//! in a buffer that is read, in a download that is waited for, or in page-locked memory that a program holds while an
+//! earlier owner's copy is still in flight.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use pagelock_cuda::{Device, DeviceBuffer, Error, Pinned, Priority, Result, Stream, Ticket, Uninit};
 use pagelock_memory::HostBuffer;
@@ -47,11 +49,11 @@ const STREAMS: usize = 3;
 /// Which steps a program may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// All but forgetting: everything must come back at the end.
+    /// All steps, but no ticket is forgotten: all memory must be free in the end.
     Tidy,
-    /// All.
+    /// All steps.
     Forgetful,
-    /// Nothing that borrows: a scope ends the process if the device is lost.
+    /// No step that borrows memory, since a scope ends the process if the device is lost.
     Owned,
 }
 
@@ -96,7 +98,7 @@ fn step(kind: Kind) -> impl Strategy<Value = Step> {
 }
 
 impl Step {
-    /// The same copy in another shape.
+    /// The same copy without a scope.
     fn without_borrowing(self) -> Self {
         match self {
             Step::UploadScoped { slot, stream, seed } => Step::UploadBuffer { slot, stream, seed, waits: true },
@@ -106,13 +108,13 @@ impl Step {
     }
 }
 
-/// A buffer, and what it must hold; none after a failure that leaves it open.
+/// A buffer, and what it must hold: `None` before the first write, and after a failure that leaves it unknown.
 struct Slot {
     buffer: DeviceBuffer<u32>,
     expected: Option<Vec<u32>>,
 }
 
-/// A ticket, and what must come out of it, unless that was open.
+/// A ticket, and what it must return, or `None` if that is unknown.
 struct Kept {
     ticket: Ticket<Pinned<u32>>,
     expected: Option<Vec<u32>>,
@@ -125,16 +127,22 @@ pub(crate) struct World {
     slots: [Option<Slot>; SLOTS],
     kept: Vec<Kept>,
     held: Vec<(Pinned<u32>, Vec<u32>)>,
+    has_faults: bool, // calls of the driver fail, so the device may be lost
 }
 
 impl World {
     pub(crate) fn new(device: &Device) -> Result<Self> {
         let streams = (0..STREAMS).map(|_| device.stream()).collect::<Result<_>>()?;
         let (slots, kept, held) = ([const { None }; SLOTS], Vec::new(), Vec::new());
-        Ok(Self { device: device.clone(), streams, slots, kept, held })
+        Ok(Self { device: device.clone(), streams, slots, kept, held, has_faults: false })
     }
 
-    /// Runs the steps; an error leaves the world as it may be after a call that failed.
+    /// The same program, during which calls of the driver fail.
+    pub(crate) fn with_faults(self) -> Self {
+        Self { has_faults: true, ..self }
+    }
+
+    /// Runs the steps. After an error, the contents that the failed call may have written are unknown.
     pub(crate) fn run(&mut self, steps: &[Step], mut on_error: impl FnMut(Error)) {
         for step in steps {
             if let Err(error) = self.step(step) {
@@ -143,7 +151,7 @@ impl World {
         }
     }
 
-    /// Everything must hold what it must; the device works again.
+    /// Checks everything that the program has. The device must work again.
     pub(crate) fn check(&mut self) {
         self.wait_for_kept().unwrap();
         let stream = self.device.stream().unwrap();
@@ -154,7 +162,7 @@ impl World {
         self.check_held();
     }
 
-    /// What the program holds must be untouched, however late anything comes.
+    /// Checks that no late copy wrote to what the program holds.
     pub(crate) fn check_held(&self) {
         for (held, expected) in &self.held {
             assert_eq!(**held, **expected, "a late copy wrote to page-locked memory of a new owner");
@@ -222,7 +230,7 @@ impl World {
         }
     }
 
-    /// Writes a slot's buffer, and what it must hold then.
+    /// Writes a slot's buffer, and notes what it must hold then.
     fn write(
         &mut self,
         slot: usize,
@@ -266,7 +274,7 @@ impl World {
         Ok(())
     }
 
-    /// The host's buffer is overwritten at once, for which it waits; or dropped without waiting.
+    /// Overwrites the host's buffer at once, which waits for the copy, or drops it without waiting.
     fn upload_from(&mut self, slot: usize, stream: usize, seed: u32, waits: bool) -> Result<()> {
         let Some(slot) = &mut self.slots[slot] else { return Ok(()) };
         slot.expected = None;
@@ -277,7 +285,7 @@ impl World {
         if !waits {
             drop(host.drop_without_waiting());
         } else if !matches!(uploaded, Err(Error::Lost { .. })) {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.bytes_mut().map(|b| b.fill(0xEE))));
+            access(self.has_faults, || host.bytes_mut().map(|bytes| bytes.fill(0xEE))).transpose()?;
         }
         uploaded?;
         slot.expected = Some(source);
@@ -313,8 +321,8 @@ impl World {
             drop(host.drop_without_waiting());
             return Ok(());
         }
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.bytes().to_vec()));
-        if let (Ok(found), Some(expected)) = (found, &slot.expected) {
+        let found = access(self.has_faults, || host.bytes().to_vec());
+        if let (Some(found), Some(expected)) = (found, &slot.expected) {
             assert_eq!(found, bytemuck::cast_slice::<u32, u8>(expected), "a buffer was read before its download");
         }
         Ok(())
@@ -339,6 +347,18 @@ impl World {
 
     fn wait_for_kept(&mut self) -> Result<()> {
         self.kept.drain(..).try_for_each(Kept::wait)
+    }
+}
+
+/// The result of an access to a host buffer. `None` if the buffer refused it because the device was lost, which only a
+/// program with faults may see.
+fn access<R>(has_faults: bool, access: impl FnOnce() -> R) -> Option<R> {
+    match catch_unwind(AssertUnwindSafe(access)) {
+        Ok(result) => Some(result),
+        Err(panic) => {
+            let is_lost = panic.downcast_ref::<&str>().is_some_and(|text| text.starts_with("a device was lost"));
+            if has_faults && is_lost { None } else { resume_unwind(panic) }
+        }
     }
 }
 

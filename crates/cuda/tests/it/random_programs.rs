@@ -21,7 +21,7 @@ fn run(device: &Device, steps: &[Step]) {
     assert_eq!(device.leaked().count, 0);
 }
 
-/// Everything is as it must be, and nothing is left.
+/// Runs the steps, and checks that no memory is left.
 fn run_and_count(machine: &Machine, steps: &[Step]) {
     let device = machine.device(0).unwrap();
     run(&device, steps);
@@ -62,7 +62,7 @@ fn nothing_is_wrong_or_lost_if_threads_do_the_work() {
     ran.unwrap();
 }
 
-/// Programs of their own on one device: they share its pool, its streams' queues and what is deferred.
+/// Runs each program on a thread of its own. They share the device's pool, its queues and its deferred drops.
 fn run_on_threads(device: &Device, programs: &[Vec<Step>]) {
     thread::scope(|scope| {
         for steps in programs {

@@ -1,11 +1,11 @@
-//! Handles of one driver that are given to another: refused, whatever their numbers are.
+//! Handles of one driver are refused by another, whatever their numbers are.
 
 use pagelock_cuda::{
     Device, Error, OnDevice, Pinned, Stream, Timeline, Uninit,
     software::{Config, Machine},
 };
 
-/// Devices of two machines, whose handles are the same small numbers.
+/// Streams of two machines, whose handles are the same small numbers.
 struct Two {
     here: Stream,
     there: Stream,
@@ -30,7 +30,7 @@ fn is_stranger<T>(result: Result<T, Error>, what: OnDevice) {
 fn a_copy_from_a_device_of_another_driver_is_refused() {
     let Two { here, there } = Two::new();
     let (source, mut target) = (there.allocate::<u32>(4).unwrap(), here.zeros::<u32>(4).unwrap());
-    is_stranger(here.copy(&source, &mut target), OnDevice::Buffer); // nothing was done with it, so nothing is waited for
+    is_stranger(here.copy(&source, &mut target), OnDevice::Buffer); // no work is pending on `source`
     let used = there.allocate_from(&[1; 4]).unwrap();
     is_stranger(here.copy(&used, &mut target), OnDevice::Buffer);
     is_stranger(here.copy(there.allocate::<u32>(0).unwrap().view(), target.slice_mut(..0).unwrap()), OnDevice::Buffer);
@@ -47,8 +47,8 @@ fn work_on_a_buffer_of_another_driver_is_refused_as_that() {
     is_stranger(here.fill(&mut buffer, 1), OnDevice::Buffer);
     assert_eq!(
         here.fill(&mut buffer, 1).unwrap_err().to_string(),
-        "the buffer is of another driver than the stream: copy it through the host, with `Stream::read` on a stream of \
-         its own device"
+        "the buffer belongs to another driver than the stream: copy it through the host, with `Stream::read` on a \
+         stream of its own device"
     );
 }
 
@@ -100,7 +100,7 @@ fn a_recording_of_another_device_of_the_driver_is_refused() {
     );
 }
 
-/// Memory is only memory: locked by whichever driver, it can be copied from and to.
+/// Page-locked memory can be a source or a target, whichever driver locked it.
 #[test]
 fn page_locked_memory_of_another_driver_is_copied() {
     let Two { here, there } = Two::new();

@@ -12,7 +12,7 @@ use pagelock_cuda::{
     software::{Config, Execution, Machine},
 };
 
-/// The GPU, for one test at a time: some stop its queues on purpose, and others count what all of it holds.
+/// The GPU, for one test at a time: some tests block its queues on purpose, others count all memory that it holds.
 pub(crate) struct Gpu {
     device: Device,
     _alone: MutexGuard<'static, ()>,
@@ -26,7 +26,7 @@ impl Deref for Gpu {
     }
 }
 
-/// The GPU, or none after saying so; an error if there has to be one.
+/// The GPU, or `None` after printing why there is none. Panics without a GPU if `REQUIRE_GPU=1`.
 pub(crate) fn gpu() -> Option<Gpu> {
     static ALONE: Mutex<()> = Mutex::new(());
     match Device::cuda(0) {
@@ -52,31 +52,31 @@ pub(crate) fn on_every_device(test: impl Fn(&Device)) {
     }
 }
 
-/// What `cargo xtask test-gpu` runs first.
+/// `cargo xtask test-gpu` runs this test first.
 #[test]
 fn there_is_a_gpu() {
     gpu();
 }
 
-/// A machine on which nothing is done before somebody waits.
+/// A machine that does nothing before a thread waits for it.
 pub(crate) fn lazy(seed: u64) -> Machine {
     Machine::new(Config { execution: Execution::Stepped { haste: 0 }, seed, ..Config::default() })
 }
 
-/// A machine on which work is done at random moments.
+/// A machine that does its work at random moments.
 pub(crate) fn moody(seed: u64) -> Machine {
     Machine::new(Config { execution: Execution::Stepped { haste: 100 }, seed, ..Config::default() })
 }
 
-/// A machine with threads of its own.
+/// A machine that does its work on threads.
 pub(crate) fn threaded(seed: u64) -> Machine {
     Machine::new(Config { execution: Execution::Threads(3), seed, ..Config::default() })
 }
 
-/// How many bytes of device and page-locked memory a machine has given out, after its devices were dropped.
+/// How many bytes of device and page-locked memory are still allocated after a machine's devices were dropped.
 ///
-/// Another test's thread may hold a device for a moment: one that is refused page-locked memory trims every device of the
-/// process. So this waits for it, a few seconds at most.
+/// Another test's thread may hold a device for a moment, since a thread that is refused page-locked memory trims every
+/// device of the process. So this waits up to five seconds.
 pub(crate) fn not_given_back(machine: &Machine) -> (u64, u64) {
     let given_out = || (machine.allocated().0, machine.page_locked().0);
     let end = Instant::now() + Duration::from_secs(5);
@@ -91,12 +91,12 @@ pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u32> {
     (0..len as u32).map(|i| seed.wrapping_mul(0x9E37_79B9) ^ i).collect()
 }
 
-/// How often a race is provoked: `$TRIES`, or a few times.
+/// How often a race is provoked: `$TRIES`, or 50 times.
 pub(crate) fn tries() -> u32 {
     std::env::var("TRIES").ok().and_then(|tries| tries.parse().ok()).unwrap_or(50)
 }
 
-/// Work that keeps a stream busy for a while, so that what is queued next is certainly not done at once.
+/// Work that keeps a stream busy for a while, so that what is queued behind it is not done at once.
 pub(crate) struct Delay(DeviceBuffer<u8>);
 
 impl Delay {
@@ -110,7 +110,7 @@ impl Delay {
     }
 }
 
-/// `std::mem::forget`, where a leak checker finds it.
+/// Like `std::mem::forget`, but in a list where a leak checker finds it.
 pub(crate) fn forget(forgotten: impl Send + 'static) {
     static FORGOTTEN: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
     FORGOTTEN.lock().unwrap().push(Box::new(forgotten));

@@ -1,4 +1,4 @@
-//! A training pass over a file larger than memory, in flat resident memory.
+//! A training pass over a file of any length, larger than memory too, with flat resident memory.
 //!
 //! ```sh
 //! cargo bench -p pagelock-data --bench large_file                              # 4 GiB

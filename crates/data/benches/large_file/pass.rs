@@ -1,4 +1,4 @@
-//! One training pass over a file of any length, and what it keeps in memory meanwhile.
+//! One training pass over a file of any length, and how much memory becomes resident meanwhile.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -14,23 +14,23 @@ pub(crate) type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<
 const COLUMNS: usize = 64 << 10;
 const ROW_BYTES: u64 = 4 * COLUMNS as u64;
 const BATCH: usize = 32; // 8 MiB
-/// What the loader may have ahead.
+/// How many bytes of batches the loader may make ahead.
 pub(crate) const AHEAD: ByteSize = ByteSize::mib(64);
 
-/// What a pass did.
+/// The result of a pass.
 pub(crate) struct Report {
     pub(crate) n_rows: u64,
     pub(crate) time: Duration,
-    /// What became resident until a tenth of the pass was done.
+    /// Bytes that became resident until a tenth of the pass was done.
     pub(crate) at_first: u64,
-    /// What became resident after that.
+    /// Bytes that became resident after that.
     pub(crate) later: u64,
-    /// The weight that was learned, and the one that the data has.
+    /// The weight that was learned, and the right one.
     pub(crate) weights: [f32; 2],
 }
 
-/// Makes a file of that length: rows of floats, nearly all of them zeros that no disk has to hold, the first two of which are
-/// an input and its target.
+/// Makes a file of that length. The first two floats of each row are an input and its target, the others are zeros that
+/// take no disk space.
 pub(crate) fn make(path: &Path, len: ByteSize) -> Result<()> {
     let n_rows = len.0 / ROW_BYTES;
     let file = File::create_new(path)?;
@@ -47,7 +47,7 @@ fn slope() -> f32 {
     3.0
 }
 
-/// Trains one pass over the file, in shuffled order, its batches read by two workers.
+/// Trains one pass over the file in shuffled order. Two workers read the batches.
 pub(crate) fn run(path: &Path) -> Result<Report> {
     let rows = StoredRows::<Float>::raw(path, DType::F32, &[COLUMNS])?;
     let n_rows = fs::metadata(path)?.len() / ROW_BYTES;
@@ -69,7 +69,7 @@ pub(crate) fn run(path: &Path) -> Result<Report> {
     Ok(Report { n_rows, time: start.elapsed(), at_first, later: most.saturating_sub(at_first), weights })
 }
 
-/// The first float of each row says what the second should be, and the zeros behind them nothing.
+/// Learns to predict the second float of each row from the first. The zeros behind them have no effect.
 fn step(batch: &Tensor, weight: &Tensor) -> Result<()> {
     let len = batch.size(0)? as isize;
     let (input, target) = (batch.narrow(1, 0, 1)?, batch.narrow(1, 1, 1)?);

@@ -167,8 +167,10 @@ impl Array {
         let bytes = FileBytes::open(path)?;
         let len_bytes = bytes.len();
         let row_bytes = bytes_of(dtype, row_shape).filter(|&bytes| bytes > 0);
-        let row_bytes = row_bytes
-            .ok_or_else(|| Error::content(path, format!("rows of {row_shape:?} have no size; give another")))?;
+        let row_bytes = row_bytes.ok_or_else(|| {
+            let problem = format!("a row shape of {row_shape:?} has no elements or too many; give another");
+            Error::content(path, problem)
+        })?;
         if !len_bytes.is_multiple_of(row_bytes) {
             let problem = format!(
                 "it has {len_bytes} bytes, and a row of {row_shape:?} {dtype} takes {row_bytes}; give the right shape or get \
@@ -191,8 +193,9 @@ impl Array {
         let row_bytes = bytes_of(dtype, row_shape).and_then(|bytes| usize::try_from(bytes).ok());
         match (whole, row_bytes) {
             (Some(end), Some(row_bytes)) if end <= bytes.len() => {
-                let no_tensor = |error| Error::content(path, format!("its header claims what no tensor is: {error}"));
-                Shape::new(&shape).map_err(no_tensor)?;
+                Shape::new(&shape).map_err(|error| {
+                    Error::content(path, format!("its header claims a shape that no tensor can have: {error}"))
+                })?;
                 if n_rows > 0 && row_bytes == 0 {
                     let problem = "rows without elements, which hold no data; write another array";
                     return Err(Error::content(path, format!("its header claims {shape:?}, {problem}")));
@@ -203,7 +206,7 @@ impl Array {
             _ => {
                 let problem = format!(
                     "its header claims {shape:?} of {dtype} from byte {start}, but the file has {} bytes; it is cut \
-                     off or not what it says: get it again",
+                     off or its header is wrong: get it again",
                     bytes.len()
                 );
                 Err(Error::content(path, problem))
@@ -253,7 +256,7 @@ impl Array {
         if E::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(Error::content(
                 &self.path,
-                format!("row {index} has a byte that is no truth value; get the file again"),
+                format!("row {index} has a byte other than 0 and 1; get the file again"),
             ));
         }
         Ok(E::slice(bytes))
@@ -274,7 +277,7 @@ impl Array {
         match source.kind() {
             io::ErrorKind::UnexpectedEof => Error::content(
                 &self.path,
-                format!("row {index} is not there any more: the file was cut short; get it again"),
+                format!("row {index} no longer exists: the file was cut short; get it again"),
             ),
             _ => Error::io("read", &self.path, source),
         }
@@ -312,7 +315,7 @@ fn check_kind<K: Kind>(path: &Path, dtype: DType) -> Result<()> {
     let (kind, its_kind) = (K::NAME, kind_of(dtype));
     Err(Error::content(
         path,
-        format!("its elements are {dtype}, which are no {kind}s; open it as StoredRows::<{its_kind}>"),
+        format!("its elements are {dtype}, which are not of kind {kind}; open it as StoredRows::<{its_kind}>"),
     ))
 }
 

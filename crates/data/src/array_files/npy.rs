@@ -73,11 +73,11 @@ fn read_header(path: &Path, bytes: &FileBytes) -> Result<(u64, String)> {
         1 => (10, u64::from(u16::from_le_bytes([start[8], start[9]]))),
         2 | 3 => (12, u64::from(u32::from_le_bytes([start[8], start[9], start[10], start[11]]))),
         version => {
-            return Err(Error::content(path, format!("it is a .npy file of version {version}, and 1 to 3 are known")));
+            return Err(Error::content(path, format!("it is a .npy file of version {version}, not 1 to 3")));
         }
     };
     if header_bytes > LONGEST_HEADER || at + header_bytes > bytes.len() {
-        let problem = format!("its header claims {header_bytes} bytes of itself; it is damaged: get it again");
+        let problem = format!("its header claims to be {header_bytes} bytes long; it is damaged: get it again");
         return Err(Error::content(path, problem));
     }
     let mut header = vec![0; header_bytes as usize];
@@ -92,16 +92,16 @@ fn parse(header: &str) -> Result<(DType, Vec<usize>), String> {
     };
     let descr = descr.trim_start_matches('\'').split('\'').next().unwrap_or_default();
     let Some((_, dtype)) = DESCR.iter().find(|(known, _)| *known == descr) else {
-        return Err(format!("its elements are `{descr}`, which no tensor has; convert them with astype"));
+        return Err(format!("its elements are `{descr}`, which no tensor can hold; convert them with astype"));
     };
     if !order.starts_with("False") {
-        return Err("it is in Fortran's order; save numpy.ascontiguousarray of it".into());
+        return Err("it is in Fortran order; convert it with numpy.ascontiguousarray and save it again".into());
     }
     let sizes = shape.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(sizes, _)| sizes);
     let parse = |size: &str| size.trim().parse::<usize>();
     let sizes = sizes.map(|sizes| sizes.split(',').filter(|size| !size.trim().is_empty()).map(parse).collect());
     match sizes {
         Some(Ok(sizes)) => Ok((*dtype, sizes)),
-        _ => Err("its header has a shape that is no list of sizes; write it with numpy.save".into()),
+        _ => Err("its header has a shape that is not a list of sizes; write it with numpy.save".into()),
     }
 }

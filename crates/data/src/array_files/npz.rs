@@ -85,7 +85,7 @@ impl Array {
 
 /// The text for an archive that is damaged or of another format.
 fn not_whole(what: &str) -> String {
-    format!("it is no whole .npz file: {what}; get it again, or write it with numpy.savez")
+    format!("it is not a complete .npz file: {what}; get it again, or write it with numpy.savez")
 }
 
 fn missing(path: &Path, name: &str, archive: &Archive) -> Error {
@@ -100,11 +100,11 @@ fn missing(path: &Path, name: &str, archive: &Archive) -> Error {
 /// The range of the file that holds a stored member, after its checksum was verified; else what is wrong.
 fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<FileBytes, String> {
     let (start, len) = (member.data_start(), member.size());
-    let part = start.and_then(|start| bytes.part(start, len)).ok_or("is not within it")?;
+    let part = start.and_then(|start| bytes.part(start, len)).ok_or("reaches beyond its end")?;
     match io::copy(&mut member, &mut io::sink()) {
         Ok(n_bytes) if n_bytes == len => Ok(part),
-        Ok(n_bytes) => Err(format!("has {n_bytes} bytes, and claims {len}")),
-        Err(error) => Err(format!("does not fit its checksum ({error})")),
+        Ok(n_bytes) => Err(format!("has {n_bytes} bytes, but claims {len}")),
+        Err(error) => Err(format!("does not match its checksum ({error})")),
     }
 }
 
@@ -112,7 +112,7 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<Fi
 fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
     if len > member.compressed_size().saturating_add(1).saturating_mul(MOST_PACKED) {
-        return Err(format!("claims to be {len} bytes").into());
+        return Err(format!("claims to unpack to {len} bytes, more than Deflate allows").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;
     // `zip` compares the checksum at the end of the member, which only the last of these reads reaches.
@@ -120,6 +120,6 @@ fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     if is_whole {
         Ok(FileBytes::of_memory(memory))
     } else {
-        Err("does not unpack to what was packed".to_owned().into())
+        Err("does not unpack to its length and checksum".to_owned().into())
     }
 }

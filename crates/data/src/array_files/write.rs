@@ -115,7 +115,8 @@ fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
     for &(name, tensor) in tensors {
         if name.is_empty() || !names.insert(name) {
             let (path, fix) = (path.display(), "give each array a name of its own");
-            return Err(Error::Argument(format!("cannot write `{path}`: `{name}` is empty or there twice; {fix}")));
+            let problem = format!("the name `{name}` is empty or used twice; {fix}");
+            return Err(Error::Argument(format!("cannot write `{path}`: {problem}")));
         }
         headers.push(header(path, &format!("`{name}`"), tensor)?);
     }
@@ -139,7 +140,8 @@ fn header(path: &Path, what: &str, tensor: &AnyTensor) -> Result<Vec<u8>> {
     let dtype = tensor.dtype();
     let Some((descr, _)) = DESCR.iter().find(|(_, known)| *known == dtype) else {
         let (path, fix) = (path.display(), format!("convert it with `to_dtype(DType::{:?})`", DType::F32));
-        return Err(Error::Argument(format!("cannot write `{path}`: {what} is {dtype}, which NumPy has not; {fix}")));
+        let problem = format!("{what} is {dtype}, which NumPy does not have; {fix}");
+        return Err(Error::Argument(format!("cannot write `{path}`: {problem}")));
     };
     let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {}, }}", tuple(tensor.shape()));
     let padding = (BEFORE + text.len() + 1).next_multiple_of(64) - (BEFORE + text.len() + 1);

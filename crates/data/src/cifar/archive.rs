@@ -167,7 +167,7 @@ impl CifarArchive {
     fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
         let record = self.layout.record_bytes();
         if len_bytes == 0 || len_bytes > MOST_BYTES || !len_bytes.is_multiple_of(record as u64) {
-            return Err(format!("its {name} has {len_bytes} bytes, and records take {record} each").into());
+            return Err(format!("its {name} has {len_bytes} bytes, not a multiple of the record size {record}").into());
         }
         let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;
         let bytes = records.bytes_mut()?;

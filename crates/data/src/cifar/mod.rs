@@ -66,7 +66,7 @@ impl Layout {
         let Self { n_labels, n_classes } = self;
         let labels = records.chunks_exact(self.record_bytes()).map(|record| record[n_labels - 1]);
         let (index, label) = labels.enumerate().find(|&(_, label)| label >= n_classes)?;
-        Some(format!("its record {index} has the label {label}, and there are {n_classes}"))
+        Some(format!("its record {index} has the label {label}, but there are only {n_classes} classes"))
     }
 }
 
@@ -121,7 +121,7 @@ impl Cifar {
             let len = len as usize;
             if len == 0 || !len.is_multiple_of(record) {
                 let problem = format!(
-                    "it has {len} bytes, and records of CIFAR-{} take {record} each; get the binary version from \
+                    "it has {len} bytes, but records of CIFAR-{} take {record} bytes each; get the binary version from \
                      https://www.cs.toronto.edu/~kriz/cifar.html again",
                     layout.n_classes
                 );

@@ -62,7 +62,7 @@ pub(super) struct AnyBatches<'a> {
 }
 
 /// Who makes the batches.
-#[expect(clippy::large_enum_variant, reason = "there is one of an epoch")]
+#[expect(clippy::large_enum_variant, reason = "there is one per epoch")]
 enum Threads {
     Program { positions: Positions, readers: Readers, maker: Maker },
     Workers(WorkerPool),

@@ -145,7 +145,8 @@ impl Core {
             let n_batches = self.n_batches()?;
             if state.batch >= n_batches as u64 {
                 return Err(Error::State(format!(
-                    "cannot go on from {}: an epoch has {n_batches} batches, counted from 0; begin an epoch with set_epoch",
+                    "cannot resume from {}: an epoch has {n_batches} batches, counted from 0; \
+                     begin an epoch with set_epoch",
                     state.position()
                 )));
             }
@@ -163,9 +164,9 @@ impl Core {
         let Some(n_samples) = self.recipe.source.len_without(shard, position.epoch, sample) else { return Ok(()) };
         let Position { epoch, round, turn } = position;
         Err(Error::State(format!(
-            "cannot go on from epoch {epoch}, round {round}, turn {turn}: that is behind the end of shard {shard}, which has \
-             {n_samples} samples and none at {sample}; resume with the dataset that the state is of, or begin an epoch with \
-             set_epoch"
+            "cannot resume from epoch {epoch}, round {round}, turn {turn}: that is past the end of shard {shard}, \
+             which has {n_samples} samples and none at {sample}; resume with the dataset that the state was saved \
+             with, or begin an epoch with set_epoch"
         )))
     }
 

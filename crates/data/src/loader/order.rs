@@ -83,13 +83,13 @@ impl Order {
 
     fn check_shards(&self, n_shards: usize) -> Result<usize> {
         if self.batch_size == 0 {
-            let text = "the batch size is 0; a batch has at least one sample: give StreamLoader::batch_size another";
+            let text = "the batch size is 0; set StreamLoader::batch_size to at least 1";
             return Err(Error::Argument(text.into()));
         }
         if n_shards == 0 {
             return Err(Error::empty_dataset());
         }
-        check_most("n_shards", n_shards, MOST_SHARDS, "put more samples into each, or give shares to processes")?;
+        check_most("n_shards", n_shards, MOST_SHARDS, "put more samples into each, or divide them among processes")?;
         Ok(n_shards)
     }
 }

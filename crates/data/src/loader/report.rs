@@ -162,18 +162,18 @@ impl LoaderReport {
         } else if self.wait_for_budget * 4 > self.making() {
             "the budget holds the workers back: raise it, or make batches smaller"
         } else if self.workers == 0 {
-            "the program makes its batches itself: num_workers(1) or more lets it go on meanwhile"
+            "the program makes its batches itself: num_workers(1) or more makes them in the background"
         } else if self.comes_in_bursts() {
             "batches are made in bursts: a larger prefetch_factor evens them out"
         } else if self.pin * 2 > self.making() {
-            "copying batches into page-locked memory takes most of the time: make new tensors when collating, which are there at \
-             once, instead of handing on the dataset's own"
+            "copying batches into page-locked memory takes most of the time: let the collating function make new \
+             tensors; those are page-locked from the start"
         } else if self.map * 2 > self.making() {
-            "functions given to map take most of the time: more workers, or less work there"
+            "functions given to map take most of the time: use more workers, or do less work there"
         } else if self.collate > self.fetch {
-            "making batches of samples takes most of the time: more workers, or a dataset with a gather of its own"
+            "collating samples takes most of the time: use more workers, or a dataset with its own gather"
         } else {
-            "getting samples takes most of the time: more workers, or samples that are cheaper to decode"
+            "getting samples takes most of the time: use more workers, or samples that are cheaper to decode"
         }
     }
 }
@@ -212,7 +212,7 @@ impl fmt::Display for LoaderReport {
             writeln!(f, "  {} samples failed and were left out", self.skipped)?;
         }
         if *pageable > 0 {
-            writeln!(f, "  {pageable} batches were not page-locked, for want of page-locked memory")?;
+            writeln!(f, "  {pageable} batches were not page-locked, for lack of page-locked memory")?;
         }
         let per_batch = |time: Duration| time.as_secs_f64() * 1e6 / (*batches).max(1) as f64;
         for (what, time) in [

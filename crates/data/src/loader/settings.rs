@@ -39,7 +39,7 @@ pub(super) struct Settings {
 impl Settings {
     /// Refuses numbers of workers and batches for which no machine has the threads or the memory.
     pub(super) fn check(&self) -> Result<()> {
-        let usual = "as many as the machine has cores is usual";
+        let usual = "one per core is usual";
         check_most("num_workers", self.n_workers, MOST_WORKERS, usual)?;
         let usual = "2 is usual, and prefetch_budget bounds the memory";
         check_most("prefetch_factor", self.prefetch_factor(), MOST_AHEAD, usual)

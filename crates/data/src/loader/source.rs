@@ -31,7 +31,7 @@ impl AnyBatch {
 
     /// The batch that was put in.
     pub(super) fn take<B: Send + 'static>(&mut self) -> B {
-        let Some(batch) = self.room().take() else { unreachable!("a batch is taken where one was put") };
+        let Some(batch) = self.room().take() else { unreachable!("`take` is called only after `put`") };
         batch
     }
 
@@ -48,7 +48,7 @@ impl AnyBatch {
         if !any.is::<Option<B>>() {
             *any = Box::new(None::<B>);
         }
-        any.downcast_mut().unwrap_or_else(|| unreachable!("it was made for this type"))
+        any.downcast_mut().unwrap_or_else(|| unreachable!("the box was just made for this type"))
     }
 }
 

@@ -61,7 +61,7 @@ impl ParquetTable {
     ///
     /// let file = tempfile::NamedTempFile::new()?;
     /// let error = ParquetTable::open(file.path()).err().unwrap().to_string();
-    /// assert!(error.contains("cannot be used: it is no whole Parquet file: "), "{error}");
+    /// assert!(error.contains("cannot be used: it is not a complete Parquet file: "), "{error}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
@@ -80,7 +80,7 @@ impl ParquetTable {
             let claimed = metadata.num_rows();
             Error::content(
                 &path,
-                format!("it claims {claimed} rows, and its row groups claim another number; get it again"),
+                format!("it claims {claimed} rows, but its row groups claim another number; get it again"),
             )
         })?;
         let (reader, pages, _footer) = (Arc::new(reader), Arc::new(pages), Arc::new(footer));
@@ -127,11 +127,15 @@ impl ParquetTable {
             PhysicalType::INT32 => DType::I32,
             PhysicalType::INT64 => DType::I64,
             PhysicalType::BOOLEAN => DType::Bool,
-            other => return Err(self.wrong(format!("its column `{name}` has {other}, and no numbers; use bytes()"))),
+            other => {
+                let problem = format!("its column `{name}` has elements of type {other}, which are not numbers");
+                return Err(self.wrong(format!("{problem}; use bytes()")));
+            }
         };
         if !holds(dtype) {
             let its_kind = kind_of(dtype);
-            return Err(self.wrong(format!("its column `{name}` has {dtype}, and no {kind}s; read it as {its_kind}")));
+            let problem = format!("its column `{name}` has elements of type {dtype}, which are not of kind {kind}");
+            return Err(self.wrong(format!("{problem}; read it as {its_kind}")));
         }
         match dtype {
             DType::F32 => self.tensor::<FloatType, f32>(at),
@@ -159,7 +163,7 @@ impl ParquetTable {
         let at = self.position(name)?;
         let physical = self.physical(at);
         if physical != PhysicalType::BYTE_ARRAY {
-            return Err(self.wrong(format!("its column `{name}` has {physical}, and no bytes; use column()")));
+            return Err(self.wrong(format!("its column `{name}` has {physical}, not bytes; use column()")));
         }
         let (mut all, mut room) = (Vec::new(), Vec::new()); // `room` keeps budget for `all` until the end
         self.read::<ByteArrayType>(at, &mut |values| {
@@ -224,7 +228,7 @@ impl ParquetTable {
             if chunk.num_values() != group.num_rows() {
                 let (claimed, n_values) = (group.num_rows(), chunk.num_values());
                 return Err(self.wrong(format!(
-                    "a row group claims {claimed} rows, and its column `{name}` {n_values}; get it again"
+                    "a row group claims {claimed} rows, but its column `{name}` has {n_values} values; get it again"
                 )));
             }
             let mut rows =
@@ -280,9 +284,7 @@ impl<T> Group<'_, T> {
         while n_read < n_rows {
             let n_records = self.some(&mut reader, (n_rows - n_read).min(BATCH))?;
             if n_records == 0 {
-                return Err(self
-                    .table
-                    .wrong(format!("its column `{}` is shorter than it says; get it again", self.name)));
+                return Err(self.table.wrong(format!("its column `{}` has too few values; get it again", self.name)));
             }
             if let Some(row) = self.levels.iter().position(|&level| level < whole) {
                 let (row, name) = (self.n_before + n_read + row, self.name);
@@ -290,14 +292,14 @@ impl<T> Group<'_, T> {
                 return Err(self.table.wrong(problem));
             }
             if self.values.len() != n_records {
-                return Err(self.failed(&format!("{} values are where {n_records} should be", self.values.len())));
+                return Err(self.failed(&format!("there are {} values instead of {n_records}", self.values.len())));
             }
             take(&self.values)?;
             n_read += n_records;
         }
         match self.some(&mut reader, 1)? {
             0 => Ok(()),
-            _ => Err(self.table.wrong(format!("its column `{}` is longer than it says; get it again", self.name))),
+            _ => Err(self.table.wrong(format!("its column `{}` has too many values; get it again", self.name))),
         }
     }
 
@@ -343,5 +345,5 @@ fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
 }
 
 fn damaged(path: &Path, problem: &str) -> Error {
-    Error::content(path, format!("it is no whole Parquet file: {problem}; get it again"))
+    Error::content(path, format!("it is not a complete Parquet file: {problem}; get it again"))
 }

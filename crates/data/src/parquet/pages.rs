@@ -91,7 +91,7 @@ impl ChunkReader for Pages {
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
         if self.file.part(start, length as u64).is_none() {
-            return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on are not within it")));
+            return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on reach beyond its end")));
         }
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, start)?;
@@ -151,7 +151,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
         }
         // The decoders of these encodings allocate as many lengths as the packed data claim.
         DATA | DATA_V2 if [6, 7].contains(&encoding) => Err(
-            "its texts are packed as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; write it \
+            "its texts are encoded as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; write it \
                  with plain or dictionary encoding"
                 .into(),
         ),

@@ -52,7 +52,7 @@ impl WeightedSampler {
     ///
     /// assert_eq!(
     ///     WeightedSampler::new([1.0, -2.0], 10, 0).unwrap_err().to_string(),
-    ///     "weight 1 is -2; a weight is a number from 0 upwards",
+    ///     "weight 1 is -2; a weight must be finite and at least 0",
     /// );
     /// assert_eq!(
     ///     WeightedSampler::new([0.0, 0.0], 10, 0).unwrap_err().to_string(),
@@ -64,7 +64,7 @@ impl WeightedSampler {
         let is_bad = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
         if let Some(index) = weights.iter().position(is_bad) {
             let weight = number(weights[index]);
-            let text = format!("weight {index} is {weight}; a weight is a number from 0 upwards");
+            let text = format!("weight {index} is {weight}; a weight must be finite and at least 0");
             return Err(Error::Argument(text));
         }
         let sum: f64 = weights.iter().sum();

@@ -43,8 +43,8 @@ impl TokenBlocks {
             _ => {
                 let shape = tokens.shape();
                 return Err(Error::Argument(format!(
-                    "tokens of shape {shape} do not fill a block of {block_size} and one more; give one dimension with at least \
-                     {} tokens and a block of at least 1",
+                    "tokens of shape {shape} do not fill a block of {block_size} tokens plus one; give one dimension \
+                     with at least {} tokens and a block of at least 1",
                     block_size.saturating_add(1)
                 )));
             }

@@ -66,9 +66,7 @@ impl BytePairs {
     /// See [`BytePairs`].
     pub fn train<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, n_pieces: usize) -> Result<Self> {
         if !(256..=1 << 31).contains(&n_pieces) {
-            let text = format!(
-                "{n_pieces} pieces of bytes are too few or too many; give 256, the number of bytes, to 2147483648"
-            );
+            let text = format!("{n_pieces} pieces are too few or too many; give 256 (one for each byte) to 2147483648");
             return Err(Error::Argument(text));
         }
         let (mut counts, mut room) = (BTreeMap::<Vec<u8>, u64>::new(), Room::default());
@@ -88,8 +86,8 @@ impl BytePairs {
             let len = len(left).zip(len(right)).map(|(left, right)| left + right).filter(|&len| len <= LONGEST_WORD);
             let (Some(len), None) = (len, ids.insert((left, right), id)) else {
                 return Err(Error::Argument(format!(
-                    "piece {id} cannot be {left} and {right}: a pair is of pieces before it, comes once, and has at most {LONGEST_WORD} \
-                     bytes"
+                    "piece {id} cannot join {left} and {right}: a pair joins earlier pieces, occurs once, and has at \
+                     most {LONGEST_WORD} bytes"
                 )));
             };
             lens.push(len);
@@ -185,11 +183,12 @@ impl BytePairs {
             let (left, right) = line.split_once(' ')?;
             Some((left.parse().ok()?, right.parse().ok()?))
         };
-        let wrong =
-            |line: &str| Error::content(path, format!("has a line `{line}` that is no pair of numbers; write it anew"));
+        let wrong = |line: &str| {
+            Error::content(path, format!("it has a line `{line}` that is not a pair of numbers; write it again"))
+        };
         let pairs = text.lines().map(|line| pair(line).ok_or_else(|| wrong(line))).collect::<Result<Vec<_>>>()?;
         Self::of_pairs(pairs).map_err(|error| match error {
-            Error::Argument(problem) => Error::content(path, format!("cannot be used: {problem}")),
+            Error::Argument(problem) => Error::content(path, problem),
             other => other,
         })
     }
@@ -403,10 +402,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let lines: String = (256..300).map(|id| format!("{id} {id}\n")).collect();
         for (text, problem) in [
-            (format!("{HEAD}\n97 97\n{lines}"), "piece 263 cannot be 262 and 262"),
-            (format!("{HEAD}\n97 256\n"), "piece 256 cannot be 97 and 256"),
-            (format!("{HEAD}\n97 97\n97 97\n"), "piece 257 cannot be 97 and 97"),
-            (format!("{HEAD}\n97\n"), "has a line `97` that is no pair of numbers"),
+            (format!("{HEAD}\n97 97\n{lines}"), "cannot be used: piece 263 cannot join 262 and 262"),
+            (format!("{HEAD}\n97 256\n"), "cannot be used: piece 256 cannot join 97 and 256"),
+            (format!("{HEAD}\n97 97\n97 97\n"), "cannot be used: piece 257 cannot join 97 and 97"),
+            (format!("{HEAD}\n97\n"), "cannot be used: it has a line `97` that is not a pair of numbers"),
         ] {
             std::fs::write(file.path(), text).unwrap();
             let error = BytePairs::load(file.path()).unwrap_err().to_string();

@@ -18,12 +18,13 @@ pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)>
     let counted = HeapReservation::new(len_bytes)?;
     let mut bytes = Vec::with_capacity(len_bytes as usize);
     file.take(len_bytes).read_to_end(&mut bytes).map_err(|source| Error::io("read", path, source))?;
-    let text =
-        String::from_utf8(bytes).map_err(|_| Error::content(path, "is not UTF-8, so it is no file of this kind"))?;
+    let not_text = |_| Error::content(path, "it is not UTF-8; give a file that save() wrote");
+    let text = String::from_utf8(bytes).map_err(not_text)?;
     match text.strip_prefix(head).and_then(|rest| rest.strip_prefix('\n')) {
         Some(rest) => Ok((rest.to_owned(), counted)),
         None => {
-            Err(Error::content(path, format!("does not begin with the line `{head}`; give a file that save() wrote")))
+            let problem = format!("it does not begin with the line `{head}`; give a file that save() wrote");
+            Err(Error::content(path, problem))
         }
     }
 }

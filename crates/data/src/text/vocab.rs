@@ -102,7 +102,7 @@ impl Vocab {
         for (token, id) in tokens.iter().zip(0..) {
             room.take(2 * token.len() as u64 + BESIDE_TOKEN)?;
             if let Some(before) = ids.insert(token.clone(), id) {
-                let text = format!("token `{token}` is at {before} and at {id} of a vocabulary; name each once");
+                let text = format!("token `{token}` is in a vocabulary twice, at {before} and {id}; name each once");
                 return Err(Error::Argument(text));
             }
         }
@@ -242,23 +242,21 @@ impl Vocab {
         let (text, _counted) = lines::load(path, HEAD)?;
         let wrong = |problem: String| Error::content(path, problem);
         let Some((unknown, rest)) = text.split_once('\n') else {
-            return Err(wrong("ends after its first line; write it anew".into()));
+            return Err(wrong("it ends after its first line; write it again".into()));
         };
         let unknown: Option<i64> = unknown.strip_prefix("unknown ").and_then(|id| id.parse().ok());
-        let unknown =
-            unknown.ok_or_else(|| wrong("does not say which token is the unknown one; write it anew".into()))?;
+        let unknown = unknown.ok_or_else(|| wrong("it does not name its unknown token; write it again".into()))?;
         let mut tokens = Vec::new();
         for line in rest.split_terminator('\n') {
-            tokens.push(
-                unescaped(line).ok_or_else(|| wrong(format!("has a line `{line}` that is no token; write it anew")))?,
-            );
+            let not_a_token = || wrong(format!("it has a line `{line}` that is not a token; write it again"));
+            tokens.push(unescaped(line).ok_or_else(not_a_token)?);
         }
         let vocab = Self::of_tokens(tokens).map_err(|error| match error {
-            Error::Argument(problem) => wrong(format!("cannot be used: {problem}")),
+            Error::Argument(problem) => wrong(problem),
             other => other,
         })?;
         match usize::try_from(unknown) {
-            Ok(id) if id >= vocab.len() => Err(wrong(format!("has no token {id}, its unknown one; write it anew"))),
+            Ok(id) if id >= vocab.len() => Err(wrong(format!("it lacks its unknown token {id}; write it again"))),
             unknown => Ok(Self { unknown: unknown.ok().map(|id| id as i64), ..vocab }),
         }
     }
@@ -284,7 +282,7 @@ fn unescaped(line: &str) -> Option<String> {
 fn no_token(token: &str) -> Error {
     let start: String = token.chars().take(40).collect();
     Error::Argument(format!(
-        "the vocabulary has no token `{start}`; add it, or say which one is unknown with Vocab::unknown"
+        "the vocabulary has no token `{start}`; add it, or name the unknown token with Vocab::unknown"
     ))
 }
 
@@ -299,12 +297,12 @@ mod tests {
         vocab.save(file.path()).unwrap();
         assert_eq!(Vocab::load(file.path()).unwrap(), vocab);
         for (text, problem) in [
-            ("other", "does not begin with the line"),
-            ("pagelock vocabulary 1\n", "ends after its first line"),
-            ("pagelock vocabulary 1\nunknown x\n", "does not say which token"),
-            ("pagelock vocabulary 1\nunknown 1\na\n", "has no token 1"),
-            ("pagelock vocabulary 1\nunknown -1\na\na\n", "token `a` is at 0 and at 1"),
-            ("pagelock vocabulary 1\nunknown -1\na\\x\n", "is no token"),
+            ("other", "cannot be used: it does not begin with the line"),
+            ("pagelock vocabulary 1\n", "cannot be used: it ends after its first line"),
+            ("pagelock vocabulary 1\nunknown x\n", "it does not name its unknown token"),
+            ("pagelock vocabulary 1\nunknown 1\na\n", "it lacks its unknown token 1"),
+            ("pagelock vocabulary 1\nunknown -1\na\na\n", "token `a` is in a vocabulary twice, at 0 and 1"),
+            ("pagelock vocabulary 1\nunknown -1\na\\x\n", "that is not a token"),
         ] {
             std::fs::write(file.path(), text).unwrap();
             let error = Vocab::load(file.path()).unwrap_err().to_string();
@@ -317,7 +315,7 @@ mod tests {
         let vocab = Vocab::of_chars("abba").unwrap();
         assert_eq!(
             vocab.encode_chars("abc").unwrap_err().to_string(),
-            "the vocabulary has no token `c`; add it, or say which one is unknown with Vocab::unknown"
+            "the vocabulary has no token `c`; add it, or name the unknown token with Vocab::unknown"
         );
         assert_eq!(
             vocab.decode(&[0, -1]).unwrap_err().to_string(),

@@ -14,14 +14,14 @@ pub(super) fn gray_or_color(op: &'static str, image: &AnyTensor) -> Result<Plane
     let planes = Planes::of(op, image.shape())?;
     match planes.channels {
         1 | 3 => Ok(planes),
-        _ => Err(wrong_shape(op, image.shape(), "colors are those of 1 channel or 3")),
+        _ => Err(wrong_shape(op, image.shape(), "it must have 1 or 3 channels")),
     }
 }
 
 fn check_factor(op: &'static str, factor: f64) -> Result<f32> {
     match factor.is_finite() && factor >= 0.0 {
         true => Ok(factor as f32),
-        false => Err(TensorError::Argument(format!("{op}: the factor is {factor}; give one from 0 upwards")).into()),
+        false => Err(TensorError::Argument(format!("{op}: the factor is {factor}; give one of at least 0")).into()),
     }
 }
 
@@ -84,7 +84,7 @@ fn saturated<P: Pixel>(mut values: Vec<P>, len: usize, factor: f32) -> Vec<P> {
 pub(super) fn rgb_to_grayscale(image: &AnyTensor, n_channels: usize) -> Result<AnyTensor> {
     let planes = gray_or_color("rgb_to_grayscale", image)?;
     if !matches!(n_channels, 1 | 3) {
-        let text = format!("rgb_to_grayscale: a picture of {n_channels} channels was asked for; ask for 1 or 3");
+        let text = format!("rgb_to_grayscale: the result cannot have {n_channels} channels; give 1 or 3");
         return Err(TensorError::Argument(text).into());
     }
     let shape = [n_channels, planes.height, planes.width];
@@ -103,7 +103,7 @@ fn gray<P: Pixel>(values: &[P], planes: Planes, n_channels: usize) -> Vec<P> {
 pub(super) fn adjust_hue(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_hue", image)?;
     if !(-0.5..=0.5).contains(&factor) {
-        let text = format!("adjust_hue: the factor is {factor}; give one from -0.5 to 0.5, which turns half around");
+        let text = format!("adjust_hue: the factor is {factor}; give one from -0.5 to 0.5, half a turn each way");
         return Err(TensorError::Argument(text).into());
     }
     if planes.channels == 1 {
@@ -172,7 +172,7 @@ fn inverted<P: Pixel>(value: P) -> P {
 pub(super) fn posterize(image: &AnyTensor, bits: u32) -> Result<AnyTensor> {
     let planes = Planes::of("posterize", image.shape())?;
     if bits > 8 {
-        return Err(TensorError::Argument(format!("posterize: {bits} bits were asked for; a byte has 8")).into());
+        return Err(TensorError::Argument(format!("posterize: bits is {bits}, but a byte has only 8")).into());
     }
     with_pixels!("posterize", image, planes.shape(), values => {
         values.iter_mut().for_each(|value| *value = with_bits(*value, bits));

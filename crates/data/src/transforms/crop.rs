@@ -107,7 +107,7 @@ fn view(
         PaddingMode::Symmetric => most > size as isize,
     };
     if is_outside(most_before, planes.height) || is_outside(most_beside, planes.width) {
-        return Err(wrong_shape(op, image.shape(), format!("the padding of mode {mode:?} is larger; pad less")));
+        return Err(wrong_shape(op, image.shape(), format!("padding of mode {mode:?} cannot exceed it; pad less")));
     }
     let (rows, columns) = (places(top, height, planes.height, mode), places(left, width, planes.width, mode));
     moved(op, image, &rows, &columns, fill)
@@ -275,7 +275,7 @@ impl RandomCrop {
         let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
             let padding = self.padding;
             let wanted =
-                format!("with a border of {padding} it is to be {height} x {width} or larger; crop less or pad more");
+                format!("with a border of {padding} it must be {height} x {width} or larger; crop less or pad more");
             return Err(wrong_shape("random_crop", image.shape(), wanted));
         };
         // The start of the part in the image without its border, which may be negative.

@@ -52,7 +52,7 @@ pub(super) fn gaussian_blur(image: &AnyTensor, kernel_size: [usize; 2], sigma: f
     let planes = Planes::of("gaussian_blur", image.shape())?;
     let fits = |kernel: usize, size: usize| kernel % 2 == 1 && kernel / 2 < size.max(1);
     if !fits(kernel_size[0], planes.height) || !fits(kernel_size[1], planes.width) {
-        let wanted = format!("a kernel of {kernel_size:?} needs odd sizes, of less than twice the image's");
+        let wanted = format!("the kernel {kernel_size:?} must have odd sizes below twice the image's");
         return Err(wrong_shape("gaussian_blur", image.shape(), wanted));
     }
     if !(sigma > 0.0 && sigma.is_finite()) {
@@ -105,7 +105,7 @@ fn blurred<P: Pixel>(mut values: Vec<P>, planes: Planes, down: &[f32], right: &[
 pub(super) fn adjust_sharpness(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_sharpness", image)?;
     if !(factor.is_finite() && factor >= 0.0) {
-        let text = format!("adjust_sharpness: the factor is {factor}; give one from 0 upwards");
+        let text = format!("adjust_sharpness: the factor is {factor}; give one of at least 0");
         return Err(TensorError::Argument(text).into());
     }
     if planes.height <= 2 || planes.width <= 2 {

@@ -140,9 +140,7 @@ pub(super) fn perspective(
 ) -> Result<AnyTensor> {
     let planes = Planes::of("perspective", image.shape())?;
     let Some([a, b, c, d, e, f, g, h]) = coefficients(start, end) else {
-        let text = format!(
-            "perspective: {end:?} are no corners of a picture seen from aside; give four, no three of them on a line"
-        );
+        let text = format!("perspective: {end:?} do not define a perspective; give four points, no three on a line");
         return Err(TensorError::Argument(text).into());
     };
     sampled("perspective", image, [planes.height, planes.width], (interpolation, fill), &|row, column| {
@@ -195,7 +193,7 @@ fn sampled(
             with_pixels!(op, image, made.shape(), values => bilinear(&values, planes, made, fill, from))
         }
         Interpolation::Bicubic => {
-            let text = format!("{op}: a picture is turned with Nearest or Bilinear, not Bicubic; give one of them");
+            let text = format!("{op}: only Nearest and Bilinear are supported here, not Bicubic");
             Err(TensorError::Argument(text).into())
         }
     }

@@ -20,7 +20,7 @@ impl Planes {
     pub(super) fn of(op: &'static str, shape: &Shape) -> Result<Self> {
         match **shape {
             [channels, height, width] => Ok(Self { channels, height, width }),
-            _ => Err(wrong_shape(op, shape, "an image is [channels, height, width]")),
+            _ => Err(wrong_shape(op, shape, "it must be [channels, height, width]")),
         }
     }
 
@@ -108,9 +108,7 @@ impl Pixels {
             DType::U8 => Ok(Self::Bytes(image.int()?.to_vec()?)),
             dtype if dtype.is_float() => Ok(Self::Floats(image.float()?.to_vec()?)),
             dtype => {
-                let text = format!(
-                    "{op}: the image is of {dtype}, but pixels to compute with are of uint8 or floats; convert it"
-                );
+                let text = format!("{op}: the image is {dtype}, but pixels must be uint8 or floats; convert it");
                 Err(TensorError::Argument(text).into())
             }
         }

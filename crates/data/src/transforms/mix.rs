@@ -95,7 +95,7 @@ impl Transform<(Tensor, Tensor<Int>)> for CutMix {
         let y = probabilities("cutmix", &x, &labels, self.num_classes)?;
         let &[_, _, height, width] = x.dims() else {
             return Err(wrong(format!(
-                "cutmix: the batch is {}, but it is to be [batch, channels, height, width]",
+                "cutmix: the batch is {}, but it must be [batch, channels, height, width]",
                 x.shape()
             )));
         };
@@ -127,7 +127,7 @@ fn probabilities(op: &str, x: &Tensor, labels: &Tensor<Int>, num_classes: usize)
     if labels.dims() != [n] || x.dims().first() != Some(&n) {
         let (x, labels) = (x.shape(), labels.shape());
         return Err(wrong(format!(
-            "{op}: the pictures are {x} and the labels {labels}, but there is to be one label for each picture"
+            "{op}: the pictures are {x} and the labels {labels}, but each picture needs one label"
         )));
     }
     let labels = labels.to_vec::<i64>()?;

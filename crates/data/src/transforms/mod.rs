@@ -136,12 +136,12 @@ impl Transform<Tensor<Int>> for ToTensor {
         let [height, width, channels] = match *image.dims() {
             [height, width] => [height, width, 1],
             [first, _, last] if first <= 4 && last > 4 => {
-                let expected = "an image is [height, width, channels] here; use ToFloat where channels come first";
+                let expected = "it must be [height, width, channels]; use ToFloat where channels come first";
                 return Err(wrong_shape("to_tensor", image.shape(), expected));
             }
             [height, width, channels] => [height, width, channels],
             _ => {
-                let expected = "an image is [height, width] or [height, width, channels]";
+                let expected = "it must be [height, width] or [height, width, channels]";
                 return Err(wrong_shape("to_tensor", image.shape(), expected));
             }
         };
@@ -218,7 +218,7 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
             return Err(wrong_shape(
                 "normalize",
                 image.shape(),
-                format!("there are means of {CHANNELS} channels; give one for each"),
+                format!("the means are of {CHANNELS} channels; give one for each"),
             ));
         }
         let (shape, dtype) = (*image.shape(), image.dtype());
@@ -248,7 +248,7 @@ fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
     match image.dtype() {
         DType::U8 => Ok(image.to_vec()?),
         dtype => {
-            let text = format!("{op}: the image is of {dtype}, but pixels are of uint8; use to_dtype(DType::U8)");
+            let text = format!("{op}: the image is {dtype}, but pixels must be uint8; use to_dtype(DType::U8)");
             Err(TensorError::Argument(text).into())
         }
     }
@@ -347,26 +347,27 @@ mod unit_tests {
         let two = Normalize { mean: [0.0; 2], std: [1.0; 2] };
         assert_eq!(
             text(ToTensor.apply(flat.clone(), &Generator::new(0)).unwrap_err()),
-            "to_tensor: the image is [2], but an image is [height, width] or [height, width, channels]"
+            "to_tensor: the image is [2], but it must be [height, width] or [height, width, channels]"
         );
         let channels_first = Tensor::of(DType::U8).full([3, 32, 32], 0).unwrap();
         assert_eq!(
             text(ToTensor.apply(channels_first, &Generator::new(0)).unwrap_err()),
-            "to_tensor: the image is [3, 32, 32], but an image is [height, width, channels] here; use ToFloat where channels \
+            "to_tensor: the image is [3, 32, 32], but it must be [height, width, channels]; use ToFloat where channels \
              come first"
         );
         assert_eq!(
             text(RandomHorizontalFlip { p: 1.0 }.apply(flat, &Generator::new(0)).unwrap_err()),
-            "random_horizontal_flip: the image is [2], but an image is [channels, height, width]"
+            "random_horizontal_flip: the image is [2], but it must be [channels, height, width]"
         );
         assert_eq!(
             text(two.apply(Tensor::ones([3, 2, 2]).unwrap(), &Generator::new(0)).unwrap_err()),
-            "normalize: the image is [3, 2, 2], but there are means of 2 channels; give one for each"
+            "normalize: the image is [3, 2, 2], but the means are of 2 channels; give one for each"
         );
         let crop = RandomCrop { padding: 2, ..RandomCrop::new([9, 9]) };
         assert_eq!(
             text(crop.apply(numbered(), &Generator::new(0)).unwrap_err()),
-            "random_crop: the image is [2, 3, 4], but with a border of 2 it is to be 9 x 9 or larger; crop less or pad more"
+            "random_crop: the image is [2, 3, 4], but with a border of 2 it must be 9 x 9 or larger; crop less or pad \
+             more"
         );
         let crop = RandomCrop { padding: usize::MAX, ..RandomCrop::new([1, 1]) };
         assert!(crop.apply(numbered(), &Generator::new(0)).is_err(), "no border is that wide");
@@ -378,9 +379,9 @@ mod unit_tests {
         let longs = Tensor::new([[0, 255]]).unwrap();
         assert_eq!(
             ToTensor.apply(longs.clone(), &random).unwrap_err().to_string(),
-            "to_tensor: the image is of int64, but pixels are of uint8; use to_dtype(DType::U8)"
+            "to_tensor: the image is int64, but pixels must be uint8; use to_dtype(DType::U8)"
         );
-        assert!(ToFloat.apply(longs, &random).unwrap_err().to_string().starts_with("to_float: the image is of int64"));
+        assert!(ToFloat.apply(longs, &random).unwrap_err().to_string().starts_with("to_float: the image is int64"));
     }
 
     #[test]

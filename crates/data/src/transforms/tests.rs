@@ -293,7 +293,7 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
         ),
         (
             functional::pad(&image, [3, 0, 0, 0], 0.0, PaddingMode::Reflect),
-            "pad: the image is [3, 3, 3], but the padding of mode Reflect is larger",
+            "pad: the image is [3, 3, 3], but padding of mode Reflect cannot exceed it",
         ),
         (functional::pad(&image, [usize::MAX, 0, 0, 0], 0.0, PaddingMode::Edge), "is too wide"),
         (functional::center_crop(&image, [usize::MAX, 1]), "is larger than any memory"),
@@ -301,17 +301,17 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
         (functional::resize(&image, usize::MAX, by, true), "is larger than any memory"),
         (
             functional::resize(&longs, [4, 4], by, true),
-            "resize: the image is of int64, but pixels to compute with are of uint8 or floats",
+            "resize: the image is int64, but pixels must be uint8 or floats",
         ),
         (
             functional::rotate(&image, 1.0, Interpolation::Bicubic, false, None),
-            "rotate: a picture is turned with Nearest or Bilinear",
+            "rotate: only Nearest and Bilinear are supported",
         ),
-        (functional::perspective(&image, &[[0.0; 2]; 4], &[[0.0; 2]; 4], by, None), "are no corners"),
+        (functional::perspective(&image, &[[0.0; 2]; 4], &[[0.0; 2]; 4], by, None), "do not define a perspective"),
         (functional::adjust_hue(&image, 0.7), "adjust_hue: the factor is 0.7"),
         (functional::adjust_contrast(&image, -1.0), "adjust_contrast: the factor is -1"),
-        (functional::posterize(&image, 9), "posterize: 9 bits were asked for; a byte has 8"),
-        (functional::gaussian_blur(&image, [4, 3], 1.0), "a kernel of [4, 3] needs odd sizes"),
+        (functional::posterize(&image, 9), "posterize: bits is 9, but a byte has only 8"),
+        (functional::gaussian_blur(&image, [4, 3], 1.0), "the kernel [4, 3] must have odd sizes"),
         (functional::gaussian_blur(&image, [3, 3], 0.0), "gaussian_blur: sigma is 0"),
         (
             RandAugment { magnitude: 31, ..RandAugment::default() }.apply(image.clone(), &Generator::new(0)),
@@ -331,7 +331,7 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
     }
     let two = Tensor::zeros([2, 3, 3]).unwrap();
     let refused = functional::adjust_brightness::<Float>(&two, 1.0).unwrap_err().to_string();
-    assert_eq!(refused, "adjust_brightness: the image is [2, 3, 3], but colors are those of 1 channel or 3");
+    assert_eq!(refused, "adjust_brightness: the image is [2, 3, 3], but it must have 1 or 3 channels");
 }
 
 #[test]

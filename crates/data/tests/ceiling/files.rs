@@ -1,4 +1,4 @@
-//! The files that the cases of `readers.rs` read: long ones, and short ones that claim or unpack to much.
+//! The files that the cases of `readers.rs` read: long ones, and short ones that claim much data or unpack to much.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 
 use super::MIB;
 
-/// Writes all.
+/// Writes all files.
 pub(super) fn write(folder: &Path) {
     let path = |name: &str| folder.join(name);
     fs::write(path("names.csv"), "x,".repeat(2_000_000) + "x\n").unwrap();
@@ -45,7 +45,7 @@ fn zeros(to: &mut impl Write, len_bytes: usize) {
     (0..len_bytes / MIB).for_each(|_| to.write_all(&[0; MIB]).unwrap());
 }
 
-/// A zip archive of that many members, of which there is a directory and nothing else.
+/// A zip archive that has only the directory of that many members, and not the members.
 fn directory(n_members: u32) -> Vec<u8> {
     let mut file = b"PK\x03\x04".to_vec();
     file.resize(30, 0);
@@ -127,7 +127,7 @@ mod pictures {
         fs::write(path("lies/a/3.jpg"), &wide).unwrap();
     }
 
-    /// A black picture, and perhaps a color profile.
+    /// Writes a black picture, with a color profile unless `profile` is empty.
     fn png(path: &Path, [height, width]: [usize; 2], (color, bits): (u8, usize), profile: &[u8]) {
         let mut file = BufWriter::new(File::create(path).unwrap());
         file.write_all(b"\x89PNG\r\n\x1a\n").unwrap();
@@ -195,7 +195,7 @@ mod tables {
             .set_write_batch_size(1 << 24)
     }
 
-    /// A table of one column.
+    /// Writes a table of one column.
     fn column<D: DataType>(path: &Path, name: &str, properties: WriterPropertiesBuilder, values: &[D::T]) {
         let schema = Arc::new(parse_message_type(&format!("message rows {{ REQUIRED {name}; }}")).unwrap());
         let file = File::create(path).unwrap();

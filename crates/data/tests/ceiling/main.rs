@@ -1,8 +1,8 @@
-//! Loaders and readers of files stay under `$PAGELOCK_HOST_LIMIT` with what they really take of the machine's memory.
+//! The memory that loaders and readers of files really take of the machine stays under `$PAGELOCK_HOST_LIMIT`.
 //!
-//! Every case is a process of its own with a limit of 64 MiB. Where there is no room, the budget refuses; the most that was
-//! ever resident is the limit and 32 MiB above what the process had at its start, at most. `readers.rs` has the readers of
-//! files, `files.rs` writes these, in the process that starts the others.
+//! Every case is a process of its own with a limit of 64 MiB. The budget refuses what does not fit, and resident memory
+//! grows by at most the limit and 32 MiB from the start of the case. The cases of file readers are in `readers.rs`.
+//! Their files are written by `files.rs`, in the process that starts the others.
 #![cfg(target_os = "linux")]
 
 mod files;
@@ -24,7 +24,7 @@ use resident::resident;
 
 const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
-/// For the code of the process, its stacks, what the allocator keeps, and buffers of fixed length.
+/// For the code of the process, its stacks, memory that the allocator keeps, and buffers of fixed length.
 const ALLOWANCE: usize = 32 * MIB;
 
 /// Set in a process that runs a case; its value is the case's name.
@@ -60,7 +60,7 @@ fn cases() -> impl Iterator<Item = &'static (&'static str, fn())> {
     CASES.iter().chain(readers::CASES)
 }
 
-/// What the child process said, if the case failed.
+/// Runs a case in a child process. If it fails, the error is what the child printed.
 fn in_a_process(case: &str, files: &Path) -> std::result::Result<(), String> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "no_loader_and_no_reader_takes_more_memory_than_the_limit", "--nocapture"])
@@ -87,7 +87,7 @@ fn assert_refused(error: &impl std::fmt::Display) {
     assert!(error.to_string().contains(": budget `host` has "), "{error}");
 }
 
-/// Samples of a mebibyte, made when they are asked for.
+/// Samples of a mebibyte, made on demand.
 struct Mebibytes(usize);
 
 impl Dataset for Mebibytes {
@@ -106,7 +106,7 @@ fn loader(batches: usize) -> DataLoader<Tensor<Int>> {
     DataLoader::new(Mebibytes(4 * batches)).batch_size(4).num_workers(2)
 }
 
-/// Batches, and refusals in the place of those for which there is no room.
+/// Batches, and refusals in the place of those for which there is no memory.
 fn batches_far_ahead() {
     let mut n_batches = 0;
     for batch in &loader(100).prefetch_factor(50) {
@@ -119,7 +119,7 @@ fn batches_far_ahead() {
     assert_eq!(n_batches, 100);
 }
 
-/// Workers go as far ahead as that budget lets them.
+/// Workers run as far ahead as the budget allows.
 fn batches_under_a_budget() {
     let budget = Budget::new("ahead", ByteSize::mib(40));
     let mut n_batches = 0;
@@ -153,10 +153,16 @@ fn pinned_slots() {
 fn pinned_slots_that_are_waited_for() {
     let budget = Budget::new("mine", ByteSize::gib(1));
     let loader = loader(40).pin_memory(true).pin_budget(budget).when_full(WhenFull::Wait);
-    assert_eq!(loader.iter().count(), 40);
+    let mut n_batches = 0;
+    for batch in &loader {
+        let batch = batch.unwrap();
+        assert!(batch.is_pinned() && batch.dims() == [4, MIB]);
+        n_batches += 1;
+    }
+    assert_eq!(n_batches, 40);
 }
 
-/// A `.npy` file of that many rows of a mebibyte.
+/// Writes a `.npy` file of that many rows of a mebibyte.
 fn write_npy(path: &Path, rows: usize) {
     let mut header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {MIB}), }}");
     while !(10 + header.len() + 1).is_multiple_of(64) {
@@ -193,7 +199,7 @@ fn an_array_again_and_again() {
     }
 }
 
-/// What is made of a text of 12 MiB when it is parsed does not fit.
+/// A header of 12 MiB, whose parsed form takes more memory. If that does not fit, it is refused.
 fn a_long_header() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors");
@@ -212,7 +218,7 @@ fn a_long_header() {
     }
 }
 
-/// Maps of one entry each, which take more beside their elements than for these.
+/// Tensors of one element, which take more memory for their entries than for their elements.
 fn many_small_tensors() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.safetensors");

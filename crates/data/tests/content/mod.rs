@@ -1,10 +1,10 @@
-//! Files of some content, for tests of what reads them.
+//! Files with given content, for tests of readers.
 
 use std::path::PathBuf;
 
 use tempfile::TempDir;
 
-/// A file with that content, and the folder that it goes with.
+/// A file with that content, and its folder, which removes the file on drop.
 pub(crate) fn file(content: &[u8]) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");

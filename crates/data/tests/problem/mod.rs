@@ -1,8 +1,8 @@
-//! What readers of files say of their content.
+//! Errors of readers about the content of files.
 
 use pagelock_data::Error;
 
-/// What is wrong, without the name of the file.
+/// What the error says is wrong, without the name of the file.
 pub(crate) fn problem<T>(outcome: Result<T, Error>) -> String {
     match outcome {
         Err(Error::Content { problem, .. }) => {

@@ -1,8 +1,8 @@
-//! Panics of workers that print nothing.
+//! Makes panics of workers print nothing.
 
 use std::sync::Once;
 
-/// Makes panics of workers print nothing: a backtrace takes longer than the tests allow a fault to take.
+/// Makes panics of workers print nothing, since printing a backtrace takes longer than the tests allow for a fault.
 pub(crate) fn without_backtraces() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

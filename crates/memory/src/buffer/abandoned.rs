@@ -1,19 +1,19 @@
-//! [`Abandoned`]: the block of a buffer that is gone, and that a device may still use.
+//! [`Abandoned`]: the block of a dropped buffer that a device may still use.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Completion, owner::Owner};
 
 /// The block of a dropped [`HostBuffer`](crate::HostBuffer). Call [`give_back`](Self::give_back) when the device is done with
-/// it; merely dropping this leaks the block.
-#[must_use = "the block leaks unless it is given back"]
+/// it; dropping an `Abandoned` without this call leaks the block.
+#[must_use = "the block leaks unless `give_back` is called"]
 pub struct Abandoned {
-    owner: Option<Owner>, // none once it is given back
+    owner: Option<Owner>, // none once it is freed
     len_bytes: usize,
-    others: Vec<Arc<dyn Completion>>, // beside what its keeper knows of
+    others: Vec<Arc<dyn Completion>>, // besides that of its keeper
 }
 
-/// Blocks that a lost device may use for ever; kept where a leak checker finds them.
+/// Blocks that a lost device may use forever, kept reachable for leak checkers.
 static LEAKED: Mutex<Vec<Owner>> = Mutex::new(Vec::new());
 
 impl Abandoned {
@@ -21,20 +21,20 @@ impl Abandoned {
         Self { owner: Some(owner), len_bytes, others: Vec::new() }
     }
 
-    /// The same, which comes back only when these are done too.
+    /// The same block, which is freed only when `others` are done too.
     pub(super) fn after(self, others: Vec<Arc<dyn Completion>>) -> Self {
         let mut this = self;
         this.others = others;
         this
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Gives the memory back: the device is done with it. Waits for what else was noted of the buffer, if it was dropped by a
-    /// thread that could not; leaks it if a device was lost meanwhile.
+    /// Frees the memory, because the device is done with it. If the buffer was dropped by a thread that may not wait,
+    /// this waits for the buffer's other completions first, and leaks the memory if one of their devices is lost.
     pub fn give_back(mut self) {
         let others = std::mem::take(&mut self.others);
         others.iter().for_each(|other| other.wait());

@@ -1,11 +1,11 @@
-//! [`HostBuffer`]: one block of any kind, and what a device may still be doing with it.
+//! [`HostBuffer`]: one block of any kind, and the pending device accesses to it.
 //!
-//! `pending.rs` has the waiting, `owner.rs` the block, `abandoned.rs` what is left of a buffer that was dropped before a device
-//! was done with it, `parts.rs` one block as several buffers.
+//! `pending.rs` waits for devices, `owner.rs` stores the block, `abandoned.rs` keeps the block of a buffer that was
+//! dropped before a device was done with it, and `parts.rs` cuts one block into several buffers.
 //!
 //! Invariants:
 //! - `ptr`, `len_bytes` and `kind` are those of the block in `owner`, which lives as long as the buffer;
-//! - host code gets a slice, and the block is dropped, only after what a device does to the bytes is done.
+//! - host code gets a slice, and the block is dropped, only after conflicting device accesses are done.
 
 mod abandoned;
 mod owner;
@@ -27,7 +27,7 @@ pub use self::{abandoned::Abandoned, pending::Completion};
 ///
 /// A device may read or write the bytes while the buffer lives. Code that starts such work calls
 /// [`add_reader`](Self::add_reader) or [`add_writer`](Self::add_writer); host access, and dropping the buffer, then wait for
-/// the device. With nothing pending that costs one load. Making a buffer over a pooled block allocates nothing.
+/// the device. If nothing is pending, that costs one load. Making a buffer of a pooled block allocates nothing.
 ///
 /// # Examples
 /// ```
@@ -43,23 +43,22 @@ pub struct HostBuffer {
     len_bytes: usize,
     kind: MemoryKind,
     pending: Pending,
-    part_id: Option<PartId>, // of a part of another buffer
+    part_id: Option<PartId>, // if this is a part of another buffer
     waits_when_dropped: bool,
     owner: ManuallyDrop<Owner>, // dropped in `drop`, after the last wait
 }
 
-// SAFETY: the owner is a `Block`, so Send and Sync itself; `ptr` points to bytes that only this buffer gives out,
+// SAFETY: the owner is a `Block`, so Send and Sync itself; `ptr` points to bytes that only this buffer exposes,
 // under Rust's own rules: shared slices from `&self`, an exclusive one from `&mut self`.
 unsafe impl Send for HostBuffer {}
 // SAFETY: as above, and `Pending` locks what it changes.
 unsafe impl Sync for HostBuffer {}
 
 impl HostBuffer {
-    /// A buffer of `len_bytes` from `resource`. What the bytes hold is up to the resource: zeros from a source,
-    /// whatever was left there from a pool.
+    /// A buffer of `len_bytes` from `resource`. A source gives zeroed bytes; a pool gives bytes with old contents.
     ///
     /// # Errors
-    /// Those of the resource.
+    /// The errors of the resource.
     pub fn allocate<R: Resource>(resource: &R, len_bytes: usize) -> Result<Self> {
         resource.allocate(len_bytes).map(Self::from_block)
     }
@@ -96,8 +95,8 @@ impl HostBuffer {
         Ok(unsafe { slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len_bytes) })
     }
 
-    /// The first byte, **without waiting** for anything; for code that starts device copies, or that shares the
-    /// bytes under rules of its own after [`wait_for_writers`](Self::wait_for_writers) or
+    /// A pointer to the first byte, **without waiting** for devices. It is for code that starts device copies, or that
+    /// shares the bytes under its own rules after [`wait_for_writers`](Self::wait_for_writers) or
     /// [`wait_for_all`](Self::wait_for_all).
     #[track_caller]
     pub fn as_ptr(&self) -> NonNull<u8> {
@@ -105,19 +104,19 @@ impl HostBuffer {
         self.ptr
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     #[inline]
     pub fn len_bytes(&self) -> usize {
         self.len_bytes
     }
 
-    /// Which kind of memory.
+    /// The kind of memory.
     #[inline]
     pub fn kind(&self) -> MemoryKind {
         self.kind
     }
 
-    /// Whether the bytes can be written: everything but mapped files and memory of other libraries.
+    /// Whether the bytes can be written: not those of mapped files and of other libraries.
     pub fn is_writable(&self) -> bool {
         !matches!(self.kind, MemoryKind::Mapped | MemoryKind::Foreign)
     }
@@ -129,7 +128,7 @@ impl HostBuffer {
 
     /// Notes that a device writes the bytes until `done`: reading, writing and dropping will wait for it.
     ///
-    /// It takes `&mut self` because a device must not start to write while a slice of the bytes is out:
+    /// It takes `&mut self` because a device must not start to write while a slice of the bytes is borrowed:
     ///
     /// ```compile_fail,E0502
     /// # use pagelock_memory::{Completion, HostBuffer};
@@ -144,7 +143,7 @@ impl HostBuffer {
     }
 
     /// The same buffer, whose drop does not wait for a device that still uses it, if the pending [`Completion`] can
-    /// [keep](Completion::keep) the block until the device is done. The memory comes back some time after that.
+    /// [keep](Completion::keep) the block until the device is done. The memory is freed some time after that.
     pub fn drop_without_waiting(mut self) -> Self {
         self.waits_when_dropped = false;
         self

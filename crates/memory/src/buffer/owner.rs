@@ -1,7 +1,7 @@
-//! A block of any type: what `Box<dyn Block>` would be without its allocation.
+//! A block of any type, like `Box<dyn Block>`, but without an allocation for small blocks.
 //!
-//! Small blocks are kept in place (those of pooled stacks are small), large ones in a box. The owner remembers only
-//! how to drop the block; its address, length and kind were read before.
+//! Small blocks, such as those of pools, are stored inline, large ones in a box. The owner knows only how to drop the
+//! block; its address, length and kind were read before.
 //!
 //! Invariant: `place` holds an initialized value of the type that `drop_block` drops.
 

@@ -1,11 +1,11 @@
 //! One block as several buffers.
 //!
-//! Cutting one block after another into parts, as a loader does with its batches, allocates nothing: a counter of parts is used
-//! again when its whole is gone.
+//! Cutting one block after another into parts, as a loader does with its batches, allocates nothing: the reference
+//! counter of a whole is reused once the whole is dropped.
 //!
-//! Invariants: the parts of a whole do not overlap, and nothing else refers to the whole, which is dropped after the last part.
-//! A counter on the shelf counts nothing. The counter identifies the whole: a part that is cut again is another whole, though
-//! it begins at the same address.
+//! Invariants: the parts of a whole do not overlap, and nothing else refers to the whole, which is dropped after the
+//! last part. A counter on the shelf has no parts. The counter identifies the whole: a part that is cut again is a new
+//! whole, even if it begins at the same address.
 
 use std::{
     ops::{Deref, Range},
@@ -16,28 +16,28 @@ use std::{
 use super::HostBuffer;
 use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Result};
 
-/// Which part of another buffer a buffer is.
+/// Identifies a part: its whole, and its index there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct PartId {
-    whole: usize, // where its counter is: no other whole's is there while the part lives
+    whole: usize, // the address of its counter, which no other whole has while the part lives
     index: usize,
 }
 
-/// Bytes of a buffer that nobody else has.
+/// A range of a buffer's bytes that belongs to no other part.
 struct Part {
     whole: Whole,
     start: usize,
     len_bytes: usize,
 }
 
-/// The whole, which goes with the last of its parts.
+/// The whole buffer, dropped with the last of its parts.
 #[derive(Clone)]
-struct Whole(Arc<Option<HostBuffer>>); // none on the shelf alone
+struct Whole(Arc<Option<HostBuffer>>); // none only on the shelf
 
-/// Counters of wholes that are gone.
+/// Counters of dropped wholes, for reuse.
 static SHELF: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
 
-/// How many it has at most.
+/// How many counters the shelf has at most.
 const MOST_ON_SHELF: usize = 256;
 
 impl Whole {
@@ -66,20 +66,20 @@ impl Deref for Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         let Some(place) = Arc::get_mut(&mut self.0) else { return };
-        drop(place.take()); // before the lock is taken: its resource may do anything
+        drop(place.take()); // before the lock is taken: its resource may run any code
         let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
         if shelf.len() < MOST_ON_SHELF {
-            shelf.push(self.0.clone()); // the one that is dropped behind this goes away, and leaves it alone
+            shelf.push(self.0.clone()); // `self.0` is dropped next, so the shelf has the only reference
         }
     }
 }
 
 // SAFETY: the bytes are those of the whole's block, which lives as long as `whole`, at a multiple of `ALIGN` from its
-// start; no other part has them, and nobody has the whole (both established in `split`).
+// start; no other part contains them, and only parts can reach the whole (both established in `split_into`).
 unsafe impl Block for Part {
     fn ptr(&self) -> NonNull<u8> {
         let start = self.whole.ptr.as_ptr().wrapping_add(self.start);
-        NonNull::new(start).unwrap_or_else(|| unreachable!("a block does not reach around the address space"))
+        NonNull::new(start).unwrap_or_else(|| unreachable!("a block does not wrap around the address space"))
     }
 
     fn len_bytes(&self) -> usize {
@@ -92,12 +92,12 @@ unsafe impl Block for Part {
 }
 
 impl HostBuffer {
-    /// Cuts the buffer into parts, each a buffer of its own. The bytes between the parts are out of use. The memory is given
-    /// back with the last part. What a device may still be doing with the buffer is pending for every part.
+    /// Cuts the buffer into parts, each a buffer of its own. The bytes between the parts are unused. The memory is
+    /// freed with the last part. Pending device accesses to the buffer are pending for every part.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a range starts at no multiple of [`ALIGN`](crate::ALIGN), reaches beyond the end, or does not
-    /// come after the one before.
+    /// [`Error::Argument`] if a range does not start at a multiple of [`ALIGN`](crate::ALIGN), ends beyond the buffer,
+    /// or does not come after the range before it.
     ///
     /// # Examples
     /// ```
@@ -116,10 +116,10 @@ impl HostBuffer {
         Ok(parts)
     }
 
-    /// [`split`](Self::split), with the parts put behind what is in `parts`.
+    /// Like [`split`](Self::split), but appends the parts to `parts`.
     ///
     /// # Errors
-    /// As `split`; `parts` is then as it was.
+    /// As `split`; `parts` is then unchanged.
     ///
     /// # Examples
     /// ```
@@ -151,13 +151,14 @@ impl HostBuffer {
             parts.push(part);
         }
         if parts.len() > n_before {
-            // Every part waits for it. The whole, which a device's list of dropped parts may keep, must not keep that device.
+            // Now every part waits for these accesses. The whole must not: a device may keep it in its list of dropped
+            // parts, and would then be kept alive by its own completions.
             whole.pending.forget();
         }
         Ok(())
     }
 
-    /// Whether `next` is the part that was cut off behind this one. A device can then copy both at once, with the unused bytes
+    /// Whether `next` is the next part of the same whole. A device can then copy both at once, with the unused bytes
     /// between them.
     pub fn is_followed_by(&self, next: &HostBuffer) -> bool {
         let behind = self.part_id.map(|part| PartId { index: part.index + 1, ..part });

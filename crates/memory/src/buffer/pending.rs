@@ -1,16 +1,16 @@
-//! What devices may still be doing with a buffer.
+//! The device accesses to a buffer that may not be done yet.
 //!
-//! Invariant: a bit of `uses` is set while the list has an entry of that use. It is cleared only after all entries that were in
-//! the list have been waited for. So a thread that finds the bit cleared need not wait.
+//! Invariant: a bit of `uses` is set while the list has an entry of that use. Entries are removed when they are done,
+//! or when other buffers wait for them. So a thread that finds the bit cleared need not wait.
 
 use std::sync::Arc;
 
 use super::Abandoned;
 use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 
-/// Something that a device does with host bytes and that will be done at some time.
+/// A device's access to host bytes, which will be done at some time.
 ///
-/// Neither function should panic: buffers wait while they are dropped, and leak their block if that unwinds.
+/// The functions should not panic: a buffer that is dropped calls them, and leaks its block if one unwinds.
 ///
 /// # Examples
 /// ```
@@ -38,31 +38,31 @@ use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub trait Completion: Send + Sync + 'static {
-    /// Whether the device will not touch the bytes any more.
+    /// Whether the device no longer accesses the bytes.
     fn is_done(&self) -> bool;
 
-    /// Returns when [`is_done`](Self::is_done) or [`is_lost`](Self::is_lost).
+    /// Returns once [`is_done`](Self::is_done) or [`is_lost`](Self::is_lost) is true.
     fn wait(&self);
 
-    /// Whether the calling thread may wait for it. Where it may not, because the device waits for that thread, host access is
-    /// refused with a panic, and a buffer that is dropped is [kept](Self::keep).
+    /// Whether the calling thread may wait for this access. It may not if the device waits for that thread. Host access
+    /// then panics, and the block of a dropped buffer is [kept](Self::keep).
     fn may_wait(&self) -> bool {
         true
     }
 
-    /// Takes over the block of a buffer that was dropped without waiting, to drop it when this is done; or gives it back, and the
-    /// buffer waits after all. See [`HostBuffer::drop_without_waiting`].
+    /// Takes over the block of a buffer that was dropped without waiting, to free it when this access is done. If it
+    /// returns the block instead, the buffer waits after all. See [`HostBuffer::drop_without_waiting`].
     ///
     /// [`HostBuffer::drop_without_waiting`]: crate::HostBuffer::drop_without_waiting
     ///
     /// # Errors
-    /// The block, if it cannot be dropped later.
+    /// The block, if it cannot be kept.
     fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
         Err(block)
     }
 
-    /// Whether the device was lost, so that the end of its work will never be known. A buffer then refuses access with a
-    /// panic, and leaks its block instead of freeing it.
+    /// Whether the device was lost, so that the end of its work will never be known. Host access to the buffer
+    /// then panics, and its drop leaks the block instead of freeing it.
     fn is_lost(&self) -> bool {
         false
     }
@@ -77,16 +77,16 @@ pub(super) enum Use {
 
 /// Why a thread does not wait.
 pub(super) enum Refusal {
-    /// A device may use the bytes for ever.
+    /// The device is lost, and may use the bytes forever.
     Lost,
-    /// This thread may not.
+    /// This thread may not wait for the device.
     NotHere,
 }
 
 fn refuse(why: Refusal) {
     match why {
         Refusal::Lost => {
-            panic!("a device was lost while it was using this buffer: what the bytes are, and will be, nobody knows")
+            panic!("a device was lost while it was using this buffer: its bytes are undefined and may still change")
         }
         Refusal::NotHere => {
             panic!(
@@ -99,8 +99,8 @@ fn refuse(why: Refusal) {
 type List = Vec<(Use, Arc<dyn Completion>)>;
 
 pub(super) struct Pending {
-    // Acquire pairs with the release in `note`: who sees a bit cleared by another thread's wait also sees what the
-    // device wrote before that wait returned.
+    // Acquire pairs with the release in `note`: a thread that sees a bit cleared by another thread's wait also sees
+    // what the device wrote before that wait returned.
     uses: AtomicU8,
     list: Mutex<List>, // guards the entries and every change of `uses`
 }
@@ -110,7 +110,7 @@ impl Pending {
         Self { uses: AtomicU8::new(0), list: Mutex::new(Vec::new()) }
     }
 
-    /// The same, for bytes that become a buffer of their own.
+    /// A copy, for bytes that become a buffer of their own.
     pub(super) fn fork(&self) -> Self {
         let list = lock(&self.list).clone();
         let forked = Self::new();
@@ -119,7 +119,7 @@ impl Pending {
         forked
     }
 
-    /// What is noted, if it is one thing.
+    /// The pending access, if there is exactly one.
     pub(super) fn only(&self) -> Option<Arc<dyn Completion>> {
         match &lock(&self.list)[..] {
             [(_, only)] => Some(only.clone()),
@@ -127,7 +127,8 @@ impl Pending {
         }
     }
 
-    /// All that is noted, if this thread may not wait for it: one that can keep the block, and the others.
+    /// All pending accesses, if this thread may not wait for one of them: that one, which may keep the block, and the
+    /// others.
     pub(super) fn not_here(&self) -> Option<(Arc<dyn Completion>, Vec<Arc<dyn Completion>>)> {
         if self.uses.load(Ordering::Acquire) == 0 {
             return None;
@@ -137,7 +138,7 @@ impl Pending {
         Some((all.swap_remove(keeper), all))
     }
 
-    /// Forgets all: others wait for it.
+    /// Forgets all accesses, for which other buffers wait.
     pub(super) fn forget(&self) {
         let mut list = lock(&self.list);
         let _forgotten = std::mem::take(&mut *list);
@@ -147,14 +148,14 @@ impl Pending {
     pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {
         let mut list = lock(&self.list);
         list.push((how, done));
-        self.note(&list); // before anything that can panic: what is in flight is pending whatever the others answer
+        self.note(&list); // before `is_done`, which may panic: the new access must be pending in any case
         let newest = list.len() - 1;
         let mut at = 0..;
         list.retain(|(_, done)| at.next() == Some(newest) || !done.is_done());
         self.note(&list);
     }
 
-    /// Returns when no device writes; panics if one was lost.
+    /// Returns when no device writes. Panics if one is lost or this thread may not wait.
     #[inline]
     pub(super) fn wait_for_writers(&self) {
         if self.uses.load(Ordering::Acquire) & Use::Writes as u8 != 0 {
@@ -162,12 +163,12 @@ impl Pending {
         }
     }
 
-    /// Returns when no device reads or writes; panics if one was lost.
+    /// Returns when no device reads or writes. Panics if one is lost or this thread may not wait.
     pub(super) fn wait_for_all(&self) {
         self.wait_for_end().unwrap_or_else(refuse);
     }
 
-    /// Returns when no device reads or writes, or an error if one was lost.
+    /// Returns when no device reads or writes, or an error if one is lost or this thread may not wait.
     pub(super) fn wait_for_end(&self) -> Result<(), Refusal> {
         if self.uses.load(Ordering::Acquire) == 0 { Ok(()) } else { self.wait_for(|_| true) }
     }

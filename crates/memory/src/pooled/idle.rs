@@ -1,25 +1,26 @@
-//! The blocks that a pool keeps for later.
+//! The blocks that a pool keeps for reuse.
 //!
-//! Invariants: a block under class `c` belongs to that class by its length, and a large one is found only by its
-//! exact length; large ones, in use and idle, are together never more than twice what was in use at once.
+//! Invariants: a block under class `c` belongs to that class by its length, and a large block is found only by its
+//! exact length. All large blocks, in use and idle, never have more than twice the bytes that were in use at once.
 
 use crate::{Block, PoolStats, SizeClasses};
 
-/// From one cache line on. Blocks above the longest are large: not rounded up, except to what the source takes anyway.
+/// The classes start at one cache line. Blocks above the longest class are large: they are rounded up only as the
+/// source rounds.
 pub(super) const CLASSES: SizeClasses = SizeClasses::new(64, 4 << 20);
 
-// Blocks are boxed when they are made, so that lending one moves a pointer.
+// Blocks are boxed when they are allocated, so that handing one out moves only a pointer.
 pub(super) struct Idle<B> {
     by_class: [Vec<Box<B>>; CLASSES.count()],
     large: Large<B>,
     stats: PoolStats,
     pub(super) returns: u64,
-    pub(super) waiting: usize, // for a return
+    pub(super) waiting: usize, // threads that wait for a return
 }
 
-/// Blocks without a class: few, so searched one by one.
+/// Blocks without a class. They are few, so they are searched linearly.
 struct Large<B> {
-    idle: Vec<Box<B>>, // the longest idle first
+    idle: Vec<Box<B>>, // the one that is idle for the longest time first
     idle_bytes: usize,
     live_bytes: usize,
     peak_bytes: usize, // of `live_bytes`, since the last trim
@@ -40,7 +41,7 @@ impl<B: Block> Idle<B> {
         self.stats
     }
 
-    /// A kept block of exactly `len_bytes`, which is a rounded size; now in use.
+    /// Takes an idle block of exactly `len_bytes`, which is a rounded size.
     pub(super) fn take(&mut self, len_bytes: usize) -> Option<Box<B>> {
         let found = match CLASSES.class_of(len_bytes) {
             Some(class) => self.by_class[class].pop(),
@@ -56,7 +57,7 @@ impl<B: Block> Idle<B> {
         found
     }
 
-    /// Notes that a new block is in use; returns idle ones that are now too many.
+    /// Notes that a new block is in use, and returns idle blocks that are now too many.
     pub(super) fn note_new(&mut self, block: &B) -> Vec<Box<B>> {
         if block.len_bytes() <= CLASSES.longest() {
             return Vec::new();
@@ -82,7 +83,7 @@ impl<B: Block> Idle<B> {
         }
     }
 
-    /// Everything that is kept, leaving only the counters of what is in use and of hits and misses.
+    /// Takes all idle blocks; leaves the counters of large bytes in use, hits, misses, returns and waiting threads.
     pub(super) fn take_all(&mut self) -> Self {
         let (live_bytes, stats) = (self.large.live_bytes, PoolStats { idle_bytes: 0, ..self.stats });
         let large = Large { live_bytes, peak_bytes: live_bytes, ..Large::new() };

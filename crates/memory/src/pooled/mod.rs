@@ -1,8 +1,9 @@
-//! The layer that keeps freed blocks for the next allocation of about that size.
+//! The layer that keeps freed blocks for the next allocation of a similar size.
 //!
-//! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than asked for (or
-//! than a cache line, or than what the source rounds up to anyway). Large ones, above 4 MiB, keep their exact size,
-//! since 12.5 % of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates nothing.
+//! Sizes are rounded up to classes, eight per doubling, so that a block is at most 12.5 % longer than requested (or
+//! than a cache line, or than the size to which the source rounds up). Large blocks, above 4 MiB, keep their exact
+//! size, since 12.5 % of a gigabyte is too much to waste. A hit locks one mutex, pops one vector and allocates
+//! nothing.
 //!
 //! `size_classes.rs` has the arithmetic, `idle.rs` the blocks that are kept.
 
@@ -25,10 +26,10 @@ use crate::{
 
 /// Keeps the blocks of `R` when they are dropped and hands them out again.
 ///
-/// Blocks come back with whatever they last held: initialized, but not zero. When `R` refuses, the pool gives back
-/// everything idle and asks once more. It also does so when a reservation waits for bytes of the [`Budget`] below.
-/// Idle blocks live until they are [trimmed](Resource::trim) or the pool and its last block are gone. Cheap to
-/// clone: all clones are the same pool.
+/// Reused blocks have their old contents: initialized, but not zero. When `R` fails, the pool frees all idle blocks
+/// and tries once more. It also frees them when a reservation waits for bytes of the [`Budget`] below. Idle blocks
+/// live until they are [trimmed](Resource::trim) or the pool and its last block are dropped. Cheap to clone: all
+/// clones are the same pool.
 ///
 /// # Examples
 /// ```
@@ -49,7 +50,7 @@ pub struct Pooled<R: Resource> {
 struct Shared<R: Resource> {
     resource: R,
     idle: Mutex<Idle<R::Block>>, // guards the kept blocks and the counters
-    returned: Condvar,           // signalled when a block comes back and a thread waits for one
+    returned: Condvar,           // signalled when a block is returned and a thread waits for one
 }
 
 impl<R: Resource> Pooled<R> {
@@ -63,7 +64,7 @@ impl<R: Resource> Pooled<R> {
         Self { shared }
     }
 
-    /// What it keeps and how often it served from it.
+    /// Its idle bytes, hits and misses.
     pub fn stats(&self) -> PoolStats {
         self.shared.idle().stats()
     }
@@ -73,12 +74,12 @@ impl<R: Resource> Pooled<R> {
         &self.shared.resource
     }
 
-    /// How many blocks have come back so far, for [`wait_for_return`](Self::wait_for_return).
+    /// How many blocks were returned so far, for [`wait_for_return`](Self::wait_for_return).
     pub fn returns(&self) -> u64 {
         self.shared.idle().returns
     }
 
-    /// Returns when more than `seen` blocks have come back, or after `timeout`. To wait after a refusal, read
+    /// Waits until more than `seen` blocks were returned, or for `timeout`. To wait after a refusal, read
     /// [`returns`](Self::returns) before allocating.
     ///
     /// # Examples
@@ -109,7 +110,7 @@ impl<R: Resource> Pooled<R> {
         }
     }
 
-    /// A new block from below; if that refuses, once more after giving back what is idle.
+    /// Allocates a block from the layer below. If that fails, frees the idle blocks and tries once more.
     fn make(&self, len_bytes: usize) -> Result<Box<R::Block>> {
         let mut made = self.shared.resource.allocate(len_bytes);
         if made.is_err() && self.shared.trim() > 0 {
@@ -144,8 +145,8 @@ impl<R: Resource> Resource for Pooled<R> {
             Some(block) => block,
             None => self.make(rounded)?,
         };
-        // `PooledBlock`'s promise must not rest on the promises of a safe trait.
-        assert!(block.len_bytes() >= len_bytes, "the resource below a pool handed out less than it was asked for");
+        // The safety of `PooledBlock` must not depend on how a safe trait is implemented.
+        assert!(block.len_bytes() >= len_bytes, "the resource below a pool returned a block that is too short");
         Ok(PooledBlock { block: Some(block), len_bytes, shared: self.shared.clone() })
     }
 
@@ -175,14 +176,14 @@ impl<R: Resource> Shared<R> {
         lock(&self.idle)
     }
 
-    /// Whether a reservation waits for bytes of a budget that pays for the blocks.
+    /// Whether a reservation waits for bytes of a budget to which the blocks are charged.
     fn is_short(&self) -> bool {
         let budgets = [self.resource.budget(), self.resource.ceiling()];
         budgets.into_iter().flatten().any(Budget::is_short)
     }
 
-    /// How many bytes to ask of the layer below for a block of `len_bytes`: what that layer would take anyway,
-    /// rounded up to a class.
+    /// How many bytes to request from the layer below for a block of `len_bytes`: a class, rounded up to that layer's
+    /// footprint and again to a class.
     fn rounded(&self, len_bytes: usize) -> usize {
         let Some(class) = CLASSES.class_of(len_bytes) else { return self.resource.footprint(len_bytes) };
         let taken = self.resource.footprint(CLASSES.len_bytes(class));
@@ -195,13 +196,13 @@ impl<R: Resource> Trim for Shared<R> {
         let mut idle = self.idle();
         let kept = idle.take_all();
         let freed = kept.stats().idle_bytes;
-        drop(idle); // giving back takes the locks below: not under ours
+        drop(idle); // freeing takes locks of the layers below, so not under ours
         drop(kept);
         freed as usize
     }
 }
 
-/// A block of [`Pooled`]; dropping it hands the memory back to the pool.
+/// A block of [`Pooled`]; dropping it returns the memory to the pool.
 pub struct PooledBlock<R: Resource> {
     block: Option<Box<R::Block>>, // none only while it is dropped
     len_bytes: usize,
@@ -235,10 +236,10 @@ impl<R: Resource> Drop for PooledBlock<R> {
         let Some(block) = self.block.take() else { return };
         let mut idle = self.shared.idle();
         idle.note_return(&*block);
-        // Asked under the lock: a reservation that waits for bytes is counted before it trims this pool. So either
-        // it is seen here, or its trim finds the block.
+        // Checked under the lock: a reservation counts itself as waiting before it trims this pool. So either it is
+        // seen here, or its trim finds the block.
         if self.shared.is_short() {
-            drop(idle); // giving back takes the locks below: not under ours
+            drop(idle); // freeing takes locks of the layers below, so not under ours
             drop(block);
             idle = self.shared.idle();
         } else {

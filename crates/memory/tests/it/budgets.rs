@@ -232,7 +232,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same rules, done naively: every sum is taken anew.
+/// The same rules, done naively: every sum is computed anew.
 #[derive(Default)]
 struct Model {
     parents: Vec<Option<usize>>,

@@ -1,13 +1,14 @@
-//! Buffers: who waits for which pending completion, and what they do with blocks of any type.
+//! Buffers: which operation waits for which pending completion, and blocks of any type.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst},
+        Arc, Condvar, Mutex,
+        atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst},
     },
     thread,
+    time::Duration,
 };
 
 use pagelock_memory::{
@@ -56,16 +57,27 @@ fn waiting_without_access_follows_the_same_rules() {
 
 #[test]
 fn dropping_waits_before_the_block_goes() {
+    /// Notes how many blocks live when a thread waits for it.
+    struct Counts {
+        counted: Counted<Pageable>,
+        live_blocks: Mutex<Vec<u64>>,
+    }
+    impl Completion for Counts {
+        fn is_done(&self) -> bool {
+            !self.live_blocks.lock().unwrap().is_empty()
+        }
+
+        fn wait(&self) {
+            self.live_blocks.lock().unwrap().push(self.counted.stats().live_blocks);
+        }
+    }
+
     let counted = Counted::new("drop test", Pageable);
+    let counts = Arc::new(Counts { counted: counted.clone(), live_blocks: Mutex::default() });
     let buffer = HostBuffer::allocate(&counted, 16).unwrap();
-    let gate = Arc::new(Gate::default());
-    buffer.add_reader(gate.clone());
-    thread::scope(|scope| {
-        let dropping = scope.spawn(move || drop(buffer));
-        assert_eq!(counted.stats().live_blocks, 1, "the gate is closed");
-        gate.open();
-        dropping.join().unwrap();
-    });
+    buffer.add_reader(counts.clone());
+    drop(buffer);
+    assert_eq!(*counts.live_blocks.lock().unwrap(), [1], "the drop waited once, with the block");
     assert_eq!(counted.stats().live_blocks, 0);
 }
 
@@ -149,7 +161,7 @@ fn a_buffer_of_a_lost_device_refuses_access_and_leaks_its_block() {
     assert_eq!(counted.stats().live_blocks, 1, "the block must not be freed");
 }
 
-/// Keeps what it is given until it is told that the device is done.
+/// Keeps the blocks that it is given until the test frees them.
 #[derive(Default)]
 struct Keeper {
     kept: Mutex<Vec<Abandoned>>,
@@ -235,7 +247,7 @@ fn a_completion_that_panics_leaks_the_block_rather_than_freeing_it() {
     assert_eq!(counted.stats().live_blocks, 1);
 }
 
-/// A block that is larger and more aligned than what a buffer keeps in place, and that notes its drop.
+/// A block that is too large and too aligned to be stored inline in a buffer, and that counts its drops.
 #[repr(align(64))]
 struct Bulky {
     inner: PageableBlock,
@@ -243,7 +255,7 @@ struct Bulky {
     drops: Arc<AtomicUsize>,
 }
 
-// SAFETY: everything is the inner block's.
+// SAFETY: all answers are those of the inner block.
 unsafe impl Block for Bulky {
     fn ptr(&self) -> NonNull<u8> {
         self.inner.ptr()
@@ -292,20 +304,41 @@ fn a_mapped_buffer_refuses_to_be_written() {
     assert_eq!(buffer.bytes(), [1; 2_048]);
 }
 
+const READERS: usize = 4;
+
+/// Done when all readers wait for it at the same time.
+#[derive(Default)]
+struct Meeting {
+    n_waiting: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Completion for Meeting {
+    fn is_done(&self) -> bool {
+        *self.n_waiting.lock().unwrap() == READERS
+    }
+
+    fn wait(&self) {
+        let mut n_waiting = self.n_waiting.lock().unwrap();
+        *n_waiting += 1;
+        self.changed.notify_all();
+        let patience = Duration::from_secs(20); // so that the test fails if a reader keeps the others out
+        drop(self.changed.wait_timeout_while(n_waiting, patience, |n_waiting| *n_waiting < READERS).unwrap());
+    }
+}
+
 #[test]
-fn buffers_are_read_from_many_threads_while_one_of_them_waits() {
+fn threads_that_read_a_buffer_wait_for_its_writer_at_the_same_time() {
     let mut buffer = HostBuffer::allocate(&Pageable, 64).unwrap();
-    let (gate, opened) = (Arc::new(Gate::default()), AtomicBool::new(false));
-    buffer.add_writer(gate.clone());
+    let meeting = Arc::new(Meeting::default());
+    buffer.add_writer(meeting.clone());
     thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..READERS {
             scope.spawn(|| {
                 buffer.bytes();
-                assert!(opened.load(SeqCst), "nobody reads before the writer is done");
+                assert!(meeting.is_done(), "nobody reads before the writer is done");
             });
         }
-        opened.store(true, SeqCst);
-        gate.open();
     });
 }
 

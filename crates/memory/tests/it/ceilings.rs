@@ -25,7 +25,7 @@ impl Machine {
         self
     }
 
-    /// A version 2 group: limits as text, the rest in bytes.
+    /// Adds a cgroup of version 2: limits as text, the rest in bytes.
     fn group(self, folder: &str, max: &str, high: &str, current: u64, file: u64) -> Self {
         let stat = format!("anon 5\nfile 999999999999\ninactive_file {}\nactive_file {}\n", file / 2, file - file / 2);
         self.file(&format!("{folder}/memory.max"), max)

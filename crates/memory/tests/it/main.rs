@@ -1,4 +1,4 @@
-//! What the crate promises, file by file. `every_stack.rs` first: one suite, run on every stack of layers.
+//! What the crate promises, file by file. Start with `every_stack.rs`, a suite that runs on every stack of layers.
 
 mod budgets;
 mod buffers;

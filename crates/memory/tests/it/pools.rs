@@ -42,7 +42,7 @@ fn large_blocks_of_ever_new_sizes_do_not_pile_up() {
 }
 
 #[test]
-#[should_panic(expected = "handed out less than it was asked for")]
+#[should_panic(expected = "returned a block that is too short")]
 fn a_resource_that_hands_out_too_little_is_caught() {
     struct Stingy;
     impl Resource for Stingy {
@@ -78,7 +78,7 @@ fn a_pool_refused_by_its_source_trims_and_retries_once_and_then_hands_the_refusa
     assert_eq!(pool.stats().idle_bytes, 0);
     assert_eq!(
         error.to_string(),
-        "the system has no 5 KiB of pageable memory to give; free some, or set a budget below the machine's RAM so \
+        "the system cannot allocate 5 KiB of pageable memory; free some, or set a budget below the machine's RAM so \
          that the refusal comes earlier"
     );
     assert!(pool.allocate(5_000).is_err());
@@ -134,11 +134,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The same rules, done naively: every sum is taken anew.
+/// The same rules, done naively: every sum is computed anew.
 #[derive(Default)]
 struct Model {
-    live: Vec<usize>, // all by rounded size
-    idle: Vec<usize>, // the longest idle first
+    live: Vec<usize>, // rounded sizes
+    idle: Vec<usize>, // rounded sizes, the longest idle first
     large_peak: usize,
     hits: u64,
     misses: u64,

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 fn mlock_locks_or_names_the_limit_and_the_fix() {
     match PageLocked::new().allocate(64 << 10) {
         Ok(block) => assert_eq!((block.len_bytes(), block.kind()), (64 << 10, MemoryKind::PageLocked)),
-        Err(Error::LockLimit { .. }) => {} // a machine that lets nobody lock memory; the text is pinned elsewhere
+        Err(Error::LockLimit { .. }) => {} // a machine that lets nobody lock memory; the text is tested elsewhere
         Err(error) => panic!("{error}"),
     }
 }
@@ -63,7 +63,7 @@ fn pages_that_a_device_clings_to_are_never_given_away() {
     buffer.bytes_mut().unwrap().fill(9);
     let address = buffer.as_ptr();
     drop(buffer);
-    // SAFETY: the test's very claim: the page is still mapped, and nobody writes to it.
+    // SAFETY: this is what the test checks: the page is still mapped, and nobody writes to it.
     assert_eq!(unsafe { address.read_volatile() }, 9);
 }
 

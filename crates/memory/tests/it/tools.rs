@@ -29,7 +29,8 @@ impl Resource for Moody {
     }
 }
 
-/// Stands for a GPU driver: notes what is locked, refuses the lock number `refuse_at`, and clings to pages if told to.
+/// A stand-in for a GPU driver. It notes what is locked, refuses the lock number `refuse_at`, and refuses to unlock
+/// pages if `clings`.
 #[derive(Debug, Default)]
 pub(crate) struct FakeDriver {
     pub(crate) locks: Mutex<Vec<usize>>,
@@ -58,7 +59,7 @@ impl PageLocker for FakeDriver {
     }
 }
 
-/// Done as soon as somebody waits for it; counts the waits.
+/// Done as soon as a thread waits for it. Counts the waits.
 #[derive(Default)]
 pub(crate) struct Noted {
     waits: AtomicUsize,

@@ -170,7 +170,7 @@ impl Checkpoints {
             return self.open_step(step);
         }
         let folder = self.folder.display();
-        Err(Error::Argument(format!("{folder} has no checkpoint of step {step}, but of {steps:?}; name one of these")))
+        Err(Error::Argument(format!("{folder} has no checkpoint of step {step}, only of {steps:?}; name one of them")))
     }
 
     /// The steps of all checkpoints, in ascending order.

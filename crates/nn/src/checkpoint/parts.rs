@@ -171,8 +171,8 @@ impl Checkpoint {
     pub fn tensors(mut self, name: &str, dict: &StateDict) -> Result<Self> {
         dict.check_names()?;
         if name.contains('.') || name.is_empty() {
-            let problem = "a part has a name without dots";
-            return Err(Error::Argument(format!("Checkpoint: `{name}` cannot be saved: {problem}; give it one")));
+            let problem = "the name must be non-empty and without dots";
+            return Err(Error::Argument(format!("Checkpoint: `{name}` cannot be saved: {problem}")));
         }
         for (entry, tensor) in dict.iter() {
             self = self.entry(format!("{name}.{entry}"), tensor.clone())?;

@@ -154,7 +154,7 @@ impl SavedCheckpoint {
     pub fn load_tensor(&self, name: &str, tensor: impl Into<AnyTensor>) -> Result<()> {
         let (saved, tensor) = (self.any(VALUES, name)?, tensor.into());
         if saved.shape() != tensor.shape() {
-            let problem = format!("`{name}` is {} there, and {} here", saved.shape(), tensor.shape());
+            let problem = format!("`{name}` is {} in the checkpoint, but {} here", saved.shape(), tensor.shape());
             return Err(self.refused(&problem));
         }
         Ok(no_grad(|| copy_all_(&[(&tensor, &saved)]))?)
@@ -199,12 +199,12 @@ impl SavedCheckpoint {
         let parts: BTreeSet<String> =
             self.file.names().map(|full| in_values(full).unwrap_or_else(|| part(full))).collect();
         let parts = shortened(&parts.into_iter().collect::<Vec<_>>().join(", "));
-        self.refused(&format!("it has no `{}`, but {parts}; ask for what was saved", shortened(name)))
+        self.refused(&format!("it has no `{}`; it has {parts}", shortened(name)))
     }
 
     fn mistyped(&self, part: &str, name: &str, tensor: &AnyTensor, wanted: &str) -> Error {
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
-        self.refused(&format!("`{part}.{name}` is {dtype} {shape} and no {wanted}; ask for what was saved"))
+        self.refused(&format!("`{part}.{name}` is {dtype} {shape}, not {wanted}"))
     }
 
     fn refused(&self, problem: &str) -> Error {

@@ -68,7 +68,7 @@ macro_rules! elements {
 elements!(f64 F64 float f32 F32 float bool Bool bool);
 
 impl CheckpointValue for String {
-    const NAME: &'static str = "a text";
+    const NAME: &'static str = "a string";
 
     fn to_tensor(&self) -> Result<AnyTensor> {
         text(self)

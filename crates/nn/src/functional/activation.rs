@@ -86,7 +86,7 @@ pub fn elu(x: &Tensor, alpha: f64) -> Result<Tensor> {
 /// `alpha` is 0.
 pub fn celu(x: &Tensor, alpha: f64) -> Result<Tensor> {
     if alpha == 0.0 {
-        return Err(wrong_argument("celu", "alpha", alpha, "another number than 0"));
+        return Err(wrong_argument("celu", "alpha", alpha, "nonzero"));
     }
     computed(x, |x| exponential_below_zero(x, alpha, 1.0 / alpha))
 }
@@ -117,7 +117,7 @@ fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
 /// `beta` is 0.
 pub fn softplus(x: &Tensor, beta: f64, threshold: f64) -> Result<Tensor> {
     if beta == 0.0 {
-        return Err(wrong_argument("softplus", "beta", beta, "another number than 0"));
+        return Err(wrong_argument("softplus", "beta", beta, "nonzero"));
     }
     x.softplus(beta, threshold)
 }
@@ -288,7 +288,7 @@ pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
 pub fn glu(x: &Tensor, dim: isize) -> Result<Tensor> {
     let size = x.size(dim)?;
     if size % 2 == 1 {
-        let expected = format!("dimension {dim} has the odd size {size}; give an even one, whose half gates the other");
+        let expected = format!("dimension {dim} has the odd size {size}; give an even one: one half gates the other");
         return Err(wrong_shape("glu", "the input", x.shape(), &expected));
     }
     let half = size / 2;

@@ -120,11 +120,11 @@ pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: Attention
         return Err(wrong_shape(OP, "the query", query.shape(), "query and key must be [.., words, features]"));
     };
     if features != of_keys {
-        let expected = format!("the query is {}, and both must have as many features", query.shape());
+        let expected = format!("the query is {}, and both need the same number of features", query.shape());
         return Err(wrong_shape(OP, "the key", key.shape(), &expected));
     }
     if options.is_causal && options.mask.is_some() {
-        return Err(Error::Argument(format!("{OP}: there is a mask beside is_causal; give one of them")));
+        return Err(Error::Argument(format!("{OP}: both a mask and is_causal are given; give one of them")));
     }
     let scale = options.scale_for(features);
     let scores = query.mul_scalar(scale)?.matmul(&key.transpose(-2, -1)?)?;

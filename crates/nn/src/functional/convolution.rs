@@ -302,7 +302,9 @@ fn spread_slices(x: &Tensor, weight: &Tensor, geometry: ConvTranspose3dOptions) 
     let whole = reach.zip(spread).and_then(|(reach, spread)| reach.checked_add(spread)?.checked_add(more + 1));
     let kept = whole.and_then(|whole| whole.checked_sub(ends.checked_mul(2)?)).filter(|&kept| kept > 0 && apart > 0);
     let Some((whole, kept)) = whole.zip(kept) else {
-        let expected = format!("with a kernel of depth {kernel} and padding {ends} the result must have slices");
+        let expected = format!(
+            "the result would have no depth with a kernel of depth {kernel} and padding {ends}; reduce the padding"
+        );
         return Err(wrong_shape(op, "the input", x.shape(), &expected));
     };
     let slices = x.transpose(1, 2)?.flatten(0, 1)?;

@@ -1,6 +1,6 @@
 //! Sums, means and elementwise maxima of bags of rows of an embedding table.
 
-use pagelock_tensor::{Int, Result, Tensor};
+use pagelock_tensor::{Error, Int, Result, Tensor};
 
 use super::embedding::check_table;
 use super::pieces::{choose, constant, counting, wrong_argument, wrong_shape};
@@ -95,10 +95,10 @@ fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std
     let op = "embedding_bag";
     if let Some(weights) = options.per_sample_weights {
         if options.mode != EmbeddingBagMode::Sum {
-            return Err(wrong_argument(op, "per_sample_weights", "given", "absent for another mode than the sum"));
+            return Err(wrong_argument(op, "per_sample_weights", "given", "absent unless the mode is the sum"));
         }
         if weights.shape() != index.shape() {
-            let expected = format!("it must be as the index, {}", index.shape());
+            let expected = format!("it must have the index's shape {}", index.shape());
             return Err(wrong_shape(op, "the tensor of weights", weights.shape(), &expected));
         }
     }
@@ -111,9 +111,10 @@ fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std
             }
             let rises = starts.windows(2).all(|pair| pair[0] <= pair[1]);
             if starts.first() != Some(&0) || !rises || starts.last() != Some(&(words as i64)) {
-                let expected =
-                    format!("numbers that begin with 0, never fall and end at most with {words}, the number of words");
-                return Err(wrong_argument(op, "offsets", offsets.shape(), &expected));
+                let end = if options.include_last_offset { "at" } else { "at most at" };
+                return Err(Error::Argument(format!(
+                    "{op}: the offsets must start at 0, never decrease, and end {end} {words}, the number of words"
+                )));
             }
             Ok(starts.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())
         }

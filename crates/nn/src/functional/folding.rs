@@ -38,7 +38,7 @@ impl FoldOptions {
             let Some((padded, room)) =
                 padded.zip(reach).and_then(|(padded, reach)| Some((padded, padded.checked_sub(reach)?)))
             else {
-                let expected = format!("one that fits an image of {size:?} padded by {:?}", self.padding);
+                let expected = format!("small enough for an image of {size:?} padded by {:?}", self.padding);
                 return Err(wrong_argument(op, "kernel_size", format!("{:?}", self.kernel_size), &expected));
             };
             (both[0][axis], both[1][axis]) = (room / stride + 1, padded);
@@ -128,7 +128,7 @@ pub fn fold(x: &Tensor, output_size: [usize; 2], options: FoldOptions) -> Result
         _ => {
             let windows = counts[0].saturating_mul(counts[1]);
             let expected =
-                format!("it must be [batch, a multiple of {elements}, {windows}] or one sample; check the sizes");
+                format!("it must be [batch, a multiple of {elements}, {windows}], or without batch; check the sizes");
             return Err(wrong_shape("fold", "the input", x.shape(), &expected));
         }
     };

@@ -73,7 +73,7 @@ pub fn fractional_max_pool2d_with_indices(
     let &[batch, channels, height, width] = x.dims() else { return Err(wrong_dims(x)) };
     check([height, width], kernel, output_size)?;
     if random_samples.dims() != [batch, channels, 2] {
-        let expected = format!("it must be [{batch}, {channels}, 2], for each channel");
+        let expected = format!("it must be [{batch}, {channels}, 2], two numbers for each channel");
         return Err(wrong_shape(OP, "random_samples", random_samples.shape(), &expected));
     }
     let planes = batch * channels;

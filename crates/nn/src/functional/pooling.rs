@@ -179,7 +179,7 @@ impl Windows<'_> {
             }
         })?;
         if is_blind {
-            let expected = format!("one with which every window sees an element of the {size}");
+            let expected = format!("small enough that every window covers at least one of the {size} elements");
             return Err(wrong_argument(op, "dilation", dilation, &expected));
         }
         Ok(Taps { index, count, taps: kernel })
@@ -294,7 +294,7 @@ fn max_pool_with_indices(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<
 }
 
 fn found(largest: Largest) -> Result<(Tensor, Tensor<Int>)> {
-    let Some(places) = largest.places else { unreachable!("places were asked for") };
+    let Some(places) = largest.places else { unreachable!("the caller requested the places") };
     Ok((largest.values, places))
 }
 
@@ -502,7 +502,7 @@ fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Re
     let dims = size.len();
     space(op, x, dims)?;
     if x.shape() != indices.shape() {
-        let expected = format!("it must be as the input, {}", x.shape());
+        let expected = format!("it must have the input's shape {}", x.shape());
         return Err(wrong_shape(op, "the tensor of indices", indices.shape(), &expected));
     }
     let lead = x.rank() - dims;

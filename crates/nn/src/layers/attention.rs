@@ -313,7 +313,7 @@ impl MultiheadAttention {
             of_keys = Some(weights.mean(1)?);
             weights.matmul(value)
         })?;
-        let weights = of_keys.unwrap_or_else(|| unreachable!("the heads have attended"));
+        let weights = of_keys.unwrap_or_else(|| unreachable!("`attend` sets the weights"));
         Ok((y, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
     }
 
@@ -395,12 +395,12 @@ impl MultiheadAttention {
         for ((operand, x), width) in inputs.into_iter().zip(self.widths()) {
             if x.rank() != 3 || x.dims()[2] != width || x.dims()[batch_dim] != query.dims()[batch_dim] {
                 let order = if self.batch_first { "[batch, words" } else { "[words, batch" };
-                let expected = format!("it must be {order}, {width}] with one batch for all; transpose or reshape it");
+                let expected = format!("it must be {order}, {width}] with one batch size; transpose or reshape it");
                 return Err(wrong_shape("MultiheadAttention", operand, x.shape(), &expected));
             }
         }
         if key.dims()[..2] != value.dims()[..2] {
-            let expected = format!("the key is {}, and both must have as many words", key.shape());
+            let expected = format!("the key is {}, and both need the same number of words", key.shape());
             return Err(wrong_shape("MultiheadAttention", "the value", value.shape(), &expected));
         }
         Ok(())
@@ -419,7 +419,7 @@ impl MultiheadAttention {
         let Some(packed) = &self.in_proj_weight else {
             let part = |x: &Tensor, weight: &Option<Parameter>, place: usize| {
                 let weight = weight.as_deref().ok_or_else(|| {
-                    let expected = "three weights of its own: set q_proj_weight, k_proj_weight and v_proj_weight";
+                    let expected = "replaced by three weights: set q_proj_weight, k_proj_weight and v_proj_weight";
                     wrong_argument("MultiheadAttention", "in_proj_weight", "None", expected)
                 })?;
                 apart(functional::linear(x, weight, bias(place * width, width)?.as_ref())?)

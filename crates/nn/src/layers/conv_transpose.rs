@@ -28,7 +28,7 @@ impl<const N: usize> Spreading<N> {
         let (Some(from), Some(kernel)) =
             (x.rank().checked_sub(N).map(|lead| &x.dims()[lead..]), weight.dims().get(2..))
         else {
-            let expected = format!("it must have {N} dimensions behind the channels; reshape it");
+            let expected = format!("it must have {N} dimensions after the channels; reshape it");
             return Err(wrong_shape(op, "the input", x.shape(), &expected));
         };
         let mut more = [0; N];

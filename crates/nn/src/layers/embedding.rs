@@ -81,7 +81,7 @@ impl Embedding {
                 "Embedding",
                 "padding_idx",
                 padding_idx,
-                &format!("an index of {count} vectors"),
+                &format!("an index into the {count} vectors"),
             ));
         };
         no_grad(|| self.weight.narrow(0, index, 1)?.zero_())?;

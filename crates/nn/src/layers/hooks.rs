@@ -200,8 +200,8 @@ impl Watch {
 fn replaced(grad: Tensor, other: Option<Tensor>) -> Result<Tensor> {
     match other {
         Some(other) if other.shape() != grad.shape() => {
-            let expected = format!("a gradient of {} takes one of its shape", grad.shape());
-            Err(wrong_shape("Hooked", "what a hook returned", other.shape(), &expected))
+            let expected = format!("the gradient is {}; return a tensor of that shape", grad.shape());
+            Err(wrong_shape("Hooked", "the tensor that a hook returned", other.shape(), &expected))
         }
         Some(other) => Ok(other),
         None => Ok(grad),

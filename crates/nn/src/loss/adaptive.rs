@@ -65,7 +65,7 @@ impl AdaptiveLogSoftmaxWithLoss {
         let cutoffs = [cutoffs, &[n_classes]].concat();
         let grow = cutoffs.len() > 1 && cutoffs[0] > 0 && cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
         if !grow {
-            let expected = format!("growing numbers from above 0 to below n_classes, which is {n_classes}");
+            let expected = format!("increasing numbers above 0 and below n_classes, which is {n_classes}");
             let given = format!("{:?}", &cutoffs[..cutoffs.len() - 1]);
             return Err(wrong_argument(OP, "cutoffs", given, &expected));
         }
@@ -78,7 +78,7 @@ impl AdaptiveLogSoftmaxWithLoss {
             power *= div_value;
             let width = (in_features as f64 / power).floor();
             if !(width >= 1.0 && width.is_finite()) {
-                let expected = format!("a number that leaves each cluster a feature of {in_features}");
+                let expected = format!("small enough that each cluster keeps at least one of {in_features} features");
                 return Err(wrong_argument(OP, "div_value", div_value, &expected));
             }
             let width = width as usize;
@@ -107,7 +107,7 @@ impl AdaptiveLogSoftmaxWithLoss {
     fn of_batch(&self, x: &Tensor, target: &Tensor<Int>) -> Result<(Tensor, Tensor)> {
         self.check(x)?;
         if target.dims() != &x.dims()[..1] {
-            let expected = format!("the input is {}, for which it must be one class for each row", x.shape());
+            let expected = format!("the input {} needs one class for each row", x.shape());
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         }
         if target.is_empty() {

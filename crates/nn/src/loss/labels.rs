@@ -94,7 +94,7 @@ weighted_loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BCELoss {},
-    weight: "How much each element counts: broadcast to the input, if there is one."
+    weight: "The weight of each element, broadcast to the input; 1 without it."
 }
 
 impl BCELoss {
@@ -165,7 +165,7 @@ weighted_loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BCEWithLogitsLoss {},
-    weight: "How much each element counts: broadcast to the input, if there is one.",
+    weight: "The weight of each element, broadcast to the input; 1 without it.",
     /// The weight of targets of 1 relative to targets of 0, broadcast to the input; 1 without it.
     buffer: pos_weight
 }
@@ -206,7 +206,7 @@ weighted_loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     MultiLabelSoftMarginLoss {},
-    weight: "How much each class counts, `[classes]`, if there is one."
+    weight: "The weight of each class, `[classes]`; 1 without it."
 }
 
 impl MultiLabelSoftMarginLoss {
@@ -249,7 +249,7 @@ weighted_loss! {
         /// By how much the right class should exceed the others; 1 by default.
         margin: f64 = 1.0,
     },
-    weight: "How much each class counts, `[classes]`, if there is one."
+    weight: "The weight of each class, `[classes]`; 1 without it."
 }
 
 impl MultiMarginLoss {

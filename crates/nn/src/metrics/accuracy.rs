@@ -69,7 +69,7 @@ impl Accuracy {
         let (n_classes, k) = (scores.dims()[1], self.top_k);
         if !(1..=n_classes).contains(&k) {
             return Err(Error::Argument(format!(
-                "Accuracy: top_k is {k}; with {n_classes} classes it is 1 to {n_classes}"
+                "Accuracy: top_k is {k}; with {n_classes} classes it must be 1 to {n_classes}"
             )));
         }
         if k == 1 && self.ignore_index.is_none() {

@@ -96,8 +96,8 @@ impl Auroc {
         let rows = if n_curves == 1 { probabilities.unsqueeze(-1)? } else { probabilities.clone() };
         let rows = rows_of_scores("Auroc", &rows, labels)?;
         if rows.dims()[1] != n_curves {
-            let problem = format!("probabilities are of {} classes, and the metric of {n_curves}", rows.dims()[1]);
-            return Err(Error::Argument(format!("Auroc: {problem}; give one of each class")));
+            let problem = format!("probabilities are of {} classes, but the metric is of {n_curves}", rows.dims()[1]);
+            return Err(Error::Argument(format!("Auroc: {problem}; give one for each class")));
         }
         no_grad(|| {
             no_autocast(|| {

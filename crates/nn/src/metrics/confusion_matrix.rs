@@ -87,7 +87,7 @@ impl ConfusionMatrix {
         let scores = rows_of_scores("ConfusionMatrix", scores, labels)?;
         let (found, n_classes) = (scores.dims()[1], self.n_classes());
         if found != n_classes {
-            let problem = format!("scores have {found} classes, and the matrix {n_classes}");
+            let problem = format!("scores have {found} classes, but the matrix has {n_classes}");
             return Err(Error::Argument(format!("ConfusionMatrix: {problem}; make the matrix for {found}")));
         }
         self.update_predictions(&no_grad(|| scores.argmax(-1))?, &labels.reshape([-1])?)

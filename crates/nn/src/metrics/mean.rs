@@ -63,7 +63,7 @@ impl MeanMetric {
     pub fn compute(&self) -> Result<f64> {
         let (sum, weight) = (self.sum.item::<f64>()?, self.weight.item::<f64>()?);
         if weight == 0.0 {
-            return Err(Error::Argument("MeanMetric has seen no values; call `update` before".to_owned()));
+            return Err(Error::Argument("MeanMetric has seen no values; call `update` first".to_owned()));
         }
         Ok(sum / weight)
     }

@@ -113,7 +113,7 @@ fn rows_of_scores(metric: &str, scores: &Tensor, labels: &Tensor<Int>) -> Result
         }
         _ => {
             let (found, given) = (scores.shape(), labels.shape());
-            let fix = "give scores with the labels' dimensions and one more, the classes, as the last";
+            let fix = "give scores with the labels' dimensions and a last one for the classes";
             Err(Error::Argument(format!("{metric}: scores are {found}, and labels {given}; {fix}")))
         }
     }
@@ -146,7 +146,7 @@ fn read(count: &Tensor<Int>) -> Result<u64> {
 /// Returns an error if nothing was counted, or some labels are not classes.
 fn check_counts(metric: &str, total: u64, counted: u64, n_classes: usize) -> Result<()> {
     if total == 0 {
-        return Err(Error::Argument(format!("{metric} has seen no samples; call `update` before")));
+        return Err(Error::Argument(format!("{metric} has seen no samples; call `update` first")));
     }
     if counted != total {
         let outside = total.saturating_sub(counted);

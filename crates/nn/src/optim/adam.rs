@@ -101,7 +101,7 @@ adam! {
     /// let opt = AdamW::new(model.parameters(), 1e-3).weight_decay(0.1);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    AdamW, true, 0.01, "By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.01 by default."
+    AdamW, true, 0.01, "How much a step shrinks parameters, relative to the learning rate; at least 0, by default 0.01."
 }
 
 impl Method for AdamRule {

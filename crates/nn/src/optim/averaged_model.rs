@@ -146,15 +146,15 @@ fn paired<'a>(
     own: &'a [(String, AnyTensor)],
     new: &'a [(String, AnyTensor)],
 ) -> Result<Vec<(&'a AnyTensor, &'a AnyTensor)>> {
-    let fix = "average a model that is made like it";
+    let fix = "average a model of the same structure";
     if own.len() != new.len() {
         let (n_own, n_new) = (own.len(), new.len());
-        let problem = format!("the averaged model has {n_own} {what}, and the model {n_new}");
+        let problem = format!("the averaged model has {n_own} {what}, but the model has {n_new}");
         return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
     }
     let pairs = own.iter().zip(new);
     if let Some(((name, own), (other, new))) = pairs.clone().find(|((_, own), (_, new))| own.shape() != new.shape()) {
-        let problem = format!("`{name}` is {}, and the model's `{other}` {}", own.shape(), new.shape());
+        let problem = format!("`{name}` is {}, but the model's `{other}` is {}", own.shape(), new.shape());
         return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
     }
     Ok(pairs.map(|((_, own), (_, new))| (own, new)).collect())

@@ -41,7 +41,7 @@ impl Groups {
         let (given, groups) = (dict.param_groups.len(), self.groups.len());
         if given != groups {
             let fix = "make the optimizer with the groups that it was saved with";
-            let problem = format!("it has {given} groups of parameters, and the optimizer {groups}; {fix}");
+            let problem = format!("it has {given} groups of parameters, but the optimizer has {groups}; {fix}");
             return Err(misfit(self.optimizer, &problem));
         }
         let _charged = Holder::OPTIMIZER_STATE.by_default();
@@ -56,8 +56,8 @@ impl Groups {
         }
         if let Some((number, entry)) = entries.any() {
             let fix = "remove it, or load into the optimizer that it was saved from";
-            let problem = format!("`{number}.{entry}` belongs to no parameter, or twice to one; {fix}");
-            return Err(misfit(self.optimizer, &problem));
+            let problem = format!("`{number}.{entry}` belongs to no parameter, or its parameter is listed twice");
+            return Err(misfit(self.optimizer, &format!("{problem}; {fix}")));
         }
         let mut clocks = Clocks { claimed: Vec::new() };
         for (i, (group, (rates, slots))) in self.groups.iter_mut().zip(read).enumerate() {
@@ -129,7 +129,7 @@ impl Entries {
             let parts = name.split_once('.').and_then(|(number, entry)| Some((number.parse().ok()?, entry)));
             let (Some((number, entry)), Ok(tensor)) = (parts, tensor.float()) else {
                 let fix = "name entries as `0.exp_avg`, the parameter's number first, and give floats";
-                let problem = format!("`{name}` ({}) is no entry of a state; {fix}", tensor.dtype());
+                let problem = format!("`{name}` ({}) is not an entry of a state; {fix}", tensor.dtype());
                 return Err(misfit(optimizer, &problem));
             };
             by_number.entry(number).or_default().insert(entry.to_owned(), tensor);
@@ -195,7 +195,7 @@ impl ReadSlot {
         let (n_given, n_slots) = (given.params.len(), group.slots.len());
         if n_given != n_slots {
             let fix = "make the optimizer with the parameters that it was saved with";
-            let problem = format!("group {i} has {n_given} parameters, and the optimizer's has {n_slots}; {fix}");
+            let problem = format!("group {i} has {n_given} parameters, but the optimizer's has {n_slots}; {fix}");
             return Err(misfit(optimizer, &problem));
         }
         let mut slots = Vec::new();
@@ -248,7 +248,7 @@ impl ReadSlot {
             return Ok(read);
         }
         let missing = |name: &str| {
-            let fix = "give all that the optimizer keeps for a parameter, or nothing";
+            let fix = "give all entries of a parameter, or none";
             misfit(optimizer, &format!("it has no `{number}.{name}`; {fix}"))
         };
         for (to, name) in read.kept.iter_mut().zip(names) {
@@ -278,7 +278,7 @@ fn own_copy(optimizer: &str, number: usize, name: &str, slot: &Slot, tensor: &Te
     let parameter = slot.parameter.as_tensor();
     if tensor.shape() != parameter.shape() {
         let (given, wanted) = (tensor.shape(), parameter.shape());
-        let problem = format!("`{number}.{name}` is {given}, and its parameter is {wanted}");
+        let problem = format!("`{number}.{name}` is {given}, but its parameter is {wanted}");
         return Err(misfit(
             optimizer,
             &format!("{problem}; give the parameters in the order in which they were saved"),
@@ -308,13 +308,13 @@ fn read_settings(optimizer: &str, i: usize, method: &mut dyn Method, given: &Par
     }
     method.settings(&mut |name, field| read(&mut rest, name, field, &mut wrong));
     if let Some(wrong) = wrong {
-        return Err(misfit(optimizer, &format!("in group {i} {wrong}")));
+        return Err(misfit(optimizer, &format!("in group {i}, {wrong}")));
     }
     if let Some(other) = rest.keys().next() {
         let fix = "remove it, or load into the optimizer that it was saved from";
         return Err(misfit(
             optimizer,
-            &format!("group {i} has the setting `{other}`, which the optimizer has not; {fix}"),
+            &format!("group {i} has the setting `{other}`, which the optimizer does not have; {fix}"),
         ));
     }
     check(lr >= 0.0, optimizer, "lr", lr, "at least 0")?;
@@ -341,7 +341,7 @@ pub(super) fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field
         (Field::Fixed(to), Some(Setting::Flag(flag))) if to == *flag => {}
         (Field::Fixed(_), None) => {}
         (_, None) => *wrong = Some(format!("the setting `{name}` is missing; add it")),
-        (Field::Fixed(to), _) => *wrong = Some(format!("`{name}` is not {to}, as it always is for this optimizer")),
-        (_, Some(other)) => *wrong = Some(format!("`{name}` is {other:?}, which this optimizer's is not")),
+        (Field::Fixed(to), _) => *wrong = Some(format!("`{name}` must be {to} for this optimizer")),
+        (_, Some(other)) => *wrong = Some(format!("`{name}` is {other:?}, which is not allowed for this optimizer")),
     }
 }

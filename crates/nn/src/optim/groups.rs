@@ -175,9 +175,7 @@ impl Groups {
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
             let (shape, name) = (again.parameter.dims(), again.name.as_deref().unwrap_or("without a name"));
             let fix = "give each parameter to one group";
-            return Err(Error::Argument(format!(
-                "{optimizer}: the parameter {name}, {shape:?}, is there twice; {fix}"
-            )));
+            return Err(Error::Argument(format!("{optimizer}: the parameter {name}, {shape:?}, occurs twice; {fix}")));
         }
         if seen.is_empty() {
             let fix = "pass `model.parameters()` of a model that has some";
@@ -258,7 +256,7 @@ pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<(
     }
     let (given, fix) = (lrs.len(), "give one for each");
     Err(Error::Argument(format!(
-        "{optimizer}: {given} learning rates were given, and the groups of parameters are {groups}; {fix}"
+        "{optimizer}: {given} learning rates were given for {groups} groups of parameters; {fix}"
     )))
 }
 

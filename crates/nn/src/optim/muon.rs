@@ -164,7 +164,7 @@ impl Method for MuonMethod {
             return Ok(());
         }
         let fix = "give it to another optimizer, such as AdamW";
-        Err(Error::Argument(format!("Muon: a parameter is {}, and no matrix; {fix}", parameter.shape())))
+        Err(Error::Argument(format!("Muon: a parameter is {}, not a matrix; {fix}", parameter.shape())))
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {

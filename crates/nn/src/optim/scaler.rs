@@ -117,7 +117,10 @@ impl GradScaler {
     /// [`Optimizer::scale_gradients`].
     pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
         if self.is_finite.is_some() {
-            return Err(misused("the gradients were unscaled", "call `unscale` once, then `step` and `update`"));
+            return Err(misused(
+                "the gradients were already unscaled",
+                "call `unscale` once, then `step` and `update`",
+            ));
         }
         self.is_finite = Some(optimizer.scale_gradients(1.0 / self.scale)?);
         Ok(())
@@ -131,7 +134,7 @@ impl GradScaler {
     /// [`Optimizer::scale_gradients`] and [`Optimizer::step`].
     pub fn step(&mut self, optimizer: &mut impl Optimizer) -> Result<bool> {
         if self.has_stepped {
-            return Err(misused("`step` was called", "call `update` after each step"));
+            return Err(misused("`step` was already called", "call `update` after each step"));
         }
         if self.is_finite.is_none() {
             self.unscale(optimizer)?;

@@ -113,7 +113,7 @@ impl OptimizerState {
             let parts = name.strip_prefix(GROUPS).and_then(|rest| rest.split_once('.'));
             let Some((Ok(number), setting)) = parts.map(|(number, setting)| (number.parse(), setting)) else {
                 let fix = "give the dict that `OptimizerState::to_dict` made";
-                return Err(Error::Argument(format!("`{name}` is no entry of an optimizer's state; {fix}")));
+                return Err(Error::Argument(format!("`{name}` is not an entry of an optimizer's state; {fix}")));
             };
             let group = groups.entry(number).or_default();
             if setting == PARAMS {

@@ -115,15 +115,15 @@ pub fn pack_padded_sequence(
             OP,
             "the number of lengths",
             lengths.len(),
-            &format!("{batch}, as there are sequences"),
+            &format!("{batch}, one for each sequence"),
         ));
     }
     if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
-        return Err(wrong_argument(OP, "a length", length, &format!("from 1 to {steps}, the steps that there are")));
+        return Err(wrong_argument(OP, "a length", length, &format!("from 1 to {steps}, the number of steps")));
     }
     let mut order: Vec<usize> = (0..batch).collect();
     if enforce_sorted && !lengths.is_sorted_by(|a, b| a >= b) {
-        let expected = "the longest first; sort them, or let enforce_sorted be false";
+        let expected = "the longest first; sort them, or set enforce_sorted to false";
         return Err(wrong_argument(OP, "the order of lengths", "not sorted", expected));
     }
     order.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
@@ -218,7 +218,7 @@ pub fn unpad_sequence(padded: &Tensor, lengths: &[usize], batch_first: bool) -> 
     let dim = usize::from(!batch_first);
     let batch = padded.dims().get(dim).copied().unwrap_or(0);
     if lengths.len() != batch {
-        let expected = format!("{batch}, as there are sequences");
+        let expected = format!("{batch}, one for each sequence");
         return Err(wrong_argument("unpad_sequence", "the number of lengths", lengths.len(), &expected));
     }
     let one = |(i, &length): (usize, &usize)| padded.select(signed(dim), signed(i))?.narrow(0, 0, length);

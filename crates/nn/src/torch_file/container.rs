@@ -49,7 +49,7 @@ impl Opened {
             [.., _] if n_start == 512 && start[257..262] == *b"ustar" => Self::tar(file, len_bytes),
             [b'\x80', ..] => Self::row(file, len_bytes),
             _ if n_start == 512 && is_old_tar(&start) => Self::tar(file, len_bytes),
-            _ => Err(damaged("it does not start like one")),
+            _ => Err(damaged("it does not start like a PyTorch file")),
         }
     }
 
@@ -60,7 +60,7 @@ impl Opened {
         kept.is_read();
         let prefix = archive.name_for_index(0).and_then(Result::ok).map(|name| name.into_owned());
         let prefix = prefix.and_then(|name| Some(name.split_once('/')?.0.to_owned()));
-        let prefix = prefix.ok_or_else(|| damaged("its directory names no folder"))?;
+        let prefix = prefix.ok_or_else(|| damaged("its directory lists no folder"))?;
         if archive.index_for_name_raw(format!("{prefix}/constants.pkl").as_bytes()).is_some() {
             let fix = "save a state dict: torch.save(model.state_dict(), path)";
             return Err(Fault::Unreadable(format!("it is a TorchScript program, not a file of weights; {fix}")));
@@ -90,7 +90,7 @@ impl Opened {
         let (magic, version, _notes) = (pickles.load()?, pickles.load()?, pickles.load()?);
         let is_magic = matches!(pickles.graph.node(magic), Node::LongInt(bytes) if **bytes == MAGIC);
         if !is_magic || pickles.graph.number(version) != Some(1_001) {
-            return Err(damaged("it does not start with PyTorch's number"));
+            return Err(damaged("it does not start with PyTorch's magic number"));
         }
         let (root, keys) = (pickles.load()?, pickles.load()?);
         let sizes: HashMap<Text, u64> = pickles.graph.element_sizes();
@@ -192,9 +192,9 @@ fn part(archive: &mut ZipArchive<BufReader<CountedReader<File>>>, name: &str) ->
     let member = archive.by_index(index).map_err(of_zip)?;
     if member.compression() != CompressionMethod::Stored || member.encrypted() {
         let fix = "write it again with torch.save";
-        return Err(Fault::Unreadable(format!("`{name}` is packed, which PyTorch's own files are not; {fix}")));
+        return Err(Fault::Unreadable(format!("`{name}` is compressed or encrypted; {fix}")));
     }
-    let start = member.data_start().ok_or_else(|| damaged(format!("`{name}` is not within it")))?;
+    let start = member.data_start().ok_or_else(|| damaged(format!("`{name}` lies outside the file")))?;
     Ok(Some((start, member.size())))
 }
 
@@ -221,7 +221,7 @@ impl TarParts {
         for _ in 0..pickles.graph.size(count)? {
             let claim = pickles.load()?;
             let graph = &pickles.graph;
-            let [key, _, class] = graph.sequence(claim)?[..] else { return Err(damaged("a storage is none")) };
+            let [key, _, class] = graph.sequence(claim)?[..] else { return Err(damaged("an entry is not a storage")) };
             let (key, number) = (graph.text(key)?, graph.number(key));
             let &Node::Global(Global::Storage(of)) = graph.node(class) else {
                 return Err(damaged(format!("storage `{key}` has no type")));
@@ -236,13 +236,13 @@ impl TarParts {
         let graph = &pickles.graph;
         for view in graph.sequence(views)? {
             let [target, root, from, len] = graph.sequence(*view)?[..] else {
-                return Err(damaged("a storage is none"));
+                return Err(damaged("an entry is not a storage"));
             };
             let root = graph.number(root).and_then(|root| self.numbered.get(&root));
-            let Some(Numbered::Storage(root)) = root else { return Err(damaged("a part has no storage")) };
+            let Some(Numbered::Storage(root)) = root else { return Err(damaged("a view has no storage")) };
             let (from, part_len) = (graph.size(from)?, graph.size(len)?);
             if from.checked_add(part_len).is_none_or(|end| end > root.len) {
-                return Err(damaged("a part of a storage ends behind it"));
+                return Err(damaged("a view extends beyond its storage"));
             }
             let claim = StorageClaim { start: from, part_len, ..root.clone() };
             self.note(graph.number(target), Numbered::Storage(claim))?;
@@ -256,7 +256,9 @@ impl TarParts {
         let count = pickles.load()?;
         for _ in 0..pickles.graph.size(count)? {
             let claim = pickles.load()?;
-            let [key, storage, _] = pickles.graph.sequence(claim)?[..] else { return Err(damaged("a tensor is none")) };
+            let [key, storage, _] = pickles.graph.sequence(claim)?[..] else {
+                return Err(damaged("an entry is not a tensor"));
+            };
             let (key, storage) = (pickles.graph.number(key), pickles.graph.number(storage));
             let Some(Numbered::Storage(storage)) = storage.and_then(|number| self.numbered.get(&number)) else {
                 return Err(damaged("a tensor has no storage"));
@@ -278,7 +280,7 @@ impl TarParts {
 
     fn note(&mut self, number: Option<i64>, what: Numbered) -> Result<(), Fault> {
         self.counted.push(granted(2 * STORAGE_BYTES)?);
-        self.numbered.insert(number.ok_or_else(|| damaged("something has no number"))?, what);
+        self.numbered.insert(number.ok_or_else(|| damaged("an entry has no number"))?, what);
         Ok(())
     }
 }
@@ -295,8 +297,8 @@ pub(super) fn size_of_elements(elements: Elements) -> Option<u64> {
 pub(super) fn unknown(elements: Elements) -> Fault {
     let name = if let Elements::Unknown(name) = elements { name } else { "bytes" };
     Fault::Unreadable(format!(
-        "it has elements of {name}, which no tensor has; convert them to float64, float32, float16, bfloat16, int64, int32, uint8 or \
-         bool before it is saved"
+        "it has elements of {name}, which no tensor can hold; convert them to float64, float32, float16, bfloat16, \
+         int64, int32, uint8 or bool before it is saved"
     ))
 }
 

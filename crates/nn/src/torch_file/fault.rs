@@ -41,11 +41,13 @@ impl Fault {
     pub(super) fn of(self, path: &Path) -> Error {
         let path = path.to_owned();
         let problem = match self {
-            Self::Damaged(problem) => format!("it is no whole PyTorch file: {problem}; get it again"),
+            Self::Damaged(problem) => {
+                format!("it is not a complete PyTorch file: {problem}; download or copy it again")
+            }
             Self::Unreadable(problem) => problem,
             Self::Forbidden(name) => format!(
-                "its pickle names `{}`, which is none of the functions that a file of weights needs, and nothing was called; save \
-                 a state dict: torch.save(model.state_dict(), path)",
+                "its pickle names `{}`, which is not among the functions that a file of weights needs, so nothing \
+                 was called; save a state dict: torch.save(model.state_dict(), path)",
                 shortened(&name)
             ),
             Self::Io(source) => return tensor::Error::Io { action: "read", path, source }.into(),
@@ -55,7 +57,7 @@ impl Fault {
     }
 }
 
-const PURPOSE: &str = "what a PyTorch file holds beside tensors";
+const PURPOSE: &str = "the contents of a PyTorch file other than tensors";
 
 /// Reserves bytes of the heap that stay in use while the file is read.
 pub(super) fn granted(len_bytes: usize) -> Result<CountedHeap, Fault> {

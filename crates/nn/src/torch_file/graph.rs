@@ -74,7 +74,7 @@ pub(super) struct TensorClaim {
 
 pub(super) fn too_many_dims(rank: usize) -> Fault {
     Fault::Unreadable(format!(
-        "it has a tensor of {rank} dimensions, and {MAX_RANK} are the most; save one that is reshaped"
+        "it has a tensor of {rank} dimensions, more than {MAX_RANK}; reshape it before it is saved"
     ))
 }
 
@@ -119,13 +119,13 @@ impl Graph {
         let (Node::Global(function), Node::Sequence(Sequence::Tuple, arguments)) =
             (self.node(function), self.node(arguments))
         else {
-            return Err(damaged("a pickle calls what is no function, or without arguments"));
+            return Err(damaged("a pickle calls something that is not a function, or passes no arguments"));
         };
         self.made(*function, arguments, false)
     }
 
     fn made(&self, function: Global, arguments: &[Id], is_inner: bool) -> Result<Node, Fault> {
-        let unlike = || damaged(format!("`{function:?}` has arguments that it does not take"));
+        let unlike = || damaged(format!("`{function:?}` is called with arguments that it does not take"));
         match (function, arguments) {
             (Global::OrderedDict | Global::Counter, []) => Ok(Node::Dict(Vec::new())),
             (Global::OrderedDict | Global::Counter, [from]) => self.dict_of(*from),
@@ -169,7 +169,7 @@ impl Graph {
     pub(super) fn build(&self, object: Id, _state: Id) -> Result<(), Fault> {
         match self.node(object) {
             Node::Dict(_) | Node::Tensor(_) => Ok(()),
-            _ => Err(damaged("a pickle gives attributes to what has none")),
+            _ => Err(damaged("a pickle sets attributes of a value that has none")),
         }
     }
 
@@ -183,12 +183,12 @@ impl Graph {
             };
         }
         let Node::Sequence(Sequence::Tuple, parts) = self.node(id) else {
-            return Err(damaged("a pickle asks for what is no storage"));
+            return Err(damaged("a pickle refers to something that is not a storage"));
         };
         match parts[..] {
             [kind, class, key, _, len] => self.storage(kind, class, key, len, None),
             [kind, class, key, _, len, view] => self.storage(kind, class, key, len, Some(view)),
-            _ => Err(damaged("a pickle asks for what is no storage")),
+            _ => Err(damaged("a pickle refers to something that is not a storage")),
         }
     }
 
@@ -204,11 +204,11 @@ impl Graph {
         let (mut start, mut part_len) = (0, len);
         if let Some(view) = view.filter(|&view| !matches!(self.node(view), Node::None)) {
             let [_, from, n_elements] = self.sequence(view)?[..] else {
-                return Err(damaged("a part of a storage is none"));
+                return Err(damaged("a view of a storage is malformed"));
             };
             (start, part_len) = (self.size(from)?, self.size(n_elements)?);
             if start.checked_add(part_len).is_none_or(|end| end > len) {
-                return Err(damaged(format!("a part of storage `{key}` ends behind its {len} elements")));
+                return Err(damaged(format!("a view of storage `{key}` extends beyond its {len} elements")));
             }
         }
         Ok(Node::Storage(StorageClaim { key, elements, len, start, part_len }))
@@ -218,11 +218,11 @@ impl Graph {
         let Node::Storage(storage) = self.node(storage) else { return Err(damaged("a tensor has no storage")) };
         let elements = match dtype.map(|dtype| self.node(dtype)) {
             None if storage.elements == Elements::Untyped => {
-                return Err(damaged("a tensor does not say what its elements are"));
+                return Err(damaged("a tensor does not state its element type"));
             }
             None => storage.elements,
             Some(Node::Global(Global::DType(name))) => Global::dtype_of(name),
-            Some(_) => return Err(damaged("a tensor does not say what its elements are")),
+            Some(_) => return Err(damaged("a tensor does not state its element type")),
         };
         let sizes = |id| match self.sequence(id)? {
             sizes if sizes.len() > MAX_RANK => Err(too_many_dims(sizes.len())),
@@ -239,7 +239,7 @@ impl Graph {
         }
         let pair = |&pair: &Id| match self.sequence(pair)? {
             [key, value] => Ok((*key, *value)),
-            _ => Err(damaged("a dict is made of what are no pairs")),
+            _ => Err(damaged("a dict is built from items that are not pairs")),
         };
         Ok(Node::Dict(self.sequence(from)?.iter().map(pair).collect::<Result<_, _>>()?))
     }
@@ -248,7 +248,7 @@ impl Graph {
     fn encoded(&self, text: Id) -> Result<Node, Fault> {
         let bytes: Result<Box<[u8]>, _> =
             self.text(text)?.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
-        Ok(Node::Bytes(bytes.map_err(|_| damaged("a byte is none"))?))
+        Ok(Node::Bytes(bytes.map_err(|_| damaged("a character is above U+00FF"))?))
     }
 
     pub(super) fn sequence(&self, id: Id) -> Result<&[Id], Fault> {
@@ -264,7 +264,7 @@ impl Graph {
             Node::Text(text) => Ok(text.clone()),
             Node::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into()),
             Node::Int(number) => Ok(number.to_string().into()),
-            _ => Err(damaged("there is no text where one should be")),
+            _ => Err(damaged("there is no string where one should be")),
         }
     }
 

@@ -106,7 +106,7 @@ impl<'a> Unpickler<'a> {
         const MOST_COPIED: u64 = 8;
         self.copied += copied;
         let is_little = self.copied <= MOST_COPIED * self.at + (64 << 10);
-        if is_little { Ok(()) } else { Err(damaged("a pickle says the same too often")) }
+        if is_little { Ok(()) } else { Err(damaged("a pickle copies shared values too often")) }
     }
 
     /// A value that follows its instruction in the pickle.
@@ -123,7 +123,7 @@ impl<'a> Unpickler<'a> {
             b'X' => {
                 let len = u32::from_le_bytes(self.bytes()?);
                 let text = String::from_utf8(self.take(u64::from(len))?);
-                Node::Text(text.map_err(|_| damaged("a text is no UTF-8"))?.into())
+                Node::Text(text.map_err(|_| damaged("a string is not UTF-8"))?.into())
             }
             b'U' => {
                 let [len] = self.bytes()?;
@@ -135,7 +135,7 @@ impl<'a> Unpickler<'a> {
             b'}' => Node::Dict(Vec::new()),
             _ => {
                 let problem =
-                    format!("instruction {code:#04x} at byte {} of a pickle is none of a PyTorch file", self.at - 1);
+                    format!("instruction {code:#04x} at byte {} of a pickle is not one of a PyTorch file", self.at - 1);
                 return Err(damaged(problem));
             }
         })
@@ -167,7 +167,7 @@ impl<'a> Unpickler<'a> {
         let mut line = Vec::new();
         loop {
             match self.bytes()? {
-                [b'\n'] => return String::from_utf8(line).map_err(|_| damaged("a name is no UTF-8")),
+                [b'\n'] => return String::from_utf8(line).map_err(|_| damaged("a name is not UTF-8")),
                 [_] if line.len() == LONGEST => return Err(damaged("a name does not end")),
                 [byte] => line.push(byte),
             }
@@ -186,7 +186,7 @@ impl<'a> Unpickler<'a> {
         let known = self
             .memo
             .get(&number)
-            .ok_or_else(|| damaged(format!("a pickle recalls {number}, which it never noted")))?;
+            .ok_or_else(|| damaged(format!("a pickle reads memo {number}, which it never wrote")))?;
         self.stack.push(*known);
         if self.stack.len() > self.graph.len() + self.counted.len() * STEP {
             self.counted.push(granted(STEP * NODE_BYTES)?); // the stack can grow without new nodes
@@ -214,7 +214,7 @@ impl<'a> Unpickler<'a> {
             (Node::Dict(entries), b's' | b'u') if items.len().is_multiple_of(2) => {
                 entries.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
             }
-            _ => return Err(damaged("a pickle fills what is no list or dict")),
+            _ => return Err(damaged("a pickle adds items to something that is not a list or dict")),
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ impl<'a> Unpickler<'a> {
     /// The next `len` bytes, if the source has them.
     fn take(&mut self, len: u64) -> Result<Vec<u8>, Fault> {
         if len > self.end.saturating_sub(self.at) {
-            return Err(damaged(format!("a text of {len} bytes does not fit into it")));
+            return Err(damaged(format!("a string of {len} bytes extends beyond its end")));
         }
         let _room = reserve(len as usize)?;
         let mut bytes = vec![0; len as usize];
@@ -293,7 +293,7 @@ fn cut_short() -> Fault {
 }
 
 fn empty() -> Fault {
-    damaged("a pickle takes more values than it has")
+    damaged("a pickle pops more values than it pushed")
 }
 
 /// A text in the graph.

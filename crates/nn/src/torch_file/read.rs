@@ -67,7 +67,7 @@ impl Tree<'_> {
             Node::Global(Global::DType(name)) => TorchValue::DType((*name).to_owned()),
             Node::Tensor(claim) => TorchValue::Tensor(Box::new(self.tensor(claim)?)),
             Node::LongInt(_) => return Err(Fault::Unreadable("it has an integer of more than 64 bits".to_owned())),
-            Node::Global(global) => return Err(damaged(format!("`{global:?}` stands where a value should"))),
+            Node::Global(global) => return Err(damaged(format!("`{global:?}` is used as a value"))),
             Node::Storage(claim) => {
                 let fix = "save the tensor";
                 return Err(Fault::Unreadable(format!("it has storage `{}` without a tensor; {fix}", claim.key)));
@@ -95,7 +95,7 @@ impl Tree<'_> {
     fn pay(&mut self, n_values: u64) -> Result<(), Fault> {
         self.n_values += n_values;
         if self.n_values > MOST_SHARED * self.opened.graph.len() as u64 + STEP {
-            return Err(damaged("it says the same too often, or a value holds itself"));
+            return Err(damaged("values are shared too often, or a value contains itself"));
         }
         if self.n_values / STEP >= self.room.len() as u64 {
             self.room.push(granted(STEP as usize * 2 * size_of::<(TorchValue, TorchValue)>())?);
@@ -115,7 +115,7 @@ impl Tree<'_> {
         let is_part = *part_len != claim.storage.len;
         let reach = claim.offset.checked_add(if is_part { claim.reach() } else { 0 });
         if shape.elements() > 0 && is_part && reach.is_none_or(|end| end > *part_len) {
-            return Err(damaged(format!("a tensor ends behind its part of storage `{key}`")));
+            return Err(damaged(format!("a tensor extends beyond its view of storage `{key}`")));
         }
         let offset = start.saturating_add(claim.offset).try_into().unwrap_or(usize::MAX);
         storage.as_strided(&sizes[..], &strides, offset).map_err(wrong)
@@ -137,7 +137,7 @@ impl Tree<'_> {
         let end = start.checked_add(len_bytes).filter(|end| *end <= opened.len_bytes);
         self.read_bytes += len_bytes;
         if end.is_none() || self.read_bytes > opened.len_bytes {
-            return Err(damaged(format!("storage `{key}` is not within it, or lies over another")));
+            return Err(damaged(format!("storage `{key}` extends beyond the file, or overlaps another")));
         }
         let n_elements = (len_bytes / dtype.size() as u64) as usize;
         let from = FileElements { file: &opened.file, path: self.path, start };

@@ -139,7 +139,7 @@ impl TorchValue {
     pub fn to_state_dict(&self) -> Result<StateDict> {
         let Self::Dict(entries) = self else {
             return Err(Error::Argument(format!(
-                "there is no state dict, but {}; name the entry that is one",
+                "this is not a state dict, but {}; take the entry that is one",
                 self.names()
             )));
         };
@@ -148,7 +148,7 @@ impl TorchValue {
             let (Some(name), Some(tensor)) = (key.as_text(), value.as_tensor()) else {
                 let fix = "load it with `TorchValue::load`, and take the entry that is a state dict";
                 return Err(Error::Argument(format!(
-                    "a state dict holds tensors, and this has {}; {fix}",
+                    "a state dict holds only tensors, but this has {}; {fix}",
                     self.names()
                 )));
             };
@@ -210,7 +210,7 @@ impl TorchValue {
                 ("params", Self::List(numbers) | Self::Tuple(numbers)) => {
                     let number = |value: &Self| value.as_int().and_then(|number| number.try_into().ok());
                     let numbers: Option<Vec<usize>> = numbers.iter().map(number).collect();
-                    group.params = numbers.ok_or_else(|| no_part("params", "what is no number"))?;
+                    group.params = numbers.ok_or_else(|| no_part("params", "something that is not a number"))?;
                 }
                 (_, Self::None) | ("param_names", _) => {}
                 (name, value) => {
@@ -238,10 +238,10 @@ impl TorchValue {
     fn kind(&self) -> &'static str {
         match self {
             Self::None => "None",
-            Self::Bool(_) => "a truth value",
+            Self::Bool(_) => "a bool",
             Self::Int(_) => "an integer",
             Self::Float(_) => "a number",
-            Self::Text(_) => "a text",
+            Self::Text(_) => "a string",
             Self::Bytes(_) => "bytes",
             Self::DType(_) => "an element type",
             Self::Tensor(_) => "a tensor",
@@ -268,7 +268,7 @@ impl TorchValue {
 
 fn no_part(name: &str, what: &str) -> Error {
     let name = pagelock_tensor::text::shortened(name);
-    Error::Argument(format!("`{name}` of an optimizer's state has {what}; give what `optimizer.state_dict()` has"))
+    Error::Argument(format!("`{name}` of an optimizer's state has {what}; give what `optimizer.state_dict()` returns"))
 }
 
 impl From<f64> for TorchValue {

@@ -181,7 +181,7 @@ impl Pickle<'_> {
     }
 
     fn tensor(&mut self, tensor: &AnyTensor) {
-        let Some((key, group)) = self.storages.of(tensor) else { unreachable!("all tensors were met before") };
+        let Some((key, group)) = self.storages.of(tensor) else { unreachable!("`Storages::add` visited all tensors") };
         self.global("torch._utils", "_rebuild_tensor_v2");
         self.out.extend(b"((");
         self.text("storage");

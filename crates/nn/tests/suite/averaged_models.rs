@@ -1,6 +1,6 @@
 //! Averages of weights against PyTorch's `AveragedModel`, whose values `../golden/averaged_models.py` wrote.
 
-use crate::pytorch;
+use crate::pytorch::{self, devices};
 use pagelock_nn::optim::AveragedModel;
 use pagelock_nn::{Buffer, Module, Parameter};
 use pagelock_tensor::{CapturedStep, DType, Device, Tensor, no_grad};
@@ -39,11 +39,6 @@ fn averages() -> [(&'static str, Make); 4] {
         ("swa_buffers", |model| model.use_buffers(true)),
         ("ema_buffers", |model| model.ema(0.6).use_buffers(true)),
     ]
-}
-
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
 }
 
 #[test]
@@ -113,12 +108,12 @@ fn another_model_and_a_decay_outside_its_range_are_refused() {
     let (weight, running) = (Parameter::new(Tensor::zeros([3, 2]).unwrap()), Buffer::new(Tensor::zeros(2).unwrap()));
     assert_eq!(
         refused(Weights { weight, running }),
-        "AveragedModel: `weight` is [2, 3], and the model's `weight` [3, 2]; average a model that is made like it"
+        "AveragedModel: `weight` is [2, 3], but the model's `weight` is [3, 2]; average a model of the same structure"
     );
     let error = averaged.update_parameters(&(weights(DType::F32, &Device::Cpu), weights(DType::F32, &Device::Cpu)));
     assert_eq!(
         error.unwrap_err().to_string(),
-        "AveragedModel: the averaged model has 1 parameters, and the model 2; average a model that is made like it"
+        "AveragedModel: the averaged model has 1 parameters, but the model has 2; average a model of the same structure"
     );
     let error = averaged.ema(1.5).update_parameters(&weights(DType::F32, &Device::Cpu)).unwrap_err();
     assert_eq!(error.to_string(), "AveragedModel: decay is 1.5; it must be from 0 to 1");

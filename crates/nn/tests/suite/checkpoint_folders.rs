@@ -93,7 +93,7 @@ fn a_checkpoint_that_was_cut_short_anywhere_is_refused_and_the_one_before_is_nam
         let text = error.to_string();
         assert!(matches!(error, Error::DamagedCheckpoint { previous: Some(1), .. }), "{len} bytes: {text}");
         assert!(
-            text.contains("step-0000000002.safetensors: ") && text.contains("of step 1 is whole: delete "),
+            text.contains("step-0000000002.safetensors: ") && text.contains("of step 1 is intact: delete "),
             "{text}"
         );
     }
@@ -124,8 +124,8 @@ fn a_checkpoint_with_a_changed_byte_is_refused_or_has_the_same_bits() {
     damaged[data] ^= 1;
     fs::write(there.file(2), damaged).unwrap();
     let text = there.latest().unwrap_err().to_string();
-    let place = format!("`model`, bytes {data} to {}, does not match its checksum", data + 12);
-    assert!(text.contains("does not match its checksum") && text.contains(&place[9..]), "{text}");
+    let problem = format!("`model.`, bytes {data} to {}, does not match its checksum", data + 12);
+    assert!(text.contains(&problem), "{text}");
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn without_a_whole_one_before_a_damaged_checkpoint_says_so() {
     let mut there = two();
     [1, 2].iter().for_each(|&step| fs::write(there.file(step), "").unwrap());
     let text = there.latest().unwrap_err().to_string();
-    assert!(text.contains("there is no earlier one that is whole"), "{text}");
+    assert!(text.contains("no earlier checkpoint is intact"), "{text}");
 }
 
 #[test]
@@ -226,9 +226,9 @@ fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
     assert_eq!(other.weight.to_vec::<f32>().unwrap(), before);
     let mut opt = Adam::new(other.parameters(), 0.1);
     let error = found.load_optimizer(&mut opt).unwrap_err().to_string();
-    assert!(error.contains("it has no `optimizer`, but epoch, model; ask for what was saved"), "{error}");
+    assert!(error.contains("it has no `optimizer`; it has epoch, model"), "{error}");
     assert!(found.load_random().is_err() && found.loader::<u64>().is_err());
-    assert!(there.checkpoints.at(7).unwrap_err().to_string().contains("no checkpoint of step 7, but of [1, 2]"));
+    assert!(there.checkpoints.at(7).unwrap_err().to_string().contains("no checkpoint of step 7, only of [1, 2]"));
     let twice = holding(1.0).value("epoch", 1_u64).unwrap_err().to_string();
     assert!(twice.contains("`values.epoch` was added already"), "{twice}");
     assert!(Checkpoint::new().tensors("a.b", &StateDict::new()).is_err());

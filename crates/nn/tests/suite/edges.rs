@@ -179,7 +179,8 @@ fn what_does_not_fit_is_refused_by_name() {
     let (zeros, generator) = (|shape: &[usize]| Tensor::zeros(shape).unwrap(), Generator::new(7));
     let volume = zeros(&[1, 2, 2, 2, 2]);
     for bias in [1, 3] {
-        let transposed = F::conv_transpose3d(&volume, &zeros(&[2, 4, 1, 1, 1]), Some(&zeros(&[bias])), Default::default());
+        let transposed =
+            F::conv_transpose3d(&volume, &zeros(&[2, 4, 1, 1, 1]), Some(&zeros(&[bias])), Default::default());
         assert_eq!(
             refused(transposed),
             format!("conv_transpose3d: the bias is [{bias}], but with the weight [2, 4, 1, 1, 1] it must be [4]")

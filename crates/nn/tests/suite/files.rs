@@ -161,7 +161,7 @@ fn a_shape_with_too_many_dimensions_is_a_tensor_error() {
     let path = folder.file("w.safetensors");
     let json = r#"{"w":{"dtype":"F32","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,4]}}"#;
     std::fs::write(&path, with_header(json, &[0; 4])).unwrap();
-    assert!(load_safetensors(&path).unwrap_err().to_string().contains("9 dimensions, a tensor has at most 8"));
+    assert!(load_safetensors(&path).unwrap_err().to_string().contains("9 dimensions, but a tensor has at most 8"));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn an_element_type_that_no_tensor_has_is_named() {
         Folder::new().refusal(&with_header(r#"{"w":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}}"#, &[0; 2]));
     assert_eq!(
         said,
-        "w.safetensors: `w` has elements of I16, which no tensor has; \
+        "w.safetensors: `w` has elements of I16, which no tensor can hold; \
          convert them to F64, F32, F16, BF16, I64, I32, U8 or BOOL"
     );
 }
@@ -181,6 +181,4 @@ fn an_empty_state_dict_can_be_saved() {
     let path = path.file("w.safetensors");
     save_safetensors(&StateDict::new(), &path).unwrap();
     assert!(load_safetensors(&path).unwrap().is_empty());
-    let ones = Tensor::ones(1).unwrap();
-    assert_eq!(ones.item::<f32>().unwrap(), 1.0);
 }

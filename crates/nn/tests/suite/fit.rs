@@ -1,7 +1,7 @@
 //! The training loop.
 
 use pagelock_nn::optim::Sgd;
-use pagelock_nn::{Dropout, Epoch, Forward, Linear, Module, Sequential, evaluate, fit, fit_with, functional as F};
+use pagelock_nn::{Dropout, Epoch, Linear, Module, Sequential, evaluate, fit, fit_with, functional as F};
 use pagelock_tensor::{Generator, Int, Reduction, Tensor};
 use std::io;
 
@@ -98,7 +98,6 @@ fn no_batches_are_an_error() {
     let model = model();
     let none = Points { batches: 0, broken: None };
     let error = fit(1, &model, F::cross_entropy, &mut Sgd::new(model.parameters(), 0.1), &POINTS, &none).unwrap_err();
-    assert!(error.to_string().starts_with("the validation batches are empty; "), "{error}");
     assert_eq!(
         error.to_string(),
         "the validation batches are empty; check the dataset's length, and `drop_last` against the batch size"
@@ -115,6 +114,4 @@ fn two_runs_from_one_seed_give_the_same_bits() {
         model.parameters().iter().map(bits).collect::<Vec<_>>()
     };
     assert_eq!(run(), run());
-    let model = model();
-    assert!(model.forward(&Tensor::zeros([1, 2]).unwrap()).is_ok());
 }

@@ -66,7 +66,7 @@ fn a_gradient_of_another_shape_is_refused() {
 
     let error = layer.forward(&input()).unwrap().sum(..).unwrap().backward().unwrap_err();
 
-    assert!(error.to_string().contains("what a hook returned is [2, 2]"), "{error}");
+    assert!(error.to_string().contains("the tensor that a hook returned is [2, 2]"), "{error}");
 }
 
 #[test]

@@ -299,15 +299,19 @@ fn every_case_of_the_golden_file_is_tested() {
 fn modules_print_as_in_pytorch() {
     let golden = pytorch::json("images.json");
     let printed = |name: &str| golden["prints"][name].as_str().map(str::to_owned);
+    let mut n_compared = 0;
     for (name, mut case) in cases() {
         if let Some(theirs) = printed(name) {
             assert_eq!(print(case.module()).to_string(), theirs, "{name}");
+            n_compared += 1;
         }
     }
     let ones = |shape: &[usize]| Parameter::new(Tensor::ones(shape).unwrap());
     let dict = ParameterDict::new().insert("left", ones(&[2])).unwrap().insert("right", ones(&[2, 3])).unwrap();
     assert_eq!(dict.to_string(), printed("parameter_dict").unwrap());
     assert_eq!(FeatureAlphaDropout::new(0.25).to_string(), printed("feature_alpha_dropout").unwrap());
+    n_compared += 2;
+    assert_eq!((n_compared, golden["prints"].as_object().unwrap().len()), (77, 77), "ours and those of the file");
 }
 
 #[test]

@@ -5,6 +5,8 @@ use pagelock_nn::functional::{self as F, AttentionOptions};
 use pagelock_nn::*;
 use pagelock_tensor::{DType, Generator, Half, Int, PadMode, Result, Tensor, autocast};
 
+use crate::pytorch;
+
 fn zeros(shape: &[usize]) -> Tensor {
     Tensor::zeros(shape).unwrap()
 }
@@ -19,7 +21,7 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
     let cases = [
         (
             GLU::new().forward(&x),
-            "glu: the input is [2, 3], but dimension -1 has the odd size 3; give an even one, whose half gates the other",
+            "glu: the input is [2, 3], but dimension -1 has the odd size 3; give an even one: one half gates the other",
         ),
         (
             PReLU::new(4).unwrap().forward(&x),
@@ -59,7 +61,7 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
         ),
         (
             ReflectionPad1d::new(3).forward(&x),
-            "pad: sizes is 3 and 3, but dimension 1 of [2, 3] has fewer entries; pad less",
+            "pad: dimension 1 of [2, 3] cannot be padded or cut by 3 and 3; pad or cut less",
         ),
         (
             ZeroPad2d::new(1).forward(&x),
@@ -89,7 +91,7 @@ fn embeddings_refuse_what_they_do_not_have() {
     let error = refused(embedding.forward(&Tensor::new([4, 5]).unwrap()));
     assert!(error.starts_with("embedding: index 5 is out of range for dimension 0 of [5, 3]"), "{error}");
     let padding = embedding.padding_idx(5).unwrap_err().to_string();
-    assert_eq!(padding, "Embedding: padding_idx is 5, but it must be an index of 5 vectors");
+    assert_eq!(padding, "Embedding: padding_idx is 5, but it must be an index into the 5 vectors");
     assert_eq!(
         Embedding::from_pretrained(zeros(&[5])).unwrap_err().to_string(),
         "Embedding: the weight is [5], but it must be [num_embeddings, embedding_dim]; reshape it"
@@ -155,11 +157,12 @@ fn attention_refuses_what_does_not_fit() {
     let both = AttentionOptions::new().is_causal(true).mask(&mask);
     assert_eq!(
         refused(F::scaled_dot_product_attention(&x, &x, &x, both)),
-        "scaled_dot_product_attention: there is a mask beside is_causal; give one of them"
+        "scaled_dot_product_attention: both a mask and is_causal are given; give one of them"
     );
     assert_eq!(
         refused(F::scaled_dot_product_attention(&x, &zeros(&[2, 3, 5]), &x, AttentionOptions::new())),
-        "scaled_dot_product_attention: the key is [2, 3, 5], but the query is [2, 3, 4], and both must have as many features"
+        "scaled_dot_product_attention: the key is [2, 3, 5], but the query is [2, 3, 4], and both need the \
+         same number of features"
     );
     assert_eq!(
         MultiheadAttention::new(6, 4).unwrap_err().to_string(),
@@ -169,7 +172,7 @@ fn attention_refuses_what_does_not_fit() {
     let wide = zeros(&[2, 3, 5]);
     assert_eq!(
         attention.forward(&wide, &wide, &wide, MultiheadOptions::new()).unwrap_err().to_string(),
-        "MultiheadAttention: the query is [2, 3, 5], but it must be [words, batch, 4] with one batch for all; transpose or \
+        "MultiheadAttention: the query is [2, 3, 5], but it must be [words, batch, 4] with one batch size; transpose or \
          reshape it"
     );
 }
@@ -238,7 +241,8 @@ fn layers_run_in_half_precision_and_under_autocast() {
         let half = layer.forward(&x.to_dtype(DType::BF16).unwrap()).unwrap();
         assert_eq!(half.dtype(), DType::BF16, "{title}");
         for rounded in [automatic, half.to_vec().unwrap()] {
-            let far = rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+            assert_eq!(rounded.len(), exact.len(), "{title}");
+            let far = pytorch::largest(rounded.iter().zip(&exact).map(|(a, b)| (a - b).abs()));
             assert!(far < 0.1, "{title}: {far}");
         }
     }

@@ -506,9 +506,11 @@ fn every_case_of_the_golden_file_is_tested() {
 fn modules_print_as_in_pytorch() {
     let golden = pytorch::json("layers.json");
     let printed = |name: &str| golden["prints"][name].as_str().map(str::to_owned);
+    let mut n_compared = 0;
     for (name, mut case) in cases() {
         if let Some(theirs) = printed(name) {
             assert_eq!(print(case.module()).to_string(), theirs, "{name}");
+            n_compared += 1;
         }
     }
     let linear = || Linear::new(2, 3).unwrap();
@@ -517,16 +519,20 @@ fn modules_print_as_in_pytorch() {
     let heads = ModuleDict::new().insert("color", linear()).unwrap().insert("size", sizes).unwrap();
     let dropouts =
         Sequential::new((Dropout1d::new(0.5), Dropout2d::new(0.25), Dropout3d::new(0.75), AlphaDropout::new(0.1)));
+    let conv = Conv1d::grouped(4, 6, 3, 2).unwrap().stride(2).padding(2).dilation(2).without_bias();
     let others = [
         ("module_list", ModuleList::new((linear(), linear(), ReLU)).to_string()),
         ("module_dict", heads.to_string()),
         ("parameter_list", ParameterList::new([ones(&[2]), ones(&[2, 3])]).to_string()),
         ("parameter_list of one", ParameterList::new([ones(&[2])]).to_string()),
         ("dropouts", dropouts.to_string()),
+        ("conv1d settings", conv.to_string()),
     ];
+    n_compared += others.len();
     for (name, ours) in others {
         assert_eq!(ours, printed(name).unwrap(), "{name}");
     }
+    assert_eq!((n_compared, golden["prints"].as_object().unwrap().len()), (149, 149), "ours and those of the file");
 }
 
 #[test]

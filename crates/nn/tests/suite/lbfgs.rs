@@ -1,6 +1,6 @@
 //! LBFGS: steps against PyTorch's, which `../golden/lbfgs.py` wrote, the state dict, and refusals.
 
-use crate::pytorch;
+use crate::pytorch::{self, devices};
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{Lbfgs, Optimizer, OptimizerState, Setting};
 use pagelock_nn::{Error, Parameter, Result, TorchValue};
@@ -55,17 +55,16 @@ fn expected(name: &str) -> Vec<Vec<f64>> {
 }
 
 fn assert_near(ours: &[Vec<f64>], theirs: &[Vec<f64>], what: &str) {
-    assert_eq!(ours.len(), theirs.len());
+    assert!(ours.iter().map(Vec::len).eq(theirs.iter().map(Vec::len)), "{what}: {ours:?} instead of {theirs:?}");
     let pairs = ours.iter().flatten().zip(theirs.iter().flatten());
-    let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let worst = pytorch::largest(pairs.map(|(a, b)| (a - b).abs()));
     assert!(worst < 1e-10, "{what}: {worst:e}");
 }
 
 #[test]
 fn steps_are_pytorchs() {
     let golden = pytorch::json("lbfgs.json");
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    for device in [Device::Cpu].into_iter().chain(gpu.ok()) {
+    for device in devices() {
         for name in golden.as_object().unwrap().keys() {
             let parameters = parameters(&device);
             let mut opt = make(name, &parameters);
@@ -159,7 +158,7 @@ fn a_closure_that_fails_leaves_parameters_and_history_as_they_were() {
 }
 
 #[test]
-fn what_it_cannot_do_is_refused_with_the_fix() {
+fn parameters_and_settings_that_it_cannot_use_are_refused_with_the_fix() {
     let refused = |opt: Lbfgs| {
         let mut opt = opt;
         opt.step(|| unreachable!("it is refused before")).unwrap_err().to_string()
@@ -179,12 +178,13 @@ fn what_it_cannot_do_is_refused_with_the_fix() {
     let twice = p();
     assert_eq!(
         refused(Lbfgs::new([twice.clone(), twice], 1.0)),
-        "LBFGS: the parameter [2] is there twice; give each parameter once"
+        "LBFGS: the parameter [2] occurs twice; give each parameter once"
     );
     let mut opt = Lbfgs::new([p()], 1.0);
     assert_eq!(
         Optimizer::step(&mut opt).unwrap_err().to_string(),
-        "LBFGS asks for the loss several times in a step; call `Lbfgs::step` with a closure that computes it and its gradients"
+        "LBFGS evaluates the loss several times in a step; call `Lbfgs::step` with a closure that computes it and its \
+         gradients"
     );
 }
 
@@ -203,22 +203,22 @@ fn a_state_that_does_not_fit_is_named_and_changes_nothing() {
     };
     assert_eq!(
         refused(&|state| drop(state.state.remove("0.ro.1"))),
-        "it has no floats `0.ro.1`; give what `Lbfgs::state_dict` or PyTorch's LBFGS has"
+        "it has no floats `0.ro.1`; give a state dict of `Lbfgs` or of PyTorch's LBFGS"
     );
     assert_eq!(
         refused(&|state| state.state.insert("0.d", Tensor::zeros([7]).unwrap())),
-        "`0.d` is [7], and must be [6] for these parameters; give what `Lbfgs::state_dict` or PyTorch's LBFGS has"
+        "`0.d` is [7], but must be [6] for these parameters; give a state dict of `Lbfgs` or of PyTorch's LBFGS"
     );
     assert_eq!(
         refused(&|state| state.state.insert("0.exp_avg", Tensor::zeros([7]).unwrap())),
-        "the optimizer does not know `0.exp_avg`; give what `Lbfgs::state_dict` or PyTorch's LBFGS has"
+        "the optimizer does not know `0.exp_avg`; give a state dict of `Lbfgs` or of PyTorch's LBFGS"
     );
     assert_eq!(
         refused(&|state| drop(state.param_groups[0].settings.insert("betas".to_owned(), Setting::Number(0.9)))),
-        "it has the setting `betas`, which the optimizer has not; give what `Lbfgs::state_dict` or PyTorch's LBFGS has"
+        "it has the setting `betas`, which the optimizer does not have; give a state dict of `Lbfgs` or of PyTorch's LBFGS"
     );
     assert_eq!(
         refused(&|state| state.param_groups[0].params.truncate(1)),
-        "it has 1 parameters, and the optimizer 2; make the optimizer with the parameters that it was saved with"
+        "it has 1 parameters, but the optimizer has 2; make the optimizer with the parameters that it was saved with"
     );
 }

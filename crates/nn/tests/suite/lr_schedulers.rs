@@ -177,7 +177,7 @@ fn settings_outside_their_ranges_are_refused_and_change_nothing() {
         (Box::new(OneCycleLr::new(0.1, 9).pct_start(2.0)), "OneCycleLr: pct_start is 2; it must be from 0 to 1"),
         (
             Box::new(SequentialLr::new(StepLr::new(3)).then(0, StepLr::new(1))),
-            "SequentialLr: milestone 0 comes after 0; give each `then` a later step than the one before",
+            "SequentialLr: milestone 0 is listed after 0; give each `then` a later step than the one before",
         ),
         (
             Box::new(ChainedScheduler::new(StepLr::new(3)).and(StepLr::new(0))),
@@ -231,6 +231,6 @@ fn each_group_of_parameters_follows_from_its_own_rate() {
 
     let mut other = Sgd::new(parameters, 0.5);
     let Err(Error::Argument(said)) = scheduler.step(&mut other) else { panic!() };
-    assert_eq!(said, "LrScheduler: 2 learning rates were given, and the groups of parameters are 1; give one for each");
+    assert_eq!(said, "LrScheduler: 2 learning rates were given for 1 groups of parameters; give one for each");
     assert_eq!(other.lr(), 0.5);
 }

@@ -37,4 +37,12 @@ mod replay;
 mod torch_files;
 mod torch_models;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use networks::cnn;
+
+/// The lock of tests that set the number of threads, which is the same for the whole process.
+fn lock_threads() -> MutexGuard<'static, ()> {
+    static THREADS: Mutex<()> = Mutex::new(());
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,6 +1,6 @@
 //! Metrics against scikit-learn's, whose values `../golden/metrics.py` wrote.
 
-use crate::pytorch;
+use crate::pytorch::{self, devices};
 use pagelock_nn::metrics::{Accuracy, Auroc, Averaging, ConfusionMatrix, MeanMetric};
 use pagelock_nn::{Module, Result};
 use pagelock_tensor::{CapturedStep, DType, Device, Half, Int, Tensor, autocast};
@@ -34,11 +34,6 @@ fn samples(start: usize, n: usize, device: &Device) -> (Tensor, Tensor<Int>) {
 fn batches(device: &Device) -> Vec<(Tensor, Tensor<Int>)> {
     let starts = BATCHES.iter().scan(0, |start, n| Some(std::mem::replace(start, *start + n)));
     starts.zip(BATCHES).map(|(start, n)| samples(start, n, device)).collect()
-}
-
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
 }
 
 fn assert_close(found: f64, expected: &Value, what: &str) {

@@ -4,7 +4,7 @@
 //! `../golden/make.py` trained the same network in PyTorch: `model` is its `normalizing`, and `Residual` has the same
 //! name there.
 
-use crate::pytorch;
+use crate::pytorch::{self, devices};
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{
     BatchNorm1d, BatchNorm2d, Conv2d, Flatten, Forward, LayerNorm, Linear, Module, ReLU, Sequential, functional as F,
@@ -109,6 +109,7 @@ fn a_batch_norm_followed_by_relu_is_one_operation_with_the_same_result() {
     let layer = || BatchNorm2d::new(3).unwrap();
     let fused = Sequential::new((layer(), ReLU)).forward(&x).unwrap();
     let apart = layer().forward(&x).unwrap().relu().unwrap();
+    assert_eq!([&fused, &apart].map(|y| y.grad_fn().unwrap()), ["batch_norm", "relu"]);
     assert_eq!(fused.to_vec::<f32>().unwrap(), apart.to_vec::<f32>().unwrap());
 }
 
@@ -156,12 +157,6 @@ impl Chain {
         let last = self.norms[1].forward_relu(&third)?;
         Ok([first, second, third, last])
     }
-}
-
-/// The CPU, and the GPU where there is one.
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
 }
 
 fn under_autocast(device: &Device) -> (Chain, [Tensor; 4]) {

@@ -1,7 +1,7 @@
 //! Ten steps of optimizers with settings that `optimizers.rs` does not test, against PyTorch's, which
 //! `../golden/optimizers.py` wrote.
 
-use crate::pytorch;
+use crate::pytorch::{self, devices};
 use pagelock_nn::Parameter;
 use pagelock_nn::optim::{
     Adadelta, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd,
@@ -113,11 +113,6 @@ fn ten_steps_agree(device: &Device, optimizers: &[(&str, Make)], starts: &[Tenso
     }
 }
 
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
-}
-
 #[test]
 fn ten_steps_with_each_setting_agree_with_pytorch_in_f32() {
     devices().iter().for_each(|device| ten_steps_agree(device, &optimizers(), &starts(true), "f32", 2e-6));
@@ -135,11 +130,11 @@ fn ten_steps_of_muon_agree_with_pytorch() {
 }
 
 #[test]
-fn muon_refuses_what_is_no_matrix() {
+fn muon_refuses_parameters_that_are_not_matrices() {
     let vector = Parameter::new(Tensor::zeros(3).unwrap());
     vector.set_grad(Some(Tensor::ones(3).unwrap())).unwrap();
     let error = Muon::new([vector], LR).step().unwrap_err().to_string();
-    assert_eq!(error, "Muon: a parameter is [3], and no matrix; give it to another optimizer, such as AdamW");
+    assert_eq!(error, "Muon: a parameter is [3], not a matrix; give it to another optimizer, such as AdamW");
 }
 
 #[test]

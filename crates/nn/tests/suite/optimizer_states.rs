@@ -1,6 +1,8 @@
 //! State dicts of optimizers: PyTorch's layout, training that continues bit for bit after loading, and refusals.
 
-use crate::pytorch;
+use std::collections::BTreeSet;
+
+use crate::pytorch::{self, devices};
 use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{
     Adadelta, Adagrad, Adam, AdamW, Adamax, AdjustLr, Asgd, Lion, Muon, NAdam, Optimizer, OptimizerState, ParamGroup,
@@ -45,11 +47,6 @@ fn more_optimizers() -> Vec<(&'static str, Make)> {
         Box::new(Lion::new(p[..2].to_vec(), 0.1).weight_decay(0.1).group(rest, |group| group.with_lr(0.01)))
     };
     optimizers().into_iter().chain([("lion", lion)]).collect()
-}
-
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| eprintln!("SKIPPED: {missing}"));
-    [Device::Cpu].into_iter().chain(gpu.ok()).collect()
 }
 
 /// Four parameters. The third has no gradient in the first two steps, and the fourth has the precision `dtype`.
@@ -271,23 +268,25 @@ impl Optimizer for &mut Borrowed<'_> {
 fn what_does_not_fit_is_named_and_changes_nothing() {
     assert_eq!(
         refused(|state| state.param_groups.push(ParamGroup::default())),
-        "it has 2 groups of parameters, and the optimizer 1; make the optimizer with the groups that it was saved with"
+        "it has 2 groups of parameters, but the optimizer has 1; make the optimizer with the groups that it was saved \
+         with"
     );
     assert_eq!(
         refused(|state| state.param_groups[0].params.truncate(1)),
-        "group 0 has 1 parameters, and the optimizer's has 2; make the optimizer with the parameters that it was saved with"
+        "group 0 has 1 parameters, but the optimizer's has 2; make the optimizer with the parameters that it was saved \
+         with"
     );
     assert_eq!(
         refused(|state| state.param_groups[0].params.reverse()),
-        "`1.exp_avg` is [2, 2], and its parameter is [2]; give the parameters in the order in which they were saved"
+        "`1.exp_avg` is [2, 2], but its parameter is [2]; give the parameters in the order in which they were saved"
     );
     assert_eq!(
         refused(|state| drop(state.state.remove("1.exp_avg_sq"))),
-        "it has no `1.exp_avg_sq`; give all that the optimizer keeps for a parameter, or nothing"
+        "it has no `1.exp_avg_sq`; give all entries of a parameter, or none"
     );
     assert_eq!(
         refused(|state| drop(state.state.remove("1.step"))),
-        "it has no `1.step`; give all that the optimizer keeps for a parameter, or nothing"
+        "it has no `1.step`; give all entries of a parameter, or none"
     );
     assert_eq!(
         refused(|state| state.state.insert("1.sum", Tensor::zeros([2, 2]).unwrap())),
@@ -295,33 +294,39 @@ fn what_does_not_fit_is_named_and_changes_nothing() {
     );
     assert_eq!(
         refused(|state| state.state.insert("7.step", Tensor::zeros(()).unwrap())),
-        "`7.step` belongs to no parameter, or twice to one; remove it, or load into the optimizer that it was saved from"
+        "`7.step` belongs to no parameter, or its parameter is listed twice; remove it, or load into the optimizer that it \
+         was saved from"
     );
     assert_eq!(
         refused(|state| state.state.insert("step", Tensor::zeros(()).unwrap())),
-        "`step` (float32) is no entry of a state; name entries as `0.exp_avg`, the parameter's number first, and give floats"
+        "`step` (float32) is not an entry of a state; name entries as `0.exp_avg`, the parameter's number first, and \
+         give floats"
     );
     let set = |name: &'static str, setting: Setting| {
         refused(move |state| drop(state.param_groups[0].settings.insert(name.to_owned(), setting)))
     };
     assert_eq!(
         set("momentum", Setting::Number(0.9)),
-        "group 0 has the setting `momentum`, which the optimizer has not; remove it, or load into the optimizer that it was saved from"
+        "group 0 has the setting `momentum`, which the optimizer does not have; remove it, or load into the optimizer \
+         that it was saved from"
     );
     assert_eq!(set("lr", Setting::Number(-1.0)), "Adam: lr is -1; it must be at least 0");
-    assert_eq!(set("eps", Setting::Flag(true)), "in group 0 `eps` is Flag(true), which this optimizer's is not");
+    assert_eq!(
+        set("eps", Setting::Flag(true)),
+        "in group 0, `eps` is Flag(true), which is not allowed for this optimizer"
+    );
     assert_eq!(
         set("decoupled_weight_decay", Setting::Flag(true)),
-        "in group 0 `decoupled_weight_decay` is not false, as it always is for this optimizer"
+        "in group 0, `decoupled_weight_decay` must be false for this optimizer"
     );
     assert_eq!(
         refused(|state| drop(state.param_groups[0].settings.remove("betas"))),
-        "in group 0 the setting `betas` is missing; add it"
+        "in group 0, the setting `betas` is missing; add it"
     );
 }
 
 #[test]
-fn a_dict_that_is_no_optimizers_is_refused() {
+fn a_dict_that_is_not_of_an_optimizer_is_refused() {
     let refused = |name: &str, tensor: Tensor| {
         let mut dict = StateDict::new();
         dict.insert(name, tensor);
@@ -330,7 +335,7 @@ fn a_dict_that_is_no_optimizers_is_refused() {
     let zero = || Tensor::zeros(()).unwrap();
     assert_eq!(
         refused("weight", zero()),
-        "`weight` is no entry of an optimizer's state; give the dict that `OptimizerState::to_dict` made"
+        "`weight` is not an entry of an optimizer's state; give the dict that `OptimizerState::to_dict` made"
     );
     assert_eq!(
         refused("param_groups.1.lr", zero()),
@@ -409,11 +414,18 @@ fn states_are_laid_out_and_numbered_as_pytorchs() {
         assert_eq!(names, entries.keys().collect::<Vec<_>>(), "{name}");
         for (entry, value) in entries {
             let found = state.state.get(entry).unwrap().to_vec::<f64>().unwrap();
+            let wanted = numbers(value);
+            assert_eq!(found.len(), wanted.len(), "{name} {entry}: {found:?} instead of {value}");
             let is_close = |(a, b): (&f64, f64)| (a - b).abs() <= 1e-6 * b.abs().max(1.0);
-            assert!(found.iter().zip(numbers(value)).all(is_close), "{name} {entry}: {found:?} instead of {value}");
+            assert!(found.iter().zip(wanted).all(is_close), "{name} {entry}: {found:?} instead of {value}");
         }
-        for (group, expected) in state.param_groups.iter().zip(expected["param_groups"].as_array().unwrap()) {
-            for (setting, value) in expected.as_object().unwrap() {
+        let groups = expected["param_groups"].as_array().unwrap();
+        assert_eq!(state.param_groups.len(), groups.len(), "{name}");
+        for (group, expected) in state.param_groups.iter().zip(groups) {
+            let wanted = expected.as_object().unwrap();
+            let ours: BTreeSet<&str> = group.settings.keys().map(String::as_str).chain(["params"]).collect();
+            assert_eq!(ours, wanted.keys().map(String::as_str).collect::<BTreeSet<_>>(), "{name}");
+            for (setting, value) in wanted {
                 match group.settings.get(setting) {
                     None => assert_eq!(setting, "params", "{name}"),
                     Some(Setting::Flag(flag)) => assert_eq!(Some(*flag), value.as_bool(), "{name} {setting}"),

@@ -113,7 +113,7 @@ fn groups_step_as_optimizers_apart<O: Optimizer>(
 }
 
 #[test]
-fn groups_step_as_optimizers_apart_whoever_rests() {
+fn groups_step_as_separate_optimizers_even_if_parameters_lack_gradients() {
     groups_step_as_optimizers_apart(
         |p, lr| AdamW::new(p, lr).weight_decay(0.1),
         |opt, c, d| opt.group([c, d], |group| group.with_lr(0.02)),
@@ -160,7 +160,7 @@ fn settings_outside_their_range_are_refused_before_anything_changes() {
         (Box::new(AdamW::new([p.clone()], 0.1).eps(-1.0)), "AdamW: eps is -1; it must be at least 0"),
         (
             Box::new(AdamW::new([p.clone()], 0.1).group([p.clone()], |group| group.weight_decay(0.0))),
-            "AdamW: the parameter without a name, [2], is there twice; give each parameter to one group",
+            "AdamW: the parameter without a name, [2], occurs twice; give each parameter to one group",
         ),
         (
             Box::new(AdamW::new([p.clone()], 0.1).group([q.clone()], |group| group.eps(f64::NAN))),

@@ -61,20 +61,31 @@ fn parametrized_layers_change_precision_and_load_as_wholes() {
     let x = Tensor::rand([4, 3]).unwrap();
     let y = model.forward(&x.to_dtype(DType::F64).unwrap()).unwrap().to_dtype(DType::F32).unwrap();
     assert!(largest_difference(&other.forward(&x).unwrap(), &y) < 1e-6);
-    let old = weight_norm(Linear::new(3, 2).unwrap(), 0).unwrap().state_dict().renamed(|name| {
-        Some(
-            name.replace("parametrizations.weight.original0", "weight_g")
-                .replace("parametrizations.weight.original1", "weight_v"),
-        )
-    });
+}
+
+#[test]
+fn a_state_of_pytorchs_older_weight_norm_is_loaded_once_it_is_renamed() {
+    let old: StateDict = [
+        ("bias".to_owned(), Tensor::new([0.5, -0.5]).unwrap()),
+        ("weight_g".to_owned(), Tensor::new([[10.0], [2.0]]).unwrap()),
+        ("weight_v".to_owned(), Tensor::new([[3.0, 4.0], [0.0, 4.0]]).unwrap()),
+    ]
+    .into_iter()
+    .collect();
     let new = old.renamed(|name| {
         Some(
-            name.replace("weight_g", "0.parametrizations.weight.original0")
-                .replace("weight_v", "0.parametrizations.weight.original1")
-                .replace("bias", "0.bias"),
+            name.replace("weight_g", "parametrizations.weight.original0")
+                .replace("weight_v", "parametrizations.weight.original1"),
         )
     });
-    other.load_state_dict(&new).unwrap();
+    let layer = weight_norm(Linear::new(2, 2).unwrap(), 0).unwrap();
+
+    layer.load_state_dict(&new).unwrap();
+
+    let weight = Tensor::new([[6.0, 8.0], [0.0, 2.0]]).unwrap();
+    assert!(largest_difference(&layer.weight().unwrap(), &weight) < 1e-6);
+    let y = layer.forward(&Tensor::ones([1, 2]).unwrap()).unwrap();
+    assert!(largest_difference(&y, &Tensor::new([[14.5, 1.5]]).unwrap()) < 1e-5);
 }
 
 #[test]

@@ -1,7 +1,7 @@
-//! Reads the golden files, which the scripts in `../golden` wrote.
+//! Reads the golden files, which the scripts in `../golden` wrote, and lists the devices to compare on.
 
 use pagelock_nn::{StateDict, load_safetensors};
-use pagelock_tensor::Tensor;
+use pagelock_tensor::{Device, Tensor};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,11 +17,28 @@ pub(crate) fn json(name: &str) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The largest difference of an element from PyTorch's, relative to PyTorch's number if its magnitude is above 1.
+/// The CPU, and a GPU if there is one. Panics if `REQUIRE_GPU` is 1 and there is none.
+pub(crate) fn devices() -> Vec<Device> {
+    let gpu = Device::cuda(0).inspect_err(|missing| {
+        let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
+        assert!(!required, "REQUIRE_GPU=1, but {missing}");
+        eprintln!("SKIPPED on a GPU: {missing}");
+    });
+    [Device::Cpu].into_iter().chain(gpu).collect()
+}
+
+/// The largest of `differences`; ∞ if one of them is NaN, so that it is above every bound.
+pub(crate) fn largest(differences: impl IntoIterator<Item = f64>) -> f64 {
+    let larger = |most: f64, x: f64| if x.is_nan() { f64::INFINITY } else { most.max(x) };
+    differences.into_iter().fold(0.0, larger)
+}
+
+/// The largest difference of an element from PyTorch's, relative to PyTorch's number if its magnitude is above 1; ∞ if
+/// an element is NaN.
 pub(crate) fn difference(ours: &Tensor, theirs: &Tensor) -> f64 {
     assert_eq!(ours.dims(), theirs.dims());
     let pairs = ours.to_vec::<f64>().unwrap().into_iter().zip(theirs.to_vec::<f64>().unwrap());
-    pairs.map(|(a, b)| (a - b).abs() / b.abs().max(1.0)).fold(0.0, f64::max)
+    largest(pairs.map(|(a, b)| (a - b).abs() / b.abs().max(1.0)))
 }
 
 /// The tensors whose names begin with `prefix`, without it.

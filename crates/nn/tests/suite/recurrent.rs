@@ -3,7 +3,7 @@
 //! `../golden/recurrent.py` computed the expected values; each of its cases is a line here.
 
 use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_are_tested, called, kept};
-use crate::pytorch;
+use crate::{lock_threads, pytorch};
 use pagelock_nn::rnn::{self, PackedSequence};
 use pagelock_nn::*;
 use pagelock_tensor::{DType, Device, Recurrence, RecurrentLayer, Result, Steps, Tensor};
@@ -195,21 +195,22 @@ fn packed_sequences_come_back_as_they_were() {
     };
     assert_eq!(
         refused(&[3, 5], false),
-        "pack_padded_sequence: the number of lengths is 2, but it must be 3, as there are sequences"
+        "pack_padded_sequence: the number of lengths is 2, but it must be 3, one for each sequence"
     );
     assert_eq!(
         refused(&[3, 6, 1], false),
-        "pack_padded_sequence: a length is 6, but it must be from 1 to 5, the steps that there are"
+        "pack_padded_sequence: a length is 6, but it must be from 1 to 5, the number of steps"
     );
     assert_eq!(
         refused(&[3, 5, 1], true),
-        "pack_padded_sequence: the order of lengths is not sorted, but it must be the longest first; sort them, or let \
-         enforce_sorted be false"
+        "pack_padded_sequence: the order of lengths is not sorted, but it must be the longest first; sort them, or set \
+         enforce_sorted to false"
     );
 }
 
 #[test]
 fn half_precision_and_any_number_of_threads_work() {
+    let _threads = lock_threads();
     let run = |dtype, threads| {
         pagelock_tensor::set_num_threads(threads);
         let mut layer = LSTM::new_with(8, 40, RNNOptions::new(), &pagelock_tensor::Generator::new(1)).unwrap();
@@ -237,7 +238,7 @@ fn options_outside_their_ranges_are_named() {
     let new = RNNOptions::new;
     assert_eq!(text(LSTM::new(3, 0)), "LSTM: hidden_size is 0, but it must be at least 1");
     assert_eq!(text(GRU::with(3, 4, new().num_layers(0))), "GRU: num_layers is 0, but it must be at least 1");
-    let expected = "it must be 0, or of an LSTM less than hidden_size, which is 4";
+    let expected = "it must be 0, or for an LSTM below hidden_size, which is 4";
     assert_eq!(text(RNN::with(3, 4, new().proj_size(2))), format!("RNN: proj_size is 2, but {expected}"));
     assert_eq!(text(LSTM::with(3, 4, new().proj_size(4))), format!("LSTM: proj_size is 4, but {expected}"));
     assert_eq!(text(GRU::with(3, 4, new().dropout(1.5))), "GRU: dropout is 1.5, but it must be from 0 to 1");

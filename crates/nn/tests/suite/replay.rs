@@ -7,6 +7,8 @@ use pagelock_nn::{
 };
 use pagelock_tensor::{Generator, set_num_threads};
 
+use crate::lock_threads;
+
 /// The bits of all parameters after an epoch of 1,200 images, whose last batch is smaller than the others.
 fn after_an_epoch(n_threads: usize, model: Sequential, mut opt: impl Optimizer) -> Vec<Vec<u32>> {
     set_num_threads(n_threads);
@@ -61,6 +63,7 @@ fn lenet(n_threads: usize) -> Vec<Vec<u32>> {
 
 #[test]
 fn an_epoch_of_the_tutorials_model_gives_the_same_bits_again_and_on_1_2_and_5_threads() {
+    let _threads = lock_threads();
     let once = tutorial(1);
     for n_threads in [1, 2, 5] {
         assert!(tutorial(n_threads) == once, "{n_threads} threads");
@@ -69,6 +72,7 @@ fn an_epoch_of_the_tutorials_model_gives_the_same_bits_again_and_on_1_2_and_5_th
 
 #[test]
 fn an_epoch_of_lenet_gives_the_same_bits_on_1_2_and_5_threads() {
+    let _threads = lock_threads();
     let once = lenet(1);
     for n_threads in [2, 5] {
         assert!(lenet(n_threads) == once, "{n_threads} threads");

@@ -18,10 +18,11 @@ use pagelock_tensor::{Device, Int, Tensor, no_grad};
 use std::io::Write;
 
 use networks::cnn;
+use pytorch::devices;
 
 const STEPS: usize = 100;
 const BATCH: usize = 64;
-const LOSS_BOUND: f32 = 1e-4;
+const LOSS_BOUND: f64 = 1e-4;
 const WEIGHT_BOUND: f64 = 1e-3;
 
 /// Images `[count, 784]` with values in `0..1`, and labels.
@@ -90,29 +91,17 @@ fn training_agrees(name: &str, kind: &str, data: &Data) {
     }
 }
 
-/// The CPU, and a GPU if there is one. Panics if `REQUIRE_GPU` is 1 and there is none.
-fn devices() -> Vec<Device> {
-    let gpu = Device::cuda(0).inspect_err(|missing| {
-        let required = std::env::var_os("REQUIRE_GPU").is_some_and(|value| value == "1");
-        assert!(!required, "REQUIRE_GPU=1, but {missing}");
-        eprintln!("SKIPPED on a GPU: {missing}");
-    });
-    [Device::Cpu].into_iter().chain(gpu).collect()
-}
-
 /// Compares the losses of all steps, and the weights after the last step.
 fn agrees(name: &str, kind: &str, model: &impl Module, losses: Vec<f32>, device: &Device) {
     let golden = pytorch::training();
     let expected: Vec<f32> = golden.get(&format!("{name}.{kind}.losses")).unwrap().to_vec().unwrap();
-    assert_eq!(expected.len(), STEPS);
-    let errors = losses.iter().zip(&expected).map(|(ours, theirs)| (ours - theirs).abs());
-    let worst = errors.fold(0.0, f32::max);
+    assert_eq!((losses.len(), expected.len()), (STEPS, STEPS));
+    let worst = pytorch::largest(losses.iter().zip(&expected).map(|(ours, theirs)| f64::from((ours - theirs).abs())));
     let trained = pytorch::under(&golden, &format!("{name}.{kind}.trained."));
     let state = model.state_dict();
     assert_eq!(state.iter().count(), trained.iter().count());
     let difference = |key| pytorch::difference(&state.get(key).unwrap(), &trained.get(key).unwrap());
-    let of_weights = trained.names().map(difference);
-    let of_weights = of_weights.fold(0.0, f64::max);
+    let of_weights = pytorch::largest(trained.names().map(difference));
     println!(
         "{name} on {kind}, {device}: loss {:.4} to {:.4}, at most {worst:.1e} from PyTorch's, weights {of_weights:.1e}",
         losses[0],

@@ -167,7 +167,7 @@ fn losses_agree(kind: &str, model: &dyn Fn() -> Result<Box<dyn Learns>>) {
             "classify" => Box::new(Sgd::new(model.parameters(), 0.15)),
             _ => Box::new(Adam::new(model.parameters(), 4e-3)),
         };
-        let mut worst = 0.0_f32;
+        let mut differences = Vec::new();
         for (step, expected) in expected.iter().enumerate() {
             let loss = model.loss(step, &device).unwrap();
             loss.backward().unwrap();
@@ -176,8 +176,9 @@ fn losses_agree(kind: &str, model: &dyn Fn() -> Result<Box<dyn Learns>>) {
             }
             opt.step().unwrap();
             opt.zero_grad();
-            worst = worst.max((loss.item::<f32>().unwrap() - expected).abs());
+            differences.push(f64::from((loss.item::<f32>().unwrap() - expected).abs()));
         }
+        let worst = pytorch::largest(differences);
         println!("{kind} on {device}: losses at most {worst:.1e} from PyTorch's");
         assert!(worst <= LOSS_BOUND, "{kind} on {device}: {worst}");
     }

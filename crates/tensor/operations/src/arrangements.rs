@@ -6,17 +6,13 @@ use serde_json::{Value, json};
 
 use super::call::run;
 use super::input::{index, positive, signed, values};
-use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
+use super::{Autocast, Mixed, Operation, Run, Sample, case, sample, special};
 
 pub fn entries() -> Vec<Operation> {
     [parts(), rearranged(), padded(), matrices(), products(), by_index(), running(), orders(), selected()]
         .into_iter()
         .flatten()
         .collect()
-}
-
-fn case(shape: &[usize], args: Value) -> Sample {
-    sample([signed(shape)]).args(args)
 }
 
 /// An operation that only moves elements.

@@ -139,7 +139,7 @@ impl<'a, K: Kind> Call<'a, K> {
     }
 
     pub(super) fn array<const N: usize>(&self, name: &str) -> [isize; N] {
-        self.ints(name).try_into().unwrap_or_else(|_| panic!("`{name}` has not {N} numbers in {}", self.args))
+        self.ints(name).try_into().unwrap_or_else(|_| panic!("`{name}` does not have {N} numbers in {}", self.args))
     }
 
     pub(super) fn pair(&self, name: &str) -> [usize; 2] {

@@ -6,15 +6,11 @@ use serde_json::{Value, json};
 
 use super::call::run;
 use super::elementwise::{large_pairs, pairs, single};
-use super::input::{Input, any, index, positive, signed, values};
+use super::input::{Input, above, any, index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, case, sample, special};
 
 pub fn entries() -> Vec<Operation> {
     special::at_edges([gamma(), of_pairs(), bits(), differences(), written(), combined(), counted()])
-}
-
-fn above(shape: &[usize]) -> Input {
-    positive(shape)
 }
 
 fn gamma() -> Vec<Operation> {

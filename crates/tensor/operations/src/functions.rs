@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::call::run;
 use super::elementwise::{large_pairs, pairs, single};
-use super::input::{Input, any, index, positive, signed, values};
+use super::input::{Input, above, any, index, positive, signed, values};
 use super::{Autocast, Mixed, Operation, Run, Sample, sample, special};
 
 pub fn entries() -> Vec<Operation> {
@@ -12,10 +12,6 @@ pub fn entries() -> Vec<Operation> {
         .into_iter()
         .flatten()
         .collect()
-}
-
-fn above(shape: &[usize]) -> Input {
-    positive(shape)
 }
 
 fn function(name: &'static str, torch: &'static str, run: Run, input: fn(&[usize]) -> Input) -> Operation {

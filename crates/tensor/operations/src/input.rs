@@ -41,6 +41,11 @@ pub(super) fn positive(shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Positive, ..signed(shape) }
 }
 
+/// [`positive`] with one argument type, so that it can be passed as a function pointer.
+pub(super) fn above(shape: &[usize]) -> Input {
+    positive(shape)
+}
+
 pub(super) fn ones(shape: impl Into<Vec<usize>>) -> Input {
     Input { fill: Fill::Ones, ..signed(shape) }
 }

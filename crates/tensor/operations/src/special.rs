@@ -14,7 +14,7 @@ fn limits(dtype: DType) -> [f64; 3] {
         DType::F32 => [23, -126, 127],
         DType::F16 => [10, -14, 15],
         DType::BF16 => [7, -126, 127],
-        other => panic!("{other} is no floating-point type"),
+        other => panic!("{other} is not a floating-point type"),
     };
     let two = 2_f64;
     [(2.0 - two.powi(-fraction)) * two.powi(most), two.powi(least), two.powi(least) * two.powi(-fraction)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::call::{Call, run};
 use super::input::signed;
-use super::{Operation, Run, Sample, sample};
+use super::{Operation, Run, Sample, case, sample};
 use pagelock_tensor::{Kind, Result, Tensor};
 
 pub fn entries() -> Vec<Operation> {
@@ -113,10 +113,6 @@ pub fn entries() -> Vec<Operation> {
 
 fn shapes() -> [(&'static [usize], Value); 2] {
     [(&[2, 3], json!({ "shape": [3, 2] })), (&[2, 1, 3], json!({ "shape": [-1, 1, 2] }))]
-}
-
-fn case(shape: &[usize], args: Value) -> Sample {
-    sample([signed(shape)]).args(args)
 }
 
 fn turned(n: usize, args: Value) -> Sample {

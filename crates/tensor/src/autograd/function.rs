@@ -253,7 +253,7 @@ impl<F: Function> GradFn for FunctionNode<F> {
     }
 
     fn backward(&self, this: &NodeRef, grad: Raw, send: &mut dyn FnMut(usize, Raw) -> Result<()>) -> Result<()> {
-        let Some(function) = &self.function else { unreachable!("nobody walks a node that is being dropped") };
+        let Some(function) = &self.function else { unreachable!("no pass visits a node that is being dropped") };
         let gradients = function.backward(&self.context(this)?, &grad.typed())?;
         self.check(&gradients)?;
         for (input, gradient) in gradients.into_iter().enumerate() {

@@ -111,7 +111,7 @@ pub(crate) fn with_shift(
         return launch(Argument::Value(&[0; 8]));
     }
     let Some(position) = position else {
-        return Err(Error::Captured { what: "drawing random numbers from a generator of one's own" });
+        return Err(Error::Captured { what: "drawing random numbers from a generator other than the default" });
     };
     let known = CURRENT.with_borrow(|current| Some(current.as_ref()?.draws.as_ref()?.shift.clone()));
     let shift = match known {

@@ -52,7 +52,8 @@ impl<A: NestedArray> NestedArray for [A] {
             row.sizes(&mut row_sizes);
             if row_sizes != sizes[1..] {
                 return Err(Error::Argument(format!(
-                    "new: rows of a nested array differ in length: {:?} and {row_sizes:?}; pad or cut them to one length",
+                    "new: rows of a nested array differ in length: {:?} and {row_sizes:?}; pad or cut them to the \
+                     same length",
                     &sizes[1..]
                 )));
             }

@@ -27,7 +27,7 @@ pub(super) fn bring_kernels() {
     ONCE.call_once(|| {
         // SAFETY: `KernelArchive::to_bytes` made the file.
         let brought = unsafe { pagelock_cuda::bring_kernels(BROUGHT) };
-        debug_assert!(brought.is_ok(), "kernels.bin is not whole: {brought:?}");
+        debug_assert!(brought.is_ok(), "kernels.bin is not complete: {brought:?}");
     });
 }
 

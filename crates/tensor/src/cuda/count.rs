@@ -12,7 +12,7 @@ pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {
             op,
             "a size",
             size,
-            format!("kernels of devices count it up to {}; cut the tensor, or compute on the CPU", i32::MAX),
+            format!("GPU kernels index at most {} elements; split the tensor, or compute on the CPU", i32::MAX),
         )
     })
 }

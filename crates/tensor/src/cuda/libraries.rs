@@ -90,7 +90,7 @@ fn said_by(text: &str) -> Result<Kernels> {
         other => Err(Error::Variable {
             variable: VARIABLE,
             value: other.to_owned(),
-            expected: "kernels are `fastest`, `measured`, `own` or `library`; without the variable, the fastest compute",
+            expected: "it must be `fastest`, `measured`, `own` or `library`; unset it to use the fastest kernels",
         }),
     }
 }
@@ -108,7 +108,7 @@ pub struct Libraries {
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let say = |library: &Result<(), LibraryAbsence>, name: &str| match library {
-            Ok(()) => format!("{name} is there"),
+            Ok(()) => format!("{name} is available"),
             Err(missing) => missing.to_string(),
         };
         write!(f, "{}\n{}", say(&self.blas, "cuBLASLt"), say(&self.dnn, "cuDNN"))
@@ -187,7 +187,7 @@ impl Work<'_> {
                 Err(LibraryAbsence::NotInFolder { variable, folder, .. }) => Err(Error::Variable {
                     variable,
                     value: folder.clone(),
-                    expected: "that folder does not have the library; name the one that has it, or unset the variable",
+                    expected: "that folder does not have the library; name the one that does, or unset the variable",
                 }),
                 found => Ok(found.ok()),
             },
@@ -235,8 +235,8 @@ mod tests {
         known.into_iter().for_each(|(text, kernels)| assert_eq!(said_by(text).unwrap(), kernels));
         assert_eq!(
             said_by("cublas").unwrap_err().to_string(),
-            "PAGELOCK_KERNELS is `cublas`, and kernels are `fastest`, `measured`, `own` or `library`; without the \
-             variable, the fastest compute"
+            "PAGELOCK_KERNELS is `cublas`, but it must be `fastest`, `measured`, `own` or `library`; unset it to use \
+             the fastest kernels"
         );
     }
 
@@ -252,6 +252,6 @@ mod tests {
         };
         assert!(!choose(false).unwrap());
         let refused = choose(true).unwrap_err().to_string();
-        assert!(refused.starts_with("PAGELOCK_CUBLAS is `/nowhere`, and that folder"), "{refused}");
+        assert!(refused.starts_with("PAGELOCK_CUBLAS is `/nowhere`, but that folder"), "{refused}");
     }
 }

@@ -298,7 +298,7 @@ impl Plan {
 }
 
 /// Walks as the kernel takes them.
-#[expect(clippy::large_enum_variant, reason = "the usual ones need no allocation")]
+#[expect(clippy::large_enum_variant, reason = "the usual variants need no allocation")]
 enum Positions {
     Narrow([Walk; 2]),
     Wide(Box<[WideWalk; 2]>),

@@ -25,7 +25,7 @@ pub(crate) struct CudaOut<'a> {
 
 macro_rules! view {
     ($View:ident, $Bytes:ident) => {
-        #[allow(dead_code, reason = "both kinds of view have the same")]
+        #[allow(dead_code, reason = "both kinds of view have the same methods")]
         impl<'a> $View<'a> {
             /// A tensor with this layout in a storage whose whole memory is `bytes`.
             pub(crate) fn new(bytes: $Bytes<'a, u8>, layout: &'a Layout, dtype: DType) -> $View<'a> {

@@ -41,7 +41,7 @@ const CODES: [(DType, u8, u8); 8] = [
 impl DataType {
     pub(super) fn of(dtype: DType) -> DataType {
         let Some((_, code, bits)) = CODES.iter().find(|(known, ..)| *known == dtype) else {
-            unreachable!("all element types are there")
+            unreachable!("`CODES` has all element types")
         };
         DataType { code: *code, bits: *bits, lanes: 1 }
     }
@@ -50,6 +50,7 @@ impl DataType {
         let DataType { code, bits, lanes } = self;
         let found = CODES.iter().find(|known| (known.1, known.2) == (code, bits)).filter(|_| lanes == 1);
         found.map(|(dtype, ..)| *dtype).ok_or_else(|| {
+            let lanes = if lanes == 1 { String::new() } else { format!(" × {lanes}") };
             let kind = match code {
                 0 => "int",
                 1 => "uint",
@@ -57,10 +58,12 @@ impl DataType {
                 4 => "bfloat",
                 5 => "complex",
                 6 => "bool",
-                _ => "elements of another kind, ",
+                _ => {
+                    let problem = format!("elements of unknown type code {code}, {bits} bits{lanes}");
+                    return refused(&format!("{problem}; convert them first"));
+                }
             };
-            let lanes = if lanes == 1 { String::new() } else { format!(" × {lanes}") };
-            refused(&format!("the elements are {kind}{bits}{lanes}, which no tensor has; convert them before"))
+            refused(&format!("the elements are {kind}{bits}{lanes}, which no tensor can hold; convert them first"))
         })
     }
 }
@@ -70,7 +73,7 @@ impl Given {
         let (major, minor) = managed.version();
         if major != 1 {
             let fix = "ask for version 1";
-            return Err(refused(&format!("the struct is of version {major}.{minor}, which is not known; {fix}")));
+            return Err(refused(&format!("the struct is of version {major}.{minor}, which is not supported; {fix}")));
         }
         let (device, ordinal) = managed.device();
         let place = match (device, u32::try_from(ordinal)) {
@@ -78,7 +81,7 @@ impl Given {
             (CUDA | CUDA_MANAGED, Ok(ordinal)) => Place::Cuda(ordinal),
             _ => {
                 return Err(refused(&format!(
-                    "the elements are on a device of kind {device}; copy them to the CPU before"
+                    "the elements are on a device of kind {device}; copy them to the CPU first"
                 )));
             }
         };
@@ -96,7 +99,7 @@ impl Given {
         }
         let [low, high] = reach(&shape, &strides, dtype).ok_or_else(|| {
             let strides = &strides[..shape.rank()];
-            refused(&format!("strides {strides:?} of {shape} lead behind the end of memory; check them"))
+            refused(&format!("strides {strides:?} of {shape} lead beyond the address space; check them"))
         })?;
         Ok(Given { place, dtype, shape, strides, low, high })
     }
@@ -119,7 +122,7 @@ impl Given {
         let mut strides = [0; MAX_RANK];
         for (dim, &size) in self.shape.iter().enumerate().filter(|(_, size)| **size > 1) {
             strides[dim] = usize::try_from(self.strides[dim])
-                .map_err(|_| refused(&format!("dimension {dim} of {size} goes backward; copy it in order before")))?;
+                .map_err(|_| refused(&format!("dimension {dim} of {size} has a negative stride; copy it first")))?;
         }
         let n_elements = self.span_bytes()? / self.dtype.size();
         Layout::in_storage(self.shape, &strides[..self.shape.rank()], 0, n_elements)

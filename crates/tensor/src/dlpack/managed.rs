@@ -201,7 +201,7 @@ impl Managed {
             // SAFETY: a valid struct has `rank` sizes, which live as long as it does.
             Ok(rank) if rank <= MAX_RANK => Ok(unsafe { slice::from_raw_parts(shape, rank) }),
             _ => Err(refused(&format!(
-                "the shape has {rank} sizes, and a tensor has at most {MAX_RANK}; reshape it before"
+                "the shape has {rank} sizes, but a tensor has at most {MAX_RANK}; reshape it first"
             ))),
         }
     }

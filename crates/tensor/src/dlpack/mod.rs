@@ -110,9 +110,9 @@ impl Dlpack {
     /// [`Error::Argument`] if the elements are read-only, which this struct cannot say.
     pub fn into_raw_unversioned(self) -> Result<NonNull<c_void>> {
         if self.is_read_only() {
-            let fix = "give the versioned one, or a copy";
+            let fix = "use the versioned one, or a copy";
             return Err(refused(&format!(
-                "the elements are read-only, which a struct without a version cannot say; {fix}"
+                "the elements are read-only, which a struct without a version cannot state; {fix}"
             )));
         }
         Ok(self.managed.into_unversioned())
@@ -183,7 +183,7 @@ impl Dlpack {
         let buffer = unsafe { self.managed.into_buffer(given.low(), given.span_bytes()?) };
         let Some(buffer) = buffer else {
             let fix = "copy them with `to_tensor`";
-            return Err(refused(&format!("the first element does not lie at a multiple of 64 bytes; {fix}")));
+            return Err(refused(&format!("the address of the first element is not a multiple of 64 bytes; {fix}")));
         };
         let storage = AnyTensor::from_buffer(buffer, given.dtype)?;
         Ok(AnyTensor::new(storage.raw().with_layout(layout)))
@@ -201,7 +201,7 @@ impl Dlpack {
 
     /// A copy on `device`, where the elements are.
     fn copied_on(&self, given: &Given, device: &Device) -> Result<AnyTensor> {
-        let Device::Cuda(cuda) = device else { return Err(refused("the device is no CUDA device")) };
+        let Device::Cuda(cuda) = device else { return Err(refused("the device is not a CUDA device")) };
         let layout = given.layout()?;
         // Elsewhere, any nonzero byte may mean true; here, only 1 does.
         let is_bool = given.dtype == DType::Bool;

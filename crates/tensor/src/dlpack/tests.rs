@@ -95,7 +95,7 @@ fn a_first_element_that_no_storage_could_begin_with_is_copied() {
     let refused = unsafe { shared.into_shared_tensor() }.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "dlpack: the first element does not lie at a multiple of 64 bytes; copy them with `to_tensor`"
+        "dlpack: the address of the first element is not a multiple of 64 bytes; copy them with `to_tensor`"
     );
 }
 
@@ -110,7 +110,8 @@ fn the_struct_without_a_version_is_wrapped_both_ways() {
     let read_only = unsafe { Dlpack::sharing(x.expand([4, 1, 3]).unwrap()).unwrap() };
     assert_eq!(
         read_only.into_raw_unversioned().unwrap_err().to_string(),
-        "dlpack: the elements are read-only, which a struct without a version cannot say; give the versioned one, or a copy"
+        "dlpack: the elements are read-only, which a struct without a version cannot state; use the versioned one, or a \
+         copy"
     );
 }
 
@@ -220,32 +221,32 @@ fn what_no_tensor_has_is_refused() {
     };
     assert_eq!(
         refused(&|made| made.strange.version = [2, 5]),
-        "the struct is of version 2.5, which is not known; ask for version 1"
+        "the struct is of version 2.5, which is not supported; ask for version 1"
     );
     assert_eq!(
         refused(&|made| made.strange.device = [10, 0]),
-        "the elements are on a device of kind 10; copy them to the CPU before"
+        "the elements are on a device of kind 10; copy them to the CPU first"
     );
     assert_eq!(
         refused(&|made| made.strange.data_type = (5, 64, 1)),
-        "the elements are complex64, which no tensor has; convert them before"
+        "the elements are complex64, which no tensor can hold; convert them first"
     );
     assert_eq!(
         refused(&|made| made.strange.data_type = (2, 32, 4)),
-        "the elements are float32 × 4, which no tensor has; convert them before"
+        "the elements are float32 × 4, which no tensor can hold; convert them first"
     );
     assert_eq!(
         refused(&|made| made.strange.rank = 9),
-        "the shape has 9 sizes, and a tensor has at most 8; reshape it before"
+        "the shape has 9 sizes, but a tensor has at most 8; reshape it first"
     );
     assert_eq!(
         refused(&|made| made.strange.rank = -1),
-        "the shape has -1 sizes, and a tensor has at most 8; reshape it before"
+        "the shape has -1 sizes, but a tensor has at most 8; reshape it first"
     );
     assert_eq!(refused(&|made| made.shape = vec![-2, 3]), "the shape has a negative size; give another");
     assert_eq!(
         refused(&|made| made.strides = Some(vec![i64::MAX, 2])),
-        format!("strides [{}, 2] of [2, 3] lead behind the end of memory; check them", i64::MAX)
+        format!("strides [{}, 2] of [2, 3] lead beyond the address space; check them", i64::MAX)
     );
 }
 

@@ -97,7 +97,8 @@ impl Error {
 
     pub(crate) fn too_many_dims(sizes: &[impl std::fmt::Debug]) -> Error {
         let rank = sizes.len();
-        Error::Argument(format!("shape {sizes:?} has {rank} dimensions, a tensor has at most {MAX_RANK}; flatten some"))
+        let problem = format!("has {rank} dimensions, but a tensor has at most {MAX_RANK}");
+        Error::Argument(format!("shape {sizes:?} {problem}; flatten some"))
     }
 
     pub(crate) fn too_large(shape: impl Display) -> Error {
@@ -115,7 +116,7 @@ impl Error {
     pub(crate) fn no_path(path: &str, problem: &str) -> Error {
         let path = shortened(path);
         Error::Argument(format!(
-            "`{path}` is no path in a map: {problem}; write names joined with dots, as in `agent.state`"
+            "`{path}` is not a path in a map: {problem}; write names joined with dots, as in `agent.state`"
         ))
     }
 
@@ -131,13 +132,13 @@ impl Error {
     pub(crate) fn wrong_batch(path: &str, shape: &Shape, batch: &Shape) -> Error {
         let path = shortened(path);
         Error::Argument(format!(
-            "`{path}` is {shape}, and in this map shapes begin with its batch, {batch}; reshape or narrow the tensor, or put it in a map of another batch"
+            "`{path}` is {shape}, but shapes in this map must begin with its batch, {batch}; reshape or narrow the tensor, or put it in a map of another batch"
         ))
     }
 
     /// The working memory of a kernel could not be allocated.
     pub(crate) fn scratch(op: &'static str) -> impl Fn(memory::Error) -> Error {
-        move |source| Error::WorkingMemory { op, purpose: "what it works in", source }
+        move |source| Error::WorkingMemory { op, purpose: "its working memory", source }
     }
 
     pub(crate) fn cuda(op: &'static str, source: cuda::Error) -> Error {

@@ -57,7 +57,7 @@ fn batch_size(inputs: &[AnyTensor]) -> Result<usize> {
     match size {
         None => Err(Error::empty("vmap", "the structure of inputs", "give at least one tensor")),
         Some(0) => {
-            Err(Error::empty("vmap", "the batch", "give at least one sample, whose result says what is returned"))
+            Err(Error::empty("vmap", "the batch", "give at least one sample: its result determines what is returned"))
         }
         Some(size) => Ok(size),
     }

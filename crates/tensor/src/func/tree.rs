@@ -10,9 +10,9 @@ use crate::tensor::Tensor;
 ///
 /// The order in which a tree visits its tensors is always the same.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no structure of tensors",
+    message = "`{Self}` is not a structure of tensors",
     label = "neither a tensor, nor a tuple, an array or a `Vec` of tensors",
-    note = "give clones of tensors, which are handles: `&(w.clone(), b.clone())`; what is not differentiated is captured by the closure"
+    note = "give clones of tensors, which are handles: `&(w.clone(), b.clone())`; let the closure capture what is not differentiated"
 )]
 pub trait Tree: Clone {
     /// A structure like this one in which `f` has replaced each tensor.
@@ -86,7 +86,7 @@ pub(super) fn floats(op: &'static str, leaves: &[AnyTensor]) -> Result<Vec<Tenso
 
 /// A structure like `tree` that holds `leaves`.
 pub(super) fn rebuilt<T: Tree>(tree: &T, leaves: &mut dyn Iterator<Item = AnyTensor>) -> Result<T> {
-    tree.map(&mut |_| Ok(leaves.next().unwrap_or_else(|| unreachable!("as many as there are leaves"))))
+    tree.map(&mut |_| Ok(leaves.next().unwrap_or_else(|| unreachable!("there is a leaf for each tensor"))))
 }
 
 pub(super) fn rebuilt_floats<T: Tree>(tree: &T, leaves: &[Tensor]) -> Result<T> {

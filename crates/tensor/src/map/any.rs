@@ -27,7 +27,7 @@ use crate::transfer::many;
 /// assert_eq!(any.float()?.sum(..)?.item::<f32>()?, 6.0);
 /// assert_eq!(
 ///     any.int().unwrap_err().to_string(),
-///     "the tensor is float32 [2, 3], not integer; ask for its own kind, and convert that"
+///     "the tensor is float32 [2, 3], not integer; read it as its own kind, then convert it"
 /// );
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
@@ -78,11 +78,12 @@ impl AnyTensor {
         let (len_bytes, size) = (buffer.len_bytes(), dtype.size());
         if !len_bytes.is_multiple_of(size) {
             let fix = "give a whole number of elements";
-            return Err(Error::Argument(format!("from_buffer: {len_bytes} bytes, and a {dtype} has {size}; {fix}")));
+            let problem = format!("{len_bytes} bytes are not a multiple of the {size} of {dtype}");
+            return Err(Error::Argument(format!("from_buffer: {problem}; {fix}")));
         }
         if dtype == DType::Bool && buffer.bytes().iter().any(|&byte| byte > 1) {
             let fix = "make it 0 or 1";
-            return Err(Error::Argument(format!("from_buffer: a byte is no truth value; {fix}")));
+            return Err(Error::Argument(format!("from_buffer: a byte of a bool is neither 0 nor 1; {fix}")));
         }
         let shape = Shape::new(&[len_bytes / size])?;
         let storage = on_host(buffer, dtype)?;
@@ -194,8 +195,8 @@ impl AnyTensor {
     /// assert_eq!(columns.to_vec::<f32>()?, [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]);
     /// assert_eq!(
     ///     numbers.as_strided([2, 3], &[1, 3], 0).unwrap_err().to_string(),
-    ///     "as_strided: [2, 3] with strides [1, 3] from element 0 ends at element 7, and the storage has 6; check shape, strides \
-    ///      and offset",
+    ///     "as_strided: [2, 3] with strides [1, 3] from element 0 ends at element 7, but the storage has 6; check shape, \
+    ///      strides and offset",
     /// );
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
@@ -234,7 +235,7 @@ impl AnyTensor {
     /// # Errors
     /// As [`Tensor::stack`], and [`Error::ElementType`].
     pub fn stack(tensors: &[&AnyTensor], dim: isize) -> Result<AnyTensor> {
-        stack(&raws(tensors)?, dim).map(AnyTensor::new)
+        stack(&raws("stack", tensors)?, dim).map(AnyTensor::new)
     }
 
     /// As [`Tensor::cat`], of tensors of one kind and precision.
@@ -242,18 +243,18 @@ impl AnyTensor {
     /// # Errors
     /// As [`Tensor::cat`], and [`Error::ElementType`].
     pub fn cat(tensors: &[&AnyTensor], dim: isize) -> Result<AnyTensor> {
-        cat(&raws(tensors)?, dim).map(AnyTensor::new)
+        cat(&raws("cat", tensors)?, dim).map(AnyTensor::new)
     }
 }
 
 /// The inner tensors; an error unless all are of one kind and precision.
-fn raws<'a>(tensors: &[&'a AnyTensor]) -> Result<Vec<&'a Raw>> {
+fn raws<'a>(op: &'static str, tensors: &[&'a AnyTensor]) -> Result<Vec<&'a Raw>> {
     let raws: Vec<&Raw> = tensors.iter().map(|tensor| tensor.raw()).collect();
     let kind = raws.first().map_or(Float::NAME, |first| first.dtype().kind_name());
     if let Some(other) = raws.iter().find(|other| other.dtype().kind_name() != kind) {
         return Err(Error::ElementType { found: other.dtype(), shape: *other.shape(), asked: kind });
     }
-    same_precision("cat", &raws)?;
+    same_precision(op, &raws)?;
     Ok(raws)
 }
 

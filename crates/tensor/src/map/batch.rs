@@ -134,7 +134,7 @@ fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Re
     match maps.iter().position(|map| map.batch.rank() != first.rank() || rest(&map.batch) != rest(&first)) {
         None => Ok(()),
         Some(map) => {
-            let problem = format!("its batch is {}, the first one's {first}", maps[map].batch);
+            let problem = format!("its batch is {}, but the first one's is {first}", maps[map].batch);
             Err(Error::maps_differ(op, map, "", problem))
         }
     }
@@ -161,7 +161,7 @@ fn joined(
                 (Entry::Map(_), Some(Entry::Map(map))) => inner.push(map),
                 (_, Some(_)) => return Err(Error::maps_differ(op, at, name, "one is a tensor, the other a map")),
                 (_, None) => {
-                    return Err(Error::maps_differ(op, at, name, "it has no such entry, and the first one has"));
+                    return Err(Error::maps_differ(op, at, name, "it has no such entry, but the first map has"));
                 }
             }
         }
@@ -182,7 +182,7 @@ fn same_inner(op: &'static str, maps: &[&TensorMap]) -> Result<()> {
     match maps.iter().position(|map| map.batch.rank() != first) {
         None => Ok(()),
         Some(map) => {
-            let problem = format!("its batch is {}, the first one's {}", maps[map].batch, maps[0].batch);
+            let problem = format!("its batch is {}, but the first one's is {}", maps[map].batch, maps[0].batch);
             Err(Error::maps_differ(op, map, "", problem))
         }
     }

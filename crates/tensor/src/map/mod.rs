@@ -98,8 +98,8 @@ impl TensorMap {
     /// map.set("agent.state", Tensor::zeros([8, 3])?)?;
     /// assert_eq!(
     ///     map.set("agent.reward", Tensor::zeros([7])?).unwrap_err().to_string(),
-    ///     "`agent.reward` is [7], and in this map shapes begin with its batch, [8]; reshape or narrow the tensor, or put it in \
-    ///      a map of another batch",
+    ///     "`agent.reward` is [7], but shapes in this map must begin with its batch, [8]; reshape or narrow the \
+    ///      tensor, or put it in a map of another batch",
     /// );
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```

@@ -132,7 +132,7 @@ impl TensorMap {
     fn moved(&self, name: &'static str, make: impl FnOnce(&[&Raw]) -> Result<Vec<Moved>>) -> Result<TensorMap> {
         let mut moved = make(&self.raws())?.into_iter();
         let place = &mut |tensor: &AnyTensor| {
-            let moved = moved.next().unwrap_or_else(|| unreachable!("as many are made as there are"));
+            let moved = moved.next().unwrap_or_else(|| unreachable!("`make` returns one for each tensor"));
             Ok(AnyTensor::new(moved.recorded(name, tensor.raw())))
         };
         self.rebuilt(place, &|batch| Ok(*batch))

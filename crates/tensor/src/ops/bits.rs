@@ -35,14 +35,14 @@ macro_rules! whole {
                 if is_within { self << (by as $bits & (<$bits>::BITS - 1) as $bits) } else { 0 }
             }
             #[inline(always)]
-            #[allow(unused_comparisons, reason = "of bytes none is below 0")]
+            #[allow(unused_comparisons, reason = "a byte is never below 0")]
             fn down(self, by: $type) -> $type {
                 let is_within = (by as $bits) < <$bits>::BITS as $bits;
                 let filled = if self < 0 { (0 as $type).wrapping_sub(1) } else { 0 };
                 if is_within { self >> (by as $bits & (<$bits>::BITS - 1) as $bits) } else { filled }
             }
             #[inline(always)]
-            #[allow(unused_comparisons, reason = "of bytes none is below 0")]
+            #[allow(unused_comparisons, reason = "a byte is never below 0")]
             fn gcd(self, other: $type) -> $type {
                 let magnitude = |x: $type| if x < 0 { (0 as $bits).wrapping_sub(x as $bits) } else { x as $bits };
                 let (mut a, mut b) = (magnitude(self), magnitude(other));

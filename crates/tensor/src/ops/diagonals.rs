@@ -120,7 +120,7 @@ impl Raw {
     pub(crate) fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
         let dims = [self.shape().dim("diagonal", dim1)?, self.shape().dim("diagonal", dim2)?];
         if dims[0] == dims[1] {
-            return Err(Error::bad_argument("diagonal", "dim2", dim2, "it must be another dimension than dim1"));
+            return Err(Error::bad_argument("diagonal", "dim2", dim2, "it must differ from dim1"));
         }
         view_raw(Diagonal { offset, dims }, self)
     }
@@ -139,7 +139,7 @@ fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
     let rank = x.rank() + 1;
     let dims = [resolve_dim(op, dim1, rank, x.shape())?, resolve_dim(op, dim2, rank, x.shape())?];
     if dims[0] == dims[1] {
-        return Err(Error::bad_argument(op, "dim2", dim2, "it must be another dimension than dim1"));
+        return Err(Error::bad_argument(op, "dim2", dim2, "it must differ from dim1"));
     }
     let side = n.saturating_add(offset.unsigned_abs());
     let mut into = *x.shape();

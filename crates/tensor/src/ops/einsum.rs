@@ -85,7 +85,7 @@ fn labels_of(equation: &str, term: &str, hidden: impl Fn(usize) -> Result<usize>
     let (front, back) = term.split_once("...").map_or((term, None), |(front, back)| (front, Some(back)));
     let letters = front.chars().chain(back.unwrap_or("").chars());
     if let Some(sign) = letters.clone().find(|sign| !sign.is_ascii_alphabetic()) {
-        return refused(equation, format!("`{sign}` is no letter; name dimensions by letters, or several by `...`"));
+        return refused(equation, format!("`{sign}` is not a letter; name dimensions by letters, or several by `...`"));
     }
     let n_hidden = hidden(letters.count())?;
     let letters = |part: &str| part.chars().map(Label::Letter).collect::<Vec<_>>();
@@ -102,15 +102,15 @@ fn labeled(equation: &str, term: &str, operand: &Raw) -> Result<Labeled> {
     let rank = operand.rank();
     let hidden = |letters: usize| match rank.checked_sub(letters) {
         Some(rest) if rest == 0 || term.contains("...") => Ok(rest),
-        _ => refused(equation, format!("`{term}` does not name the dimensions of {} one by one", operand.shape())),
+        _ => refused(equation, format!("`{term}` must have one letter for each dimension of {}", operand.shape())),
     };
     let mut labels = labels_of(equation, term, hidden)?;
     let mut tensor = operand.clone();
     while let Some((first, second)) = twice(&labels) {
         let label = labels[first];
         if tensor.shape()[first] != tensor.shape()[second] {
-            let problem = format!("`{term}` names dimensions of two sizes of {} by one letter", operand.shape());
-            return refused(equation, problem);
+            let sizes = format!("two dimensions of {} with different sizes", operand.shape());
+            return refused(equation, format!("`{term}` uses one letter for {sizes}"));
         }
         tensor = tensor.diagonal(0, first as isize, second as isize)?;
         labels.remove(second);
@@ -138,7 +138,7 @@ fn out_labels(equation: &str, right: Option<&str>, all: &[Labeled]) -> Result<Ve
     };
     let labels = labels_of(equation, term, |_| Ok(n_hidden))?;
     if twice(&labels).is_some() {
-        return refused(equation, "the result has a letter twice; write each once");
+        return refused(equation, "the result uses a letter twice; write each once");
     }
     let unknown = labels.iter().find(|label| !counts.contains_key(label));
     if let Some(Label::Letter(letter)) = unknown {

@@ -56,8 +56,10 @@ pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     let mut total = 0;
     for tensor in tensors {
         if tensor.rank() != first.rank() || tensor.shape().with(dim, 0) != first.shape().with(dim, 0) {
-            let expected =
-                format!("it must be like the first, {}, but for dimension {dim}; reshape or narrow it", first.shape());
+            let expected = format!(
+                "it must have the shape of the first, {}, except in dimension {dim}; reshape or narrow it",
+                first.shape()
+            );
             return Err(Error::wrong_shape("cat", "a tensor", tensor.shape(), expected));
         }
         total = tensor.shape()[dim].saturating_add(total); // too large is refused below
@@ -71,7 +73,7 @@ pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
         return Err(Error::empty("stack", "the list of tensors", "give at least one"));
     };
     if let Some(other) = tensors.iter().find(|tensor| tensor.shape() != first.shape()) {
-        let expected = format!("it must be like the first, {}; reshape or expand it", first.shape());
+        let expected = format!("it must have the shape of the first, {}; reshape or expand it", first.shape());
         return Err(Error::wrong_shape("stack", "a tensor", other.shape(), expected));
     }
     let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;

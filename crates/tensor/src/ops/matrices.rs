@@ -109,8 +109,10 @@ impl Tensor {
     pub fn bmm(&self, other: &Tensor) -> Result<Tensor> {
         let is_batch = self.rank() == 3 && other.rank() == 3 && self.shape()[0] == other.shape()[0];
         if !is_batch {
-            let expected =
-                format!("the other is {}; give two batches of matrices, [b, n, m] and [b, m, p]", other.shape());
+            let expected = format!(
+                "the other tensor has shape {}; give two batches of matrices, [b, n, m] and [b, m, p]",
+                other.shape()
+            );
             return Err(Error::wrong_shape("bmm", "one tensor", self.shape(), expected));
         }
         self.matmul(other)

@@ -140,7 +140,7 @@ fn unrecorded<O: Op<2>>(op: O, a: &Raw, b: &Raw) -> Result<Raw> {
 /// A number to divide by, as a tensor.
 fn divisor(op: &'static str, x: &Raw, value: Scalar) -> Result<Raw> {
     if x.dtype().is_int() && value.to_f64() == 0.0 {
-        return Err(Error::bad_argument(op, "the divisor", 0, "integers are not divided by 0; give another number"));
+        return Err(Error::bad_argument(op, "the divisor", 0, "integers cannot be divided by 0; give another number"));
     }
     number_like(op, x, value)
 }

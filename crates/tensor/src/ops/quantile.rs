@@ -307,7 +307,7 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
         sorted.shape().with(last, 0) == shape.with(last, 0)
     };
     if !is_vector && !is_like {
-        let expected = format!("it must be a vector, or like the values {shape} but for the last dimension");
+        let expected = format!("it must be a vector, or like the values {shape} except in the last dimension");
         return Err(Error::wrong_shape(op, "the sorted tensor", sorted.shape(), expected));
     }
     let values = if is_vector { values.reshape(&[-1])? } else { values.clone() };

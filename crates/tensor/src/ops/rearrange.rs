@@ -284,8 +284,10 @@ impl View for Window {
 fn padded_len(x: &Raw, dim: usize, [before, after]: [isize; 2], most: isize) -> Result<usize> {
     let len = (x.shape()[dim] as isize).saturating_add(before).saturating_add(after);
     if len < 0 || before.max(after) > most {
-        let expected = format!("dimension {dim} of {} has fewer entries; pad less", x.shape());
-        return Err(Error::bad_argument("pad", "sizes", format!("{before} and {after}"), expected));
+        return Err(Error::Argument(format!(
+            "pad: dimension {dim} of {} cannot be padded or cut by {before} and {after}; pad or cut less",
+            x.shape()
+        )));
     }
     Ok(len as usize)
 }
@@ -348,9 +350,11 @@ const FEW: usize = 3;
 fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
     let dim = x.shape().dim("unfold", dim)?;
     let len = x.shape()[dim];
-    if size > len || step == 0 {
-        let expected =
-            format!("it must fit the {len} entries of dimension {dim} of {}, with a step of at least 1", x.shape());
+    if step == 0 {
+        return Err(Error::bad_argument("unfold", "step", step, "it must be at least 1"));
+    }
+    if size > len {
+        let expected = format!("it must be at most {len}, the size of dimension {dim} of {}", x.shape());
         return Err(Error::bad_argument("unfold", "size", size, expected));
     }
     let step = step.min(len.max(1)); // a longer step leaves one window, too

@@ -170,7 +170,7 @@ impl Tensor {
 impl Raw {
     /// [`Tensor::reshape`].
     pub(crate) fn reshape(&self, sizes: &[isize]) -> Result<Raw> {
-        self.reshape_to(infer(self.shape(), sizes)?)
+        self.reshape_to(infer("reshape", self.shape(), sizes)?)
     }
     pub(crate) fn reshape_to(&self, shape: Shape) -> Result<Raw> {
         match self.layout.reshape(&shape) {
@@ -181,7 +181,7 @@ impl Raw {
 
     /// [`Tensor::view`].
     pub(crate) fn view(&self, sizes: &[isize]) -> Result<Raw> {
-        view_raw(Reshape(infer(self.shape(), sizes)?), self)
+        view_raw(Reshape(infer("view", self.shape(), sizes)?), self)
     }
 
     /// [`Tensor::flatten`].
@@ -343,10 +343,10 @@ impl Raw {
 }
 
 /// The sizes with −1 replaced by the size that is left.
-fn infer(from: &Shape, sizes: &[isize]) -> Result<Shape> {
+fn infer(op: &str, from: &Shape, sizes: &[isize]) -> Result<Shape> {
     let wrong = || {
         Error::Argument(format!(
-            "reshape: {from} has {elements} elements, which do not fill {sizes:?}; make the product of the sizes {elements} (one size may be -1)",
+            "{op}: {from} has {elements} elements, which do not fill {sizes:?}; make the product of the sizes {elements} (one size may be -1)",
             elements = from.elements()
         ))
     };

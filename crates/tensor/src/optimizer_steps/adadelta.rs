@@ -24,7 +24,7 @@ pub struct AdadeltaRule {
     pub maximize: bool,
 }
 
-steps! { AdadeltaRule, "Kept are the running squares of gradients `v` and of steps `u`." }
+steps! { AdadeltaRule, "Keeps the running squares of gradients `v` and of steps `u`." }
 
 static CODE: Code = Code { name: "adadelta", text: concat!(include_str!("adadelta.cu"), include_str!("steps.cu")) };
 

@@ -24,7 +24,7 @@ pub struct AdagradRule {
     pub maximize: bool,
 }
 
-steps! { AdagradRule, "Kept is the sum `s`; the clock counts steps." }
+steps! { AdagradRule, "Keeps the sum `s`; the clock counts steps." }
 
 static CODE: Code = Code { name: "adagrad", text: concat!(include_str!("adagrad.cu"), include_str!("steps.cu")) };
 

@@ -24,7 +24,7 @@ pub struct AdamaxRule {
     pub maximize: bool,
 }
 
-steps! { AdamaxRule, "Kept are the running mean `m` and the largest gradient `u`; the clock counts steps." }
+steps! { AdamaxRule, "Keeps the running mean `m` and the largest gradient `u`; the clock counts steps." }
 
 static CODE: Code = Code { name: "adamax", text: concat!(include_str!("adamax.cu"), include_str!("steps.cu")) };
 

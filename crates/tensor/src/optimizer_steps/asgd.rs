@@ -29,7 +29,7 @@ pub struct AsgdRule {
     pub maximize: bool,
 }
 
-steps! { AsgdRule, "Kept is the average `a`; the clock has the number of steps, `η` and `μ`." }
+steps! { AsgdRule, "Keeps the average `a`; the clock has the number of steps, `η` and `μ`." }
 
 static CODE: Code = Code { name: "asgd", text: concat!(include_str!("asgd.cu"), include_str!("steps.cu")) };
 

@@ -81,7 +81,7 @@ impl Kernel {
         }
         numbers[MOST..][..settings.len()].copy_from(settings);
         let padded = groups.iter().chain(std::iter::repeat(&None));
-        let (of_groups, [of_scalars, ..]) = locks.split_at_mut(SCALARS) else { unreachable!("their row is the last") };
+        let (of_groups, [of_scalars, ..]) = locks.split_at_mut(SCALARS) else { unreachable!("the scalars come last") };
         let pointers = of_groups.iter_mut().take(first.most()).zip(padded).flat_map(|(locks, group)| {
             let places = locks.iter_mut().zip(tensors_of(group)).zip(self.places);
             let taken = places.filter_map(|(place, is_taken)| is_taken.then_some(place));
@@ -128,7 +128,7 @@ fn types<G: Group>(group: &G) -> [DType; 2] {
 impl Lock<'_> {
     fn argument<'a>(&'a mut self, tensor: &'a Tensor) -> Argument<'a> {
         match self {
-            Lock::None => unreachable!("what is passed is locked"),
+            Lock::None => unreachable!("every passed tensor is locked"),
             Lock::Read(locked) => locked.cuda(tensor.layout(), tensor.dtype()).argument(),
             Lock::Write(locked) => locked.cuda(tensor.layout(), tensor.dtype()).into_argument(),
         }

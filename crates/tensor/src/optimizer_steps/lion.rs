@@ -22,7 +22,7 @@ pub struct LionRule {
     pub maximize: bool,
 }
 
-steps! { LionRule, "Kept is the running mean `m`; it has no clock." }
+steps! { LionRule, "Keeps the running mean `m`; there is no clock." }
 
 static CODE: Code = Code { name: "lion", text: concat!(include_str!("lion.cu"), include_str!("steps.cu")) };
 

@@ -31,7 +31,7 @@ pub struct NAdamRule {
     pub maximize: bool,
 }
 
-steps! { NAdamRule, "Kept are the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
+steps! { NAdamRule, "Keeps the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
 
 static CODE: Code = Code { name: "nadam", text: concat!(include_str!("nadam.cu"), include_str!("steps.cu")) };
 

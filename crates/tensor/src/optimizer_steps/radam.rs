@@ -29,7 +29,7 @@ pub struct RAdamRule {
     pub maximize: bool,
 }
 
-steps! { RAdamRule, "Kept are the running mean `m` and the running square `v`; the clock counts steps." }
+steps! { RAdamRule, "Keeps the running mean `m` and the running square `v`; the clock counts steps." }
 
 static CODE: Code = Code { name: "radam", text: concat!(include_str!("radam.cu"), include_str!("steps.cu")) };
 

@@ -29,7 +29,7 @@ pub struct RmsPropRule {
     pub maximize: bool,
 }
 
-steps! { RmsPropRule, "Kept are the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
+steps! { RmsPropRule, "Keeps the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
 
 static CODE: Code = Code { name: "rmsprop", text: concat!(include_str!("rmsprop.cu"), include_str!("steps.cu")) };
 

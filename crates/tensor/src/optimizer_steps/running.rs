@@ -30,7 +30,7 @@ pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool
 
 /// Moves mean and variance by `share` towards rows 0 and 2 of `of_batch`, `[3, channels]`, if [`can_move_at_once`] says so.
 pub(crate) fn move_at_once(running: [&Tensor; 2], of_batch: &Tensor, share: f64) -> Result<()> {
-    let Device::Cuda(device) = of_batch.device() else { unreachable!("they are on a GPU") };
+    let Device::Cuda(device) = of_batch.device() else { unreachable!("the statistics are on a GPU") };
     let places = from_fn(|place| place == 0 || place == GRAD);
     let kernel = Kernel { code: &CODE, name: "move", places, blocks: BLOCKS };
     let of_batches = [Some(of_batch), None];

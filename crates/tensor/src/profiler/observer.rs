@@ -65,8 +65,8 @@ pub fn observe(observer: &'static dyn Observer) -> Result<Observed> {
     let mut is_on = IS_ON.lock().unwrap_or_else(PoisonError::into_inner);
     let known = *OBSERVER.get_or_init(|| observer);
     if *is_on || !std::ptr::addr_eq(known, observer) {
-        let fix = "end the other one, and give the same observer each time";
-        return Err(Error::Argument(format!("observe: another observer is told of what goes on; {fix}")));
+        let fix = "drop its `Observed` first, and give the same observer each time";
+        return Err(Error::Argument(format!("observe: an observer is active already; {fix}")));
     }
     *is_on = true;
     switch::begin(switch::OBSERVED);
@@ -74,7 +74,7 @@ pub fn observe(observer: &'static dyn Observer) -> Result<Observed> {
 }
 
 /// An observer is active while this exists; see [`observe`].
-#[must_use = "dropping it ends the observing"]
+#[must_use = "dropping it ends the observation"]
 pub struct Observed {
     on: PhantomData<()>,
 }

@@ -185,7 +185,7 @@ impl Profile {
             let devices = sample.devices.iter().map(|&(number, held)| ("device memory", u64::from(number) + 1, held));
             for (name, process, held) in std::iter::once(host).chain(devices) {
                 let idle = held.reserved.0.saturating_sub(held.in_use.0);
-                trace.counter(name, process, sample.at, &[("in use", held.in_use.0), ("reserved beside", idle)]);
+                trace.counter(name, process, sample.at, &[("in use", held.in_use.0), ("reserved, unused", idle)]);
             }
         }
         trace

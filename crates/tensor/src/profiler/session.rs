@@ -201,7 +201,7 @@ impl Session {
     fn grant(&self) -> Option<HeapReservation> {
         let refused = match self.granted.fetch_add(CHUNK, Relaxed) {
             granted if granted >= self.limit => {
-                format!("it has {} events, the most that it was to record; raise max_events", self.limit)
+                format!("it has {} events, the most that it may record; raise max_events", self.limit)
             }
             _ => {
                 let _charged = Holder::named("profiler").enter();

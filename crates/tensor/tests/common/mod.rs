@@ -6,11 +6,17 @@ use std::ops::Deref;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pagelock_cuda::software::Config;
+pub(crate) use pagelock_operations::{FLOATS, INTS};
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Kind, Result, Tensor};
 
 /// The CPU, and the GPU where there is one.
 pub(crate) fn devices() -> Vec<Device> {
     [Device::Cpu].into_iter().chain(gpu().map(|gpu| gpu.clone())).collect()
+}
+
+/// [`devices`], and a software device, which can copy too.
+pub(crate) fn all_devices() -> Vec<Device> {
+    devices().into_iter().chain([software()]).collect()
 }
 
 /// The GPU, which tests share or one test has alone.
@@ -102,9 +108,6 @@ pub(crate) fn numbers_of(x: &AnyTensor) -> Result<Vec<f64>> {
         _ => Int::values(&x.int()?),
     }
 }
-
-pub(crate) const FLOATS: &[DType] = &[DType::F32, DType::F64, DType::F16, DType::BF16];
-pub(crate) const INTS: &[DType] = &[DType::I64, DType::I32, DType::U8];
 
 /// All precisions of `dtype`'s kind.
 pub(crate) fn same_kind(dtype: DType) -> &'static [DType] {

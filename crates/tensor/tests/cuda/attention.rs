@@ -208,7 +208,7 @@ fn second_derivatives_are_those_of_what_it_computes() {
 }
 
 #[test]
-fn what_no_kernel_is_for_is_none() {
+fn fused_attention_is_none_where_there_is_no_kernel() {
     let here = random(DType::BF16, &[2, 2, 64, 64], 1);
     assert!(here.fused_attention(&here, &here, false, 1.0).unwrap().is_none(), "on the CPU");
     let Some((gpu, _)) = capable() else { return };

@@ -185,13 +185,13 @@ fn what_needs_the_host_is_refused_and_breaks_nothing() {
     };
     assert_eq!(
         refused(&|x| x.sum(..)?.add_scalar(x.sum(..)?.item::<f32>()?)),
-        "reading elements on the host cannot be part of a captured step; do that before or after it, or return what is \
-         needed there"
+        "reading elements on the host cannot be part of a captured step; do that before or after it, with tensors that it \
+         takes or returns"
     );
     let host = x();
     assert!(refused(&|x| x + host.to(&gpu)?).starts_with("a copy from the host cannot be part of a captured step"));
     let dropped = refused(&|x| x.dropout(0.5, &Generator::new(1)));
-    assert!(dropped.starts_with("drawing random numbers from a generator of one's own cannot be part of"), "{dropped}");
+    assert!(dropped.starts_with("drawing random numbers from a generator other than the default cannot"), "{dropped}");
     let nested = refused(&|x| {
         let mut inner = CapturedStep::new(&gpu);
         (0..3).map(|_| inner.run(x.clone(), |x| x + x)).last().unwrap()

@@ -59,7 +59,7 @@ fn there_is_nothing_to_page_lock_for_the_cpu_or_on_a_device() {
     let refused = Tensor::on(&device).zeros([2]).unwrap().pin_memory_for(&device).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "pin_memory: [2] is on cuda:0, and the host reads only its own memory; copy it with `.to(&Device::Cpu)?`"
+        "pin_memory: [2] is on cuda:0, but the host reads only its own memory; copy it with `.to(&Device::Cpu)?`"
     );
 }
 

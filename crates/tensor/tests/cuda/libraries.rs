@@ -1,6 +1,9 @@
 //! Products and convolutions by NVIDIA's libraries, if they are installed: compared with the CPU, and how exact they
 //! are.
 
+use std::fs;
+use std::process::Command;
+
 use pagelock_tensor::{
     CapturedStep, Conv2dOptions, DType, Device, Error, Float32MatmulPrecision as Precision, Half, Kernels, Result,
     Tensor, autocast, set_float32_matmul_precision, with_kernels,
@@ -149,7 +152,7 @@ fn channels_last_is_an_order_in_memory_and_nothing_else() {
 }
 
 #[test]
-fn a_measured_algorithm_agrees_and_is_chosen_again() {
+fn a_measured_algorithm_agrees() {
     let Some(gpu) = gpu().filter(has_libraries) else { return };
     with_kernels(Kernels::Measured, || {
         let (image, weight): (&[usize], &[usize]) = (&[16, 64, 18, 18], &[64, 64, 3, 3]);
@@ -159,11 +162,36 @@ fn a_measured_algorithm_agrees_and_is_chosen_again() {
     });
 }
 
-/// The largest difference of two results, relative to the largest number.
+/// Two processes run the test above and share a folder for their choices.
+#[test]
+fn a_measured_algorithm_is_stored_and_chosen_again_by_another_process() {
+    let Some(_gpu) = gpu().filter(has_libraries) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let stored_by_a_process = || {
+        let this_program = std::env::current_exe().unwrap();
+        let mut child = Command::new(this_program);
+        child.args(["--exact", "libraries::a_measured_algorithm_agrees"]).env("PAGELOCK_PLAN_CACHE", folder.path());
+        let output = child.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        let files = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap());
+        let mut files: Vec<_> =
+            files.map(|file| (file.file_name(), file.metadata().unwrap().modified().unwrap())).collect();
+        files.sort();
+        files
+    };
+
+    let (first, second) = (stored_by_a_process(), stored_by_a_process());
+
+    assert!(!first.is_empty(), "the first process stored nothing");
+    assert_eq!(second, first, "the second process measured again");
+}
+
+/// The largest difference of two results, relative to the largest number; ∞ if a number is NaN.
 fn apart(one: &Tensor, other: &Tensor) -> f64 {
-    let far = |(a, b): (f32, f32)| f64::from((a - b).abs());
-    let most =
-        one.to_vec::<f32>().unwrap().into_iter().zip(other.to_vec::<f32>().unwrap()).map(far).fold(0.0, f64::max);
+    assert_eq!(one.dims(), other.dims());
+    let pairs = one.to_vec::<f32>().unwrap().into_iter().zip(other.to_vec::<f32>().unwrap());
+    let far = pairs.map(|(a, b)| f64::from((a - b).abs()));
+    let most = far.fold(0.0, |most: f64, x| if x.is_nan() { f64::INFINITY } else { most.max(x) });
     most / largest(one)
 }
 

@@ -151,7 +151,7 @@ fn an_index_out_of_range_is_found_among_many() -> Result<()> {
 }
 
 #[test]
-fn what_is_true_is_found_in_order() -> Result<()> {
+fn nonzero_masked_select_and_unique_agree() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
     for dims in [vec![100_003], vec![300, 401], vec![3, 0], vec![5, 7, 11], vec![]] {
         let (x, case) = (integers(&dims)?, format!("{dims:?}"));

@@ -5,12 +5,7 @@ use pagelock_cuda::software::{Config, Fault, Machine};
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Tensor, TensorMap};
 use proptest::prelude::*;
 
-use crate::common::{Values, devices, software};
-
-/// All devices, and a software device, which can copy too.
-fn all_devices() -> Vec<Device> {
-    devices().into_iter().chain([software()]).collect()
-}
+use crate::common::{Values, all_devices, devices, software};
 
 /// Tensors of several types and lengths, contiguous and not, some of which share a storage.
 fn mixed() -> TensorMap {

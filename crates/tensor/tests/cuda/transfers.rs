@@ -3,12 +3,7 @@
 use pagelock_cuda::software::{Config, Execution};
 use pagelock_tensor::{Bool, CopyStream, DType, Device, Float, Int, Result, Tensor};
 
-use crate::common::{FLOATS, INTS, Values, devices, ones, software};
-
-/// All devices, and a software device, which can copy too.
-fn all_devices() -> Vec<Device> {
-    devices().into_iter().chain([software()]).collect()
-}
+use crate::common::{FLOATS, INTS, Values, all_devices, ones, software};
 
 #[test]
 fn a_tensor_comes_back_as_it_went() {

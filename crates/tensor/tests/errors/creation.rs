@@ -26,11 +26,11 @@ fn nested_arrays_of_unequal_rows() {
     let _alone = alone();
     refuses(
         || Tensor::new(vec![vec![1.0, 2.0], vec![3.0]]),
-        "new: rows of a nested array differ in length: [2] and [1]; pad or cut them to one length",
+        "new: rows of a nested array differ in length: [2] and [1]; pad or cut them to the same length",
     );
     refuses(
         || Tensor::new(vec![vec![vec![1], vec![2]], vec![vec![3], vec![]]]),
-        "new: rows of a nested array differ in length: [1] and [0]; pad or cut them to one length",
+        "new: rows of a nested array differ in length: [1] and [0]; pad or cut them to the same length",
     );
 }
 
@@ -39,7 +39,7 @@ fn shapes_that_no_tensor_can_have() {
     let _alone = alone();
     refuses(
         || Tensor::zeros([1, 1, 1, 1, 1, 1, 1, 1, 1]),
-        "shape [1, 1, 1, 1, 1, 1, 1, 1, 1] has 9 dimensions, a tensor has at most 8; flatten some",
+        "shape [1, 1, 1, 1, 1, 1, 1, 1, 1] has 9 dimensions, but a tensor has at most 8; flatten some",
     );
     refuses(
         || Tensor::zeros([1_usize << 31, 1 << 31]),
@@ -51,15 +51,15 @@ fn shapes_that_no_tensor_can_have() {
     );
     refuses(
         || Tensor::zeros((2_usize, -1)),
-        "shape [2, -1] has a negative size; give sizes of 0 and more (reshape, view and expand alone take one of −1)",
+        "shape [2, -1] has a negative size; give sizes of 0 and more (only reshape, view and expand take a −1)",
     );
     refuses(
         || zeros([2, 3]).expand([-1, 2, -2]),
-        "shape [-1, 2, -2] has a negative size; give sizes of 0 and more (reshape, view and expand alone take one of −1)",
+        "shape [-1, 2, -2] has a negative size; give sizes of 0 and more (only reshape, view and expand take a −1)",
     );
     refuses(
         || zeros([2, 3]).sizes::<3>(),
-        "sizes: 3 sizes were asked for, and [2, 3] has 2; name as many as there are dimensions",
+        "sizes: the pattern has 3 sizes, but [2, 3] has 2; use one name for each dimension",
     );
     refuses(
         || Shape::new(&[usize::MAX, usize::MAX]),

@@ -38,23 +38,23 @@ fn kernels_that_do_not_fit_the_image() {
     let conv = |image: Tensor, geometry| image.conv2d(&weight, None, geometry);
     refuses(
         || conv(zeros([1, 2, 2, 5]), Conv2dOptions::new()),
-        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [1, 1]) must have a size and fit the image [1, 2, 2, 5] padded by [0, 0]",
+        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [1, 1]) must not be empty and must fit the image [1, 2, 2, 5] padded by [0, 0]",
     );
     refuses(
         || conv(zeros([1, 2, 5, 5]), Conv2dOptions::new().dilation(3)),
-        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [3, 3]) must have a size and fit the image [1, 2, 5, 5] padded by [0, 0]",
+        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [3, 3]) must not be empty and must fit the image [1, 2, 5, 5] padded by [0, 0]",
     );
     refuses(
         || conv(zeros([1, 2, 5, 5]), Conv2dOptions::new().padding(usize::MAX)),
-        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [1, 1]) must have a size and fit the image [1, 2, 5, 5] padded by [18446744073709551615, 18446744073709551615]",
+        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [1, 1]) must not be empty and must fit the image [1, 2, 5, 5] padded by [18446744073709551615, 18446744073709551615]",
     );
     refuses(
         || conv(zeros([1, 2, 5, 5]), Conv2dOptions::new().dilation(usize::MAX)),
-        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [18446744073709551615, 18446744073709551615]) must have a size and fit the image [1, 2, 5, 5] padded by [0, 0]",
+        "conv2d: the weight is [4, 2, 3, 3], but its kernel (dilated by [18446744073709551615, 18446744073709551615]) must not be empty and must fit the image [1, 2, 5, 5] padded by [0, 0]",
     );
     refuses(
         || zeros([1, 2, 5, 5]).conv2d(&zeros([4, 2, 0, 3]), None, Conv2dOptions::new()),
-        "conv2d: the weight is [4, 2, 0, 3], but its kernel (dilated by [1, 1]) must have a size and fit the image [1, 2, 5, 5] padded by [0, 0]",
+        "conv2d: the weight is [4, 2, 0, 3], but its kernel (dilated by [1, 1]) must not be empty and must fit the image [1, 2, 5, 5] padded by [0, 0]",
     );
     refuses(
         || conv(zeros([1, 2, 5, 5]), Conv2dOptions::new().padding(1 << 40)),
@@ -75,7 +75,7 @@ fn kernels_that_do_not_fit_the_image() {
 }
 
 #[test]
-fn an_empty_batch_is_no_mistake() {
+fn an_empty_batch_is_accepted() {
     let _alone = alone();
     let (weight, images) = (zeros([4, 2, 3, 3]), zeros([0, 2, 5, 5]));
     let features = images.conv2d(&weight, None, Conv2dOptions::new().padding(1)).unwrap();
@@ -139,7 +139,7 @@ fn adaptive_sizes_that_cannot_be() {
     );
     refuses(
         || zeros([1, 5, 5]).adaptive_avg_pool2d([0, 1]),
-        "adaptive_avg_pool2d: size is [0, 1], but it must be at least 1 both ways",
+        "adaptive_avg_pool2d: size is [0, 1], but it must be at least 1 in both dimensions",
     );
     refuses(
         || zeros([1, 5, 0]).adaptive_avg_pool2d([1, 1]),

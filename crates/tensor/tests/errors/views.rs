@@ -46,7 +46,7 @@ fn sizes_that_do_not_fill_the_tensor() {
     refuses(|| x.reshape([-1, -1]), &format!("reshape: [2, 3] has 6 elements, which do not fill [-1, -1]; {fix}"));
     refuses(|| x.reshape([-2, -3]), &format!("reshape: [2, 3] has 6 elements, which do not fill [-2, -3]; {fix}"));
     refuses(|| x.reshape([0, -1]), &format!("reshape: [2, 3] has 6 elements, which do not fill [0, -1]; {fix}"));
-    refuses(|| x.view([5]), &format!("reshape: [2, 3] has 6 elements, which do not fill [5]; {fix}"));
+    refuses(|| x.view([5]), &format!("view: [2, 3] has 6 elements, which do not fill [5]; {fix}"));
     refuses(
         || x.reshape([isize::MAX, isize::MAX]),
         &format!("reshape: [2, 3] has 6 elements, which do not fill [9223372036854775807, 9223372036854775807]; {fix}"),
@@ -57,7 +57,7 @@ fn sizes_that_do_not_fill_the_tensor() {
     );
     refuses(
         || x.reshape([1, 1, 1, 1, 1, 1, 1, 2, 3]),
-        "shape [1, 1, 1, 1, 1, 1, 1, 2, 3] has 9 dimensions, a tensor has at most 8; flatten some",
+        "shape [1, 1, 1, 1, 1, 1, 1, 2, 3] has 9 dimensions, but a tensor has at most 8; flatten some",
     );
 }
 
@@ -122,7 +122,7 @@ fn too_many_dimensions() {
     let _alone = alone();
     refuses(
         || zeros([1, 1, 1, 1, 1, 1, 1, 2]).unsqueeze(0),
-        "shape [1, 1, 1, 1, 1, 1, 1, 2, 1] has 9 dimensions, a tensor has at most 8; flatten some",
+        "shape [1, 1, 1, 1, 1, 1, 1, 2, 1] has 9 dimensions, but a tensor has at most 8; flatten some",
     );
 }
 
@@ -152,15 +152,15 @@ fn tensors_that_cannot_be_joined() {
     refuses(|| Tensor::<Float>::stack(&[], 0), "stack: the list of tensors is empty; give at least one");
     refuses(
         || Tensor::cat(&[&x, &zeros([2, 4])], 0),
-        "cat: a tensor is [2, 4], but it must be like the first, [2, 3], but for dimension 0; reshape or narrow it",
+        "cat: a tensor is [2, 4], but it must have the shape of the first, [2, 3], except in dimension 0; reshape or narrow it",
     );
     refuses(
         || Tensor::cat(&[&x, &zeros([2])], -1),
-        "cat: a tensor is [2], but it must be like the first, [2, 3], but for dimension 1; reshape or narrow it",
+        "cat: a tensor is [2], but it must have the shape of the first, [2, 3], except in dimension 1; reshape or narrow it",
     );
     refuses(
         || Tensor::stack(&[&x, &zeros([3, 2])], 0),
-        "stack: a tensor is [3, 2], but it must be like the first, [2, 3]; reshape or expand it",
+        "stack: a tensor is [3, 2], but it must have the shape of the first, [2, 3]; reshape or expand it",
     );
     refuses(
         || {
@@ -197,11 +197,11 @@ fn indices_outside_or_of_another_shape() {
     );
     refuses(
         || x.gather(1, &Tensor::full([3, 1], 0)?),
-        "gather: the index is [3, 1], but it must have the rank of [2, 3] and be no larger but for dimension 1",
+        "gather: the index is [3, 1], but it must have the rank of [2, 3] and be no larger, except in dimension 1",
     );
     refuses(
         || x.gather(0, &indices(&[0])),
-        "gather: the index is [1], but it must have the rank of [2, 3] and be no larger but for dimension 0",
+        "gather: the index is [1], but it must have the rank of [2, 3] and be no larger, except in dimension 0",
     );
     refuses(
         || zeros([1, 1]).expand([1, 1_usize << 59])?.index_select(0, &indices(&[0; 32])),
@@ -214,14 +214,14 @@ fn indices_that_do_not_fit() {
     let _alone = alone();
     let x = zeros([2, 3]);
     let (rows, mask) = (indices(&[0, 2]), Tensor::new([true, false, true]).unwrap());
-    refuses(|| x.i((0, .., 1)), "i: the tensor is [2, 3], but the index has items for 3 dimensions; leave some away");
+    refuses(|| x.i((0, .., 1)), "i: the tensor is [2, 3], but the index has items for 3 dimensions; remove some");
     refuses(
         || x.i((Ellipsis, 0, Ellipsis)),
-        "i: the index is `Ellipsis` twice, but what is left can only be put in one place",
+        "i: the index has `Ellipsis` twice; only one `Ellipsis` can stand for the remaining dimensions",
     );
     refuses(
         || x.i(&mask),
-        "i: the mask is [3], but it must have the sizes of [2, 3] from dimension 0 on, of at least one",
+        "i: the mask is [3], but its shape must equal the sizes of [2, 3] from dimension 0 on, for at least one dimension",
     );
     refuses(|| x.i(&rows), "i: index 2 is out of range for dimension 0 of [2, 3]: use 0 to 1");
     refuses(
@@ -230,13 +230,13 @@ fn indices_that_do_not_fit() {
     );
     refuses(
         || x.index_put((1, &rows), &zeros([2])),
-        "index_put: the index is made of numbers or ranges, too, but it takes tensors, masks, `..` and `Ellipsis`; put_ takes all items",
+        "index_put: the index contains numbers, ranges or new dimensions; give only tensors, masks, `..` and `Ellipsis`, or use put_, which takes all items",
     );
     refuses(
         || x.scatter(0, &indices(&[0]), &zeros([1])),
-        "scatter: the index is [1], but it must have the rank of [2, 3] and be no larger but for dimension 0",
+        "scatter: the index is [1], but it must have the rank of [2, 3] and be no larger, except in dimension 0",
     );
-    refuses(|| x.diagonal(0, 1, -1), "diagonal: dim2 is -1, but it must be another dimension than dim1");
+    refuses(|| x.diagonal(0, 1, -1), "diagonal: dim2 is -1, but it must differ from dim1");
 }
 
 #[test]
@@ -252,8 +252,8 @@ fn equations_that_do_not_fit() {
     refused("ij", "it has 1 terms for 2 operands; write one for each");
     refused("ij,jk->ik", "letter `j` is 3 in one operand and 4 in another");
     refused("ij,kl->im", "no operand has the `m` of the result");
-    refused("ij,kl->ii", "the result has a letter twice; write each once");
-    refused("i,kl->i", "`i` does not name the dimensions of [2, 3] one by one");
-    refused("ii,kl->i", "`ii` names dimensions of two sizes of [2, 3] by one letter");
-    refused("i1,kl->i", "`1` is no letter; name dimensions by letters, or several by `...`");
+    refused("ij,kl->ii", "the result uses a letter twice; write each once");
+    refused("i,kl->i", "`i` must have one letter for each dimension of [2, 3]");
+    refused("ii,kl->i", "`ii` uses one letter for two dimensions of [2, 3] with different sizes");
+    refused("i1,kl->i", "`1` is not a letter; name dimensions by letters, or several by `...`");
 }

@@ -193,13 +193,13 @@ fn what_has_no_derivative_is_refused() {
     let wide = numbers(&[1, 1, 1, 1, 1], 0);
     assert_eq!(
         text(func::jacrev(|x| Ok(x.clone()), &wide)),
-        "shape [1, 1, 1, 1, 1, 1, 1, 1, 1, 1] has 10 dimensions, a tensor has at most 8; flatten some"
+        "shape [1, 1, 1, 1, 1, 1, 1, 1, 1, 1] has 10 dimensions, but a tensor has at most 8; flatten some"
     );
     assert_eq!(text(func::grad(|x| x.sum(7), &x())), text(x().sum(7)), "errors of the function stay as they are");
 }
 
 #[test]
-fn what_is_no_batch_is_refused() {
+fn vmap_refuses_samples_that_do_not_form_a_batch() {
     let text = |result: Result<Tensor>| result.err().unwrap().to_string();
     let first = |(x, _): &(Tensor, Tensor)| Ok(x.clone());
     assert_eq!(
@@ -212,7 +212,7 @@ fn what_is_no_batch_is_refused() {
     );
     assert_eq!(
         text(func::vmap(layer, &numbers(&[0, 5], 0))),
-        "vmap: the batch is empty; give at least one sample, whose result says what is returned"
+        "vmap: the batch is empty; give at least one sample: its result determines what is returned"
     );
     assert_eq!(
         text(func::vmap(|all: &Vec<Tensor>| Ok(all[0].clone()), &vec![])),

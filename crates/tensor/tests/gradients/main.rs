@@ -18,37 +18,29 @@ use self::common::reversed;
 
 /// A test for each group of entries, so that the groups run at the same time.
 macro_rules! groups {
-    ($($group:ident)+) => { $(
-        #[test]
-        fn $group() {
-            for operation in pagelock_operations::$group::entries() {
-                check(&operation);
+    ($($group:ident)+) => {
+        $(
+            #[test]
+            fn $group() {
+                for operation in pagelock_operations::$group::entries() {
+                    check(&operation);
+                }
             }
+        )+
+
+        /// The entries of all groups.
+        fn grouped() -> Vec<Operation> {
+            [$(pagelock_operations::$group::entries()),+].into_iter().flatten().collect()
         }
-    )+ };
+    };
 }
 
 groups! { elementwise functions arrangements reductions products images rows recurrent views selections scattered further everyday }
 
 #[test]
 fn the_groups_have_every_operation_with_a_derivative() {
-    let groups = [
-        pagelock_operations::elementwise::entries(),
-        pagelock_operations::functions::entries(),
-        pagelock_operations::arrangements::entries(),
-        pagelock_operations::reductions::entries(),
-        pagelock_operations::products::entries(),
-        pagelock_operations::images::entries(),
-        pagelock_operations::rows::entries(),
-        pagelock_operations::recurrent::entries(),
-        pagelock_operations::views::entries(),
-        pagelock_operations::selections::entries(),
-        pagelock_operations::scattered::entries(),
-        pagelock_operations::further::entries(),
-        pagelock_operations::everyday::entries(),
-    ];
     let differentiable = |operation: &&Operation| operation.derivative == Derivative::Twice;
-    let checked = groups.iter().flatten().filter(differentiable).count();
+    let checked = grouped().iter().filter(differentiable).count();
     assert_eq!(checked, table().iter().filter(differentiable).count());
 }
 

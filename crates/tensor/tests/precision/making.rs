@@ -140,11 +140,9 @@ fn a_precision_of_another_kind_is_refused_by_name() {
     let truths = Tensor::new([true]).unwrap();
     assert!(matches!(truths.to_dtype(DType::I64), Err(Error::WrongKind { dtype: DType::I64, kind: "bool", .. })));
     let text = ints.to_dtype(DType::F32).unwrap_err().to_string();
-    assert!(
-        text.ends_with(
-            "float32 is no precision of integer tensors; to_float, to_int and to_bool convert between kinds"
-        )
-    );
+    assert!(text.ends_with(
+        "float32 is not a precision of integer tensors; to_float, to_int and to_bool convert between kinds"
+    ));
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn second_derivatives_go_through_promotions_and_conversions() -> Result<()> {
 }
 
 #[test]
-fn gradients_are_of_the_precision_of_their_tensor_whoever_gives_them() -> Result<()> {
+fn gradients_that_are_set_passed_or_seen_by_hooks_have_the_precision_of_their_tensor() -> Result<()> {
     let x = tenths(DType::F16)?.set_requires_grad(true);
     let wide = Tensor::ones([2])?;
     let expected = "the gradient is float32 [2], but float16 [2] was expected; a gradient is shaped like its tensor";

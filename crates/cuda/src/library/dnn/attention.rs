@@ -90,7 +90,7 @@ pub struct AttentionGrads {
 impl fmt::Display for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Attention { query, key, value, data_type, .. } = self;
-        write!(f, "attention of {:?} to {:?} and {:?} of {data_type:?}", query.sizes, key.sizes, value.sizes)
+        write!(f, "attention of query {:?}, key {:?}, value {:?} in {data_type:?}", query.sizes, key.sizes, value.sizes)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::library::{DataType, Exactness};
 
 /// A requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::large_enum_variant, reason = "it is copied once or twice a call")]
+#[expect(clippy::large_enum_variant, reason = "a value is copied only once or twice per call")]
 pub(super) enum Asked {
     /// With the alignments of the addresses of image, weight and result.
     Convolution(Convolution, [u32; 3]),

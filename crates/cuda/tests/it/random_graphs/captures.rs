@@ -1,4 +1,4 @@
-//! Recordings, one in the other and one after the other over the same buffers, and graphs of them.
+//! Recordings over the same buffers, nested and one after the other, and the graphs made of them.
 
 use pagelock_cuda::{DeviceBuffer, DeviceViewMut, Error, Graph, Recording, Result, Shared, Stream};
 
@@ -7,7 +7,7 @@ use super::{
     world::{Slot, World},
 };
 
-/// A recording that has no buffers yet.
+/// A recording of which no graph is made yet.
 pub(super) struct Pending {
     recording: Recording,
     taken: Taken,
@@ -17,11 +17,11 @@ pub(super) struct Pending {
 #[derive(Default)]
 struct Taken {
     acts: Vec<Act>,
-    uses: Vec<u64>, // the slots, by their ids
-    has_own: bool,  // whether a buffer is gone that it uses
+    uses: Vec<u64>, // ids of the slots
+    has_own: bool,  // whether it uses a buffer that is dropped
 }
 
-/// A graph, and what a launch does: one of these, where an update failed that may have happened.
+/// A graph, and what a launch does. After a failed update, which may have been applied, it does one of several `ways`.
 pub(super) struct Replay {
     graph: Kind,
     ways: Vec<Vec<Act>>,
@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// Copies through a buffer that is gone when the capture ends.
+    /// Copies through a buffer that is dropped before the capture ends.
     fn take_down_own(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
         let Some(pair) = self.dice.two(&self.slots) else { return Ok(()) };
         let Ok([from, to]) = self.slots.get_disjoint_mut(pair) else { return Ok(()) };
@@ -100,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// Fills a buffer that is there when the capture ends.
+    /// Fills a buffer that outlives the capture.
     fn take_down_own_that_stays(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
         let (len, value) = (1 + self.dice.below(100), self.dice.byte());
         let (mut buffer, span) = (stream.allocate(len)?, Span::unknown(len));
@@ -127,7 +127,7 @@ impl World {
         self.add_graph(Replay { graph, ways: vec![taken.acts] })
     }
 
-    /// Gives a recording its buffers, as far as they are there, and perhaps others.
+    /// Makes a graph of a recording and those of its buffers that still exist, and perhaps of another buffer.
     pub(super) fn give(&mut self) -> Result<()> {
         let Some(Pending { recording, taken }) = self.take_pending() else { return Ok(()) };
         let is_used = |slot: &Slot| taken.uses.contains(&slot.id);
@@ -193,7 +193,7 @@ impl World {
         launched
     }
 
-    /// Replaces the work of a graph by other work of the same shape, or now and then of another.
+    /// Replaces the work of a graph by other work, mostly of the same shape.
     pub(super) fn update(&mut self) -> Result<()> {
         let (device, dice) = (self.device.clone(), &mut self.dice);
         let Some(at) = dice.at(&self.graphs) else { return Ok(()) };

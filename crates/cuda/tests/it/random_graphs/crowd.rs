@@ -1,7 +1,7 @@
 //! Threads that share buffers and graphs: a launch is seen whole or not at all.
 //!
-//! What a graph writes it first writes with [`MIDDLE`]: who finds that has seen the middle of a launch. Graphs that write
-//! the pair write the same value to both halves, so that one launch that copies both finds them equal.
+//! A graph first fills what it writes with [`MIDDLE`]: a thread that finds this value has seen the middle of a launch.
+//! Graphs that write the pair write the same value to both halves, so one launch that copies both finds them equal.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -10,7 +10,7 @@ use pagelock_cuda::{Device, DeviceBuffer, Graph, Result, Shared, Stream, Uninit}
 use super::world::World;
 
 const MIDDLE: u8 = 255;
-const LEN: usize = 16_000; // so long that others come in the middle
+const LEN: usize = 16_000; // long enough for others to run in the middle
 const WRITERS: usize = 4;
 
 /// What the threads share.
@@ -23,10 +23,10 @@ pub(super) struct Crowd {
 
 struct Trio {
     pair: [DeviceBuffer<u8>; 2], // only graphs write them
-    one: DeviceBuffer<u8>,       // threads do too
+    one: DeviceBuffer<u8>,       // threads write it too
 }
 
-/// A graph that copies the pair, and where to.
+/// A graph that copies the pair, and its targets.
 pub(super) struct Observer {
     graph: Graph<Shared>,
     seen: [DeviceBuffer<u8>; 2],
@@ -40,7 +40,7 @@ impl Crowd {
         Self { device: device.clone(), trio, writers: Mutex::default(), owned }
     }
 
-    /// Something with what is shared.
+    /// One random operation on what is shared.
     pub(super) fn step(&self, world: &mut World, observer: &mut Option<Observer>) -> Result<()> {
         let (stream, value) = (world.stream(), world.dice.byte() % MIDDLE);
         match world.dice.below(40) {
@@ -68,7 +68,7 @@ impl Crowd {
         writers[at].launch(stream)
     }
 
-    /// Makes a graph that writes all; others may capture the same buffers before it is shared.
+    /// Makes a graph that writes all three buffers. Other threads may capture the same buffers before it is shared.
     fn write(&self, world: &mut World, value: u8) -> Result<()> {
         world.note("record a write of what is shared");
         let recording = {
@@ -92,7 +92,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Copies the pair by one launch, and looks at both copies.
+    /// Copies the pair by one launch, and compares both copies.
     fn observe(&self, stream: &Stream, world: &mut World, observer: &mut Option<Observer>) -> Result<()> {
         world.note("observe the pair");
         if observer.is_none() || world.dice.one_in(6) {
@@ -125,7 +125,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Graphs go on with the buffers that are dropped here.
+    /// Graphs keep using the buffers that are dropped here.
     fn replace(&self, stream: &Stream, value: u8) -> Result<()> {
         let mut trio = write(&self.trio);
         let before = std::mem::replace(&mut *trio, Trio::new(stream, value)?);
@@ -161,7 +161,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Everything is whole when all is over; no call fails any more.
+    /// Checks that no buffer holds a part of a launch in the end. No call may fail any more.
     pub(super) fn check(&self) {
         let stream = self.device.stream().unwrap();
         let Trio { pair: [left, right], one } = &*read(&self.trio);
@@ -194,7 +194,7 @@ fn fill_all(stream: &Stream, views: &mut [pagelock_cuda::DeviceViewMut<'_, u8>],
     views.iter_mut().try_for_each(|view| stream.fill(view.reborrow(), value))
 }
 
-/// The value that all have.
+/// The value of all bytes. Panics if they differ, or if a launch was seen in the middle.
 #[track_caller]
 fn whole(found: &[u8]) -> u8 {
     let first = found[0];

@@ -1,4 +1,4 @@
-//! Buffers of the host, and parts of parts of them.
+//! Host buffers, their parts, and parts of parts.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use super::{
     world::World,
 };
 
-/// A buffer of the host, and what it must hold.
+/// A host buffer, and what it must hold.
 pub(super) struct Host {
     buffer: HostBuffer,
     span: Span,
@@ -29,7 +29,7 @@ impl World {
         self.hosts.push(Host { buffer, span, cut });
     }
 
-    /// Some bytes, all known.
+    /// Allocates a host buffer and fills it with known bytes.
     pub(super) fn new_host(&mut self) -> Result<()> {
         let len = 1 + self.dice.below(6 * STEP);
         let mut buffer = HostBuffer::allocate(self.device.page_locked(), len)?;
@@ -51,7 +51,7 @@ impl World {
         Ok(())
     }
 
-    /// Two or three parts, with and without bytes between them.
+    /// Ranges of at most three parts, with and without bytes between them.
     fn ranges(&mut self, len: usize) -> Vec<Range<usize>> {
         let mut starts: Vec<usize> = (0..len.div_ceil(STEP)).map(|step| step * STEP).collect();
         while starts.len() > 3 || (starts.len() > 1 && self.dice.one_in(3)) {
@@ -91,7 +91,7 @@ impl World {
         Ok(())
     }
 
-    /// Uploads parts as one copy where they say that they follow each other, and then writes another buffer.
+    /// Uploads two parts that follow each other, which is one copy, and then overwrites some host buffer.
     pub(super) fn upload_host_parts(&mut self) -> Result<()> {
         let hosts = &self.hosts;
         let pairs = hosts.iter().enumerate().flat_map(|(at, _)| (0..hosts.len()).map(move |next| [at, next]));
@@ -137,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    /// Downloads parts as one copy, where they follow each other.
+    /// Downloads two buffers that follow each other, which is one copy.
     pub(super) fn download_parts(&mut self) -> Result<()> {
         let Some([this, next]) = self.dice.two(&self.slots) else { return Ok(()) };
         let stream = self.stream();
@@ -145,16 +145,16 @@ impl World {
         if !first.buffer.is_followed_by(&last.buffer) {
             return Ok(());
         }
-        // What was uploaded together may lie in one block, too.
+        // Buffers that were uploaded together may share a block, too.
         let start_of_last = (last.buffer.address().0 - first.buffer.address().0) as usize;
         if !start_of_last.is_multiple_of(STEP) {
-            return Ok(()); // a host buffer is not cut there
+            return Ok(()); // a host buffer cannot be split there
         }
         let ranges = [0..first.span.len, start_of_last..start_of_last + last.span.len];
         let target = HostBuffer::allocate(self.device.page_locked(), ranges[1].end)?;
         let mut parts = target.split(ranges.clone())?;
         let downloaded = stream.download_each([&first.buffer, &last.buffer].into_iter().zip(&mut parts));
-        let between = vec![None; start_of_last - first.span.len]; // nobody has it
+        let between = vec![None; start_of_last - first.span.len]; // in neither part
         let bytes: Bytes = [first.span.get(), between, last.span.get()].concat();
         let span = Span::new(if downloaded.is_ok() { bytes } else { vec![None; bytes.len()] });
         let whole = self.id();
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Every buffer holds what it must, and knows what follows it.
+    /// Checks what every buffer holds, and which buffers it reports as following it.
     pub(super) fn check_hosts(&self) {
         for host in &self.hosts {
             check("a host buffer", host.buffer.bytes(), &host.span.get());

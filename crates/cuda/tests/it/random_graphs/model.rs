@@ -1,4 +1,4 @@
-//! What a program must find: bytes that say what they must be, and the work of a graph as done to such bytes.
+//! What a program must find: memory as a list of expected bytes, and the work of a graph as changes of that list.
 
 use std::{
     fmt,
@@ -21,7 +21,7 @@ impl Dice {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `bound`; 0 if that is 0.
+    /// A number below `bound`, or 0 if `bound` is 0.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
@@ -42,18 +42,18 @@ impl Dice {
         from[self.below(from.len())]
     }
 
-    /// Some place in a list; none if it is empty.
+    /// A random index of a list, or `None` if the list is empty.
     pub(super) fn at<X>(&mut self, list: &[X]) -> Option<usize> {
         (!list.is_empty()).then(|| self.below(list.len()))
     }
 
-    /// Two places in a list, not the same.
+    /// Two different random indices of a list.
     pub(super) fn two<X>(&mut self, list: &[X]) -> Option<[usize; 2]> {
         let first = self.at(list).filter(|_| list.len() > 1)?;
         Some([first, (first + 1 + self.below(list.len() - 1)) % list.len()])
     }
 
-    /// A range of `0..len` that is not empty; mostly all of it.
+    /// A range within `0..len` that is not empty, mostly all of it.
     pub(super) fn range(&mut self, len: usize) -> Range<usize> {
         if self.below(3) > 0 {
             return 0..len;
@@ -63,7 +63,7 @@ impl Dice {
     }
 }
 
-/// Bytes that are what they must be; none where nothing says what.
+/// The expected bytes: `None` where the value is unknown.
 pub(super) type Bytes = Vec<Option<u8>>;
 
 pub(super) fn known(bytes: &[u8]) -> Bytes {
@@ -80,7 +80,7 @@ pub(super) fn check(what: impl fmt::Display, found: &[u8], expected: &Bytes) {
     }
 }
 
-/// A part of one piece of memory, as it must be.
+/// The expected bytes of a part of one piece of memory.
 #[derive(Clone)]
 pub(super) struct Span {
     memory: Arc<Mutex<Bytes>>,
@@ -103,7 +103,7 @@ impl Span {
         Self { memory: self.memory.clone(), start: self.start + range.start, len: range.len() }
     }
 
-    /// From the start of this to the end of `last`, in the same memory.
+    /// From the start of this span to the end of `last`, if both are in the same memory.
     pub(super) fn through(&self, last: &Span) -> Option<Self> {
         let end = last.start + last.len;
         let is_same = Arc::ptr_eq(&self.memory, &last.memory) && end >= self.start;
@@ -127,7 +127,7 @@ impl Span {
     }
 }
 
-/// A piece of a graph's work.
+/// One operation of a graph.
 #[derive(Clone)]
 pub(super) enum Act {
     Fill { to: Span, value: u8 },

@@ -1,4 +1,4 @@
-//! A program of one thread, and what it must find: streams, buffers in a device's memory, and tickets.
+//! A program of one thread with its streams, device buffers and tickets, and what it must find in them.
 
 use std::thread;
 
@@ -20,7 +20,7 @@ pub(super) struct Slot {
     pub(super) id: u64,
     pub(super) buffer: DeviceBuffer<u8>,
     pub(super) span: Span,
-    pub(super) cut: Option<(u64, usize)>, // from which whole, and which part
+    pub(super) cut: Option<(u64, usize)>, // id of its whole, and index of the part
     pub(super) was_captured: bool,
 }
 
@@ -44,12 +44,12 @@ pub(super) struct World {
     kept: Vec<Kept>,
     held: Vec<(Pinned<u8>, Vec<u8>)>,
     pub(super) depth: usize,        // captures that are going on
-    pub(super) has_forgotten: bool, // something that is never given back
+    pub(super) has_forgotten: bool, // something that is never freed
     ids: u64,
     done: Vec<&'static str>, // all steps so far
 }
 
-/// A step: its name, how often it is taken, what it does.
+/// A step: its name, its weight, and what it does.
 type Step = (&'static str, usize, fn(&mut World) -> Result<()>);
 
 const STEPS: &[Step] = &[
@@ -88,7 +88,7 @@ const STEPS: &[Step] = &[
     ("fail", 3, World::fail),
 ];
 
-/// Calls that queue work or ask about it, which may have done it all the same when they fail.
+/// Calls that queue work or query it. When they fail, they may have done their work all the same.
 const ASYNCHRONOUS: &[Call] = &[
     Call::CopyToDevice,
     Call::CopyToHost,
@@ -105,19 +105,20 @@ const ASYNCHRONOUS: &[Call] = &[
     Call::BeginCapture,
 ];
 
-/// Those that do nothing when they fail.
+/// Calls that do nothing when they fail.
 const SYNCHRONOUS: &[Call] =
     &[Call::Allocate, Call::Register, Call::CreateEvent, Call::CreateStream, Call::Instantiate, Call::EndCapture];
 
 const MOST_SLOTS: usize = 8;
 
 impl World {
-    /// `fails`: whose calls this program lets fail; `may_fail`: whether another one does that.
-    pub(super) fn new(device: &Device, seed: u64, fails: Option<Machine>, may_fail: bool) -> Self {
+    /// This program makes calls of the machine `fails` fail. `may_fail`: whether another program does. A failure prints
+    /// `seed`, from which the dice of all threads were made: `SEED` runs them again.
+    pub(super) fn new(device: &Device, seed: u64, dice: Dice, fails: Option<Machine>, may_fail: bool) -> Self {
         let streams = (0..3).map(|_| device.stream().unwrap()).collect();
         Self {
             device: device.clone(),
-            dice: Dice::new(seed),
+            dice,
             seed,
             may_fail: may_fail || fails.is_some(),
             fails,
@@ -149,19 +150,19 @@ impl World {
         }
     }
 
-    /// Notes a step that is another's.
+    /// Notes a step of the crowd.
     pub(super) fn note(&mut self, name: &'static str) {
         self.done.push(name);
     }
 
-    /// A failure that nobody asked for is one of the crate.
+    /// Panics on an error that no injected failure explains.
     #[track_caller]
     pub(super) fn allow(&self, error: Error) {
         let is_captured = self.depth > 0 && matches!(error, Error::Capturing); // a buffer that a capture allocated
         assert!(self.may_fail || is_captured, "no call was told to fail: {error}");
     }
 
-    /// Everything must hold what it must; no call fails any more.
+    /// Checks everything that the program has. No call may fail any more.
     pub(super) fn check(&mut self) {
         self.wait_for_kept().unwrap();
         self.check_held();
@@ -283,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// Buffers of a device are cut as ranges of bytes, and parts of parts are too.
+    /// Splits a device buffer, which may be a part itself, into up to three parts.
     fn split(&mut self) -> Result<()> {
         let Some(at) = self.dice.at(&self.slots) else { return Ok(()) };
         let Slot { buffer, span, was_captured, .. } = self.slots.swap_remove(at);
@@ -327,7 +328,7 @@ impl World {
         }
     }
 
-    /// Holds page-locked memory that an earlier owner's copies must not write, or looks whether they did.
+    /// Holds page-locked memory that copies of earlier owners must not write, or checks that they did not.
     fn hold(&mut self) -> Result<()> {
         if self.held.len() < 4 {
             let len = 1 + self.dice.below(200);
@@ -357,10 +358,10 @@ impl World {
         self.kept.drain(..).try_for_each(Kept::wait)
     }
 
-    /// Lets one call fail, sooner or later.
+    /// Makes one of the next calls fail.
     fn fail(&mut self) -> Result<()> {
         let Some(machine) = &self.fails else { return Ok(()) };
-        machine.heal(); // one at a time: that can always be made good by waiting
+        machine.heal(); // one at a time: waiting recovers from any single failure
         let skip = self.dice.below(10) as u64;
         let fault = if self.dice.one_in(3) {
             Fault::at(skip).call(self.dice.pick(SYNCHRONOUS)).status(Status::OUT_OF_MEMORY)
@@ -381,7 +382,7 @@ impl Kept {
 }
 
 impl Drop for World {
-    /// Says how to come here again.
+    /// Prints how to reproduce a failure.
     fn drop(&mut self) {
         if thread::panicking() {
             let (count, last) = (self.done.len(), self.done.len().saturating_sub(40));

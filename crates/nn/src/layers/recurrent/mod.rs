@@ -174,7 +174,7 @@ impl Layers {
             return Err(wrong_argument(name, argument, value, "at least 1"));
         }
         if options.proj_size > 0 && (kind != Recurrence::Lstm || options.proj_size >= hidden) {
-            let expected = format!("0, or of an LSTM less than hidden_size, which is {hidden}");
+            let expected = format!("0, or for an LSTM below hidden_size, which is {hidden}");
             return Err(wrong_argument(name, "proj_size", options.proj_size, &expected));
         }
         if !(0.0..=1.0).contains(&options.dropout) {

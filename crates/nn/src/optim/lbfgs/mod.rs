@@ -223,12 +223,12 @@ impl Lbfgs {
             if parameter.device() != device {
                 let (here, fix) = (parameter.device(), "move all to one device");
                 return Err(Error::Argument(format!(
-                    "{NAME}: a parameter is on {here}, and the first on {device}; {fix}"
+                    "{NAME}: a parameter is on {here}, but the first is on {device}; {fix}"
                 )));
             }
             if self.parameters[..i].iter().any(|other| other.is_same(parameter)) {
                 let (shape, fix) = (parameter.shape(), "give each parameter once");
-                return Err(Error::Argument(format!("{NAME}: the parameter {shape} is there twice; {fix}")));
+                return Err(Error::Argument(format!("{NAME}: the parameter {shape} occurs twice; {fix}")));
             }
             dtype = if parameter.dtype() == DType::F64 { DType::F64 } else { dtype };
         }
@@ -289,7 +289,7 @@ impl Vectors {
 impl Optimizer for Lbfgs {
     fn step(&mut self) -> Result<()> {
         let fix = "call `Lbfgs::step` with a closure that computes it and its gradients";
-        Err(Error::Argument(format!("{NAME} asks for the loss several times in a step; {fix}")))
+        Err(Error::Argument(format!("{NAME} evaluates the loss several times in a step; {fix}")))
     }
 
     fn zero_grad(&mut self) {

@@ -32,7 +32,7 @@ pub(super) struct Memory {
     pub(super) ro: VecDeque<Tensor>, // 1 / (`old_dirs` · `old_stps`)
 }
 
-const FIX: &str = "give what `Lbfgs::state_dict` or PyTorch's LBFGS has";
+const FIX: &str = "give a state dict of `Lbfgs` or of PyTorch's LBFGS";
 
 impl Memory {
     /// A copy for parameters that have moved or changed their precision.
@@ -112,7 +112,8 @@ impl<'a> Entries<'a> {
         let before = format!("{number}.");
         for (name, tensor) in state.state.iter() {
             let Some(own) = name.strip_prefix(&before) else {
-                return Err(misfit(&format!("`{name}` is no entry of parameter {number}, which has all; {FIX}")));
+                let problem = format!("`{name}` is not an entry of parameter {number}, which holds the whole state");
+                return Err(misfit(&format!("{problem}; {FIX}")));
             };
             if own != "al" && !own.starts_with("al.") {
                 by_name.insert(own, tensor); // PyTorch's `al` is scratch memory, not state
@@ -132,7 +133,7 @@ impl<'a> Entries<'a> {
         };
         if tensor.dims() != shape {
             let found = tensor.shape();
-            return Err(misfit(&format!("`0.{name}` is {found}, and must be {shape:?} for these parameters; {FIX}")));
+            return Err(misfit(&format!("`0.{name}` is {found}, but must be {shape:?} for these parameters; {FIX}")));
         }
         let own = tensor.zeros_like()?;
         own.copy_(&tensor)?;
@@ -191,12 +192,12 @@ impl Lbfgs {
     pub(super) fn take_state(&mut self, state: &OptimizerState) -> Result<()> {
         let [group] = &state.param_groups[..] else {
             let given = state.param_groups.len();
-            return Err(misfit(&format!("it has {given} groups of parameters, and {NAME} one; {FIX}")));
+            return Err(misfit(&format!("it has {given} groups of parameters, but {NAME} has one; {FIX}")));
         };
         let (given, own) = (group.params.len(), self.parameters.len());
         if given != own {
             let fix = "make the optimizer with the parameters that it was saved with";
-            return Err(misfit(&format!("it has {given} parameters, and the optimizer {own}; {fix}")));
+            return Err(misfit(&format!("it has {given} parameters, but the optimizer has {own}; {fix}")));
         }
         let mut read =
             Self { parameters: self.parameters.clone(), settings: self.settings.clone(), ..Self::of(Vec::new(), 0.0) };
@@ -230,7 +231,10 @@ impl Lbfgs {
         }
         match rest.keys().next() {
             None => Ok(()),
-            Some(other) => Err(misfit(&format!("it has the setting `{other}`, which the optimizer has not; {FIX}"))),
+            Some(other) => {
+                let problem = format!("it has the setting `{other}`, which the optimizer does not have");
+                Err(misfit(&format!("{problem}; {FIX}")))
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ impl Schedule for SequentialLr {
         if let Some(two) = self.schedules.windows(2).find(|two| two[1].0 <= two[0].0) {
             let (before, after) = (two[0].0, two[1].0);
             let fix = "give each `then` a later step than the one before";
-            return Err(Error::Argument(format!("SequentialLr: milestone {after} comes after {before}; {fix}")));
+            return Err(Error::Argument(format!("SequentialLr: milestone {after} is listed after {before}; {fix}")));
         }
         self.schedules.iter().try_for_each(|(_, schedule)| schedule.check())
     }

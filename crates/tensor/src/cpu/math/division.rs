@@ -53,7 +53,7 @@ macro_rules! floor_of {
     ($type:ty, $a:expr, $b:expr, $quotient:expr) => {{
         let quotient: $type = $quotient;
         let rest = $a.wrapping_sub(quotient.wrapping_mul($b));
-        #[allow(unused_comparisons, reason = "of bytes none is below 0")]
+        #[allow(unused_comparisons, reason = "a byte is never below 0")]
         let is_below = rest != 0 && (rest < 0) != ($b < 0) && $b != 0;
         if is_below { quotient.wrapping_sub(1) } else { quotient }
     }};

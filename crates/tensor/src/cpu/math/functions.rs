@@ -25,7 +25,7 @@ macro_rules! functions {
     ({$($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+}
     $($(#[$both_doc:meta])* $both:ident = $both_single:path, $both_double:path;)+) => {
         /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
-        #[allow(clippy::wrong_self_convention, reason = "numbers are values")]
+        #[allow(clippy::wrong_self_convention, reason = "numbers are passed by value")]
         pub(crate) trait Functions: Sized {
             /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the
             /// `far_` functions.

@@ -180,7 +180,7 @@ impl<R: Registers> Registers for InAnyOrder<R> {
 
 /// The conversions that this processor does in registers.
 #[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "there are none"))]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other processors have no such instructions"))]
 pub(crate) enum Wide {
     F16(wide::F16),
     BF16(wide::BF16),

@@ -81,7 +81,7 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     claims.sort_by(|one: &Claim, other| (one.bytes.start, &one.path).cmp(&(other.bytes.start, &other.path)));
     let end = claims.iter().map(|claim| claim.bytes.end).max().unwrap_or(8 + header_bytes);
     if end < len_bytes {
-        let problem = format!("its tensors end at byte {end} and the file has {len_bytes}; get it again");
+        let problem = format!("its tensors end at byte {end}, but the file has {len_bytes} bytes; get it again");
         return Err(content(path, &problem));
     }
     let (batch, inner) = batches(&metadata).ok_or_else(|| damaged("the notes about batches".to_owned()))?;
@@ -98,7 +98,8 @@ fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Cl
     let name = shortened(name);
     let Some(dtype) = dtype_of(&info.dtype.to_string()) else {
         return Err(format!(
-            "`{name}` has elements of {:?}, which no tensor has; convert them to F64, F32, F16, BF16, I64, I32, U8 or BOOL",
+            "`{name}` has elements of {:?}, which no tensor can hold; convert them to F64, F32, F16, BF16, I64, I32, \
+             U8 or BOOL",
             info.dtype
         ));
     };
@@ -109,11 +110,12 @@ fn claim(name: &str, info: &TensorInfo, start: u64, len_bytes: u64) -> Result<Cl
     match end {
         Some(end) if end <= len_bytes => Ok(Claim { path, dtype, shape, bytes: start + from..end }),
         Some(_) => Err(format!(
-            "`{name}`, {dtype} {shape}, ends at byte {} and the file has {len_bytes}; it was cut short: get it again",
+            "`{name}`, {dtype} {shape}, ends at byte {}, but the file has {len_bytes}; it was cut short: get it again",
             start.saturating_add(to)
         )),
         None => Err(format!(
-            "`{name}` is {dtype} {shape}, and its place {from} to {to} has not as many bytes; get the file again"
+            "`{name}` is {dtype} {shape}, but its data_offsets {from} to {to} do not have that many bytes; get the \
+             file again"
         )),
     }
 }
@@ -148,7 +150,7 @@ pub(super) fn text<'a>(
     let mut start = 0;
     for (path, dtype, shape) in tensors {
         if path == NOTES {
-            return Err(format!("safetensors files keep the name `{NOTES}` for notes; give that tensor another one"));
+            return Err(format!("safetensors files reserve the name `{NOTES}` for notes; rename that tensor"));
         }
         let end = start + shape.elements() * dtype.size();
         let info = json!({"dtype": name_of(dtype), "shape": shape.to_vec(), "data_offsets": [start, end]});
@@ -162,7 +164,7 @@ pub(super) fn text<'a>(
     if text.len() as u64 > LONGEST {
         let len_bytes = text.len();
         return Err(format!(
-            "its header, of all paths and shapes, would be {len_bytes} bytes long, and a safetensors file has room for \
+            "its header, of all paths and shapes, would be {len_bytes} bytes long, but a safetensors file allows \
              {LONGEST}; shorten the paths, or save several files"
         ));
     }

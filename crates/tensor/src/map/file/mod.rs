@@ -303,7 +303,7 @@ impl TensorFile {
     }
 
     fn check_unchanged(&self) -> Result<()> {
-        let now = self.file.metadata().map_err(|source| Error::io("look at", &self.path, source))?;
+        let now = self.file.metadata().map_err(|source| Error::io("read the metadata of", &self.path, source))?;
         if Stamp::of(&now) == self.stamp {
             return Ok(());
         }
@@ -311,7 +311,7 @@ impl TensorFile {
     }
 
     fn was_changed(&self) -> Error {
-        content(&self.path, "it was changed after it was opened; open it again, when nobody writes it")
+        content(&self.path, "it was changed after it was opened; open it again when nobody writes to it")
     }
 
     /// Checks that the names are paths of one map.
@@ -379,7 +379,7 @@ impl FileElements<'_> {
     }
 
     fn checked(&self, dtype: DType, shape: Shape, device: &Device) -> Result<Raw> {
-        let metadata = self.file.metadata().map_err(|source| Error::io("look at", self.path, source))?;
+        let metadata = self.file.metadata().map_err(|source| Error::io("read the metadata of", self.path, source))?;
         let end = self.start.checked_add((shape.elements() * dtype.size()) as u64);
         if end.is_none_or(|end| end > metadata.len()) {
             let problem = format!(
@@ -431,10 +431,7 @@ impl FileElements<'_> {
             return Err(unread(self.path, error));
         }
         if dtype == DType::Bool && memory.bytes().iter().any(|&byte| byte > 1) {
-            return Err(content(
-                self.path,
-                "it has a byte that is no truth value where there should be one; get it again",
-            ));
+            return Err(content(self.path, "it has a bool that is neither 0 nor 1; get it again"));
         }
         Ok(Raw { storage: on_host(memory, dtype)?, layout: Layout::contiguous(shape), node: None })
     }

@@ -101,7 +101,7 @@ macro_rules! tuples {
     ($($name:ident)+) => {
         impl<'a, $($name: IndexItem<'a>),+> Indices<'a> for ($($name,)+) {
             fn items(self) -> ArrayVec<Item<'a>, MAX_RANK> {
-                #[allow(non_snake_case, reason = "named as their types")]
+                #[allow(non_snake_case, reason = "named after their types")]
                 let ($($name,)+) = self;
                 ArrayVec::from_iter([$($name.item()),+])
             }

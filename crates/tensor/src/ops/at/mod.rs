@@ -171,15 +171,12 @@ fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
     };
     let n_named: usize = items.iter().map(named).sum();
     if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
-        return Err(Error::bad_argument(
-            op,
-            "the index",
-            "`Ellipsis` twice",
-            "what is left can only be put in one place",
-        ));
+        return Err(Error::Argument(format!(
+            "{op}: the index has `Ellipsis` twice; only one `Ellipsis` can stand for the remaining dimensions"
+        )));
     }
     x.rank().checked_sub(n_named).ok_or_else(|| {
-        let expected = format!("the index has items for {n_named} dimensions; leave some away");
+        let expected = format!("the index has items for {n_named} dimensions; remove some");
         Error::wrong_shape(op, "the tensor", x.shape(), expected)
     })
 }
@@ -188,7 +185,8 @@ fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
 fn add_mask(op: &'static str, view: &Raw, dim: usize, mask: &Raw, places: &mut Vec<Place>) -> Result<()> {
     let covered = view.shape().get(dim..dim + mask.rank());
     if mask.rank() == 0 || covered != Some(&mask.shape()[..]) {
-        let expected = format!("it must have the sizes of {} from dimension {dim} on, of at least one", view.shape());
+        let sizes = format!("the sizes of {} from dimension {dim} on", view.shape());
+        let expected = format!("its shape must equal {sizes}, for at least one dimension");
         return Err(Error::wrong_shape(op, "the mask", mask.shape(), expected));
     }
     let numbers = mask.clone().typed::<crate::kind::Bool>().nonzero()?;
@@ -303,8 +301,10 @@ fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writin
         _ => false,
     };
     if items.iter().any(is_view) {
-        let expected = "it takes tensors, masks, `..` and `Ellipsis`; put_ takes all items";
-        return Err(Error::bad_argument(op, "the index", "made of numbers or ranges, too", expected));
+        return Err(Error::Argument(format!(
+            "{op}: the index contains numbers, ranges or new dimensions; give only tensors, masks, `..` and \
+             `Ellipsis`, or use put_, which takes all items"
+        )));
     }
     let (x, places) = viewed(op, x, items)?;
     placed(op, &x, places, values, writing)

@@ -111,7 +111,7 @@ impl Conv2dOptions {
         };
         let (Some(out_h), Some(out_w)) = (axis(in_h, kernel_h, 0), axis(in_w, kernel_w, 1)) else {
             let expected = format!(
-                "its kernel (dilated by {:?}) must have a size and fit the image {image} padded by {:?}",
+                "its kernel (dilated by {:?}) must not be empty and must fit the image {image} padded by {:?}",
                 self.dilation, self.padding
             );
             return wrong("the weight", weight, expected);

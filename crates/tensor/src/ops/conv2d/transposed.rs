@@ -103,7 +103,8 @@ impl ConvTranspose2dOptions {
             out_size(size, kernel, [stride[axis], padding[axis], output_padding[axis], dilation[axis]]).ok_or_else(
                 || {
                     let expected = format!(
-                        "with the kernel [{kernel_h}, {kernel_w}] and padding {padding:?} the result must have pixels"
+                        "the result would be empty with the kernel [{kernel_h}, {kernel_w}] and padding {padding:?}; \
+                         pad less"
                     );
                     Error::wrong_shape(OP, "the image", image, expected)
                 },

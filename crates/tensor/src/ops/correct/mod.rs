@@ -62,5 +62,5 @@ pub fn add_correct_(correct: &Tensor<Int>, total: &Tensor<Int>, scores: &Tensor,
 fn wrong(correct: &Tensor<Int>, total: &Tensor<Int>, scores: &Tensor, labels: &Tensor<Int>) -> Error {
     let [correct, total, labels] = [correct, total, labels].mapped(|tensor| *tensor.shape());
     let problem = format!("counts are {correct} and {total}, scores {}, labels {labels}", scores.shape());
-    Error::Argument(format!("{OP}: {problem}; give one integer each, [n, classes] and [n]"))
+    Error::Argument(format!("{OP}: {problem}; give counts of one integer, scores [n, classes] and labels [n]"))
 }

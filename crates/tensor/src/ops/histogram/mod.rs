@@ -42,7 +42,7 @@ impl Tensor {
             (min, max) = (min - 1.0, max + 1.0);
         }
         if bins == 0 || !(max - min).is_finite() || min > max {
-            let expected = format!("give at least one bin, and finite bounds in order, not {min} and {max}");
+            let expected = format!("it must be at least 1, and the bounds {min} and {max} finite and in order");
             return Err(Error::bad_argument("histc", "bins", bins, expected));
         }
         if let Device::Cuda(device) = self.device() {

@@ -189,7 +189,7 @@ fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Pi
     if source.rank() != into.rank()
         || source.shape().iter().zip(picks.index.shape().iter()).any(|(mine, index)| mine < index)
     {
-        let expected = format!("it must have an element for each of the index {}", picks.index.shape());
+        let expected = format!("it must have an element for each element of the index {}", picks.index.shape());
         return Err(Error::wrong_shape("scatter_add", "the source", source.shape(), expected));
     }
     let sizes = *picks.index.shape();
@@ -272,7 +272,7 @@ impl Picks {
     fn of_elements(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {
         let mut sizes = index.shape().iter().zip(x.iter()).enumerate();
         if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
-            let expected = format!("it must have the rank of {x} and be no larger but for dimension {dim}");
+            let expected = format!("it must have the rank of {x} and be no larger, except in dimension {dim}");
             return Err(Error::wrong_shape("gather", "the index", index.shape(), expected));
         }
         let (shapes, is_once) = ([*x, *index.shape()], index.shape()[dim] <= 1);

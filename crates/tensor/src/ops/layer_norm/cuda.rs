@@ -99,7 +99,7 @@ pub(super) fn grads(
     let rows = inputs[0].map_or(0, |x| x.shape().elements() / n);
     let are_aligned =
         |bytes| inputs.iter().flatten().all(|x| x.is_aligned(bytes)) && x_grad.iter().all(|out| out.is_aligned(bytes));
-    let plan = summing(n, dtype, are_aligned).unwrap_or_else(|| unreachable!("`can_sum` was asked"));
+    let plan = summing(n, dtype, are_aligned).unwrap_or_else(|| unreachable!("`can_sum` returned true"));
     let failed = |source| Error::cuda(op, source);
     let most_blocks = SUMMING_BLOCKS.max(SUMMING_THREADS / plan.threads());
     let (blocks, real_bytes) = (rows.div_ceil(plan.of_block()).min(most_blocks), dtype.computing().size());

@@ -251,7 +251,7 @@ impl Average {
         let ops = ["adaptive_avg_pool2d", "adaptive_avg_pool2d_grad"];
         let (op, from) = (ops[0], image_size(ops[0], &image)?);
         if size.contains(&0) {
-            let (value, expected) = (format!("{size:?}"), "it must be at least 1 both ways");
+            let (value, expected) = (format!("{size:?}"), "it must be at least 1 in both dimensions");
             return Err(Error::bad_argument(op, "size", value, expected));
         }
         if from.contains(&0) && image.elements() == 0 && planes(&image) > 0 {

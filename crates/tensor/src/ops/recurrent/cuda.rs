@@ -237,7 +237,7 @@ pub(super) fn backward(
     (plan, wants_h0): (Option<Plan>, bool),
 ) -> Result<()> {
     let ([Some(grad), Some(weight), Some(out), kept, h0, c0], Some(mut h)) = (inputs, h) else {
-        unreachable!("there are these")
+        unreachable!("these inputs are always given")
     };
     let (dtype, left) = (of_x.dtype(), op.left(hidden, kept));
     if let Some(plan) = plan {

@@ -203,11 +203,11 @@ fn cut_source(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) 
     same_dtype(op, x, source)?;
     let mut sizes = index.shape().iter().zip(x.shape().iter()).enumerate();
     if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
-        let expected = format!("it must have the rank of {} and be no larger but for dimension {dim}", x.shape());
+        let expected = format!("it must have the rank of {} and be no larger, except in dimension {dim}", x.shape());
         return Err(Error::wrong_shape(op, "the index", index.shape(), expected));
     }
     if source.rank() != x.rank() || source.shape().iter().zip(index.shape().iter()).any(|(mine, index)| mine < index) {
-        let expected = format!("it must have an element for each of the index {}", index.shape());
+        let expected = format!("it must have an element for each element of the index {}", index.shape());
         return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
     }
     index.shape().iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {

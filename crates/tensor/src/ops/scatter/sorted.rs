@@ -29,7 +29,7 @@ pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<
         How::Prod => ["combine_prod", "join_prod"],
         How::Amax => ["combine_amax", "join_amax"],
         How::Amin => ["combine_amin", "join_amin"],
-        How::Last => unreachable!("what comes last is not combined"),
+        How::Last => unreachable!("the last element is not combined"),
     };
     let (launch, types) = (call.of_elements(&lines)?.0, [source.dtype(); 2]);
     let allocate =

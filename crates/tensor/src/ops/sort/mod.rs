@@ -75,6 +75,9 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
     pub fn median(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
         let size = self.shape()[self.shape().dim("median", dim)?];
+        if size == 0 {
+            return Err(Error::empty("median", "the dimension", "give at least one element"));
+        }
         kth(self.raw(), "median", size.div_ceil(2), dim)
     }
 }
@@ -84,7 +87,7 @@ pub(super) fn order(x: &Raw, op: &'static str, dim: isize, descending: bool, k: 
     let size = x.shape()[dim];
     let k = k.unwrap_or(size);
     if k > size {
-        let expected = format!("dimension {dim} of {} has {size} elements; ask for at most so many", x.shape());
+        let expected = format!("it must be at most {size}, the size of dimension {dim} of {}", x.shape());
         return Err(Error::bad_argument(op, "k", k, expected));
     }
     ordered(x, Order { dim, from: 0, k, descending })
@@ -108,7 +111,7 @@ fn taken<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tens
 
 fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
     if k == 0 {
-        return Err(Error::bad_argument(op, "k", 0, "the first is number 1, and there must be one"));
+        return Err(Error::bad_argument(op, "k", 0, "it must be at least 1"));
     }
     let at = x.shape().dim(op, dim)?;
     let place = match x.storage.device().is_cpu() && k <= x.shape()[at] {
@@ -190,7 +193,7 @@ impl<T: Key> CpuKernel<T, 1> for Order {
         }
         let lines = (TOGETHER / n).max(1);
         let made = |i: usize, out: StoredMut<'_, i64>| {
-            let StoredMut::Plain(out) = out else { unreachable!("indices are no halves") };
+            let StoredMut::Plain(out) = out else { unreachable!("indices are never halves") };
             let x = x.data.part(i * lines * n, out.len() / wanted.len() * n);
             scratch::reals(x, |x| cpu::order(x, n, wanted.clone(), self.descending, out))
         };

@@ -92,7 +92,7 @@ fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weight
                 let mut block = &mut [][..];
                 pass.for_each_tap(phases, |entry, _, _, (tap, second)| {
                     if entry % depth == 0 {
-                        block = blocks.next().expect("one per tap and tile, of so many entries");
+                        block = blocks.next().expect("there is a block of `depth` entries per tap and tile");
                         block.set_to(E::Factor::zeroed());
                     }
                     for (to, channel) in zip(block[entry % depth..].chunks_mut(depth), channels.clone()) {

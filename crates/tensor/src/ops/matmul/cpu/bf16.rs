@@ -114,7 +114,7 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
 /// processor has the instruction, rows of `a` are contiguous, and `k` is even. A sum does not depend on the number of
 /// rows and columns.
 pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
-    let Some(bf16) = Bf16::new() else { unreachable!("who packed looked for it") };
+    let Some(bf16) = Bf16::new() else { unreachable!("the caller that packed checked for the instruction") };
     let b = Matrix { numbers: &[], strides: [0; 2] };
     let place = Place { n: sizes.n, row: sizes.n, panel: COLUMNS };
     Product { bf16, unit: Amx::new(), sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
@@ -122,7 +122,7 @@ pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair
 
 /// Packs a right side `[k, n]` of numbers given as their bits, in panels of all its rows.
 pub(super) fn pack_right(b: Matrix<'_, u16>, [k, n]: [usize; 2], to: &mut [[Pair; COLUMNS]]) {
-    let Some(bf16) = Bf16::new() else { unreachable!("who packs looked for it") };
+    let Some(bf16) = Bf16::new() else { unreachable!("the caller checked for the instruction") };
     pack(bf16.simd, Matrix { numbers: b.numbers, strides: [b.strides[1], b.strides[0]] }, [n, k], to);
 }
 

@@ -212,7 +212,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
                 if room.is_none() {
                     *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
                 }
-                let Some(room) = room else { unreachable!("there is one now") };
+                let Some(room) = room else { unreachable!("it was just made") };
                 let packed = &mut room.as_chunks_mut::<P>().0[..k];
                 for (p, vectors) in packed.iter_mut().enumerate() {
                     *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);

@@ -34,7 +34,7 @@ impl<'a> Packed<'a> {
 
     /// Packs right sides into `pairs`, which has [`room`](Self::room) for each. Their numbers are given as bits,
     /// `strides` apart along `k` and `n`.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has the instruction"))]
     pub(crate) fn new([k, n]: [usize; 2], bits: &[u16], strides: [usize; 2], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
         #[cfg(target_arch = "x86_64")]
         for_each_chunk_mut(pairs, Self::room([k, n]), |i, pairs| {
@@ -45,7 +45,7 @@ impl<'a> Packed<'a> {
 
     /// Multiplies rows of `k` numbers, given as their bits, by right side number `i`: as many rows as `sums` has room
     /// for.
-    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "there is no instruction"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has the instruction"))]
     pub(crate) fn multiply(&self, left: StridedRows<'_, u16>, i: usize, sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         {

@@ -69,7 +69,7 @@ fn all_steps<R: Real>(
     outs: Outs<'_, R>,
     wants_h0: bool,
 ) -> Result<()> {
-    let [Some(grad), Some(out), kept, h0, c0] = inputs else { unreachable!("there are these") };
+    let [Some(grad), Some(out), kept, h0, c0] = inputs else { unreachable!("`grad` and `out` are always given") };
     let (batch, all_rows, width) = (op.steps.batch(), op.steps.rows(), op.kind.gates() * hidden);
     let Outs { of_x, of_h, h, c } = outs;
     h.set_to(R::ZERO);

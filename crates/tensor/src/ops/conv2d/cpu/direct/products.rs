@@ -82,7 +82,7 @@ impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
     #[inline(always)]
     fn runs<S: Simd, const N: usize>(&mut self, simd: S, at: usize) -> usize {
         let Products { source, runs, gradient, targets: [images, rows, columns], image_len, .. } = self.0;
-        let (runs, _) = runs[at..].split_first_chunk::<N>().expect("there are as many");
+        let (runs, _) = runs[at..].split_first_chunk::<N>().expect("there are `N` runs from `at` on");
         let to = &mut R::vectors_mut::<S>(self.0.sums)[at * LEN..][..N * LEN];
         let mut sums = [[R::splat(simd, R::zeroed()); LEN]; N];
         for (sums, to) in zip(&mut sums[..], to.chunks_exact(LEN)) {
