@@ -252,7 +252,7 @@ mod tests {
         let error = scaler.unscale(&mut opt).unwrap_err();
         scaler.step(&mut opt).unwrap();
 
-        assert!(error.to_string().starts_with("GradScaler: the gradients were unscaled"), "{error}");
+        assert!(error.to_string().starts_with("GradScaler: the gradients were already unscaled"), "{error}");
         assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
     }
 }

@@ -213,7 +213,7 @@ fn values_keep_their_bits() {
         (String::new(), "größe".to_owned())
     );
     assert_eq!(found.loader::<String>().unwrap(), "epoch 3, batch 4");
-    assert!(found.value::<u64>("delta").unwrap_err().to_string().contains("`values.delta` is int64 [] and no u64"));
+    assert!(found.value::<u64>("delta").unwrap_err().to_string().contains("`values.delta` is int64 [], not u64"));
 }
 
 #[test]
