@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use model::{Gpt, Sizes};
 
 /// The peak bfloat16 FLOP/s of an H200, by its datasheet.
-const MOST_PER_SECOND: f64 = 989e12;
+const MAX_PER_SECOND: f64 = 989e12;
 
 /// Times training steps of GPT models
 #[derive(Parser)]
@@ -181,7 +181,7 @@ fn measure(name: Name, way: Way, args: &Args) -> Result<Row> {
         parameters: trainer.model.num_parameters(),
         ms_per_step: seconds * 1e3,
         tokens_per_second,
-        share_of_peak: sizes.flops_per_token() * tokens_per_second / MOST_PER_SECOND,
+        share_of_peak: sizes.flops_per_token() * tokens_per_second / MAX_PER_SECOND,
         peak_gib,
         reserved_gib,
         first_loss,

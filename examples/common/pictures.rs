@@ -8,7 +8,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// Lines with at most this many points have a dot at each, so that a line of one point is seen.
-const MOST_DOTS: usize = 20;
+const MAX_DOTS: usize = 20;
 
 /// Images `[n, 1 or 3, height, width]` from 0 to 1, each above its caption of one or more lines. A caption is green if
 /// its flag is true, else red.
@@ -108,7 +108,7 @@ fn chart(area: &DrawingArea<SVGBackend<'_>, Shift>, title: &str, over: &str, ser
     for (&(name, values), color) in series.iter().zip(colors.into_iter().cycle()) {
         let points = values.iter().enumerate().map(|(i, &value)| (i + 1, value));
         let points: Vec<(usize, f64)> = points.filter(|(_, value)| value.is_finite()).collect();
-        if points.len() <= MOST_DOTS {
+        if points.len() <= MAX_DOTS {
             let dots = points.iter().map(|&point| Circle::new(point, 3, color.filled()));
             chart.draw_series(dots).map_err(cannot_draw)?;
         }

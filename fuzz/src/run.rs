@@ -18,11 +18,11 @@ use crate::targets::Target;
 /// An input that takes longer is a failure.
 pub(crate) const LONGEST: Duration = Duration::from_secs(2);
 /// An input that takes more memory than this plus the size of its file is a failure, too.
-pub(crate) const MOST_BYTES: usize = 64 << 20;
-/// The part of [`MOST_BYTES`] for buffers and tensors. The rest is for the decoders' own memory.
+pub(crate) const MAX_BYTES: usize = 64 << 20;
+/// The part of [`MAX_BYTES`] for buffers and tensors. The rest is for the decoders' own memory.
 pub(crate) const BUDGET: u64 = 40 << 20;
 /// The run of a target ends after this many failures.
-const MOST_FAILURES: u64 = 10;
+const MAX_FAILURES: u64 = 10;
 /// The number of inputs between checks of the time limit.
 const BETWEEN_LOOKS: u64 = 256;
 
@@ -55,7 +55,7 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
     let mut outcome = Outcome::none();
     for index in job.first..job.first + job.n_inputs {
         let is_late = || job.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds);
-        if outcome.n_failures >= MOST_FAILURES || index.is_multiple_of(BETWEEN_LOOKS) && is_late() {
+        if outcome.n_failures >= MAX_FAILURES || index.is_multiple_of(BETWEEN_LOOKS) && is_late() {
             break;
         }
         let input = target.input(&mut Random::of(job.seed, target.name, index));
@@ -89,7 +89,7 @@ fn problem(panics: bool, took: Duration, taken: usize, len_bytes: usize) -> Opti
     match () {
         () if panics => Some("the reader panicked".to_owned()),
         () if took > LONGEST => Some(format!("the reader took {took:.1?}")),
-        () if taken > MOST_BYTES + len_bytes => {
+        () if taken > MAX_BYTES + len_bytes => {
             Some(format!("the reader allocated {taken} bytes, for a file of {len_bytes}"))
         }
         () => None,

@@ -16,7 +16,7 @@ pub(crate) const START: [u8; 2] = [0xFF, 0xD8];
 const END: [u8; 2] = [0xFF, 0xD9];
 const START_OF_SCAN: u8 = 0xDA;
 /// Huffman codes take at least one bit for a block of 8 × 8 pixels.
-const MOST_PIXELS_PER_BYTE: u64 = 8 * 64;
+const MAX_PIXELS_PER_BYTE: u64 = 8 * 64;
 
 /// A picture `[height, width, 3]`; else what is wrong with it. A picture with a side above `longest_side`, or that
 /// takes more than `most_bytes` to decode, is refused.
@@ -39,7 +39,7 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
     if header.precision != 8 {
         return Err(format!("it has {} bits per color, but 8 are supported; convert it", header.precision).into());
     }
-    if has_huffman_codes && (height * width) as u64 / MOST_PIXELS_PER_BYTE > bytes.len() as u64 {
+    if has_huffman_codes && (height * width) as u64 / MAX_PIXELS_PER_BYTE > bytes.len() as u64 {
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let _room = HeapReservation::new(scratch_bytes(&decoder))?;

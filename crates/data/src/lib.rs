@@ -32,8 +32,8 @@
 
 // Reading order: `dataset.rs`, `subset.rs`, `split.rs`, `combine.rs`, `iterable.rs`, `sampler/`, `collate.rs`,
 // `pin.rs`, `state.rs`, `loader/`, `get_data.rs`; then for digits `digits.rs`, `mnist.rs` (with `idx.rs`,
-// `folders.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`, `csv.rs`,
-// `table.rs`, `parquet/`, `ndarray_views.rs`, `arrow_buffers.rs` and `images.rs` (with `jpeg.rs`), `text/` for texts,
+// `published.rs`, `remote.rs`, `download.rs`) and `synthetic/`; for other data `array_files/`, `cifar/`, `csv.rs`,
+// `table.rs`, `parquet/`, `ndarray_views.rs`, `arrow_buffers.rs` and `image_folder.rs` (with `jpeg.rs`), `text/` for texts,
 // and `transforms/` for pictures.
 
 #![forbid(unsafe_code)]
@@ -52,12 +52,11 @@ mod download;
 mod elements;
 mod error;
 mod file_bytes;
-mod folders;
 mod get_data;
 mod identity;
 pub mod idx;
 #[cfg(feature = "images")]
-mod images;
+mod image_folder;
 mod iterable;
 #[cfg(feature = "images")]
 mod jpeg;
@@ -72,6 +71,7 @@ mod parquet;
 mod pin;
 #[cfg(feature = "download")]
 mod progress;
+mod published;
 mod remote;
 mod sampler;
 mod split;
@@ -94,10 +94,9 @@ pub use digits::{DigitBytes, DigitSet, Digits, Origin};
 #[cfg(feature = "download")]
 pub use download::Timeouts;
 pub use error::{Error, Result};
-pub use folders::Published;
 pub use get_data::get_data;
 #[cfg(feature = "images")]
-pub use images::ImageFolder;
+pub use image_folder::ImageFolder;
 pub use iterable::{IterableDataset, Samples};
 pub use loader::{
     Batches, DataLoader, DeviceLoader, Indices, Loader, LoaderReport, Shards, Skipped, StreamLoader, WhenFull,
@@ -113,6 +112,7 @@ pub use pin::{PinMemory, Slots};
 pub use progress::TerminalBar;
 #[cfg(feature = "download")]
 pub use progress::{Progress, Silent};
+pub use published::Published;
 pub use remote::NoDownload;
 pub use sampler::{
     BatchSampler, BucketSampler, DistributedSampler, FixedSampler, Place, RandomSampler, Sampler, SequentialSampler,

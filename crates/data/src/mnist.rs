@@ -8,8 +8,8 @@ use std::path::Path;
 use pagelock_memory::holder;
 
 use crate::digits::{DigitSet, Digits, Origin, SIDE};
-use crate::folders::{Environment, Published};
 use crate::idx::IdxFile;
+use crate::published::{Environment, Published};
 use crate::remote::RemoteFile;
 use crate::synthetic::SyntheticDigits;
 use crate::{Error, Result};

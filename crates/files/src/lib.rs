@@ -169,9 +169,9 @@ impl Seek for NewFile {
 
 /// The absolute path of the file that a write to `path` would change: symbolic links are followed.
 fn behind_links(path: &Path) -> io::Result<PathBuf> {
-    const MOST_LINKS: usize = 40; // as in Linux
+    const MAX_LINKS: usize = 40; // as in Linux
     let mut path = std::path::absolute(path)?;
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         let Ok(next) = fs::read_link(&path) else { return Ok(path) };
         path.pop();
         path.push(next);

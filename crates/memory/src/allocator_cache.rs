@@ -10,13 +10,13 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use crate::{Reservation, Result, Trim, host_budget};
 
 /// How many freed bytes may go uncounted before they are returned to the system, which takes a millisecond.
-const MOST_UNCOUNTED: usize = 16 << 20;
+const MAX_UNCOUNTED: usize = 16 << 20;
 /// How many freed bytes may stay counted: a sixteenth of the budget's limit, but at least this and at most
-/// `MOST_COUNTED`.
-const LEAST_COUNTED: u64 = 16 << 20;
-const MOST_COUNTED: u64 = 1 << 30;
+/// `MAX_COUNTED`.
+const MIN_COUNTED: u64 = 16 << 20;
+const MAX_COUNTED: u64 = 1 << 30;
 /// How many reservations are kept at most, whatever their size.
-const MOST_RESERVATIONS: usize = 4_096;
+const MAX_RESERVATIONS: usize = 4_096;
 
 /// Whether the allocator may keep freed memory.
 const KEEPS_FREED: bool = cfg!(all(target_os = "linux", target_env = "gnu", not(miri)));
@@ -28,12 +28,12 @@ pub(crate) fn note_freed(len_bytes: usize) {
     static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since memory was last returned to the system
     static GIVING_BACK: Mutex<()> = Mutex::new(());
 
-    if FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes) < MOST_UNCOUNTED {
+    if FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes) < MAX_UNCOUNTED {
         return;
     }
     let _one_at_a_time = lock(&GIVING_BACK);
     let freed = FREED.load(Relaxed);
-    if freed >= MOST_UNCOUNTED {
+    if freed >= MAX_UNCOUNTED {
         give_back();
         FREED.fetch_sub(freed, Relaxed); // what was freed meanwhile still counts
     }
@@ -124,11 +124,11 @@ static FREED_HEAP: LazyLock<Arc<FreedHeap>> = LazyLock::new(|| {
 
 impl FreedHeap {
     fn add(&self, reserved: Reservation) {
-        let most = (host_budget().limit().0 / 16).clamp(LEAST_COUNTED, MOST_COUNTED);
+        let most = (host_budget().limit().0 / 16).clamp(MIN_COUNTED, MAX_COUNTED);
         let mut kept = lock(&self.kept);
         kept.len_bytes += reserved.len_bytes();
         kept.reservations.push(reserved);
-        let is_full = kept.len_bytes > most || kept.reservations.len() >= MOST_RESERVATIONS;
+        let is_full = kept.len_bytes > most || kept.reservations.len() >= MAX_RESERVATIONS;
         drop(kept);
         if is_full || host_budget().is_short() {
             self.trim();

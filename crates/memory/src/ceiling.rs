@@ -29,7 +29,7 @@ impl fmt::Display for Ceiling {
 const LEAST: ByteSize = ByteSize::mib(64);
 // Cgroups of version 1 write "no limit" as the largest signed number, rounded down to whole pages.
 const NO_LIMIT_V1: u64 = 1 << 62;
-const MOST_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
+const MAX_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
 
 /// The default limit of page-locked memory in bytes: a quarter of what is left of the machine's and
 /// the cgroups' memory, at most 4 GiB, at least 64 MiB.
@@ -64,8 +64,8 @@ impl Ceiling {
     pub fn page_locked(root: &Path) -> Self {
         match headroom(root) {
             None => Self::least("since it is unknown how much memory is left"),
-            Some(left) if left.bytes / 4 > MOST_PAGE_LOCKED.0 => {
-                Self { bytes: MOST_PAGE_LOCKED, because: format!("the default maximum, with {left}") }
+            Some(left) if left.bytes / 4 > MAX_PAGE_LOCKED.0 => {
+                Self { bytes: MAX_PAGE_LOCKED, because: format!("the default maximum, with {left}") }
             }
             Some(left) if left.bytes / 4 < LEAST.0 => Self::least(&format!("with {left}")),
             Some(left) => Self { bytes: ByteSize(left.bytes / 4), because: format!("a quarter of the {left}") },

@@ -16,7 +16,7 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 
-use crate::functional::pieces::wrong_argument;
+use crate::functional::shared::wrong_argument;
 use crate::{Buffer, Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, module_scope, print};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator, no_grad};
 use std::fmt;

@@ -23,7 +23,7 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 const LARGE: usize = 16 << 20; // floats
 const SMALL: usize = 1_000;
 const N_SMALL: usize = 1_000;
-const MOST_RESIDENT: u64 = 256 << 20;
+const MAX_RESIDENT: u64 = 256 << 20;
 const RUNS: usize = 5;
 
 fn main() -> ExitCode {
@@ -71,7 +71,7 @@ fn run(device: &Device) -> Result<()> {
         if run + 1 == RUNS {
             let grown = peak()?.saturating_sub(before);
             println!("resident: {} MiB before, at most {} MiB more", before >> 20, grown >> 20);
-            if grown > MOST_RESIDENT {
+            if grown > MAX_RESIDENT {
                 return Err("more than 256 MiB became resident".into());
             }
             check(&map, n_large)?;

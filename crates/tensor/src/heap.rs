@@ -16,7 +16,7 @@ use crate::error::Error;
 const STEP: usize = 256 << 10;
 
 /// Short-lived allocations of fewer bytes are not counted.
-const MOST_UNCOUNTED: usize = 1 << 20;
+const MAX_UNCOUNTED: usize = 1 << 20;
 
 /// The bytes that an allocator adds to an allocation, together with those that an `Arc` adds to its value.
 pub(crate) const PER_ALLOCATION: usize = 32;
@@ -101,7 +101,7 @@ pub(crate) fn reserve(
     len_bytes: usize,
 ) -> Result<Option<HeapReservation>, Error> {
     let refused = |source| Error::WorkingMemory { op, purpose, source };
-    (len_bytes > MOST_UNCOUNTED).then(|| HeapReservation::new(len_bytes as u64)).transpose().map_err(refused)
+    (len_bytes > MAX_UNCOUNTED).then(|| HeapReservation::new(len_bytes as u64)).transpose().map_err(refused)
 }
 
 #[cold]

@@ -86,12 +86,12 @@
 // `lanes/f16c.rs` (instructions whose presence was checked), `parallel.rs` (disjoint parts of a slice for several
 // threads), `parallel/pool.rs` (a job that lives on its caller's stack); launches of CUDA kernels: `cuda/code.rs`,
 // `cuda/elementwise.rs`, `cuda/reduce.rs`, `optimizer_steps/cuda.rs` and `optimizer_steps/rate.rs`, and of kernels of
-// single operations: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/choose/cuda.rs`, `ops/conv2d/cuda.rs`,
-// `ops/conv2d/small.rs`, `ops/correct/cuda.rs`, `ops/cross/cuda.rs`, `ops/cross_entropy/cuda.rs`,
+// single operations: `create/range.rs`, `ops/batch_norm/cuda.rs`, `ops/where_cond/cuda.rs`, `ops/conv2d/cuda.rs`,
+// `ops/conv2d/small.rs`, `ops/count_correct/cuda.rs`, `ops/cross/cuda.rs`, `ops/cross_entropy/cuda.rs`,
 // `ops/dropout/cuda.rs`, `ops/flip/cuda.rs`, `ops/histogram/cuda.rs`, `ops/index/cuda.rs`, `ops/layer_norm/cuda.rs`,
-// `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/pair_sums/mod.rs`, `ops/places/cuda.rs`, `ops/recurrent/cuda.rs`,
+// `ops/matmul/cuda.rs`, `ops/pool2d/cuda.rs`, `ops/pair_sums/mod.rs`, `ops/nonzero/cuda.rs`, `ops/recurrent/cuda.rs`,
 // `ops/recurrent/persistent.rs`, `ops/scan/cuda.rs`, `ops/scatter/cuda.rs`, `ops/scatter/entries.rs`,
-// `ops/scatter/sorted.rs`, `ops/search/mod.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`, `ops/sort/radix.rs`,
+// `ops/scatter/sorted.rs`, `ops/searchsorted/mod.rs`, `ops/softmax/cuda.rs`, `ops/sort/cuda.rs`, `ops/sort/radix.rs`,
 // `ops/triangle/cuda.rs` and `random/cuda.rs`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml
@@ -114,12 +114,12 @@ mod free_lists;
 pub mod func;
 mod heap;
 mod host_elements;
-mod in_order;
 mod inlined;
 mod kind;
 mod lanes;
 mod layout;
 mod map;
+mod memory_order;
 mod non_temporal;
 mod op;
 mod ops;

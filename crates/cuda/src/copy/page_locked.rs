@@ -222,7 +222,7 @@ impl Completion for Fence {
             return Err(block);
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
-        let Some(room) = MOST_DROPPED.checked_sub(len_bytes) else { return Err(block) };
+        let Some(room) = MAX_DROPPED.checked_sub(len_bytes) else { return Err(block) };
         // A new event, behind all work that was queued since the copy: the copy's own event is shared with other
         // buffers.
         let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
@@ -240,7 +240,7 @@ impl Completion for Fence {
 
 /// The most bytes of dropped host buffers that wait for the device. With a lower limit, the pool would hand out a
 /// buffer again while its bytes are still in a processor's caches, from which the device reads at half the speed.
-const MOST_DROPPED: usize = 48 << 20;
+const MAX_DROPPED: usize = 48 << 20;
 
 /// A host buffer that was dropped without waiting.
 struct DroppedBuffer(Abandoned);

@@ -23,7 +23,7 @@ use super::source::KernelSource;
 use crate::error::{Error, Result};
 
 const FORMAT: &[u8] = b"pagelock kernels 1\n";
-const MOST_BYTES: u64 = 64 << 20; // of one kernel's code
+const MAX_BYTES: u64 = 64 << 20; // of one kernel's code
 
 /// The code of some kernels, for one or several kinds of GPUs.
 ///
@@ -191,8 +191,8 @@ pub(super) fn find(
 
 fn inflated(code: &[u8]) -> Option<Vec<u8>> {
     let mut inflated = Vec::new();
-    DeflateDecoder::new(code).take(MOST_BYTES + 1).read_to_end(&mut inflated).ok()?;
-    (inflated.len() as u64 <= MOST_BYTES).then_some(inflated)
+    DeflateDecoder::new(code).take(MAX_BYTES + 1).read_to_end(&mut inflated).ok()?;
+    (inflated.len() as u64 <= MAX_BYTES).then_some(inflated)
 }
 
 /// Unpacks all kernels of an archive, and returns their number; `None` if the bytes are not an archive.

@@ -10,7 +10,7 @@ pub(super) struct KernelCache {
 }
 
 const FORMAT: &str = "pagelock kernel 2"; // changes when all sources must be compiled again
-const MOST_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 256 << 20;
 
 impl KernelCache {
     /// The cache in `$PAGELOCK_KERNEL_CACHE`, or in `pagelock/kernels` in the user's cache folder. An empty variable
@@ -27,7 +27,7 @@ impl KernelCache {
         make: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Vec<u8>, E> {
         let key = key(source, architecture);
-        if let Some(found) = self.files.read(&key, MOST_BYTES) {
+        if let Some(found) = self.files.read(&key, MAX_BYTES) {
             return Ok(found);
         }
         let made = make()?;

@@ -20,7 +20,7 @@ use crate::{
 /// The most arguments of a [`KernelFunction`].
 pub const MAX_ARGUMENTS: usize = 24;
 
-const MOST_EARLY_BLOCKS: u64 = 1024;
+const MAX_EARLY_BLOCKS: u64 = 1024;
 const ALWAYS_SHARED: u32 = 48 << 10; // needs no attribute
 const MAX_SHARED: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -130,7 +130,7 @@ impl KernelFunction {
     /// kernel before them.
     fn start(&self, launch: &Launch) -> Start {
         let blocks: u64 = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
-        if self.waits && blocks <= MOST_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
+        if self.waits && blocks <= MAX_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
     /// Launches the kernel, and returns at once. After some launches of one size it becomes a graph, as with

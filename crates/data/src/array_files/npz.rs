@@ -36,7 +36,7 @@ fn failed(path: &Path, error: ZipError) -> Error {
 }
 
 /// The best compression ratio of Deflate. A member that claims a better one is damaged.
-const MOST_PACKED: u64 = 1_040;
+const MAX_PACKED: u64 = 1_040;
 
 impl<K: Kind> StoredRows<K> {
     /// The rows of the array `name` of a `.npz` file. An array that `numpy.savez` wrote is read on demand from the
@@ -111,7 +111,7 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<Fi
 /// A compressed member, unpacked into memory; else what is wrong with it.
 fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
-    if len > member.compressed_size().saturating_add(1).saturating_mul(MOST_PACKED) {
+    if len > member.compressed_size().saturating_add(1).saturating_mul(MAX_PACKED) {
         return Err(format!("claims to unpack to {len} bytes, more than Deflate allows").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;

@@ -10,7 +10,7 @@ use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
 
 use super::{Cifar, Layout, TRAIN_10};
 use crate::error::Problem;
-use crate::folders::{Environment, Published};
+use crate::published::{Environment, Published};
 use crate::remote::RemoteFile;
 use crate::{Error, Result};
 
@@ -44,9 +44,9 @@ const CIFAR_100: CifarArchive = CifarArchive {
 };
 
 /// The most bytes of a member; the largest has 154 MB.
-const MOST_BYTES: u64 = 1 << 28;
+const MAX_BYTES: u64 = 1 << 28;
 /// The most bytes that are read of an unpacked archive; the larger of the two has 185 MB.
-const MOST_UNPACKED: u64 = 1 << 30;
+const MAX_UNPACKED: u64 = 1 << 30;
 
 /// Training and test images; from [`CifarFiles::open`].
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl CifarArchive {
     fn read(&self, path: &Path) -> Result<CifarSet> {
         let wrong = |problem: String| Error::content(path, format!("{problem}; get it again"));
         let (file, _) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
-        let unpacked = GzDecoder::new(BufReader::new(file)).take(MOST_UNPACKED);
+        let unpacked = GzDecoder::new(BufReader::new(file)).take(MAX_UNPACKED);
         let mut tar = tar::Archive::new(unpacked);
         let _charged = holder("cifar");
         let mut parts: Vec<Option<HostBuffer>> = (0..=self.train.len()).map(|_| None).collect(); // the last: test
@@ -166,7 +166,7 @@ impl CifarArchive {
 
     fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
         let record = self.layout.record_bytes();
-        if len_bytes == 0 || len_bytes > MOST_BYTES || !len_bytes.is_multiple_of(record as u64) {
+        if len_bytes == 0 || len_bytes > MAX_BYTES || !len_bytes.is_multiple_of(record as u64) {
             return Err(format!("its {name} has {len_bytes} bytes, not a multiple of the record size {record}").into());
         }
         let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;

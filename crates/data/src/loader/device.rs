@@ -16,7 +16,7 @@ use pagelock_tensor::{AnyTensor, CopyStream, Device};
 use super::batches::Batches;
 use super::loaders::{Indices, Loader};
 use super::order::Position;
-use super::settings::MOST_AHEAD;
+use super::settings::MAX_AHEAD;
 use super::source::{AnyBatch, move_tensors};
 use crate::error::check_most;
 use crate::panics::lock;
@@ -126,7 +126,7 @@ pub(super) struct Uploads {
 
 impl Uploads {
     pub(super) fn begin(to: &ToDevice) -> Result<Self> {
-        check_most("ahead", to.ahead, MOST_AHEAD, "2 is usual")?;
+        check_most("ahead", to.ahead, MAX_AHEAD, "2 is usual")?;
         let (stream, sources) = (CopyStream::new(&to.device)?, Mutex::default());
         Ok(Self { to: to.clone(), stream, sources, earlier: VecDeque::new(), there: VecDeque::new() })
     }

@@ -16,7 +16,7 @@ use crate::sampler::{BatchSampler, Sampler};
 use crate::{Error, Result};
 
 /// The most shards that are read, since the loader keeps a position in each.
-const MOST_SHARDS: usize = 1 << 20;
+const MAX_SHARDS: usize = 1 << 20;
 
 /// Which samples make which batch.
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl Order {
         if n_shards == 0 {
             return Err(Error::empty_dataset());
         }
-        check_most("n_shards", n_shards, MOST_SHARDS, "put more samples into each, or divide them among processes")?;
+        check_most("n_shards", n_shards, MAX_SHARDS, "put more samples into each, or divide them among processes")?;
         Ok(n_shards)
     }
 }

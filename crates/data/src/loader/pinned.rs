@@ -86,14 +86,14 @@ struct Block {
 
 /// In a batch with more tensors or more bytes, each tensor has its own block: one copy per tensor then costs little
 /// compared to the bytes.
-const MOST_PARTS: usize = 8;
-const MOST_BYTES: usize = 1 << 20;
+const MAX_PARTS: usize = 8;
+const MAX_BYTES: usize = 1 << 20;
 
 impl Block {
     /// Memory for the next tensor; `None` if its length differs from that in the batch before, or if memory is short.
     fn next(&mut self, len_bytes: usize, memory: &PinnedPool) -> Option<HostBuffer> {
         let at = self.taken.len();
-        if at > MOST_PARTS {
+        if at > MAX_PARTS {
             return None;
         }
         self.taken.push(len_bytes);
@@ -112,7 +112,7 @@ impl Block {
             Some(range)
         });
         let total = ranges.clone().last().map_or(0, |range| range.end);
-        if !(2..=MOST_PARTS).contains(&self.expected.len()) || total > MOST_BYTES {
+        if !(2..=MAX_PARTS).contains(&self.expected.len()) || total > MAX_BYTES {
             return;
         }
         let Ok(whole) = HostBuffer::allocate(memory, total) else { return }; // single tensors may still fit
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn many_tensors_and_large_ones_are_apart() {
-        for lens in [&[64; MOST_PARTS + 1][..], &[MOST_BYTES, 64]] {
+        for lens in [&[64; MAX_PARTS + 1][..], &[MAX_BYTES, 64]] {
             let pinned = pinned(1 << 30);
             drop(batch(&pinned, lens));
             assert!(!are_one_block(&batch(&pinned, lens)), "{} tensors", lens.len());

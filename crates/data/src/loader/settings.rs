@@ -15,9 +15,9 @@ use crate::error::check_most;
 use crate::pin::PinMemory;
 
 /// The most workers, each of which is a thread.
-const MOST_WORKERS: usize = 1_024;
+const MAX_WORKERS: usize = 1_024;
 /// The most batches that are ahead of the program, for each worker.
-pub(super) const MOST_AHEAD: usize = 1 << 16;
+pub(super) const MAX_AHEAD: usize = 1 << 16;
 /// What each worker runs first; it gets the worker's number.
 type Init = dyn Fn(usize) -> Result<()> + Send + Sync;
 
@@ -40,9 +40,9 @@ impl Settings {
     /// Refuses numbers of workers and batches for which no machine has the threads or the memory.
     pub(super) fn check(&self) -> Result<()> {
         let usual = "one per core is usual";
-        check_most("num_workers", self.n_workers, MOST_WORKERS, usual)?;
+        check_most("num_workers", self.n_workers, MAX_WORKERS, usual)?;
         let usual = "2 is usual, and prefetch_budget bounds the memory";
-        check_most("prefetch_factor", self.prefetch_factor(), MOST_AHEAD, usual)
+        check_most("prefetch_factor", self.prefetch_factor(), MAX_AHEAD, usual)
     }
 
     pub(super) fn prefetch_factor(&self) -> usize {

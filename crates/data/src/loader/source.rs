@@ -96,7 +96,7 @@ where
         if maker.gather(gather)? {
             return Ok(true);
         }
-        let mut samples = Vec::with_capacity(request.indices.len().min(MOST_AT_ONCE));
+        let mut samples = Vec::with_capacity(request.indices.len().min(MAX_AT_ONCE));
         maker
             .fetch(request, &mut |index, epoch| self.dataset.get_in(index, epoch).map(|sample| samples.push(sample)))?;
         maker.collate(&mut || (self.collate)(mem::take(&mut samples)).map(|batch| to.put(batch)))
@@ -104,7 +104,7 @@ where
 }
 
 /// The most samples for which a list is allocated in advance: a batch may be as large as a sampler's order.
-const MOST_AT_ONCE: usize = 1 << 16;
+const MAX_AT_ONCE: usize = 1 << 16;
 
 /// A dataset of shards, and a function for its samples.
 pub(super) struct Sharded<D, C, B> {

@@ -23,9 +23,9 @@ use crate::file_bytes::{FileBytes, Reader};
 use crate::panics::lock;
 
 /// The best ratio of Snappy: a copy of 64 bytes takes three bytes.
-const MOST_PACKED: i64 = 22;
+const MAX_PACKED: i64 = 22;
 /// The fewest bytes of a value of a dictionary.
-const LEAST_VALUE: i64 = 4;
+const MIN_VALUE: i64 = 4;
 /// How many bytes of a header are checked.
 const START_BYTES: usize = 64;
 
@@ -136,7 +136,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
         }
     };
     let [_, _, unpacked, packed, _] = sizes;
-    if unpacked < 0 || packed < 0 || unpacked / MOST_PACKED > packed + 8 {
+    if unpacked < 0 || packed < 0 || unpacked / MAX_PACKED > packed + 8 {
         return Err(format!("a page claims to unpack from {packed} to {unpacked} bytes"));
     }
     let mut details = [0; 5];
@@ -146,7 +146,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
     }
     let (n_values, encoding) = (details[1], if kind == DATA_V2 { details[4] } else { details[2] });
     match kind {
-        DICTIONARY if !(0..=unpacked / LEAST_VALUE).contains(&n_values) => {
+        DICTIONARY if !(0..=unpacked / MIN_VALUE).contains(&n_values) => {
             Err(format!("a dictionary of {unpacked} bytes claims {n_values} values"))
         }
         // The decoders of these encodings allocate as many lengths as the packed data claim.

@@ -208,7 +208,7 @@ impl Sampler for Arc<dyn Sampler> {
 }
 
 /// The most samples of a batch, since their indices are kept in memory.
-const MOST_SAMPLES: usize = 1 << 28;
+const MAX_SAMPLES: usize = 1 << 28;
 
 /// A sampler's order cut into batches.
 ///
@@ -282,8 +282,8 @@ impl<S: Sampler> BatchSampler<S> {
                 "the sampler visits none of the dataset's {n_samples} samples; check what it was made from"
             )));
         }
-        if n_indices > MOST_SAMPLES {
-            check_most("the batch size", batch_size, MOST_SAMPLES, "64 is usual")?;
+        if n_indices > MAX_SAMPLES {
+            check_most("the batch size", batch_size, MAX_SAMPLES, "64 is usual")?;
         }
         match self.drop_last {
             false => Ok(n_indices.div_ceil(batch_size)),
@@ -305,7 +305,7 @@ impl<S: Sampler> BatchSampler<S> {
         let position = batch.saturating_mul(self.batch_size).min(n_indices);
         let len = self.batch_size.min(n_indices - position);
         indices.clear();
-        if len == 0 || len > MOST_SAMPLES || (self.drop_last && len < self.batch_size) {
+        if len == 0 || len > MAX_SAMPLES || (self.drop_last && len < self.batch_size) {
             return;
         }
         indices.resize(len, 0);

@@ -38,7 +38,7 @@ struct Whole(Arc<Option<HostBuffer>>); // none only on the shelf
 static SHELF: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
 
 /// How many counters the shelf has at most.
-const MOST_ON_SHELF: usize = 256;
+const MAX_ON_SHELF: usize = 256;
 
 impl Whole {
     fn identity(&self) -> usize {
@@ -68,7 +68,7 @@ impl Drop for Whole {
         let Some(place) = Arc::get_mut(&mut self.0) else { return };
         drop(place.take()); // before the lock is taken: its resource may run any code
         let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-        if shelf.len() < MOST_ON_SHELF {
+        if shelf.len() < MAX_ON_SHELF {
             shelf.push(self.0.clone()); // `self.0` is dropped next, so the shelf has the only reference
         }
     }

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Generator, Result, Tensor, no_grad};
 
-use super::pieces::{
+use super::shared::{
     along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, signed, wrong_argument,
     wrong_shape,
 };

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Bool, Error, Generator, Result, Tensor, default_generator};
 
-use super::pieces::{choose, constant, wrong_shape};
+use super::shared::{choose, constant, wrong_shape};
 
 /// Which keys each query may attend to; broadcast to `[.., queries, keys]`.
 #[derive(Clone, Copy)]

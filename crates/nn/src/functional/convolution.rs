@@ -6,7 +6,7 @@
 
 use pagelock_tensor::{Conv2dOptions, ConvTranspose2dOptions, PadMode, Result, Tensor};
 
-use super::pieces::{signed, wrong_argument, wrong_shape};
+use super::shared::{signed, wrong_argument, wrong_shape};
 
 /// How a kernel slides over sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

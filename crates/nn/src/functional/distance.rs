@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
-use super::pieces::{at_least, choose, computed, constant, is_above, root, wrong_shape};
+use super::shared::{at_least, choose, computed, constant, is_above, root, wrong_shape};
 
 /// The `p`-norm along `dim`, which is kept with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {

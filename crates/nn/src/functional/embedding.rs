@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
-use super::pieces::{choose, constant, counting, is_above, wrong_argument, wrong_shape};
+use super::shared::{choose, constant, counting, is_above, wrong_argument, wrong_shape};
 
 /// The rows of `weight` at `index`.
 ///

@@ -3,7 +3,7 @@
 use pagelock_tensor::{Error, Int, Result, Tensor};
 
 use super::embedding::check_table;
-use super::pieces::{choose, constant, counting, wrong_argument, wrong_shape};
+use super::shared::{choose, constant, counting, wrong_argument, wrong_shape};
 
 /// How [`embedding_bag`] combines the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

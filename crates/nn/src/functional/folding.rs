@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Int, PadMode, Result, Shape, Tensor};
 
-use super::pieces::{signed, wrong_argument, wrong_shape};
+use super::shared::{signed, wrong_argument, wrong_shape};
 
 /// The windows of [`unfold`] and [`fold`]; sizes are `[height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

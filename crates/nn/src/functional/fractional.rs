@@ -1,6 +1,6 @@
 //! Max pooling with windows at random positions.
 
-use super::pieces::{signed, wrong_argument, wrong_shape};
+use super::shared::{signed, wrong_argument, wrong_shape};
 use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
 
 /// The largest element of each window, as PyTorch's `F.fractional_max_pool2d`. Windows begin at random positions,

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
-use super::pieces::{choose, computed, signed, wrong_argument, wrong_shape};
+use super::shared::{choose, computed, signed, wrong_argument, wrong_shape};
 
 /// How [`grid_sample`] interpolates between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

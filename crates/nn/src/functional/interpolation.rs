@@ -7,7 +7,7 @@
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
-use super::pieces::{computed, signed, wrong_argument, wrong_shape};
+use super::shared::{computed, signed, wrong_argument, wrong_shape};
 use super::{adaptive_avg_pool1d, adaptive_avg_pool3d};
 
 /// How elements are interpolated.

@@ -26,9 +26,9 @@ mod grid;
 mod interpolation;
 mod loss;
 mod normalization;
-pub(crate) mod pieces;
 mod pooling;
 mod resizing;
+pub(crate) mod shared;
 
 pub use activation::{
     Approximate, celu, elu, gelu, glu, gumbel_softmax, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Generator, IntoShape, Result, Shape, Tensor};
 
-use super::pieces::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
+use super::shared::{along_channels, computed, constant, shaped, signed, wrong_argument, wrong_shape};
 
 /// `x · weight + bias`, with one weight and one bias for each channel.
 pub(crate) fn affine(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {

@@ -8,7 +8,7 @@
 use arrayvec::ArrayVec;
 use pagelock_tensor::{Int, PadMode, Pool2dOptions, Result, Shape, Tensor};
 
-use super::pieces::{shaped, signed, wrong_argument, wrong_shape};
+use super::shared::{shaped, signed, wrong_argument, wrong_shape};
 
 /// The windows of max pooling over `N` dimensions.
 ///

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{PadMode, Result, Tensor};
 
-use super::pieces::{signed, wrong_argument, wrong_shape};
+use super::shared::{signed, wrong_argument, wrong_shape};
 
 /// Adds elements at the ends of the last dimensions, as [`Tensor::pad`]; `sizes` is `[left, right, top, bottom, …]`.
 ///

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 
 /// Fills with numbers from a normal distribution that is truncated to `low..=high`.
 ///

@@ -1,7 +1,7 @@
 //! Activation layers without parameters, elementwise or along one dimension.
 
 use super::{debug_is_display, number};
-use crate::functional::pieces::wrong_shape;
+use crate::functional::shared::wrong_shape;
 use crate::functional::{self as F, Approximate};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};

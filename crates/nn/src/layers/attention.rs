@@ -1,7 +1,7 @@
 //! [`MultiheadAttention`], and [`TransformerEncoderLayer`], which contains it.
 
 use super::{Dropout, LayerNorm, Linear, debug_is_display};
-use crate::functional::pieces::{choose, constant, signed, wrong_argument, wrong_shape};
+use crate::functional::shared::{choose, constant, signed, wrong_argument, wrong_shape};
 use crate::functional::{AttentionMask, AttentionOptions, attention_weights};
 use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};

@@ -1,7 +1,7 @@
 //! Convolutions of sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
 
 use super::{Sizes, debug_is_display, tuple};
-use crate::functional::pieces::wrong_argument;
+use crate::functional::shared::wrong_argument;
 use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
 use crate::parameter::charged;
 use crate::parametrizations::Weighted;

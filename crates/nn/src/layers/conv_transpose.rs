@@ -3,7 +3,7 @@
 
 use super::conv::{Description, constructors, parameters};
 use super::{Sizes, debug_is_display, tuple};
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::functional::{self as F, ConvTranspose1dOptions, ConvTranspose3dOptions};
 use crate::parametrizations::Weighted;
 use crate::{Forward, Module, Parameter, module_scope};

@@ -1,7 +1,7 @@
 //! Layers that set a random part of their input to zero while training: [`Dropout`] and its relatives.
 
 use super::{debug_is_display, number};
-use crate::functional::pieces::wrong_shape;
+use crate::functional::shared::wrong_shape;
 use crate::{Forward, Mode, Module, functional, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 

@@ -2,7 +2,7 @@
 
 use super::{debug_is_display, number};
 use crate::functional::EmbeddingOptions;
-use crate::functional::pieces::wrong_argument;
+use crate::functional::shared::wrong_argument;
 use crate::parameter::charged;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};

@@ -2,7 +2,7 @@
 
 use super::{Sizes, debug_is_display};
 use crate::functional::fractional::random_samples;
-use crate::functional::pieces::wrong_argument;
+use crate::functional::shared::wrong_argument;
 use crate::{Forward, Module, functional as F, module_scope};
 use pagelock_tensor::{Int, Result, Tensor, default_generator};
 

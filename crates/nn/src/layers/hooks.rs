@@ -1,6 +1,6 @@
 //! [`Hooked`]: a layer that calls functions before and after its forward, and in its backward.
 
-use crate::functional::pieces::wrong_shape;
+use crate::functional::shared::wrong_shape;
 use crate::{Forward, Module, VisitEvent, Visitor, VisitorMut, print};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{Result, Tensor};

@@ -2,7 +2,7 @@
 
 use super::{debug_is_display, number, python};
 use crate::functional::affine;
-use crate::functional::pieces::{shaped, signed, wrong_shape};
+use crate::functional::shared::{shaped, signed, wrong_shape};
 use crate::parameter::charged;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{BatchNormOptions, Result, Tensor, no_grad};

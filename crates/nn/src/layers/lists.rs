@@ -1,7 +1,7 @@
 //! Lists and dictionaries of modules and parameters.
 
 use super::{IntoLayers, debug_is_display};
-use crate::functional::pieces::wrong_argument;
+use crate::functional::shared::wrong_argument;
 use crate::{Layer, Module, Parameter, Visitor, VisitorMut, print};
 use pagelock_tensor::{DType, Result};
 use std::fmt;

@@ -26,10 +26,10 @@ mod linear;
 mod lists;
 mod norm;
 mod pool;
+mod prelu;
 mod recurrent;
 mod resizing;
 mod sequential;
-mod slopes;
 mod transformer;
 mod upsample;
 
@@ -61,6 +61,7 @@ pub use pool::{
     AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d,
     MaxUnpool2d, MaxUnpool3d,
 };
+pub use prelu::{PReLU, RReLU};
 pub use recurrent::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
 pub use resizing::{
     ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding,
@@ -68,7 +69,6 @@ pub use resizing::{
     ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
 };
 pub use sequential::{IntoLayers, Sequential};
-pub use slopes::{PReLU, RReLU};
 pub use transformer::{DecoderMasks, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder};
 pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 

@@ -1,7 +1,7 @@
 //! Layers that normalize each sample alone: [`LayerNorm`], [`RMSNorm`], [`GroupNorm`], [`LocalResponseNorm`].
 
 use super::{debug_is_display, number, python, tuple};
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::parameter::charged;
 use crate::{Forward, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{IntoShape, Result, Shape, Tensor};

@@ -1,6 +1,6 @@
 //! [`AdaptiveLogSoftmaxWithLoss`]: a cross entropy of many classes, most of which are rare.
 
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::layers::debug_is_display;
 use crate::{Forward, Linear, Module, Sequential, module_scope};
 use pagelock_tensor::{Error, Generator, Int, Result, Tensor, default_generator};

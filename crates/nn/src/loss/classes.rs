@@ -1,6 +1,6 @@
 //! Losses of classes: [`CrossEntropyLoss`], [`NLLLoss`].
 
-use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{choose, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
 
@@ -236,7 +236,7 @@ impl CrossEntropyLoss {
 /// The weighted sum over classes.
 fn weighted_sum(x: &Tensor, weight: Option<&Tensor>) -> Result<Tensor> {
     match weight {
-        Some(weight) => x.mul(&crate::functional::pieces::along_channels(weight, x.rank())?)?.sum(1),
+        Some(weight) => x.mul(&crate::functional::shared::along_channels(weight, x.rank())?)?.sum(1),
         None => x.sum(1),
     }
 }

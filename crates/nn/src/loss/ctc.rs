@@ -1,7 +1,7 @@
 //! [`CTCLoss`]: sequences of labels that are not aligned with the input.
 
 use super::reduced;
-use crate::functional::pieces::{choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{choose, constant, wrong_argument, wrong_shape};
 use crate::{Module, module_scope};
 use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
 

@@ -2,7 +2,7 @@
 
 use super::{check_same, reduced};
 use crate::functional::one_hot_unchecked;
-use crate::functional::pieces::{at_least, computed, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{at_least, computed, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};

@@ -5,23 +5,23 @@
 //! contains the loss.
 
 mod adaptive;
-mod between;
 mod classes;
 mod ctc;
-mod embedded;
+mod elementwise;
+mod embeddings;
 mod labels;
 
 use pagelock_tensor::{Error, Reduction, Result, Tensor};
 
-use crate::functional::pieces::wrong_shape;
+use crate::functional::shared::wrong_shape;
 
 pub use adaptive::AdaptiveLogSoftmaxWithLoss;
-pub use between::{
-    GaussianNLLLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
-};
 pub use classes::{CrossEntropyLoss, NLLLoss, Targets};
 pub use ctc::CTCLoss;
-pub use embedded::{
+pub use elementwise::{
+    GaussianNLLLoss, HuberLoss, KLDivLoss, L1Loss, MSELoss, PoissonNLLLoss, SmoothL1Loss, SoftMarginLoss,
+};
+pub use embeddings::{
     CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, TripletMarginLoss, TripletMarginWithDistanceLoss,
 };
 pub use labels::{BCELoss, BCEWithLogitsLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss, MultiMarginLoss};

@@ -120,11 +120,11 @@ fn rows_of_scores(metric: &str, scores: &Tensor, labels: &Tensor<Int>) -> Result
 }
 
 /// The most elements of a temporary that compares each sample with each class: 4 MiB of `f32`.
-const MOST_ELEMENTS: usize = 1 << 20;
+const MAX_ELEMENTS: usize = 1 << 20;
 
-/// Cuts the samples, of `width` elements each, into ranges of at most [`MOST_ELEMENTS`] elements.
+/// Cuts the samples, of `width` elements each, into ranges of at most [`MAX_ELEMENTS`] elements.
 fn pieces(n_samples: usize, width: usize) -> impl Iterator<Item = Range<usize>> {
-    let step = (MOST_ELEMENTS / width.max(1)).max(1);
+    let step = (MAX_ELEMENTS / width.max(1)).max(1);
     (0..n_samples).step_by(step).map(move |start| start..n_samples.min(start + step))
 }
 

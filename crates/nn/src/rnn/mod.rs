@@ -12,7 +12,7 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 
-use crate::functional::pieces::{constant, signed, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
 use pagelock_tensor::{Int, Result, Steps, Tensor};
 
 /// Sequences without padding, step by step: the rows of the first step, then those of the second, and so on. The longest sequence

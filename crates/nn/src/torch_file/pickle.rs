@@ -103,9 +103,9 @@ impl<'a> Unpickler<'a> {
     /// Limits the bytes that calls copy to a multiple of the bytes read, since calls can copy shared arguments again
     /// and again.
     fn pay(&mut self, copied: u64) -> Result<(), Fault> {
-        const MOST_COPIED: u64 = 8;
+        const MAX_COPIED: u64 = 8;
         self.copied += copied;
-        let is_little = self.copied <= MOST_COPIED * self.at + (64 << 10);
+        let is_little = self.copied <= MAX_COPIED * self.at + (64 << 10);
         if is_little { Ok(()) } else { Err(damaged("a pickle copies shared values too often")) }
     }
 

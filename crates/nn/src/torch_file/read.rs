@@ -22,7 +22,7 @@ const DEEPEST: usize = 100;
 const STEP: u64 = 4_096;
 /// The most values of a tree per node of the graph. It can be above 1, since a tree repeats the values that a file
 /// shares.
-const MOST_SHARED: u64 = 4;
+const MAX_SHARED: u64 = 4;
 
 /// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<TorchValue> {
@@ -94,7 +94,7 @@ impl Tree<'_> {
     /// Counts values that the tree gets, and reserves memory for them.
     fn pay(&mut self, n_values: u64) -> Result<(), Fault> {
         self.n_values += n_values;
-        if self.n_values > MOST_SHARED * self.opened.graph.len() as u64 + STEP {
+        if self.n_values > MAX_SHARED * self.opened.graph.len() as u64 + STEP {
             return Err(damaged("values are shared too often, or a value contains itself"));
         }
         if self.n_values / STEP >= self.room.len() as u64 {

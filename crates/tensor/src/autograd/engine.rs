@@ -16,7 +16,7 @@ use super::node::{GradFn, NodeRef};
 use crate::autocast;
 use crate::error::Result;
 use crate::kind::Float;
-use crate::ops::{MOST_PAIRS, Pairs, pair_sums};
+use crate::ops::{MAX_PAIRS, Pairs, pair_sums};
 use crate::profiler;
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -126,7 +126,7 @@ struct Pending {
     numbers: BinaryHeap<u64>, // of the nodes in `grads`
     grads: HashMap<u64, (NodeRef, Raw)>,
     /// Gradients that are still to be added to those in `grads`, at most one per node.
-    unadded: ArrayVec<(u64, Raw), MOST_PAIRS>,
+    unadded: ArrayVec<(u64, Raw), MAX_PAIRS>,
 }
 
 impl Pending {
@@ -153,7 +153,7 @@ impl Pending {
         if self.unadded.is_empty() {
             return Ok(());
         }
-        let (mut nodes, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
+        let (mut nodes, mut pairs) = (ArrayVec::<_, MAX_PAIRS>::new(), Pairs::new());
         for (seq, grad) in self.unadded.drain(..) {
             let Some((node, earlier)) = self.grads.remove(&seq) else { unreachable!("something has reached the node") };
             pairs.push([node.converted(earlier)?, node.converted(grad)?]);
@@ -210,8 +210,8 @@ struct Buffers {
 
 /// The largest capacity that idle buffers keep, and how many buffers a thread keeps: a hook that runs a backward pass
 /// uses its own.
-const MOST_ROOM: usize = 1024;
-const MOST_BUFFERS: usize = 4;
+const MAX_ROOM: usize = 1024;
+const MAX_BUFFERS: usize = 4;
 
 thread_local! {
     static IDLE: RefCell<Vec<Buffers>> = const { RefCell::new(Vec::new()) };
@@ -223,7 +223,7 @@ fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
     let mut buffers = idle.ok().flatten().unwrap_or_default();
     let result = walk(&mut buffers);
     buffers.clear();
-    if IDLE.try_with(|idle| idle.borrow().len() < MOST_BUFFERS) == Ok(true) {
+    if IDLE.try_with(|idle| idle.borrow().len() < MAX_BUFFERS) == Ok(true) {
         IDLE.with_borrow_mut(|idle| idle.push(buffers));
     }
     result
@@ -234,11 +234,11 @@ impl Buffers {
         let Buffers { pending: Pending { numbers, grads, unadded }, leaves } = self;
         unadded.clear();
         numbers.clear();
-        numbers.shrink_to(MOST_ROOM);
+        numbers.shrink_to(MAX_ROOM);
         grads.clear();
-        grads.shrink_to(MOST_ROOM);
+        grads.shrink_to(MAX_ROOM);
         leaves.clear();
-        leaves.shrink_to(MOST_ROOM);
+        leaves.shrink_to(MAX_ROOM);
     }
 }
 
@@ -248,7 +248,7 @@ static ACCUMULATING: Mutex<()> = Mutex::new(());
 /// Adds to the gradients of all leaves, or of none if an addition fails.
 fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
-    as_derivative(walk, || kept.chunks_mut(MOST_PAIRS).try_for_each(accumulate_some))?;
+    as_derivative(walk, || kept.chunks_mut(MAX_PAIRS).try_for_each(accumulate_some))?;
     for (leaf, grad) in kept {
         *grad = leaf.replace_grad(grad.take());
     }
@@ -259,7 +259,7 @@ fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> 
 /// Computes the new gradients of some leaves. A gradient that shares memory with another tensor is copied, so that
 /// changing one in place never changes the other. So is one that is neither contiguous nor channels-last.
 fn accumulate_some(kept: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
-    let (mut added, mut pairs) = (ArrayVec::<_, MOST_PAIRS>::new(), Pairs::new());
+    let (mut added, mut pairs) = (ArrayVec::<_, MAX_PAIRS>::new(), Pairs::new());
     for (leaf, place) in kept {
         let Some(grad) = place.take() else { continue };
         match leaf.grad() {

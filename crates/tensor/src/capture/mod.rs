@@ -139,14 +139,14 @@ struct Outputs<O: Tensors> {
 const EAGER_CALLS: usize = 2;
 
 /// The most shapes for which a step is captured. Calls with further shapes stay eager.
-const MOST_SHAPES: usize = 8;
+const MAX_SHAPES: usize = 8;
 
 /// A step that needs no more memory than this between its operations is captured [`TURNS`] times.
 const SMALL: ByteSize = ByteSize::mib(64);
 const TURNS: usize = 3;
 
 /// The inputs of this many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
-const MOST_GIVEN: usize = 4;
+const MAX_GIVEN: usize = 4;
 const SMALL_INPUTS: ByteSize = ByteSize::kib(256);
 
 impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
@@ -179,14 +179,14 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         Ok(results)
     }
 
-    /// Drops the inputs of earlier calls if they are large, or if those of `MOST_GIVEN` calls are kept. Drops the
+    /// Drops the inputs of earlier calls if they are large, or if those of `MAX_GIVEN` calls are kept. Drops the
     /// latest first: once its copy is done, all earlier copies are done too.
     fn drop_given(&mut self) {
         let mut len_bytes = 0;
         if let Some(latest) = self.given.last() {
             latest.visit(&mut |input| len_bytes += input.shape().elements() * input.dtype().size());
         }
-        if self.given.len() == MOST_GIVEN || ByteSize(len_bytes as u64) > SMALL_INPUTS {
+        if self.given.len() == MAX_GIVEN || ByteSize(len_bytes as u64) > SMALL_INPUTS {
             while self.given.pop().is_some() {}
         }
     }
@@ -196,7 +196,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut ByShape<I, O>)>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
-            if self.by_shape.len() < MOST_SHAPES {
+            if self.by_shape.len() < MAX_SHAPES {
                 let turns = vec![Turn::for_such(inputs, &self.device, cuda)?];
                 let eager_calls = EAGER_CALLS - 1;
                 self.by_shape.push(ByShape { eager_calls, turns, now: 0, launches: 0, launched: None });

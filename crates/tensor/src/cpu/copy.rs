@@ -9,8 +9,8 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use bytemuck::{NoUninit, Pod};
 
 use super::fill::fill;
-use super::sides::{Lines, Sides};
-use super::tile::Tile;
+use super::strided_zip::{Lines, StridedZip};
+use super::transpose::Tile;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, PIECE, Value, simd};
 use crate::inlined::{Array, Slice, zip};
@@ -84,7 +84,7 @@ pub(crate) fn place<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView
 /// `place` line by line, if no dimension is empty.
 fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
-    Sides::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
+    StridedZip::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
         sides.each(|lines| match (lines.steps, lines.len) {
             ([1, 0 | 1], 32 | 64 | 128) => simd::vectorized_widely(
                 #[inline(always)]

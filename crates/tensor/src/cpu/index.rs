@@ -15,7 +15,7 @@ use bytemuck::Pod;
 use pagelock_memory::Result;
 
 use super::math::half::{Half, Registers, Wide, bf16_to_f32, f16_to_f32, f32_to_f16};
-use super::sides::Sides;
+use super::strided_zip::StridedZip;
 use super::walk::{Dims, Walk, contiguous_strides};
 use super::{CHUNK, CpuView, MAX_RANK, PIECE, Stored, StoredMut, Value, fill, simd};
 use crate::element::Num;
@@ -95,7 +95,7 @@ pub(crate) fn gather<T: Value>(x: CpuView<'_, T>, dim: usize, index: CpuView<'_,
     };
     let (contiguous, base) = (contiguous_strides(index.shape), without(dim, x.strides));
     let any_outside = &AtomicBool::new(false);
-    let sides = Sides::of(index.shape, [&contiguous, index.strides, &base]);
+    let sides = StridedZip::of(index.shape, [&contiguous, index.strides, &base]);
     sides.in_parts(out, CHUNK, move |out, [_, index, base], sides| {
         // Local copies, so that the loop does not reload them after each store to `out`.
         let (data, numbers, stride, size) = (data, numbers, stride, size);

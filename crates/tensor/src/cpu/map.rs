@@ -10,10 +10,10 @@
 
 use bytemuck::{NoUninit, Pod};
 
-use super::blocks::Blocks;
 use super::copy::chunk_of;
-use super::gaps::{common_rows, write_rows};
 use super::kernel::{Halves, Kernel, loop_over, of_halves};
+use super::mixed_orders::Blocks;
+use super::narrowed::{common_rows, write_rows};
 use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, simd};

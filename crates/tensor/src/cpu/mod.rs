@@ -17,50 +17,49 @@
 
 #![forbid(unsafe_code)]
 
-mod arg;
-mod blocks;
+mod arg_extreme;
 mod channels;
-mod choose;
 mod column_blocks;
 mod columns;
 mod copy;
 mod distances;
 mod elements;
 mod fill;
-mod gaps;
 mod index;
 mod join;
 mod kernel;
 mod layer_norm;
 mod long_rows;
 mod map;
-mod map_but;
+mod map_except;
 pub(crate) mod math;
+mod mixed_orders;
 mod moments;
-mod order;
+mod narrowed;
 mod outer;
+mod permuted;
 mod reduce;
 mod scatter;
-mod sides;
 mod simd;
 mod softmax;
+mod sort;
 mod source;
 mod spaced_rows;
+mod strided_zip;
 mod sums;
 #[cfg(test)]
 pub(crate) mod testing;
-mod tile;
 mod to_halves;
+mod transpose;
 mod triangle;
-mod turned;
 mod view;
 mod walk;
+mod where_cond;
 
-pub(crate) use arg::arg_reduce;
+pub(crate) use arg_extreme::arg_reduce;
 pub(crate) use channels::{
     Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, scaled_deviations, with_changes,
 };
-pub(crate) use choose::choose;
 pub(crate) use copy::{copy, copy_lines, interleave_two, place};
 pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
@@ -69,9 +68,8 @@ pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
 pub(crate) use join::join_rows;
 pub(crate) use layer_norm::{Normalized, keeps_statistics, layer_norm, layer_norm_grad};
 pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, map2_longest, map3, map3_long, update};
-pub(crate) use map_but::{map1_but, map1_by_bits, map2_but, map2_by_bits};
+pub(crate) use map_except::{map1_but, map1_by_bits, map2_but, map2_by_bits};
 pub(crate) use moments::Moments;
-pub(crate) use order::{Key, Quantile, modes, neighbors, order};
 pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
 pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};
@@ -79,10 +77,12 @@ pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use softmax::{
     cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad, suits_columns,
 };
+pub(crate) use sort::{Key, Quantile, modes, neighbors, order};
 pub(crate) use sums::total;
 pub(crate) use to_halves::to_halves;
 pub(crate) use triangle::triangle;
 pub(crate) use view::{CpuView, MAX_RANK};
+pub(crate) use where_cond::where_cond;
 
 /// The number of elements that is worth a task of its own, for cheap work: about 10 µs, several times the cost of
 /// waking a thread.

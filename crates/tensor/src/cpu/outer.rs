@@ -4,7 +4,7 @@
 
 use super::map::{map2, map3};
 use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
-use super::sides::{Lines, Sides};
+use super::strided_zip::{Lines, StridedZip};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
 use crate::element::Num;
@@ -39,7 +39,7 @@ fn scale_lines<T: Num>(
     if a.shape.contains(&0) {
         return false;
     }
-    let sides = Sides::of(a.shape, [&contiguous_strides(a.shape), a.strides, b.strides]);
+    let sides = StridedZip::of(a.shape, [&contiguous_strides(a.shape), a.strides, b.strides]);
     let (len, steps) = sides.line();
     if steps != [1, 0, 1] || len < SHORT || len == out.len() {
         return false;
@@ -70,7 +70,7 @@ fn scale_halves<T: Num>(
     registers: impl Registers + Sync,
     out: &mut [u16],
     (a, b): (&[u16], &[u16]),
-    sides: &Sides<3>,
+    sides: &StridedZip<3>,
     times: impl Fn(T, T) -> T + Sync + Copy,
 ) {
     if const { !T::HAS_HALVES } {
@@ -146,7 +146,7 @@ fn add_scaled_lines<T: Num>(
     if out.is_empty() || non_temporal::is_large(out) {
         return false;
     }
-    let sides = Sides::of(x.shape, [&contiguous_strides(x.shape), x.strides, a.strides, b.strides]);
+    let sides = StridedZip::of(x.shape, [&contiguous_strides(x.shape), x.strides, a.strides, b.strides]);
     let (len, steps) = sides.line();
     if steps != [1, 1, 0, 1] || len < SHORT || len == out.len() {
         return false;

@@ -5,7 +5,7 @@
 //! only.
 //!
 //! There are two kinds of loops: along a line in memory ([`Lines`], sums of rows), and across neighboring lines
-//! (`columns.rs`, sums of columns). A reduction uses the direction with the smaller stride. `turned.rs` computes
+//! (`columns.rs`, sums of columns). A reduction uses the direction with the smaller stride. `permuted.rs` computes
 //! results in the order in which their elements are in memory.
 
 #[cfg(test)]
@@ -13,8 +13,8 @@ mod tests;
 
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
+use super::permuted::Turned;
 use super::spaced_rows::fold_rows;
-use super::turned::Turned;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
 use crate::element::{Computing, Element, Num, Real};

@@ -7,7 +7,7 @@ use bytemuck::Pod;
 use super::column_blocks::{entries_of, for_each_block};
 use super::copy::{chunk_of, copy_line};
 use super::index::{all_below, without};
-use super::sides::{Lines, Sides};
+use super::strided_zip::{Lines, StridedZip};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, MAX_RANK, Value, simd};
 use crate::inlined::{Slice, zip};
@@ -64,7 +64,7 @@ pub(crate) fn scatter<T: Value>(
         shape.copy_from(index.shape);
         shape[0] = n;
         let (numbers, values) = (&numbers[first * index.strides[0]..], &values[first * src.strides[0]..]);
-        let sides = Sides::of(shape, [index.strides, src.strides, &base]);
+        let sides = StridedZip::of(shape, [index.strides, src.strides, &base]);
         let mut are_inside = true;
         sides.each(|lines| are_inside &= write(lines, dst, (numbers, stride, size), values, own_combine));
         any_outside.fetch_or(!are_inside, Ordering::Relaxed); // Relaxed: read after all tasks ended
@@ -88,7 +88,7 @@ fn scatter_in_columns<T: Value>(
         let numbers = &numbers[start..];
         let values = &values[entries.start * src.strides.get(1).unwrap_or(&0)..];
         let mut are_inside = true;
-        Sides::of(&shape[..dst_shape.len()], [index.strides, src.strides, &base]).each(|lines| {
+        StridedZip::of(&shape[..dst_shape.len()], [index.strides, src.strides, &base]).each(|lines| {
             let [index_step, value_step, step] = lines.steps;
             for line in 0..lines.count {
                 let [mut at, mut value, mut column] = lines.beginnings(line);

@@ -6,7 +6,7 @@
 use bytemuck::Pod;
 
 use super::copy::{copy_line, fill_line};
-use super::tile::Tile;
+use super::transpose::Tile;
 use super::{MAX_RANK, Stored, simd};
 use crate::element::Computing;
 use crate::inlined::{Slice, zip};

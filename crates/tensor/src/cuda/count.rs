@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 
 /// The most blocks of a grid in its second and third dimension.
-pub(crate) const MOST_BLOCKS: usize = 65_535;
+pub(crate) const MAX_BLOCKS: usize = 65_535;
 
 /// `size` as a kernel's 32-bit count; an error if it is too large.
 pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {

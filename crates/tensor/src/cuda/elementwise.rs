@@ -144,7 +144,7 @@ const CONTIGUOUS_THREADS: u32 = 128;
 
 /// The side of a tile, and the least number of rows and columns for which tiles are faster.
 const SIDE: usize = 32;
-const LEAST_SIDE: usize = 8;
+const MIN_SIDE: usize = 8;
 
 impl Steps {
     /// None if there are no elements.
@@ -192,7 +192,7 @@ impl Steps {
         let (columns, [y_step, x_stride, ..]) = dims.inner();
         let at = dims.strides().iter().skip(1).position(|[_, x_step, ..]| *x_step == 1)? + 1;
         let (rows, y_stride) = (dims.sizes()[at], dims.strides()[at][0]);
-        if y_step != 1 || x_stride <= 1 || columns < LEAST_SIDE || rows < LEAST_SIDE || dims.walk().is_none() {
+        if y_step != 1 || x_stride <= 1 || columns < MIN_SIDE || rows < MIN_SIDE || dims.walk().is_none() {
             return None; // with a walk, everything is below 2^31
         }
         let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].mapped(|size| size as u32);

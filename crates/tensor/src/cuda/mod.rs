@@ -32,7 +32,7 @@ mod walk;
 
 pub(crate) use arguments::{Arguments, optional};
 pub(crate) use code::{Code, Constants};
-pub(crate) use count::{MOST_BLOCKS, count};
+pub(crate) use count::{MAX_BLOCKS, count};
 pub use device::CudaDevice;
 pub(crate) use elementwise::{COPY, Formula, constant};
 pub(crate) use fault::Indexed;

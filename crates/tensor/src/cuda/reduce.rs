@@ -138,7 +138,7 @@ const ENOUGH_BLOCKS: usize = 512;
 /// Threads that keep any GPU of today busy. If there are many rows, a row has no more threads than this takes.
 const ENOUGH_THREADS: usize = 1 << 18;
 /// The fewest positions of a thread if there are several segments.
-const LEAST_POSITIONS: usize = 8;
+const MIN_POSITIONS: usize = 8;
 
 impl CudaReduction {
     /// Reduces `x` over `axes` to `out`, which is contiguous.
@@ -285,7 +285,7 @@ impl Plan {
             (n.next_power_of_two() / 4).clamp(1, enough)
         };
         let blocks = kept.len().div_ceil(THREADS / lanes);
-        let segments = (ENOUGH_BLOCKS / blocks).min(n / lanes / LEAST_POSITIONS).max(1);
+        let segments = (ENOUGH_BLOCKS / blocks).min(n / lanes / MIN_POSITIONS).max(1);
         Plan { kernel, kept, reduced, lanes, in_columns, segments }
     }
 

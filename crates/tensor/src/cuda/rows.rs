@@ -9,7 +9,7 @@ use crate::error::Result;
 
 /// Threads of a block, unless a row has more.
 const BLOCK_THREADS: usize = 128;
-const MOST_LANES: usize = 1024;
+const MAX_LANES: usize = 1024;
 
 /// How a kernel divides rows of some length among threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +27,11 @@ impl RowPlan {
         let pack = [16, 8, 4, 2, 1].into_iter().filter(|pack| pack * dtype.size() <= 16).find(fits).unwrap_or(1);
         let packs = n.div_ceil(pack).max(1);
         let narrow = packs.next_power_of_two().min(32);
-        let candidates = [narrow, 64, 128, 256, 512, MOST_LANES].into_iter();
+        let candidates = [narrow, 64, 128, 256, 512, MAX_LANES].into_iter();
         let kept = |lanes: usize| packs.div_ceil(lanes) * pack <= most_values(lanes, dtype, arrays);
         match candidates.filter(|&lanes| lanes >= narrow).find(|&lanes| kept(lanes)) {
             Some(lanes) => RowPlan { lanes, packs: packs.div_ceil(lanes), pack },
-            None => RowPlan { lanes: MOST_LANES, packs: 0, pack },
+            None => RowPlan { lanes: MAX_LANES, packs: 0, pack },
         }
     }
 
@@ -71,7 +71,7 @@ fn most_values(lanes: usize, dtype: DType, arrays: usize) -> usize {
         8 => 8,
         _ => 16,
     };
-    if lanes == MOST_LANES && arrays > 2 { values / 2 } else { values }
+    if lanes == MAX_LANES && arrays > 2 { values / 2 } else { values }
 }
 
 #[cfg(test)]

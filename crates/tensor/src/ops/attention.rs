@@ -25,7 +25,7 @@ const GRADIENT: &str = "fused_attention's gradient";
 const LARGE: usize = 1 << 26;
 
 /// The most features of a query and of a value.
-const MOST_FEATURES: usize = 128;
+const MAX_FEATURES: usize = 128;
 
 impl Tensor {
     /// softmax(`self` · `key`ᵀ · scale) · `value` by one kernel, which does not store the scores; `None` where there
@@ -92,7 +92,7 @@ impl Attention {
             return false;
         }
         let (q, k, v) = (sizes(query), sizes(key), sizes(value));
-        let features_fit = [q[3], v[3]].iter().all(|&size| size.is_multiple_of(8) && size <= MOST_FEATURES);
+        let features_fit = [q[3], v[3]].iter().all(|&size| size.is_multiple_of(8) && size <= MAX_FEATURES);
         let is_square = !self.is_causal || q[2] == k[2];
         let belong = q[..2] == k[..2] && k[..3] == v[..3] && q[3] == k[3];
         let there = q.iter().chain(&v).all(|&size| size > 0);

@@ -182,7 +182,7 @@ fn change<const N: usize>(
         *expanded = target.operand(op, source)?;
     }
     write(op, target, expanded.each_ref(), cpu, &mut |device, sources, out| {
-        let mut values = [0; MOST_CONSTANTS];
+        let mut values = [0; MAX_CONSTANTS];
         values.iter_mut().zip(constants).for_each(|(value, &of)| *value = constant(target.dtype(), of));
         formula.run(device, op, &sources, &values[..constants.len()], out)
     })
@@ -231,7 +231,7 @@ fn lock_all<'a, const N: usize>(
 
 /// The most operands of a change in place, and the most constants.
 const MAX_SOURCES: usize = 2;
-const MOST_CONSTANTS: usize = 2;
+const MAX_CONSTANTS: usize = 2;
 
 /// `in_place! { kind, doc, method, by_…, |to, from| new value, the same in CUDA }`
 macro_rules! in_place {

@@ -4,7 +4,7 @@ use std::array;
 use std::hint::select_unpredictable;
 
 use super::histogram::extremes;
-use super::{choose, number_like, search};
+use super::{number_like, searchsorted, where_cond};
 use crate::autograd::no_grad;
 use crate::cpu::{Quantile, vectorized};
 use crate::create::filled;
@@ -292,7 +292,7 @@ fn mode_place(x: &Raw, dim: isize) -> Result<Tensor<Int>> {
     // Where each run of equal elements begins, and how many elements it has so far.
     let is_new = sorted.narrow(dim, 1, size - 1)?.ne(&sorted.narrow(dim, 0, size - 1)?)?;
     let zero = number_like(op, &numbers, Scalar::Int(0))?;
-    let starts = choose(op, &is_new, &numbers.narrow(dim, 1, size - 1)?, &zero)?;
+    let starts = where_cond(op, &is_new, &numbers.narrow(dim, 1, size - 1)?, &zero)?;
     let starts: Tensor<Int> = super::cat(&[&numbers.narrow(dim, 0, 1)?, &starts], dim)?.typed();
     let length = numbers.sub(starts.cummax(dim)?.0.raw())?;
     let last = length.argmax_keepdim(dim)?;
@@ -320,7 +320,7 @@ fn searchsorted(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Re
     let (sorted, values) = (&sorted.converted(dtype)?, &values.converted(dtype)?);
     let found = match device {
         Device::Cpu => searched(op, sorted, values, right),
-        Device::Cuda(device) => search::searched(op, device, [sorted, values], right),
+        Device::Cuda(device) => searchsorted::searched(op, device, [sorted, values], right),
     };
     found?.reshape_to(shape)
 }

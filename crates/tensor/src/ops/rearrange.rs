@@ -4,7 +4,7 @@ use super::cat;
 use super::flip::flip;
 use super::index::entries_added;
 use super::number_like;
-use super::written::written_over;
+use super::slice_scatter::written_over;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -388,7 +388,7 @@ impl View for Unfold {
         let windows = grad.raw().permute(&order)?; // […, windows, size, …]
         let overlapping = size.div_ceil(step);
         let is_half = grad.dtype().computing() != grad.dtype();
-        if overlapping <= if is_half { 2 } else { MOST_OVERLAPPING } {
+        if overlapping <= if is_half { 2 } else { MAX_OVERLAPPING } {
             return self.in_steps(input, &windows, overlapping).map(Raw::typed);
         }
         let seen = grad.dims()[dim] * size;
@@ -400,7 +400,7 @@ impl View for Unfold {
 
 /// If more windows than this overlap, their sum is not made of one tensor per window. Of half types only two are
 /// added so, because a sum of two is rounded once, as one in `f32` is.
-const MOST_OVERLAPPING: usize = 8;
+const MAX_OVERLAPPING: usize = 8;
 
 impl Unfold {
     /// The sum of windows as a sum of `overlapping` tensors. Tensor `k` has the `k`-th part of all windows, each as

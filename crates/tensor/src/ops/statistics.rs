@@ -2,7 +2,7 @@
 //! with their places.
 
 use super::elementwise::{formula, scalar};
-use super::others;
+use super::product_of_others;
 use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reduction, sum, var_of};
 use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
@@ -213,7 +213,7 @@ impl Derivative<1> for Product {
             return Ok([Some(x.zeros_like()?)]);
         }
         if let (true, false, Some(lines)) = (x.device().is_cpu(), is_grad_enabled(), self.lines(x.shape())) {
-            return Ok([Some(others::products_of_others(x.raw(), grad.raw(), lines)?.typed())]);
+            return Ok([Some(product_of_others::products_of_others(x.raw(), grad.raw(), lines)?.typed())]);
         }
         let rank = x.rank() as isize;
         let (mut order, axes): (Vec<isize>, Vec<isize>) =

@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_groups};
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, step_groups};
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
@@ -79,7 +79,7 @@ impl Formula for AdamRule {
         [true, true, self.amsgrad]
     }
 
-    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
         step::numbers([self.betas[0], self.betas[1], self.eps])
     }
 

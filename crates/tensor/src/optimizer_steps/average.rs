@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors};
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors};
 use crate::cuda::Code;
 use crate::element::{DType, Real};
 use crate::error::Result;
@@ -61,7 +61,7 @@ impl Formula for AverageRule {
         [false; KEPT]
     }
 
-    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
         step::numbers([self.decay.map_or(-1.0, |decay| 1.0 - decay)])
     }
 

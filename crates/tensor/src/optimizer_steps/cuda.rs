@@ -6,7 +6,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::groups::{
     GRAD, Group, HALF, KEPT, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
 };
-use super::step::{MOST_NUMBERS, Ruled};
+use super::step::{MAX_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice};
 use crate::element::DType;
 use crate::error::Result;
@@ -15,7 +15,7 @@ use crate::profiler;
 use crate::tensor::Tensor;
 
 const THREADS: u32 = 128;
-const MOST_BLOCKS: usize = 1024;
+const MAX_BLOCKS: usize = 1024;
 
 /// The kernels of `steps.cu` by the number of places for kept tensors, without and with halves.
 const NAMES: [[&str; 2]; KEPT] =
@@ -38,10 +38,10 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
         of_each.iter_mut().zip(numbers).for_each(|(of, number)| of[i] = number);
     }
     let (rule, len) = formula.numbers(first);
-    let mut settings = ArrayVec::<u64, MOST_SETTINGS>::new();
+    let mut settings = ArrayVec::<u64, MAX_SETTINGS>::new();
     settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
-    let kernel = Kernel { code: formula.code(), name, places, blocks: MOST_BLOCKS };
+    let kernel = Kernel { code: formula.code(), name, places, blocks: MAX_BLOCKS };
     kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
 }
 
@@ -75,7 +75,7 @@ impl Kernel {
         let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
         let (has, scalars) = (scalars, unchanged(groups, scalars)?);
         let mut locks = lock_all(groups, &scalars);
-        let mut numbers = [0; MOST + MOST_SETTINGS];
+        let mut numbers = [0; MOST + MAX_SETTINGS];
         for (number, group) in numbers.iter_mut().zip(groups) {
             *number = len_of(group) as u64;
         }
@@ -139,4 +139,4 @@ impl Lock<'_> {
 pub(super) const NULL: [u8; 8] = [0; 8];
 /// Numbers that each tensor of a step has: the place of its learning rate, and its prelude.
 const OF_EACH: usize = 4;
-const MOST_SETTINGS: usize = OF_EACH * MOST + MOST_NUMBERS;
+const MAX_SETTINGS: usize = OF_EACH * MOST + MAX_NUMBERS;

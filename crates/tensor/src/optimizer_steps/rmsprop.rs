@@ -2,7 +2,7 @@
 
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, steps};
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
@@ -45,7 +45,7 @@ impl Formula for RmsPropRule {
         [true, self.centered, self.momentum > 0.0]
     }
 
-    fn numbers(&self, _: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
         step::numbers([self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))])
     }
 

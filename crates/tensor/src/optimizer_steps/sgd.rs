@@ -3,7 +3,7 @@
 use super::Rate;
 use super::cpu::change;
 use super::groups::KEPT;
-use super::step::{self, Formula, MOST_NUMBERS, Now, Prelude, StepTensors, step_groups};
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, step_groups};
 use crate::cuda::Code;
 use crate::element::Real;
 use crate::error::Result;
@@ -79,7 +79,7 @@ impl Formula for SgdRule {
         [self.momentum != 0.0, false, false]
     }
 
-    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+    fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
         let flags = [group.kept[0].is_some(), self.nesterov].mapped(u64::from);
         let [momentum, share] = [self.momentum, self.share(group.is_first)].mapped(f64::to_bits);
         ([momentum, share, flags[0], flags[1], 0, 0], 4)

@@ -79,7 +79,7 @@ pub(super) trait Formula: 'static {
     fn keeps(&self) -> [bool; KEPT];
 
     /// The numbers of its kernel's `Rule`, and how many there are.
-    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize);
+    fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
 
     /// The step of one group, on the CPU: [`change`](super::cpu::change) with the method's function of an element.
     fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()>;
@@ -92,7 +92,7 @@ pub(super) trait AnyFormula {
     fn clock(&self) -> (usize, DType);
     fn prelude(&self) -> Prelude;
     fn keeps(&self) -> [bool; KEPT];
-    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize);
+    fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
     /// [`Formula::on_cpu`] in the parameter's precision.
     fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()>;
 }
@@ -114,7 +114,7 @@ impl<F: Formula> AnyFormula for F {
         Formula::keeps(self)
     }
 
-    fn numbers(&self, group: &StepTensors) -> ([u64; MOST_NUMBERS], usize) {
+    fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
         Formula::numbers(self, group)
     }
 
@@ -127,11 +127,11 @@ impl<F: Formula> AnyFormula for F {
 }
 
 /// The most numbers of a rule.
-pub(super) const MOST_NUMBERS: usize = 6;
+pub(super) const MAX_NUMBERS: usize = 6;
 
 /// Numbers for a kernel, padded with zeros.
-pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MOST_NUMBERS], usize) {
-    let mut filled = [0; MOST_NUMBERS];
+pub(super) fn numbers<const N: usize>(numbers: [f64; N]) -> ([u64; MAX_NUMBERS], usize) {
+    let mut filled = [0; MAX_NUMBERS];
     filled.iter_mut().zip(numbers).for_each(|(to, number)| *to = number.to_bits());
     (filled, N)
 }
@@ -290,8 +290,8 @@ impl StepTensors {
 
 impl Group for StepTensors {
     fn most(&self) -> usize {
-        const MOST_POINTERS: usize = 20; // that a kernel of `steps.cu` takes for its groups
-        (MOST_POINTERS / (2 + self.places() + usize::from(self.half.is_some()))).min(MOST)
+        const MAX_POINTERS: usize = 20; // that a kernel of `steps.cu` takes for its groups
+        (MAX_POINTERS / (2 + self.places() + usize::from(self.half.is_some()))).min(MOST)
     }
 
     fn tensors(&self) -> Places<'_> {

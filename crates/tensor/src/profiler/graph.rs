@@ -16,7 +16,7 @@ use crate::storage::Storage;
 use crate::tensor::{Raw, Tensor};
 
 /// The most nodes of a graph.
-const MOST_NODES: usize = 100_000;
+const MAX_NODES: usize = 100_000;
 
 thread_local! {
     static GRAPH: RefCell<Option<Nodes>> = const { RefCell::new(None) };
@@ -120,7 +120,7 @@ struct Nodes {
 impl Nodes {
     /// Adds a node that made `tensor`.
     fn add(&mut self, name: String, source: NodeSource, inputs: Vec<usize>, tensor: &Raw) {
-        if self.all.len() >= MOST_NODES {
+        if self.all.len() >= MAX_NODES {
             self.is_full = true;
             return;
         }
@@ -255,7 +255,7 @@ impl Recording {
         }
         if nodes.is_full {
             let text =
-                format!("record: the graph has more than {MOST_NODES} nodes; record a smaller part of the program");
+                format!("record: the graph has more than {MAX_NODES} nodes; record a smaller part of the program");
             return Err(Error::Argument(text));
         }
         crate::heap::check_for_node("record")?;

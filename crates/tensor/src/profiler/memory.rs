@@ -11,9 +11,9 @@ use pagelock_memory::{ByteSize, default_host, host_budget};
 use crate::cuda::CudaDevice;
 
 /// The most samples that are kept. When there are more, every other one is dropped and the interval doubles.
-const MOST_SAMPLES: usize = 4096;
+const MAX_SAMPLES: usize = 4096;
 /// The most devices that are sampled.
-const MOST_DEVICES: usize = 8;
+const MAX_DEVICES: usize = 8;
 /// Nanoseconds between two samples, at first.
 const INTERVAL: u64 = 100_000;
 
@@ -26,7 +26,7 @@ pub struct MemorySample {
     /// Memory of the host.
     pub host: HeldMemory,
     /// Memory of devices, with their ordinals.
-    pub devices: ArrayVec<(u32, HeldMemory), MOST_DEVICES>,
+    pub devices: ArrayVec<(u32, HeldMemory), MAX_DEVICES>,
 }
 
 /// Bytes of the host, or of a device.
@@ -69,7 +69,7 @@ impl MemoryLog {
         }
         let Ok(mut samples) = self.samples.try_lock() else { return }; // another thread takes one
         let Samples { interval, all } = &mut *samples;
-        if all.len() == MOST_SAMPLES {
+        if all.len() == MAX_SAMPLES {
             let mut is_kept = false;
             all.retain(|_| {
                 is_kept = !is_kept;

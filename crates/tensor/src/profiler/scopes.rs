@@ -15,7 +15,7 @@ use super::switch::is_on;
 use crate::heap::CountedHeap;
 
 /// The most scopes of one recording; calls beyond them are attributed to the module that they are in.
-const MOST_SCOPES: usize = 1 << 16;
+const MAX_SCOPES: usize = 1 << 16;
 
 thread_local! {
     static CURRENT: Cell<u32> = const { Cell::new(0) };
@@ -125,7 +125,7 @@ pub(super) fn replace(number: u32) -> u32 {
     CURRENT.replace(number)
 }
 
-/// Enters the scope of a call; `None` for a call of the module that the thread is in, and beyond [`MOST_SCOPES`].
+/// Enters the scope of a call; `None` for a call of the module that the thread is in, and beyond [`MAX_SCOPES`].
 pub(super) fn enter(address: usize, position: Option<usize>, title: &dyn Fn() -> String) -> Option<u32> {
     let mut scopes = lock();
     let scopes = scopes.get_or_insert_default();
@@ -148,7 +148,7 @@ impl Scopes {
 
     /// The scope of a new call: that of the caller, if both are calls of the same module.
     fn add(&mut self, call: Call, title: String) -> Option<u32> {
-        if self.by_call.len() >= MOST_SCOPES {
+        if self.by_call.len() >= MAX_SCOPES {
             return None;
         }
         let parent = self.get(call.parent);

@@ -39,10 +39,10 @@ pub struct StagingConfig {
 }
 
 /// The device copies 8 MiB in 150 µs, so its overhead of about 3 µs for each copy is negligible.
-const MOST_SLOT: ByteSize = ByteSize::mib(8);
-const LEAST_SLOT: ByteSize = ByteSize::mib(4);
-const MOST_RING: ByteSize = ByteSize::mib(256); // four times what any machine was measured to need
-const MOST_THREADS: usize = 1_024;
+const MAX_SLOT: ByteSize = ByteSize::mib(8);
+const MIN_SLOT: ByteSize = ByteSize::mib(4);
+const MAX_RING: ByteSize = ByteSize::mib(256); // four times what any machine was measured to need
+const MAX_THREADS: usize = 1_024;
 
 impl Default for StagingConfig {
     /// The configuration for this machine. One thread per processor, at most 16 including the caller. The ring has 8
@@ -53,15 +53,15 @@ impl Default for StagingConfig {
         let ring = ByteSize::mib(8).0 * processors as u64;
         let most = (page_locked_budget().limit().0 / 2).min(host_budget().limit().0 / 8);
         let ring = ByteSize(ring.min(ByteSize::mib(64).0).min(most));
-        Self { ring, slot: ByteSize(ring.0 / 8).clamp(LEAST_SLOT, MOST_SLOT), threads: processors - 1 }
+        Self { ring, slot: ByteSize(ring.0 / 8).clamp(MIN_SLOT, MAX_SLOT), threads: processors - 1 }
     }
 }
 
 impl StagingConfig {
     /// The same configuration, with each value lowered to its maximum.
     fn within_bounds(self) -> Self {
-        let (ring, slot) = (self.ring.min(MOST_RING), self.slot.min(ByteSize(MOST_RING.0 / 2)));
-        Self { ring, slot, threads: self.threads.min(MOST_THREADS) }
+        let (ring, slot) = (self.ring.min(MAX_RING), self.slot.min(ByteSize(MAX_RING.0 / 2)));
+        Self { ring, slot, threads: self.threads.min(MAX_THREADS) }
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_program_s_shape_is_taken_as_the_nearest_that_can_be() {
         let most = StagingConfig { ring: ByteSize::MAX, slot: ByteSize::MAX, threads: usize::MAX };
-        let nearest = StagingConfig { ring: MOST_RING, slot: ByteSize::mib(128), threads: MOST_THREADS };
+        let nearest = StagingConfig { ring: MAX_RING, slot: ByteSize::mib(128), threads: MAX_THREADS };
         assert_eq!(most.within_bounds(), nearest);
         assert_eq!(StagingConfig::default().within_bounds(), StagingConfig::default());
     }

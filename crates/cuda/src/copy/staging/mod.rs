@@ -52,8 +52,8 @@ use crate::{
 const FILLERS: usize = 9; // with the caller, they fill slots faster than a device empties them, even on a busy host
 const SMALL: usize = 64 << 10; // up to this length the caller copies alone, through a slot of the small ring
 const GRANULE: usize = 16 << 10; // the minimum: small enough that threads share even the last piece of a download
-const LEAST_UPLOAD: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
-const LEAST_DOWNLOAD: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
+const MIN_UPLOAD: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
+const MIN_DOWNLOAD: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
 
 /// A device's slots and threads.
 pub(crate) struct Staging {
@@ -96,7 +96,7 @@ impl Staging {
     /// device overlaps. The pieces of long copies fill whole slots, because each copy costs the device some
     /// microseconds.
     pub(super) fn plan(&self, direction: Direction, len_bytes: usize) -> Plan {
-        let least_piece_bytes = if direction == Direction::ToSlots { LEAST_UPLOAD } else { LEAST_DOWNLOAD };
+        let least_piece_bytes = if direction == Direction::ToSlots { MIN_UPLOAD } else { MIN_DOWNLOAD };
         let piece_bytes = (len_bytes / 8).max(least_piece_bytes).next_multiple_of(self.granule_bytes);
         Plan::new(piece_bytes.min(self.large.slot_bytes), self.granule_bytes)
     }

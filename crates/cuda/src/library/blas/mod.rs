@@ -75,7 +75,7 @@ pub(super) fn is_there() -> bool {
 }
 
 /// The most scratch memory that an algorithm may use.
-const MOST_SCRATCH_BYTES: usize = 32 << 20;
+const MAX_SCRATCH_BYTES: usize = 32 << 20;
 
 /// The strides of a batch of matrices: element `[b, i, j]` is at index `b · batch + i · row + j · column`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,7 +215,7 @@ impl Blas {
         product: &Product,
         alignments: [u32; 3],
     ) -> Result<(Arc<Mutex<Plan>>, Option<DeviceBuffer<u8>>)> {
-        let plan = self.plan(Key { product: *product, alignments, scratch_bytes: MOST_SCRATCH_BYTES })?;
+        let plan = self.plan(Key { product: *product, alignments, scratch_bytes: MAX_SCRATCH_BYTES })?;
         let scratch_bytes = lock(&plan).scratch_bytes();
         if scratch_bytes == 0 {
             return Ok((plan, None));

@@ -43,7 +43,7 @@ const BIAS_POINTER: c_int = 8;
 const EPILOGUE_BIAS: c_int = 4;
 const BATCH_COUNT: c_int = 5;
 const BATCH_OFFSET: c_int = 6;
-const MOST_SCRATCH: c_int = 1;
+const MAX_SCRATCH: c_int = 1;
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 const NOT_SUPPORTED: c_int = 15;
 
@@ -243,7 +243,7 @@ fn propose(
     // SAFETY: writes one handle.
     done("cublasLtMatmulPreferenceCreate", unsafe { (api.prefer)(&mut handle) })?;
     let preference = Made { api, handle, forget: api.forget_preference };
-    set_preference(api, handle, MOST_SCRATCH, key.scratch_bytes)?;
+    set_preference(api, handle, MAX_SCRATCH, key.scratch_bytes)?;
     let [left_alignment, right_alignment, result_alignment] = key.alignments;
     let alignments = [right_alignment, left_alignment, result_alignment, result_alignment];
     for (attribute, alignment) in ALIGNMENTS.into_iter().zip(alignments) {

@@ -26,13 +26,13 @@ use crate::{
 
 // Some versions compute wrong results. NVIDIA's cudnn-frontend lists them, and refuses them too.
 /// Older versions are refused.
-const LEAST_VERSION: usize = 9_10_02;
+const MIN_VERSION: usize = 9_10_02;
 /// Older versions are refused if the number of keys is not a multiple of 128.
-const LEAST_VERSION_FOR_ANY_KEYS: usize = 9_15_01;
+const MIN_VERSION_FOR_ANY_KEYS: usize = 9_15_01;
 
 /// The most scratch memory for the gradients of scores. If they need more, the batches, or the heads of a single
 /// batch, are computed in several parts.
-const MOST_SCORE_BYTES: usize = 2 << 30;
+const MAX_SCORE_BYTES: usize = 2 << 30;
 
 // The names of tensors.
 const QUERY: i64 = 1;
@@ -301,9 +301,9 @@ impl Attention {
             && value[3].is_multiple_of(8);
         let layouts = [&self.query, &self.key, &self.value, &self.result];
         let is_half = matches!(self.data_type, DataType::F16 | DataType::Bf16);
-        let is_old = version < LEAST_VERSION_FOR_ANY_KEYS && !key[2].is_multiple_of(128);
+        let is_old = version < MIN_VERSION_FOR_ANY_KEYS && !key[2].is_multiple_of(128);
         let is_one = query[2] == 1 && key[2] == 1; // the library has no gradients for it
-        let fits = version >= LEAST_VERSION
+        let fits = version >= MIN_VERSION
             && !is_old
             && !is_one
             && is_half
@@ -360,7 +360,7 @@ impl Attention {
         let len = self.query.sizes[dim];
         let [batch, heads, queries, keys] = self.scores().sizes.map(|size| size as u128);
         let bytes = 2 * batch * heads * queries.next_multiple_of(64) * keys.next_multiple_of(64);
-        let fits = MOST_SCORE_BYTES as u128 * len as u128 / bytes.max(1);
+        let fits = MAX_SCORE_BYTES as u128 * len as u128 / bytes.max(1);
         (dim, len, usize::try_from(fits).unwrap_or(len).clamp(1, len))
     }
 }
@@ -515,10 +515,10 @@ mod tests {
     #[test]
     fn what_does_not_belong_together_is_refused() {
         let right = attention(2, 3, 100);
-        let now = LEAST_VERSION_FOR_ANY_KEYS;
+        let now = MIN_VERSION_FOR_ANY_KEYS;
         assert!(right.check(now).is_ok() && right.check(now - 1).is_err());
-        assert!(attention(2, 3, 256).check(LEAST_VERSION).is_ok());
-        assert!(attention(2, 3, 256).check(LEAST_VERSION - 1).is_err());
+        assert!(attention(2, 3, 256).check(MIN_VERSION).is_ok());
+        assert!(attention(2, 3, 256).check(MIN_VERSION - 1).is_err());
         let wrong = [
             Attention { data_type: DataType::F32, ..right },
             Attention { key: Layout4::without_gaps([2, 3, 99, 64]), ..right },

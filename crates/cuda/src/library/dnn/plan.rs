@@ -57,7 +57,7 @@ const FOR_EVERYTHING: c_int = 2;
 
 /// More than the library proposes: it has proposed up to 37. For `f32`, engines that use tensor cores come first, so
 /// a lower limit might cut off all exact ones.
-const MOST_PROPOSALS: usize = 128;
+const MAX_PROPOSALS: usize = 128;
 pub(super) const UNSUPPORTED: Refusal = Refusal { call: "cudnnBackendFinalize of any plan", status: 3000 };
 
 pub(super) struct Plan {
@@ -240,7 +240,7 @@ pub(super) fn tensor(
 fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<Descriptor>, Refusal> {
     let attributes = [(201, Values::Descriptors(&[graph])), (200, Values::Choice(HEURISTIC_MODE, mode))];
     match Descriptor::with(api, HEURISTIC, &attributes) {
-        Ok(heuristic) => heuristic.descriptors(202, CONFIGURATION, MOST_PROPOSALS),
+        Ok(heuristic) => heuristic.descriptors(202, CONFIGURATION, MAX_PROPOSALS),
         Err(_) => Ok(Vec::new()),
     }
 }

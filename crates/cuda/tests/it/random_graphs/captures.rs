@@ -32,8 +32,8 @@ enum Kind {
     Owned { graph: Graph<Vec<DeviceBuffer<u8>>>, ids: Vec<u64>, spans: Vec<Span> },
 }
 
-const MOST_PENDING: usize = 3;
-const MOST_GRAPHS: usize = 4;
+const MAX_PENDING: usize = 3;
+const MAX_GRAPHS: usize = 4;
 
 impl World {
     pub(super) fn record(&mut self) -> Result<()> {
@@ -42,7 +42,7 @@ impl World {
         let recording = device.capture(|stream| self.take_down(stream, &mut taken));
         self.depth -= 1;
         let recording = recording?;
-        if self.pending.len() >= MOST_PENDING {
+        if self.pending.len() >= MAX_PENDING {
             self.drop_recording()?;
         }
         self.pending.push(Pending { recording, taken });
@@ -155,7 +155,7 @@ impl World {
     }
 
     fn add_graph(&mut self, replay: Replay) -> Result<()> {
-        if self.graphs.len() >= MOST_GRAPHS {
+        if self.graphs.len() >= MAX_GRAPHS {
             self.drop_graph()?;
         }
         self.graphs.push(replay);

@@ -17,12 +17,12 @@ pub(super) struct Host {
     cut: Option<(u64, usize)>,
 }
 
-const MOST_HOSTS: usize = 8;
+const MAX_HOSTS: usize = 8;
 const STEP: usize = 64; // parts start at its multiples
 
 impl World {
     fn add_host(&mut self, buffer: HostBuffer, span: Span, cut: Option<(u64, usize)>) {
-        while self.hosts.len() >= MOST_HOSTS {
+        while self.hosts.len() >= MAX_HOSTS {
             let at = self.dice.below(self.hosts.len());
             self.hosts.swap_remove(at);
         }

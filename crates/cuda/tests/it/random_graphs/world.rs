@@ -109,7 +109,7 @@ const ASYNCHRONOUS: &[Call] = &[
 const SYNCHRONOUS: &[Call] =
     &[Call::Allocate, Call::Register, Call::CreateEvent, Call::CreateStream, Call::Instantiate, Call::EndCapture];
 
-const MOST_SLOTS: usize = 8;
+const MAX_SLOTS: usize = 8;
 
 impl World {
     /// This program makes calls of the machine `fails` fail. `may_fail`: whether another program does. A failure prints
@@ -192,7 +192,7 @@ impl World {
 
     pub(super) fn add_slot(&mut self, buffer: DeviceBuffer<u8>, span: Span, cut: Option<(u64, usize)>) {
         let id = self.id();
-        while self.slots.len() >= MOST_SLOTS {
+        while self.slots.len() >= MAX_SLOTS {
             let at = self.dice.below(self.slots.len());
             self.slots.swap_remove(at);
         }

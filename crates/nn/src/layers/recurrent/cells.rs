@@ -1,7 +1,7 @@
 //! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step of a recurrent layer, for loops written by hand.
 
 use super::RNNNonlinearity;
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::layers::{debug_is_display, python};
 use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};

@@ -6,7 +6,7 @@ mod cells;
 pub use cells::{GRUCell, LSTMCell, RNNCell};
 
 use super::{debug_is_display, number};
-use crate::functional::pieces::{wrong_argument, wrong_shape};
+use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::parameter::charged;
 use crate::rnn::{self, PackedSequence};
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pagelock_memory::Result;
 
 use super::super::column_blocks::{entries_of, for_each_block};
-use super::super::sides::Sides;
+use super::super::strided_zip::StridedZip;
 use super::super::walk::Dims;
 use super::super::{CHUNK, MAX_RANK, Value};
 use super::{Scatter, Source};
@@ -23,7 +23,7 @@ impl Scatter<'_> {
     pub(super) fn visits_rows(&self) -> bool {
         let last = self.dim + 1 == self.dst_shape.len();
         let (shape, strides) = (self.index.shape, self.index.strides);
-        // `Sides` leaves out a dimension of size 1, so that lines run along another one.
+        // `StridedZip` leaves out a dimension of size 1, so that lines run along another one.
         let has_lines = shape.get(self.dim).is_some_and(|&n| n > 1) && strides[self.dim] == 1;
         last && has_lines && self.dst_shape[..self.dim] == shape[..self.dim]
     }
@@ -49,7 +49,7 @@ impl Scatter<'_> {
         let (stride, size) = (self.stride, self.dst_shape.get(self.dim).copied().unwrap_or(1));
         let index = &self.index.data.plain()[first * self.index.strides.first().unwrap_or(&0)..];
         let (mut rest, mut are_inside) = (values, true);
-        Sides::of(shape, [self.index.strides, &self.base]).each(|lines| {
+        StridedZip::of(shape, [self.index.strides, &self.base]).each(|lines| {
             let mut done = 0;
             let are_apart = rounds && lines.distances[1] >= size;
             if let ([1, 0], 1, true) = (lines.steps, stride, are_apart) {
@@ -123,7 +123,7 @@ impl Scatter<'_> {
             let (row_len, rows) = (block.dims.len() / n, (CHUNK * n / block.dims.len()).max(1));
             for first in (0..n).step_by(rows) {
                 shape[0] = rows.min(n - first);
-                let sides = Sides::of(shape, [self.index.strides, &self.base]);
+                let sides = StridedZip::of(shape, [self.index.strides, &self.base]);
                 let index = &self.index.data.plain()[start + first * self.index.strides[0]..];
                 let add = |values: &[C]| are_inside &= add_sides(dst, &sides, index, values, add_one);
                 if let Err(error) = block.with(first * row_len, shape[0] * row_len, add) {
@@ -141,7 +141,7 @@ impl Scatter<'_> {
 /// Adds the values, which are in row-major order, to columns. Returns whether all indices were in range.
 fn add_sides<D, C: Num>(
     dst: &mut Columns<'_, D>,
-    sides: &Sides<2>,
+    sides: &StridedZip<2>,
     index: &[i64],
     values: &[C],
     add_one: impl Fn(&mut D, C) + Copy,

@@ -23,7 +23,7 @@ const THREADS: usize = 256;
 const UNROLL: usize = 4;
 /// As many blocks as today's largest GPU runs at once. A constant, since results must not depend on the device.
 const ENOUGH_BLOCKS: usize = 512;
-const MOST_SEGMENTS: usize = 512;
+const MAX_SEGMENTS: usize = 512;
 
 /// `Geometry` of `batch_norm.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -58,7 +58,7 @@ impl Plan {
         let across = (channels / pack).next_power_of_two().min(32);
         let blocks = if planes { channels } else { channels.div_ceil(across * pack) };
         let of_block = if planes { THREADS * UNROLL * pack / inner } else { THREADS * UNROLL / across };
-        let most = outer.div_ceil(of_block.max(1)).min(MOST_SEGMENTS);
+        let most = outer.div_ceil(of_block.max(1)).min(MAX_SEGMENTS);
         let segments = (ENOUGH_BLOCKS / blocks).clamp(1, most.max(1));
         let geometry = Geometry { outer: outer as u64, channels: channels as u64, inner: inner as u64 };
         Plan { geometry, planes, across, pack, blocks, segments }

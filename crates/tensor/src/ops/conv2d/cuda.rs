@@ -10,7 +10,7 @@ use pagelock_cuda::{Argument, Launch};
 use super::cpu::ConvDims;
 use super::library;
 use super::small::{self, Gradient};
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MOST_BLOCKS, count};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MAX_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::{Array, from_fn};
@@ -252,7 +252,7 @@ impl Staged {
         }
         let pixel_blocks = pixels.div_ceil(block_pixels);
         let grid = [batch * conv.groups as usize, pixel_blocks * conv.n_phases(), conv.row_blocks as usize];
-        if grid[0] > i32::MAX as usize || grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS {
+        if grid[0] > i32::MAX as usize || grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
             return None;
         }
         let conv = Conv { chunk: chunk as i32, pixel_blocks: pixel_blocks as i32, ..*conv };
@@ -352,7 +352,7 @@ pub(super) fn weight_grad(
     let pixels = d.out_size[0] * d.out_size[1];
     let grid = [1, conv.row_blocks as usize * tap_blocks, d.in_channels];
     let tiles = grid[1] * grid[2];
-    if grid[1] > MOST_BLOCKS || grid[2] > MOST_BLOCKS {
+    if grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
         count(op, usize::MAX)?; // refused
     }
     let has_clusters = device.cuda().properties().compute_capability >= (9, 0);

@@ -14,13 +14,13 @@ use crate::shape::Shape;
 /// The library is used for at least this many multiplications and channels of a group, for which its three
 /// convolutions together are faster (`cargo bench --bench large -- --limits`).
 const LARGE: usize = 1 << 27;
-const LEAST_CHANNELS: usize = 32;
+const MIN_CHANNELS: usize = 32;
 
 fn is_large(d: &ConvDims) -> bool {
     let sizes = [d.batch, d.out_size[0], d.out_size[1], d.out_channels, d.in_channels, d.kernel[0], d.kernel[1]];
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) / d.groups;
     let channels = d.in_channels.min(d.out_channels) / d.groups;
-    channels >= LEAST_CHANNELS && multiplications >= LARGE
+    channels >= MIN_CHANNELS && multiplications >= LARGE
 }
 
 /// The library's name of the type, if the library is used for it.

@@ -6,7 +6,7 @@
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::ConvDims;
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MOST_BLOCKS};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MAX_BLOCKS};
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -15,13 +15,13 @@ static CODE: Code =
     Code { name: "small conv2d", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("small.cu")) };
 
 const WARP: usize = 32;
-const MOST_THREADS: usize = 512;
+const MAX_THREADS: usize = 512;
 /// Shared memory that every block can have, less a reserve for the compiler.
 const SHARED_BYTES: usize = (48 << 10) - 512;
 /// The most elements that a thread loads before it uses the first.
-const MOST_WAITING: usize = 48;
+const MAX_WAITING: usize = 48;
 /// The most sums of a thread.
-const MOST_SUMS: usize = 64;
+const MAX_SUMS: usize = 64;
 /// Blocks that share the images of a weight's gradient; any GPU with clusters allows this many.
 const CLUSTER: usize = 8;
 /// Clusters that compute the weight's gradient at the same time: their blocks are as many as a large GPU's
@@ -176,16 +176,16 @@ impl Correlation {
         let weights = (g.kernel_area() * self.block_rows).next_multiple_of(8) + 4;
         let waiting = (g.channels * g.source[0] * g.source[1]).div_ceil(self.threads) * (1 + usize::from(masked))
             + (g.channels * g.kernel_area() * self.block_rows).div_ceil(self.threads);
-        self.threads <= MOST_THREADS
-            && waiting <= MOST_WAITING
-            && self.tile_rows * self.pixels * y.cell * x.cell <= MOST_SUMS
+        self.threads <= MAX_THREADS
+            && waiting <= MAX_WAITING
+            && self.tile_rows * self.pixels * y.cell * x.cell <= MAX_SUMS
             && g.channels * (plane + weights) * size <= SHARED_BYTES
     }
 
     fn launch(&self, batch: usize) -> Option<Launch> {
         let rows = self.geometry.rows.div_ceil(self.block_rows);
         let grid = [u32::try_from(batch).ok().filter(|&batch| batch <= i32::MAX as u32)?, rows as u32, 1];
-        (rows <= MOST_BLOCKS).then_some(Launch { grid, block: [self.threads as u32, 1, 1], shared_bytes: 0 })
+        (rows <= MAX_BLOCKS).then_some(Launch { grid, block: [self.threads as u32, 1, 1], shared_bytes: 0 })
     }
 
     fn constants(&self) -> Constants {
@@ -272,9 +272,9 @@ impl WeightGrad {
         let source = self.block_channels * places * ((width - 1) * g.stride[1] + g.kernel[1] + 1) + 2 * WARP;
         let sums = self.tile_rows * (g.kernel_area() + 1);
         let received = (self.combinations() * sums).div_ceil(CLUSTER) * (self.splits * CLUSTER + 1);
-        self.threads() <= MOST_THREADS
-            && self.loads().div_ceil(self.threads()) <= 2 * MOST_WAITING
-            && sums <= MOST_SUMS
+        self.threads() <= MAX_THREADS
+            && self.loads().div_ceil(self.threads()) <= 2 * MAX_WAITING
+            && sums <= MAX_SUMS
             && (self.images * (grads + source) + received) * size <= SHARED_BYTES
     }
 

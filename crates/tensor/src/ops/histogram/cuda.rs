@@ -13,9 +13,9 @@ use crate::tensor::Raw;
 static CODE: Code = Code { name: "histogram", text: include_str!("histogram.cu") };
 
 const THREADS: usize = 256;
-/// Numbers that a thread counts, unless that takes more than `MOST_BLOCKS` blocks.
+/// Numbers that a thread counts, unless that takes more than `MAX_BLOCKS` blocks.
 const PER_THREAD: usize = 16;
-const MOST_BLOCKS: usize = 1024;
+const MAX_BLOCKS: usize = 1024;
 /// The shared memory that every kernel can have.
 const SHARED_BYTES: usize = 48 << 10;
 
@@ -50,7 +50,7 @@ pub(super) fn counts(
         let shared_bytes = if in_shared { places * size_of::<u32>() } else { 0 };
         let (kernel, [least, most]) = bounds.map_or(("count_numbers", [0.0; 2]), |bounds| ("count_bins", bounds));
         let counts = Counts { n: n as u64, places: places as u64, in_shared: in_shared.into(), least, most };
-        let threads = n.div_ceil(PER_THREAD).min(MOST_BLOCKS * THREADS);
+        let threads = n.div_ceil(PER_THREAD).min(MAX_BLOCKS * THREADS);
         let launch = Launch::covering(threads, THREADS as u32).shared_bytes(shared_bytes as u32);
         let counts = Argument::Value(bytemuck::bytes_of(&counts));
         let arguments = [out.argument(), inputs.cuda_view(0).argument(), counts];

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::library;
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MOST_BLOCKS, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MAX_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -67,7 +67,7 @@ fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out:
         return dots(device, op, &product, Bias::None, [a, b], out);
     }
     let (tile, threads) = (TILE, TILE_THREADS);
-    let grid = [m.div_ceil(tile), n.div_ceil(tile).min(MOST_BLOCKS), (product.batches as usize).min(MOST_BLOCKS)];
+    let grid = [m.div_ceil(tile), n.div_ceil(tile).min(MAX_BLOCKS), (product.batches as usize).min(MAX_BLOCKS)];
     let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
     // SAFETY: the kernel takes these arguments. `product` has the sizes and strides of the views, so all offsets are
@@ -167,7 +167,7 @@ fn dots(
         None => ("dots", SIDE, k.next_multiple_of(32).clamp(32, DOT_THREADS) as u32, bias_constants),
     };
     let columns = (n + usize::from(matches!(bias, Bias::Summed))).div_ceil(side);
-    let grid = [m.div_ceil(side), count(op, columns)? as usize, (product.batches as usize).min(MOST_BLOCKS)];
+    let grid = [m.div_ceil(side), count(op, columns)? as usize, (product.batches as usize).min(MAX_BLOCKS)];
     let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
     let added = if let Bias::Added(bias) = bias { bias } else { b };
     let product = Argument::Value(bytemuck::bytes_of(product));

@@ -19,13 +19,13 @@ const THREADS: u32 = 256;
 const PACK_BYTES: usize = 16;
 
 /// The most pairs of a launch: `pair_sums.cu` has pointers for this many.
-pub(crate) const MOST_PAIRS: usize = 4;
+pub(crate) const MAX_PAIRS: usize = 4;
 
 /// The two tensors of each pair, of one shape and precision.
-pub(crate) type Pairs = ArrayVec<[Raw; 2], MOST_PAIRS>;
+pub(crate) type Pairs = ArrayVec<[Raw; 2], MAX_PAIRS>;
 
 /// The sum of each pair, in their order.
-pub(crate) fn pair_sums(pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PAIRS>> {
+pub(crate) fn pair_sums(pairs: &Pairs) -> Result<ArrayVec<Raw, MAX_PAIRS>> {
     match device_of(pairs) {
         Some(device) if !is_grad_enabled() => on_device(device, pairs),
         _ => pairs.iter().map(|[left, right]| left.add(right)).collect(),
@@ -43,14 +43,14 @@ fn device_of(pairs: &Pairs) -> Option<&CudaDevice> {
     pairs.iter().all(is_taken).then_some(device)
 }
 
-fn on_device(device: &CudaDevice, pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PAIRS>> {
+fn on_device(device: &CudaDevice, pairs: &Pairs) -> Result<ArrayVec<Raw, MAX_PAIRS>> {
     let like = |pair: &[Raw; 2]| (pair[0].layout.at_start(), pair[0].dtype());
-    let mut others = ArrayVec::<FreshCuda<'_>, MOST_PAIRS>::new();
+    let mut others = ArrayVec::<FreshCuda<'_>, MAX_PAIRS>::new();
     for pair in &pairs[1..] {
         let (layout, dtype) = like(pair);
         others.push(FreshCuda::allocate(OP, *layout.shape(), dtype, pair[0].storage.device(), device)?.laid(layout));
     }
-    let inputs: [Option<&Raw>; 2 * MOST_PAIRS] = from_fn(|i| pairs.get(i / 2).map(|pair| &pair[i % 2]));
+    let inputs: [Option<&Raw>; 2 * MAX_PAIRS] = from_fn(|i| pairs.get(i / 2).map(|pair| &pair[i % 2]));
     let first =
         on_cuda_laid(OP, device, inputs, like(&pairs[0]), &mut |inputs, out| launch(device, inputs, out, &mut others))?;
     Ok(std::iter::once(first).chain(others.into_iter().map(FreshCuda::share)).collect())
@@ -58,18 +58,18 @@ fn on_device(device: &CudaDevice, pairs: &Pairs) -> Result<ArrayVec<Raw, MOST_PA
 
 fn launch(
     device: &CudaDevice,
-    inputs: &LockedInputs<'_, { 2 * MOST_PAIRS }>,
+    inputs: &LockedInputs<'_, { 2 * MAX_PAIRS }>,
     out: CudaOut<'_>,
     others: &mut [FreshCuda<'_>],
 ) -> Result<()> {
     let (dtype, views) = (out.dtype(), inputs.cuda_views_found());
-    let lengths: [u64; MOST_PAIRS] = from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
+    let lengths: [u64; MAX_PAIRS] = from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
     let n_pairs = 1 + others.len();
     let outs = std::iter::once(out).chain(others.iter_mut().map(FreshCuda::out)).map(CudaOut::into_argument);
-    let outs = outs.chain(std::iter::repeat_with(|| optional(None))).take(MOST_PAIRS);
+    let outs = outs.chain(std::iter::repeat_with(|| optional(None))).take(MAX_PAIRS);
     let sides = [0, 1].into_iter().flat_map(|side| views.iter().skip(side).step_by(2));
     let sides = sides.map(|&view| optional(view));
-    let arguments: ArrayVec<Argument<'_>, { 3 * MOST_PAIRS + 1 }> =
+    let arguments: ArrayVec<Argument<'_>, { 3 * MAX_PAIRS + 1 }> =
         outs.chain(sides).chain([Argument::Value(bytemuck::bytes_of(&lengths))]).collect();
     let longest = lengths.iter().max().copied().unwrap_or(0) as usize;
     let [blocks, ..] = Launch::covering(longest.div_ceil(PACK_BYTES / dtype.size()), THREADS).grid;

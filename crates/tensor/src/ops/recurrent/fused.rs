@@ -21,7 +21,7 @@ const COPIED_BYTES: usize = 16;
 /// The size of a state must be a multiple of this, so that all lanes of a warp get the same number of elements along k.
 const DIVISOR: usize = 32;
 /// Three stages hide the latency of memory; the kernel needs at least two.
-const MOST_STAGES: u32 = 3;
+const MAX_STAGES: u32 = 3;
 
 /// How the kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Fused {
     /// A launch with as many stages as fit into shared memory.
     fn new(kind: Recurrence, rows: usize, hidden: usize, shared_bytes: u64) -> Option<Fused> {
         let stage_bytes = (ROWS / 8 + kind.gates()) as u32 * THREADS * COPIED_BYTES as u32;
-        let stages = u32::try_from(shared_bytes).unwrap_or(u32::MAX).min(MOST_STAGES * stage_bytes) / stage_bytes;
+        let stages = u32::try_from(shared_bytes).unwrap_or(u32::MAX).min(MAX_STAGES * stage_bytes) / stage_bytes;
         let [across, down] = [hidden / UNITS, rows.div_ceil(ROWS)].mapped(|blocks| u16::try_from(blocks).ok());
         let grid = [across?.into(), down?.into(), 1];
         let launch = Launch { grid, block: [THREADS, 1, 1], shared_bytes: stages * stage_bytes };

@@ -21,10 +21,10 @@ const REGISTERS: u32 = 65_536;
 const TOGETHER: u32 = 128;
 /// What a thread needs beside its part of the weight.
 const OTHER_REGISTERS: u32 = 64;
-const MOST_THREADS: u32 = 1024;
-const MOST_HIDDEN: u32 = 512;
+const MAX_THREADS: u32 = 1024;
+const MAX_HIDDEN: u32 = 512;
 /// If clusters would need more waves than this, one product for all sequences is faster.
-const MOST_TURNS: u32 = 8;
+const MAX_TURNS: u32 = 8;
 
 /// `Sequences` of `persistent.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -61,12 +61,12 @@ impl Plan {
     /// The plan with the smallest cluster whose registers hold the weight.
     fn new(kind: Recurrence, hidden: u32, batch: u32, multiprocessors: u32) -> Option<Plan> {
         let plans = [2, 4, 8].mapped(|cluster| Plan { kind, hidden, cluster, rows: 1, batch });
-        let mut plans = plans.into_iter().filter(|plan| plan.hidden <= MOST_HIDDEN && plan.threads() <= MOST_THREADS);
+        let mut plans = plans.into_iter().filter(|plan| plan.hidden <= MAX_HIDDEN && plan.threads() <= MAX_THREADS);
         let plan = plans.find(|plan| plan.blocks_at_once() > 0)?;
         let rows = if batch <= multiprocessors / plan.cluster { 1 } else { 2 };
         let clusters_at_once = (multiprocessors * plan.blocks_at_once() / plan.cluster).max(1);
         let plan = Plan { rows, ..plan };
-        (plan.clusters() <= MOST_TURNS * clusters_at_once).then_some(plan)
+        (plan.clusters() <= MAX_TURNS * clusters_at_once).then_some(plan)
     }
 
     fn padded(&self) -> u32 {

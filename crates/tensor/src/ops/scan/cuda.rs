@@ -16,8 +16,8 @@ const WARP: usize = 32;
 /// Threads that keep any current GPU busy. If there are fewer, long lines are cut into chunks.
 const ENOUGH_THREADS: usize = 1 << 17;
 /// The fewest elements of a chunk, if a warp takes it, and if a thread takes it.
-const LEAST_OF_WARP: usize = 512;
-const LEAST_OF_THREAD: usize = 64;
+const MIN_OF_WARP: usize = 512;
+const MIN_OF_THREAD: usize = 64;
 
 /// The kernels of a scan along rows, and along other lines.
 pub(super) struct Kernels {
@@ -70,7 +70,7 @@ impl Scan {
 /// Elements per chunk: the whole line, if there are enough lines.
 fn chunk_of(Lines { outer, n, inner }: Lines) -> usize {
     let (lines, is_row) = (outer * inner, inner == 1);
-    let (threads, least) = if is_row { (lines * WARP, LEAST_OF_WARP) } else { (lines, LEAST_OF_THREAD) };
+    let (threads, least) = if is_row { (lines * WARP, MIN_OF_WARP) } else { (lines, MIN_OF_THREAD) };
     if threads > ENOUGH_THREADS / 2 || n < 2 * least {
         return n;
     }

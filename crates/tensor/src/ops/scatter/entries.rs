@@ -17,16 +17,16 @@ static CODE: Code = Code {
 const WARP: usize = 32;
 const WARPS: usize = 8;
 /// The fewest elements of an entry that is added as a whole.
-const LEAST_INNER: usize = 8;
+const MIN_INNER: usize = 8;
 /// The most elements of a pack; a thread loads several packs at once.
-const MOST_ADDED: usize = 4;
+const MAX_ADDED: usize = 4;
 
 /// Adds up the entries with equal indices, from zeros.
 pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Result<()> {
     let Call { device, op, source, index } = *call;
     let (entries, outer) = Entries::new(out.shape(), source, index.dim);
     let [x_entries, inner] = [entries.x_entries, entries.inner].mapped(|size| size as usize);
-    let are_short = inner < LEAST_INNER || entries.y_entries >= u32::MAX.into();
+    let are_short = inner < MIN_INNER || entries.y_entries >= u32::MAX.into();
     if are_short || !source.is_contiguous() || !index.view.is_contiguous() {
         return add(call, false, out);
     }
@@ -34,7 +34,7 @@ pub(in crate::ops) fn add_entries(call: &Call<'_>, mut out: CudaOut<'_>) -> Resu
     if outer * x_entries == 0 {
         return Ok(());
     }
-    let pack = entries.pack(MOST_ADDED * source.dtype().size().min(4), source, &out);
+    let pack = entries.pack(MAX_ADDED * source.dtype().size().min(4), source, &out);
     let (constants, types) = (Constants::of(&[("V", pack as i32)]), [source.dtype(); 2]);
     let of_entries = || Argument::Value(bytemuck::bytes_of(&entries));
     let launch = Launch::covering(x_entries, (WARP * WARPS) as u32);

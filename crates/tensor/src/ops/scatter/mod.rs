@@ -10,8 +10,8 @@ mod reduce;
 mod sorted;
 
 use super::index::{check_range, entries_of, own_index, same_dtype};
-use super::places::{counts_where, cuda::spread};
-use super::{choose, in_place, number_like};
+use super::nonzero::{counts_where, cuda::spread};
+use super::{in_place, number_like, where_cond};
 use crate::autograd::{Saved, record};
 use crate::cpu;
 use crate::create::filled;
@@ -105,7 +105,7 @@ impl<K: Kind> Tensor<K> {
         let flat: Tensor<Int> = mask.converted(DType::I64)?.typed();
         let places = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
         let taken = source.reshape(&[-1])?.index_select(0, places.raw()).map_err(|error| error.of_index_in(op))?;
-        choose(op, &mask.reshape_to(*self.shape())?, &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
+        where_cond(op, &mask.reshape_to(*self.shape())?, &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
     }
 }
 
@@ -275,7 +275,7 @@ impl Derivative<2> for Scattered {
             if stays.device().is_cpu() && (stays.is_empty() || stays.all(..)?.item::<bool>()?) {
                 return Ok(taken.typed());
             }
-            choose(self.op, stays.raw(), &taken, &number_like(self.op, grad, Scalar::Int(0))?).map(Raw::typed)
+            where_cond(self.op, stays.raw(), &taken, &number_like(self.op, grad, Scalar::Int(0))?).map(Raw::typed)
         };
         Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])
     }

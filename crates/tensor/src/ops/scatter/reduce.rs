@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::kind::{Int, Numeric};
 use crate::op::{Derivative, Saves};
 use crate::ops::index::{added_to_own, entries_of, own_index, scatter_added_own};
-use crate::ops::{choose, number_like};
+use crate::ops::{number_like, where_cond};
 use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
@@ -215,7 +215,7 @@ impl Folded {
             let others = self.folded(x, &source.masked_fill(&is_only_zero, 1.0)?)?;
             let with_zero = self.taken(&grad.mul(&others)?)?;
             let divided = self.taken(&grad.mul(&self.folded(x, source)?)?)?.div(&source.masked_fill(&is_zero, 1.0)?)?;
-            let slope = choose(OP, is_only_zero.raw(), with_zero.raw(), divided.raw())?;
+            let slope = where_cond(OP, is_only_zero.raw(), with_zero.raw(), divided.raw())?;
             Ok(slope.typed())
         };
         Ok([saved.grad_of(0, of_x)?, saved.grad_of(1, of_source)?])

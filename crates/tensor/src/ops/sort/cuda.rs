@@ -23,13 +23,13 @@ const ITEMS: usize = 8;
 /// Bytes of a tile's keys, which leave two bytes of shared memory for each place.
 const KEY_BYTES: usize = 32 << 10;
 
-/// Places are selected if they are at most `MOST_SELECTED` and at most a `SELECTED_SHARE`-th of the line, and if the
-/// line is long enough. It may have up to `MOST_SELECTED_FROM` elements for each line that there is: a line is one
+/// Places are selected if they are at most `MAX_SELECTED` and at most a `SELECTED_SHARE`-th of the line, and if the
+/// line is long enough. It may have up to `MAX_SELECTED_FROM` elements for each line that there is: a line is one
 /// block, so a few longer lines are sorted faster as a whole.
-const MOST_SELECTED: usize = 512;
+const MAX_SELECTED: usize = 512;
 const SELECTED_SHARE: usize = 4;
-const LEAST_SELECTED_FROM: usize = 1024;
-const MOST_SELECTED_FROM: usize = 1 << 16;
+const MIN_SELECTED_FROM: usize = 1024;
+const MAX_SELECTED_FROM: usize = 1 << 16;
 /// Threads of a block of `select_first`.
 const SELECTING_THREADS: u32 = 512;
 
@@ -47,8 +47,8 @@ pub(super) fn order(
         return Ok(());
     }
     let sort = Sort { device, x, lines, k, descending };
-    let most = MOST_SELECTED_FROM.saturating_mul(lines.outer * lines.inner).min(i32::MAX as usize);
-    if k <= MOST_SELECTED.min(lines.n / SELECTED_SHARE) && (LEAST_SELECTED_FROM..=most).contains(&lines.n) {
+    let most = MAX_SELECTED_FROM.saturating_mul(lines.outer * lines.inner).min(i32::MAX as usize);
+    if k <= MAX_SELECTED.min(lines.n / SELECTED_SHARE) && (MIN_SELECTED_FROM..=most).contains(&lines.n) {
         return sort.select(out);
     }
     let tile = sort.tile();

@@ -16,7 +16,7 @@ const ROW_BYTES: usize = 192;
 /// Rows that a task copies at a time; the copy stays in the L2 cache.
 const DEPTH: usize = 1024;
 /// With fewer rows of the right side, copying results would cost more than it gains.
-const LEAST_DEPTH: usize = 128;
+const MIN_DEPTH: usize = 128;
 /// Rows of the result that a task assembles from the column panels.
 const TASK_ROWS: usize = 8;
 
@@ -32,7 +32,7 @@ pub(super) struct Side<'a, R> {
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, right: Side<'_, R>) -> bool {
     let in_columns = right.strides[0] == 1 && matches!(right.numbers, Stored::Halves(..));
     let are_few = (narrow::MIN_SIDE..=narrow::NARROW).contains(&m);
-    are_few && k >= LEAST_DEPTH && k * n > narrow::MAX_RIGHT && (right.strides[1] == 1 || in_columns)
+    are_few && k >= MIN_DEPTH && k * n > narrow::MAX_RIGHT && (right.strides[1] == 1 || in_columns)
 }
 
 pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, c: &mut [R]) -> Result<()> {

@@ -22,10 +22,10 @@ const BLOCK_ROWS: usize = 256;
 const MIN_BLOCK_COLUMNS: usize = 256;
 
 /// A result with few rows is cut along its columns, too, into about this many blocks. If that gives fewer than
-/// `FEW_BLOCKS`, blocks get fewer rows, but at least `LEAST_ROWS`.
+/// `FEW_BLOCKS`, blocks get fewer rows, but at least `MIN_ROWS`.
 const ENOUGH_BLOCKS: usize = 8;
 const FEW_BLOCKS: usize = 4;
-const LEAST_ROWS: usize = 64;
+const MIN_ROWS: usize = 64;
 
 /// Multiply-adds that make a block worth handing out: some thirty microseconds.
 const BLOCK_WORK: usize = 4 << 20;
@@ -79,7 +79,7 @@ fn block_size(Sizes { m, k, n }: Sizes) -> [usize; 2] {
     let rows = BLOCK_ROWS.max(BLOCK_WORK.div_ceil(k * n)).min(m);
     let across = ENOUGH_BLOCKS.div_ceil(m.div_ceil(rows)).min(n / MIN_BLOCK_COLUMNS).max(1);
     let rows = match m.div_ceil(rows) * across < FEW_BLOCKS {
-        true => m.div_ceil(FEW_BLOCKS.div_ceil(across)).max(LEAST_ROWS).max(BLOCK_WORK.div_ceil(k * n)).min(m),
+        true => m.div_ceil(FEW_BLOCKS.div_ceil(across)).max(MIN_ROWS).max(BLOCK_WORK.div_ceil(k * n)).min(m),
         false => rows,
     };
     // Whole vectors, so that no column is computed twice.

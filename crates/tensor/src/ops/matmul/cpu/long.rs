@@ -10,19 +10,19 @@ use crate::scratch;
 
 /// The shortest inner dimension, and the largest result in elements.
 const LONG: usize = 4 << 10;
-const MOST_RESULTS: usize = 16 << 10;
+const MAX_RESULTS: usize = 16 << 10;
 /// The largest result if both sides are contiguous along the inner dimension. A larger one would make pieces so short
 /// that adding up the lanes of each dot product takes too long.
-const MOST_DOTS: usize = 1 << 10;
+const MAX_DOTS: usize = 1 << 10;
 /// Numbers of both sides per piece; they stay in the L2 cache.
 const PIECE: usize = 32 << 10;
 /// The most tasks. Each has a buffer of sums.
-const MOST_TASKS: usize = 16;
+const MAX_TASKS: usize = 16;
 
 /// Whether this algorithm suits the product.
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, sides: [Side<'_, R>; 2]) -> bool {
     let are_dots = sides.iter().all(|side| side.strides[0] == 1);
-    let most_results = if are_dots { MOST_DOTS } else { MOST_RESULTS };
+    let most_results = if are_dots { MAX_DOTS } else { MAX_RESULTS };
     k >= LONG && m * n <= most_results && m.min(n) >= narrow::MIN_SIDE
 }
 
@@ -30,7 +30,7 @@ pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, sides: [Side<'_, R>; 2]) -> boo
 pub(super) fn product<R: Real>(sizes: Sizes, left: Side<'_, R>, right: Side<'_, R>, c: &mut [R]) -> Result<()> {
     let Sizes { m, k, n } = sizes;
     let depth = (PIECE / (m + n)).next_multiple_of(64);
-    let pieces = k.div_ceil(depth).div_ceil(MOST_TASKS);
+    let pieces = k.div_ceil(depth).div_ceil(MAX_TASKS);
     scratch::sum_of_tasks(k.div_ceil(pieces * depth), c, |task, sums| {
         let first = task * pieces * depth;
         let inner = first..(first + pieces * depth).min(k);

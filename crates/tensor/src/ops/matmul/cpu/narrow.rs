@@ -32,7 +32,7 @@ const PACKED_ROWS: usize = 64;
 /// A right side of at most this many bytes fits the L1 cache without packing.
 const SPREAD_BYTES: usize = 16 << 10;
 /// The most vectors of a panel.
-const MOST_VECTORS: usize = 3;
+const MAX_VECTORS: usize = 3;
 /// With fewer rows of the result, a panel is read too rarely to be worth packing.
 const MANY_ROWS: usize = 16;
 
@@ -194,7 +194,7 @@ impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
 }
 
 /// Buffer for a packed panel, made when the first panel is packed.
-type Room<V> = Option<[V; MOST_VECTORS * PACKED_ROWS]>;
+type Room<V> = Option<[V; MAX_VECTORS * PACKED_ROWS]>;
 
 impl<R: Real, const M: usize> Tiles<'_, R, M> {
     /// Computes the columns of vectors `at..at + P` for all rows.
@@ -210,7 +210,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
                 &R::vectors::<S>(b.numbers).as_chunks::<P>().0[..k]
             } else {
                 if room.is_none() {
-                    *room = Some([R::splat(simd, R::ZERO); MOST_VECTORS * PACKED_ROWS]);
+                    *room = Some([R::splat(simd, R::ZERO); MAX_VECTORS * PACKED_ROWS]);
                 }
                 let Some(room) = room else { unreachable!("it was just made") };
                 let packed = &mut room.as_chunks_mut::<P>().0[..k];

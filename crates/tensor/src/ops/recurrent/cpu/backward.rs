@@ -5,7 +5,7 @@ use pagelock_memory::Result;
 
 use super::products::{Parts, Weight};
 use super::{
-    MOST_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
+    MAX_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
     times,
 };
 use crate::cpu::{Stored, vectorized_widely};
@@ -118,7 +118,7 @@ fn all_steps<R: Real>(
 
 impl<'a, R: Real> Back<'a, R> {
     /// Cuts the step into tasks of `rows` sequences.
-    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MOST_TASKS> {
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MAX_TASKS> {
         let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
         let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));
         let mut room = pieces(self.room, rows * hidden);

@@ -5,8 +5,8 @@ use pagelock_memory::Result;
 
 use super::products::{Parts, Products, Weight};
 use super::{
-    MOST_TASKS, WIDTH, load, load_gates, load_stored, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store,
-    tanh, task_rows, times,
+    MAX_TASKS, WIDTH, load, load_gates, load_stored, map, pieces, plus, plus_each, relu, rows_of, sigmoid, store, tanh,
+    task_rows, times,
 };
 use crate::cpu::{Stored, vectorized_widely};
 use crate::element::Real;
@@ -93,7 +93,7 @@ fn all_steps<R: Real>(
 
 impl<'a, R: Real> Forward<'a, R> {
     /// Cuts the step into tasks of `rows` sequences.
-    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MOST_TASKS> {
+    fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MAX_TASKS> {
         let mut room = pieces(self.room, rows * width);
         let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
         let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));

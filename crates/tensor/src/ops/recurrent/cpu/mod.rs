@@ -21,11 +21,11 @@ use crate::inlined::{Slice, zip};
 /// Numbers of a gate that are computed together.
 const WIDTH: usize = 16;
 /// The most tasks of a step, and the fewest sequences of a task.
-const MOST_TASKS: usize = 16;
-const LEAST_ROWS: usize = 8;
+const MAX_TASKS: usize = 16;
+const MIN_ROWS: usize = 8;
 
 fn task_rows(rows: usize) -> usize {
-    rows.div_ceil(MOST_TASKS).max(LEAST_ROWS)
+    rows.div_ceil(MAX_TASKS).max(MIN_ROWS)
 }
 
 /// [`WIDTH`] numbers of a row from `at` on, with zeros behind its end.

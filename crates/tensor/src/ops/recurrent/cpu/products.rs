@@ -4,7 +4,7 @@
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::{LEAST_ROWS, WIDTH};
+use super::{MIN_ROWS, WIDTH};
 use crate::cpu::Stored;
 use crate::cpu::math::half::Half;
 use crate::element::Real;
@@ -17,15 +17,15 @@ use crate::scratch;
 use crate::tensor::Tensor;
 
 /// The most bytes of a part of a weight: a core reads it from its L2 cache for each group of rows.
-const MOST_BYTES: usize = 128 << 10;
+const MAX_BYTES: usize = 128 << 10;
 /// The most bytes of a weight that is not cut, if each core has sequences of its own. A core then reads the whole
 /// weight in each step from its L2 cache, and neither waits for the products of other cores nor reads their states.
-const MOST_BYTES_OF_ALL: usize = 1 << 20;
+const MAX_BYTES_OF_ALL: usize = 1 << 20;
 
 /// The most pieces of a product. A piece is a part of a weight times a group of rows.
-const MOST_PIECES: usize = 256;
-/// The most rows of a group, unless that makes more than `MOST_PIECES`.
-const ROWS: usize = 4 * LEAST_ROWS;
+const MAX_PIECES: usize = 256;
+/// The most rows of a group, unless that makes more than `MAX_PIECES`.
+const ROWS: usize = 4 * MIN_ROWS;
 
 /// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a
 /// state, gate by gate. Sums do not depend on the cut, so the cut may depend on the number of threads.
@@ -65,9 +65,9 @@ impl Parts {
         let is_bf16 = is_bf16 && Packed::can_multiply(inner);
         let number_bytes = if is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
         let bytes = |units: usize| units * gates * inner * number_bytes;
-        let cuts_sequences = batch >= LEAST_ROWS * num_threads() && bytes(hidden) <= MOST_BYTES_OF_ALL;
+        let cuts_sequences = batch >= MIN_ROWS * num_threads() && bytes(hidden) <= MAX_BYTES_OF_ALL;
         let mut counts = (1..=hidden / WIDTH).filter(|count| hidden.is_multiple_of(count * WIDTH));
-        let count = counts.find(|count| cuts_sequences || bytes(hidden / count) <= MOST_BYTES).unwrap_or(1);
+        let count = counts.find(|count| cuts_sequences || bytes(hidden / count) <= MAX_BYTES).unwrap_or(1);
         Parts { inner, gates, units: hidden / count, count, is_bf16, is_of_state: false }
     }
 
@@ -131,7 +131,7 @@ impl Parts {
 
     /// Whether the weight is cut. Then each core multiplies all rows by its parts, and each part is read once per step.
     pub(super) fn are_many(&self) -> bool {
-        (2..=MOST_PIECES).contains(&self.count)
+        (2..=MAX_PIECES).contains(&self.count)
     }
 
     /// Multiplies rows, `[rows, inner]`, by the weight, part by part. `room` has the size of all products.
@@ -157,10 +157,10 @@ impl Parts {
         room: &'a mut [R],
     ) -> Result<Products<'a, R>> {
         let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
-        let groups = (MOST_PIECES / self.count).min(rows.div_ceil(ROWS)).max(1);
+        let groups = (MAX_PIECES / self.count).min(rows.div_ceil(ROWS)).max(1);
         let of_group = rows.div_ceil(groups);
         self.with_left(left, |left| {
-            let mut pieces = ArrayVec::<_, MOST_PIECES>::new();
+            let mut pieces = ArrayVec::<_, MAX_PIECES>::new();
             for (part, sums) in room.chunks_mut((rows * columns).max(1)).enumerate() {
                 let groups = sums.chunks_mut(of_group * columns).enumerate();
                 pieces.extend(groups.map(|(group, sums)| {

@@ -1,4 +1,4 @@
-//! The places of true elements on a device: the kernels of `places.cu`.
+//! The places of true elements on a device: the kernels of `nonzero.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -13,7 +13,7 @@ use crate::tensor::{Raw, Tensor};
 
 static CODE: Code = Code {
     name: "nonzero",
-    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("../../cuda/block.cu"), include_str!("places.cu")),
+    text: concat!(include_str!("../../cuda/fault.cu"), include_str!("../../cuda/block.cu"), include_str!("nonzero.cu")),
 };
 
 const THREADS: usize = 256;

@@ -1,7 +1,7 @@
 //! Iterates over the lines of several strided tensors of one shape at once.
 //!
 //! [`Walk`](super::walk::Walk) steps through one tensor. Where a loop reads one tensor and writes another, or looks
-//! up a third, [`Sides`] merges the dimensions of all and yields rectangles of lines, so that short lines cost no
+//! up a third, [`StridedZip`] merges the dimensions of all and yields rectangles of lines, so that short lines cost no
 //! more than a few instructions each.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::parallel::for_each_chunk_mut;
 ///
 /// There is always at least one dimension.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sides<const N: usize> {
+pub(super) struct StridedZip<const N: usize> {
     rank: usize,
     shape: [usize; MAX_RANK],
     strides: [[usize; N]; MAX_RANK],
@@ -43,10 +43,10 @@ impl<const N: usize> Lines<N> {
     }
 }
 
-impl<const N: usize> Sides<N> {
+impl<const N: usize> StridedZip<N> {
     /// Merges dimensions that can be merged on all sides. No size may be 0.
     pub(super) fn of(shape: &[usize], strides: [&[usize]; N]) -> Self {
-        let mut sides = Sides { rank: 0, shape: [1; MAX_RANK], strides: [[1; N]; MAX_RANK] };
+        let mut sides = StridedZip { rank: 0, shape: [1; MAX_RANK], strides: [[1; N]; MAX_RANK] };
         for (dim, &size) in shape.iter().enumerate().filter(|&(_, &size)| size != 1) {
             sides.push(size, strides.mapped(|strides| strides[dim]));
         }
@@ -138,7 +138,8 @@ impl<const N: usize> Sides<N> {
         (from, chunk): ([usize; N], usize),
         work: &(dyn Fn(&mut [T], [usize; N], &Self) + Sync),
     ) {
-        let row = Sides { shape: shifted(self.shape, 1), strides: shifted(self.strides, [1; N]), rank: self.rank - 1 };
+        let row =
+            StridedZip { shape: shifted(self.shape, 1), strides: shifted(self.strides, [1; N]), rank: self.rank - 1 };
         let (rows, distance) = (self.shape[0], self.strides[0][0]);
         let row_span = (0..row.rank).map(|dim| (row.shape[dim] - 1) * row.strides[dim][0]).sum::<usize>() + 1;
         let (row_len, at) = (self.len() / rows, |row| add(from, self.strides[0].mapped(|stride| row * stride)));
@@ -179,7 +180,7 @@ mod tests {
 
     #[test]
     fn dimensions_merge_where_they_are_one_on_all_sides() {
-        let sides = Sides::of(&[2, 1, 3, 4, 5], [&[60, 9, 20, 5, 1], &[120, 9, 40, 5, 1]]);
+        let sides = StridedZip::of(&[2, 1, 3, 4, 5], [&[60, 9, 20, 5, 1], &[120, 9, 40, 5, 1]]);
 
         assert_eq!((sides.rank, &sides.shape[..2]), (2, &[6, 20][..]));
         assert_eq!(sides.strides[..2], [[20, 40], [1, 1]]);
@@ -190,7 +191,7 @@ mod tests {
         for shape in [&[][..], &[5], &[3, 4], &[2, 3, 4], &[2, 3, 2, 5]] {
             let strides: Vec<usize> = (0..shape.len()).map(|dim| 100_usize.pow(dim as u32)).collect();
             let mut places = Vec::new();
-            Sides::of(shape, [&strides]).each(|lines| {
+            StridedZip::of(shape, [&strides]).each(|lines| {
                 for line in 0..lines.count {
                     let [start] = lines.beginnings(line);
                     places.extend((0..lines.len).map(|i| start + i * lines.steps[0]));
@@ -208,7 +209,7 @@ mod tests {
             let strides = [shape[1] * (shape[2] * 2 + 3), shape[2] * 2 + 3, 2];
             let mut dst = vec![0; shape[0] * strides[0]];
             let numbers = [shape[1] * shape[2], shape[2], 1];
-            Sides::of(&shape, [&strides, &numbers]).in_parts(&mut dst, CHUNK, |part, from, sides| {
+            StridedZip::of(&shape, [&strides, &numbers]).in_parts(&mut dst, CHUNK, |part, from, sides| {
                 sides.each(|lines| {
                     for (line, i) in (0..lines.count).flat_map(|line| (0..lines.len).map(move |i| (line, i))) {
                         let [to, number] = lines.beginnings(line);

@@ -19,12 +19,12 @@ use crate::{Error, Result, jpeg};
 /// The first bytes of every PNG picture.
 const PNG_START: [u8; 4] = *b"\x89PNG";
 /// The best compression ratio of Deflate.
-const MOST_PACKED: u64 = 1_040;
+const MAX_PACKED: u64 = 1_040;
 /// The limits of a side in pixels and of the memory for decoding. A picture whose header claims more is refused.
 const LONGEST_SIDE: u32 = 16_384;
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// The memory that a PNG's color profile and other metadata may take beyond the length of the file.
-const MOST_NOTES: u64 = 256 << 10;
+const MAX_NOTES: u64 = 256 << 10;
 
 /// Pictures in the subfolders of a folder: torchvision's `ImageFolder`. The sorted names of the subfolders are the
 /// classes 0, 1, 2 and so on. A sample is a picture `[height, width, 3]` of `u8` and its class. Files are PNG or
@@ -164,13 +164,13 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
     let explain = |why: String| format!("it cannot be decoded as a picture: {why}");
     let wrong = |why| Error::content(path, explain(why));
     let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
-    if len_bytes > MOST_BYTES {
-        return Err(wrong(format!("it has {len_bytes} bytes, but at most {MOST_BYTES} are read")));
+    if len_bytes > MAX_BYTES {
+        return Err(wrong(format!("it has {len_bytes} bytes, but at most {MAX_BYTES} are read")));
     }
     let mut bytes = HostBuffer::allocate(default_host(), len_bytes as usize)?; // from a pool: its pages are mapped
     file.read_exact(bytes.bytes_mut()?).map_err(|source| Error::io("read", path, source))?;
     let picture = match bytes.bytes() {
-        bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MOST_BYTES),
+        bytes if bytes.starts_with(&jpeg::START) => jpeg::decode(bytes, LONGEST_SIDE, MAX_BYTES),
         bytes if bytes.starts_with(&PNG_START) => decode_png(bytes),
         _ => return Err(wrong("it is neither a PNG nor a JPEG".into())),
     };
@@ -182,18 +182,18 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
 fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     let mut limits = Limits::default();
     (limits.max_image_width, limits.max_image_height) = (Some(LONGEST_SIDE), Some(LONGEST_SIDE));
-    limits.max_alloc = Some(bytes.len() as u64 + MOST_NOTES); // for everything but pixels
+    limits.max_alloc = Some(bytes.len() as u64 + MAX_NOTES); // for everything but pixels
     let _notes = HeapReservation::new(bytes.len() as u64)?;
     let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
     let n_pixels = u64::from(width) * u64::from(height);
     let n_stored = n_pixels * u64::from(decoder.original_color_type().bits_per_pixel()) / 8;
-    if n_stored / MOST_PACKED > bytes.len() as u64 {
+    if n_stored / MAX_PACKED > bytes.len() as u64 {
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let n_decoded = decoder.total_bytes();
-    if n_decoded > MOST_BYTES {
-        return Err(format!("it decodes to {n_decoded} bytes, but at most {MOST_BYTES} are decoded").into());
+    if n_decoded > MAX_BYTES {
+        return Err(format!("it decodes to {n_decoded} bytes, but at most {MAX_BYTES} are decoded").into());
     }
     let (shape, color) = ([height as usize, width as usize, 3], decoder.color_type());
     let mut outcome = Ok(());

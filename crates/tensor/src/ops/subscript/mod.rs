@@ -272,7 +272,7 @@ impl Plan {
             (0..self.shape.rank()).map(|i| (self.at + i) as isize).collect(),
         ];
         let (from, to) = if reverse { (back, front) } else { (front, back) };
-        super::parts::movedim(x, &from, &to)
+        super::split::movedim(x, &from, &to)
     }
 }
 

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::op::{on_cuda, with_locked};
 use crate::ops::index::{check_range, own_index};
-use crate::ops::{choose, number_like};
+use crate::ops::{number_like, where_cond};
 use crate::shape::Shape;
 use crate::tensor::Raw;
 
@@ -96,7 +96,7 @@ fn from_start(op: &'static str, x: &Raw, dim: usize, numbers: Raw) -> Result<Raw
     }
     let zero = number_like(op, &numbers, Scalar::Int(0))?;
     let from_start = numbers.plus_scalar(Scalar::Int(x.shape()[dim] as i64))?;
-    let from_start = choose(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
+    let from_start = where_cond(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
     with_locked([Some(&from_start)], &mut |index| check_range(op, index.view::<i64>(0).data.plain(), dim, x.shape()))?;
     Ok(from_start)
 }

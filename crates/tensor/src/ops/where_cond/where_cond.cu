@@ -11,7 +11,7 @@ INLINE Pack<T, V> side(const T* x, u64 at, u64 step) {
 }
 
 // One thread per pack.
-extern "C" __global__ void choose(T* y, const u8* condition, const T* yes, const T* no, u64 n, u64 yes_step, u64 no_step) {
+extern "C" __global__ void where_cond(T* y, const u8* condition, const T* yes, const T* no, u64 n, u64 yes_step, u64 no_step) {
     begin();
     u64 at = wide_thread_number() * V;
     if (at + V <= n) {

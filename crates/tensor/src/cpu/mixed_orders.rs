@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::sides::Sides;
 use super::source::Room;
+use super::strided_zip::StridedZip;
 use super::walk::read_lines;
 use super::{CHUNK, CpuView, Stored, StoredMut};
 use crate::element::Computing;
@@ -25,7 +25,7 @@ type Work<'w, T, A, const N: usize> = dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; 
 /// A loop over `N` operands, block by block. Dimensions outside `row_dim` are matrices, those inside it are columns.
 pub(super) struct Blocks<'a, A, const N: usize> {
     operands: [CpuView<'a, A>; N],
-    sides: Sides<N>,
+    sides: StridedZip<N>,
     /// The dimension of the rows.
     row_dim: usize,
     n_rows: usize,
@@ -37,7 +37,7 @@ pub(super) struct Blocks<'a, A, const N: usize> {
 impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
     /// `None` where blocks do not help.
     pub(super) fn find(operands: [CpuView<'a, A>; N]) -> Option<Self> {
-        let sides = Sides::of(operands.first()?.shape, operands.mapped(|operand| operand.strides));
+        let sides = StridedZip::of(operands.first()?.shape, operands.mapped(|operand| operand.strides));
         let (line_len, steps) = sides.line();
         let is_other = |dim: usize| (0..N).any(|i| steps[i] > 1 && sides.dim(dim).1[i] == 1);
         let row_dim = (0..sides.rank() - 1).find(|&dim| is_other(dim))?;

@@ -33,7 +33,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit; [`Error::Memory`](crate::Error::Memory) if the
     /// result does not fit the budget.
     pub fn where_cond(&self, condition: &Tensor<Bool>, other: &Tensor<K>) -> Result<Tensor<K>> {
-        choose("where", condition.raw(), self.raw(), other.raw()).map(Raw::typed)
+        where_cond("where", condition.raw(), self.raw(), other.raw()).map(Raw::typed)
     }
 
     /// The elements, with `value` where `mask` is true. The mask broadcasts.
@@ -50,7 +50,7 @@ impl<K: Kind> Tensor<K> {
     /// As [`Tensor::where_cond`].
     pub fn masked_fill(&self, mask: &Tensor<Bool>, value: impl Number<K>) -> Result<Tensor<K>> {
         let value = number_like("masked_fill", self.raw(), value.scalar())?;
-        choose("masked_fill", mask.raw(), &value, self.raw()).map(Raw::typed)
+        where_cond("masked_fill", mask.raw(), &value, self.raw()).map(Raw::typed)
     }
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn number_like(op: &'static str, x: &Raw, value: Scalar) -> Result<Ra
 }
 
 /// The elements of `yes` where `condition` is true, those of `no` elsewhere, recorded.
-pub(crate) fn choose(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
+pub(crate) fn where_cond(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> Result<Raw> {
     common_device(op, &[condition, yes, no])?;
     let dtype = widest(op, &[yes, no])?;
     let (yes, no) = (yes.converted(dtype)?, no.converted(dtype)?);
@@ -91,12 +91,12 @@ fn chosen_contiguous(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
         Device::Cpu => on_cpu(Choose::NAME, inputs, like, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let sides = [0, 2].mapped(|i| inputs.bits_of::<B>(i).data.plain());
-                cpu::choose(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
+                cpu::where_cond(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
             });
             Ok(())
         }),
         Device::Cuda(device) => {
-            on_cuda(op, device, inputs, like, &mut |inputs, out| cuda::choose(device, op, inputs.cuda_views(), out))
+            on_cuda(op, device, inputs, like, &mut |inputs, out| cuda::where_cond(device, op, inputs.cuda_views(), out))
         }
     }
     .map(Some)

@@ -2,7 +2,7 @@
 //! combines a result with the one that is 1, 2, 4, … places before it, so every step doubles the number of elements
 //! in each result.
 
-use super::{cat, choose};
+use super::{cat, where_cond};
 use crate::autocast::{no_autocast, prepared};
 use crate::autograd::{Saved, no_grad, record};
 use crate::cpu;
@@ -64,8 +64,9 @@ fn running_extreme<K: Numeric>(
         let (later, earlier) = (later?, earlier?);
         let is_nan = later.ne(&later)?;
         let stays = wins(&later, &earlier)?.add(&is_nan)?; // for truth values, `add` is *or*
-        values = cat(&[&values.narrow(dim, 0, step)?, &choose(op, &stays, &later, &earlier)?], dim)?;
-        let chosen = choose(op, &stays, &places.narrow(dim, step, size - step)?, &places.narrow(dim, 0, size - step)?)?;
+        values = cat(&[&values.narrow(dim, 0, step)?, &where_cond(op, &stays, &later, &earlier)?], dim)?;
+        let chosen =
+            where_cond(op, &stays, &places.narrow(dim, step, size - step)?, &places.narrow(dim, 0, size - step)?)?;
         places = cat(&[&places.narrow(dim, 0, step)?, &chosen], dim)?;
     }
     let places = places.contiguous()?;

@@ -1,10 +1,10 @@
 //! Losses between a tensor of predictions and a target of the same shape.
 
 use super::{check_same, loss};
-use crate::functional::pieces::{
+use crate::functional::raised;
+use crate::functional::shared::{
     choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument, wrong_shape,
 };
-use crate::functional::raised;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
 

@@ -8,7 +8,7 @@ use crate::non_temporal::{self, NonTemporal};
 use crate::parallel::for_each_chunk_mut;
 
 /// `out[i] = condition[i] ≠ 0 ? yes[i] : no[i]`, where either side may be a single element instead.
-pub(crate) fn choose<B: Value + NoUninit + Zeroable>(condition: &[u8], sides: [&[B]; 2], out: &mut [B]) {
+pub(crate) fn where_cond<B: Value + NoUninit + Zeroable>(condition: &[u8], sides: [&[B]; 2], out: &mut [B]) {
     let is_large = non_temporal::is_large(out);
     for_each_chunk_mut(out, CHUNK, |i, out| {
         let stream = is_large.then(NonTemporal::new);
@@ -23,16 +23,16 @@ pub(crate) fn choose<B: Value + NoUninit + Zeroable>(condition: &[u8], sides: [&
             let (condition, yes, no) = (&condition[start..][..len], part(0), part(1));
             match &stream {
                 Some(stream) => {
-                    choose_piece(condition, yes, no, &mut room[..len]);
+                    where_cond_piece(condition, yes, no, &mut room[..len]);
                     stream.copy(out, &room[..len]);
                 }
-                None => choose_piece(condition, yes, no, out),
+                None => where_cond_piece(condition, yes, no, out),
             }
         }
     });
 }
 
-fn choose_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [B]) {
+fn where_cond_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [B]) {
     simd::vectorized(
         #[inline(always)]
         || {

@@ -1,4 +1,4 @@
-//! Places in sorted sequences on a device: the kernel of `search.cu`.
+//! Places in sorted sequences on a device: the kernel of `searchsorted.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -9,7 +9,7 @@ use crate::inlined::Array;
 use crate::op::on_cuda;
 use crate::tensor::Raw;
 
-static CODE: Code = Code { name: "searchsorted", text: include_str!("search.cu") };
+static CODE: Code = Code { name: "searchsorted", text: include_str!("searchsorted.cu") };
 
 const THREADS: usize = 256;
 

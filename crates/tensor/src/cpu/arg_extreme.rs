@@ -3,8 +3,8 @@
 
 use std::ops::AddAssign;
 
-use super::order::Key;
-use super::turned::Turned;
+use super::permuted::Turned;
+use super::sort::Key;
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, CpuView, PIECE, Stored, simd};
 use crate::inlined::{Array, Slice, zip};

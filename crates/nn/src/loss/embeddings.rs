@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{check_same, loss, reduced};
 use crate::functional::pairwise_distance;
-use crate::functional::pieces::{at_least, choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{at_least, choose, constant, wrong_argument, wrong_shape};
 use crate::{Module, PairwiseDistance, module_scope};
 use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 

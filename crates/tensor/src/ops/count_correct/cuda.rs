@@ -1,4 +1,4 @@
-//! Counting correct predictions on a device: the kernel of `correct.cu`.
+//! Counting correct predictions on a device: the kernel of `count_correct.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -10,7 +10,7 @@ use crate::profiler;
 use crate::storage::lock_order;
 use crate::tensor::Raw;
 
-static CODE: Code = Code { name: "correct", text: include_str!("correct.cu") };
+static CODE: Code = Code { name: "correct", text: include_str!("count_correct.cu") };
 
 const THREADS: usize = 256;
 const WARP: usize = 32;

@@ -1,4 +1,4 @@
-//! Choosing on a device: the kernel of `choose.cu`.
+//! Choosing on a device: the kernel of `where_cond.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -6,14 +6,14 @@ use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
 use crate::inlined::Array;
 
-static CODE: Code = Code { name: "where", text: include_str!("choose.cu") };
+static CODE: Code = Code { name: "where", text: include_str!("where_cond.cu") };
 
 const THREADS: usize = 256;
 const PACK_BYTES: usize = 16;
 
 /// Launches the kernel. The condition is contiguous; each side is a single number, or contiguous with the condition's
 /// shape.
-pub(super) fn choose(
+pub(super) fn where_cond(
     device: &CudaDevice,
     op: &'static str,
     [yes, condition, no]: [CudaView<'_>; 3],
@@ -35,5 +35,5 @@ pub(super) fn choose(
     let (constants, launch) = (Constants::of(&[("V", pack as i32)]), Launch::covering(threads, THREADS as u32));
     // SAFETY: the kernel takes these; the result, the condition, and sides with step 1 have that many elements, and
     // are aligned to packs.
-    unsafe { CODE.launch_for(device, op, ([yes.dtype(); 2], "choose"), constants, launch, &arguments) }
+    unsafe { CODE.launch_for(device, op, ([yes.dtype(); 2], "where_cond"), constants, launch, &arguments) }
 }
