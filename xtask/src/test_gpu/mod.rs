@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &[&str])] = &[
             "--test=refusals",
         ],
     ),
+    ("pagelock-linalg", &["--test=linalg"]),
     ("pagelock-data", &["--test=device"]),
     ("pagelock-nn", &["--test=training", "--test=suite"]),
     ("pagelock-board", &["--test=tensors"]),
